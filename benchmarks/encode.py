@@ -1,0 +1,90 @@
+"""Speed of encoding: microseconds per signal, one thread, all contestants interleaved in one run.
+
+    python benchmarks/encode.py [--features 8192] [--pool 8192] [--bits 512] [--repeats 7]
+
+Batches of 256 and of 1 signal. Every repeat runs each contestant once; the median over repeats is shown, and
+the ratio is the median over repeats of (GEMM time / time) taken within one repeat.
+"""
+
+import argparse
+import os
+import time
+
+os.environ["TOPSIGN_NUM_THREADS"] = "1"
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+
+import numpy as np  # noqa: E402  (threads are set first)
+from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection  # noqa: E402
+
+import topsign as ts  # noqa: E402
+
+
+def make_contestants(n_features, n_pool, n_bits):
+    """Name and function of a batch, each already warm: matrices exist, tables are built."""
+    some = np.random.default_rng(0).standard_normal((2, n_features)).astype(np.float32)
+    matrix = ts.make_projection("gaussian", n_features=n_features, n_pool=n_pool, seed=7).rows(range(n_pool)).T.copy()
+    contestants = {"GEMM, float32 (projection alone)": lambda batch: batch @ matrix}
+
+    def encoder(name, projection):
+        fitted = ts.AdaptiveEncoder(n_bits=n_bits, projection=projection).fit(some)
+        contestants[f"topsign encode, {name}"] = fitted.encode
+
+    shape = {"n_features": n_features, "n_pool": n_pool, "seed": 7}
+    encoder("hadamard", ts.make_projection("hadamard", **shape))
+    encoder("circulant", ts.make_projection("circulant", **shape))
+    encoder("sparse 1/sqrt(n)", ts.make_projection("sparse", **shape))
+    encoder("sparse 1/3", ts.make_projection("sparse", density=1 / 3, **shape))
+    encoder("rademacher", ts.make_projection("rademacher", **shape))
+    encoder("gaussian", ts.make_projection("gaussian", **shape))
+    for name, transformer in [
+        ("scikit-learn GaussianRandomProjection", GaussianRandomProjection(n_pool, random_state=0)),
+        ("scikit-learn SparseRandomProjection", SparseRandomProjection(n_pool, dense_output=True, random_state=0)),
+    ]:
+        contestants[name] = transformer.fit(some).transform
+    try:
+        import faiss
+    except ImportError:
+        print("faiss is not installed: its line is missing (pip install topsign[bench])")
+    else:
+        faiss.omp_set_num_threads(1)
+        index = faiss.IndexLSH(n_features, n_pool)
+        index.train(some)
+        contestants["faiss IndexLSH.sa_encode"] = index.sa_encode
+    for run in contestants.values():
+        run(some)
+    return contestants
+
+
+def measure(contestants, batch, repeats):
+    """Seconds, (repeats, contestants)."""
+    times = np.empty((repeats, len(contestants)))
+    for repeat in range(repeats):
+        for i, run in enumerate(contestants.values()):
+            start = time.perf_counter()
+            run(batch)
+            times[repeat, i] = time.perf_counter() - start
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--features", type=int, default=8192)
+    parser.add_argument("--pool", type=int, default=8192)
+    parser.add_argument("--bits", type=int, default=512)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    print(f"n_features={options.features} n_pool={options.pool} n_bits={options.bits}; {ts.kernels.info()}")
+    contestants = make_contestants(options.features, options.pool, options.bits)
+    rng = np.random.default_rng(1)
+    for size in (256, 1):
+        batch = rng.standard_normal((size, options.features)).astype(np.float32)
+        times = measure(contestants, batch, options.repeats)
+        ratios = np.median(times[:, :1] / times, axis=0)
+        print(f"\nbatch of {size}: microseconds per signal, median of {options.repeats}, one thread")
+        for name, seconds, ratio in zip(contestants, np.median(times, axis=0), ratios, strict=True):
+            print(f"{name:42s} {seconds / size * 1e6:10.1f}   {ratio:6.1f} times as fast as GEMM")
+
+
+if __name__ == "__main__":
+    main()

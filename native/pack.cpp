@@ -1,0 +1,150 @@
+// Packing: signs of projections into bits, locations and signs into adaptive codes, and back.
+#include "layout.h"
+
+namespace topsign {
+namespace {
+
+void pack_bits_scalar(const float* y, int64_t begin, int64_t n, uint8_t* out) {
+    for (int64_t i = begin; i < n; i += 8) {
+        uint8_t byte = 0;
+        for (int64_t j = i; j < std::min(n, i + 8); ++j) byte |= uint8_t((y[j] >= 0) << (j - i));
+        out[i / 8] = byte;
+    }
+}
+
+#if TOPSIGN_X86
+TOPSIGN_AVX2 void pack_bits_avx2(const float* y, int64_t n, uint8_t* out) {
+    const __m256 zero = _mm256_setzero_ps();
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        out[i / 8] = uint8_t(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(y + i), zero, _CMP_GE_OQ)));
+    pack_bits_scalar(y, i, n, out);
+}
+#endif
+
+void pack_fast(const Layout& layout, const int32_t* locations, const uint8_t* signs, uint8_t* out) {
+    uint8_t* bytes = out + layout.n_blocks();
+    for (int64_t i = 0; i < layout.n_bits; ++i) {
+        const int row = locations[i], offset = row % int(kBlockRows);
+        ++out[row / kBlockRows];
+        bytes[i] = uint8_t(get_bit(signs, i) << 7 | (offset & 7) << 4 | offset >> 3);
+    }
+}
+
+void pack_compact(const Layout& layout, const int32_t* locations, const uint8_t* signs, uint8_t* out) {
+    uint8_t* lows = out + layout.sign_bytes();
+    uint8_t* highs = lows + layout.low_bytes();
+    std::memcpy(out, signs, layout.sign_bytes());
+    uint64_t pending = 0;  // low bits not yet written, `n_pending` of them
+    int n_pending = 0;
+    for (int64_t i = 0; i < layout.n_bits; ++i) {
+        const uint32_t row = uint32_t(locations[i]);
+        pending |= uint64_t(row & ((1u << layout.low_bits) - 1)) << n_pending;
+        for (n_pending += int(layout.low_bits); n_pending >= 8; n_pending -= 8, pending >>= 8)
+            *lows++ = uint8_t(pending);
+        set_bit(highs, (row >> layout.low_bits) + (layout.bitmap() ? 0 : i));
+    }
+    if (n_pending > 0) *lows = uint8_t(pending);
+}
+
+void unpack_fast(const Layout& layout, const uint8_t* code, uint32_t* kept) {
+    const uint8_t* bytes = code + layout.n_blocks();
+    int64_t i = 0;
+    for (int64_t block = 0; block < layout.n_blocks(); ++block)
+        for (int left = code[block]; left > 0 && i < layout.n_bits; --left, ++i) {
+            const uint8_t byte = bytes[i];
+            const int64_t row = block * kBlockRows + (byte & 15) * 8 + (byte >> 4 & 7);
+            kept[i] = uint32_t(std::min(row, layout.n_pool - 1)) | (byte & 128 ? 0 : kNegative);
+        }
+    std::fill(kept + i, kept + layout.n_bits, 0);
+}
+
+// Up to eight bytes from `offset` on, zeros past the end.
+uint64_t load_word(const uint8_t* bytes, int64_t offset, int64_t size) {
+    uint64_t word = 0;
+    if (offset + 8 <= size) {
+        std::memcpy(&word, bytes + offset, 8);
+    } else if (offset < size) {
+        std::memcpy(&word, bytes + offset, size - offset);
+    }
+    return word;
+}
+
+void unpack_compact(const Layout& layout, const uint8_t* code, uint32_t* kept) {
+    const int64_t low_bytes = layout.low_bytes(), high_bytes = ceil_div(layout.high_size(), 8);
+    const uint8_t* lows = code + layout.sign_bytes();
+    const uint8_t* highs = lows + low_bytes;
+    const uint64_t low_mask = (uint64_t(1) << layout.low_bits) - 1;
+    int64_t i = 0;
+    for (int64_t at = 0; at < high_bytes; at += 8)
+        for (uint64_t word = load_word(highs, at, high_bytes); word && i < layout.n_bits; word &= word - 1, ++i) {
+            const int64_t position = at * 8 + count_trailing_zeros(word);
+            const int64_t high = layout.bitmap() ? position : position - i;
+            const int64_t low_at = i * layout.low_bits;
+            const uint64_t low = load_word(lows, low_at >> 3, low_bytes) >> (low_at & 7) & low_mask;
+            const int64_t row = std::min<int64_t>(high << layout.low_bits | int64_t(low), layout.n_pool - 1);
+            kept[i] = uint32_t(row) | (get_bit(code, i) ? 0 : kNegative);
+        }
+    std::fill(kept + i, kept + layout.n_bits, 0);
+}
+
+}  // namespace
+
+void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept) {
+    layout.fast() ? unpack_fast(layout, code, kept) : unpack_compact(layout, code, kept);
+}
+
+}  // namespace topsign
+
+using namespace topsign;
+
+int ts_pack_bits(int path, int n_threads, const float* projected, int64_t n_signals, int64_t n_pool,
+                 uint8_t* out) {
+    return guarded([&] {
+        const int64_t bytes = ceil_div(n_pool, 8);
+        parallel_for(n_threads, n_signals, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+#if TOPSIGN_X86
+                if (path == kAvx2) {
+                    pack_bits_avx2(projected + i * n_pool, n_pool, out + i * bytes);
+                    continue;
+                }
+#endif
+                (void)path;
+                pack_bits_scalar(projected + i * n_pool, 0, n_pool, out + i * bytes);
+            }
+        });
+    });
+}
+
+int ts_pack_codes(int, int n_threads, const int32_t* locations, const uint8_t* signs, int64_t n_codes,
+                  int64_t n_bits, int64_t n_pool, int64_t low_bits, uint8_t* out) {
+    return guarded([&] {
+        const Layout layout{n_bits, n_pool, low_bits};
+        const int64_t stride = layout.code_bytes();
+        parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
+            std::memset(out + begin * stride, 0, (end - begin) * stride);
+            for (int64_t i = begin; i < end; ++i)
+                (layout.fast() ? pack_fast : pack_compact)(layout, locations + i * n_bits,
+                                                           signs + i * layout.sign_bytes(), out + i * stride);
+        });
+    });
+}
+
+int ts_unpack_codes(int, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits, int64_t n_pool,
+                    int64_t low_bits, int32_t* locations, uint8_t* signs) {
+    return guarded([&] {
+        const Layout layout{n_bits, n_pool, low_bits};
+        parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
+            std::vector<uint32_t> kept(n_bits);
+            std::memset(signs + begin * layout.sign_bytes(), 0, (end - begin) * layout.sign_bytes());
+            for (int64_t i = begin; i < end; ++i) {
+                unpack_code(layout, codes + i * layout.code_bytes(), kept.data());
+                for (int64_t j = 0; j < n_bits; ++j) {
+                    locations[i * n_bits + j] = int32_t(kept[j] & ~kNegative);
+                    if (!(kept[j] & kNegative)) set_bit(signs + i * layout.sign_bytes(), j);
+                }
+            }
+        });
+    });
+}

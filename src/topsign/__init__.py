@@ -1,0 +1,24 @@
+"""Binary codes of signals that adapt to each signal: random projections, the largest kept, their signs."""
+
+from __future__ import annotations
+
+from . import kernels, projections, theory
+from .codes import AdaptiveCodes, hamming, query_bits
+from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
+from .projections import make_projection
+
+__all__ = [
+    "AdaptiveCodes",
+    "AdaptiveEmbedding",
+    "AdaptiveEncoder",
+    "SignEmbedding",
+    "UniversalEmbedding",
+    "hamming",
+    "kernels",
+    "make_projection",
+    "projections",
+    "query_bits",
+    "theory",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,144 @@
+"""Every validation, and every sentence an error can say."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+MAX_POOL = 2**24
+"""Largest pool: a location and its sign fit one 32-bit word, and the set coder divides exactly enough."""
+
+# |projection| is at most |row| |signal|, about sqrt(n_features) |signal|; below this it fits float32.
+MAX_PROJECTION = 1e37
+
+
+def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
+    """An integer in [minimum, maximum]; booleans and floats are refused, not rounded."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}") from None
+    if count < minimum or (maximum is not None and count > maximum):
+        limits = f"at least {minimum}" if maximum is None else f"in [{minimum}, {maximum}]"
+        raise ValueError(f"{name} must be {limits}, got {count}")
+    return count
+
+
+def check_positive(value: object, name: str, *, maximum: float = math.inf) -> float:
+    """A finite real number in (0, maximum]."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
+    if not (math.isfinite(number) and 0 < number <= maximum):
+        limits = "positive and finite" if maximum == math.inf else f"in (0, {maximum:g}]"
+        raise ValueError(f"{name} must be {limits}, got {value!r}")
+    return number
+
+
+def check_choice(value: object, name: str, choices: Sequence[str]) -> str:
+    """One of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return str(value)
+
+
+def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:
+    """Bits kept and the pool they are kept from."""
+    pool = check_count(n_pool, "n_pool", maximum=MAX_POOL)
+    bits = check_count(n_bits, "n_bits")
+    if bits > pool:
+        raise ValueError(
+            f"n_bits must lie in [1, n_pool], got n_bits={bits} with n_pool={pool}; "
+            "raise n_pool to adapt more strongly, or lower n_bits to store less"
+        )
+    return bits, pool
+
+
+def check_rows(rows: npt.ArrayLike, n_pool: int, name: str = "rows") -> Array:
+    """Row numbers of a pool, as int64."""
+    array = np.asarray(rows)
+    if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
+        raise TypeError(
+            f"{name} must be a one-dimensional sequence of integers, got shape {array.shape} and dtype {array.dtype}"
+        )
+    if array.size and (array.min() < 0 or array.max() >= n_pool):
+        worst = array.max() if array.max() >= n_pool else array.min()
+        raise ValueError(f"{name} must lie in [0, {n_pool}), the rows of the pool, got {worst}")
+    return array.astype(np.int64)
+
+
+def as_signals(signals: object, *, n_features: int | None = None, name: str = "signals") -> Array:
+    """One signal or a matrix of them as rows, not copied and not yet converted.
+
+    One signal of shape (n_features,) becomes a matrix of one row. Finiteness is checked later, block by
+    block, so that a memory map is read once.
+    """
+    array = signals if isinstance(signals, np.ndarray) else np.asarray(signals)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be real numbers (float16, float32, float64 or integers), got dtype {array.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        raise TypeError(f"{name} must be float64 at most, got dtype {array.dtype}; convert them first")
+    if array.ndim == 1:
+        array = array[np.newaxis]
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} must be one signal (n_features,) or a matrix (n_signals, n_features), got shape {array.shape}"
+        )
+    if n_features is not None and array.shape[1] != n_features:
+        raise ValueError(
+            f"{name} must have {n_features} features, got {array.shape[1]} (shape {array.shape}); "
+            "every signal must have the length the projection was made for"
+        )
+    return array
+
+
+def as_projected(projected: object, *, n_pool: int) -> Array:
+    """Projections of queries: (n_queries, n_pool) finite float32."""
+    array = as_signals(projected, name="projected")
+    if array.shape[1] != n_pool:
+        raise ValueError(
+            f"projected must have one column per row of the pool, n_pool={n_pool}, got shape {array.shape}; "
+            "pass what project() returned, not the signals themselves"
+        )
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(
+            f"NaN or infinity in projected, first at row {row}, column {column}; "
+            "queries must be finite before they are projected"
+        )
+    return array
+
+
+def raise_unusable(signals: Array, row: int, name: str = "signals") -> NoReturn:
+    """Says what is wrong with a signal whose projections would not be finite."""
+    values = np.asarray(signals[row])
+    bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
+    if bad.size:
+        raise ValueError(
+            f"NaN or infinity in {name}, first at row {row}, column {bad[0]} ({values[bad[0]]}); "
+            "remove or replace such values first"
+        )
+    raise ValueError(
+        f"{name} row {row} is too large for float32 projections, its largest magnitude is "
+        f"{np.abs(values.astype(np.float64)).max():.3g}; divide all signals by a constant first"
+    )
+
+
+def raise_zero_signal(row: int, *, centered: bool = False) -> NoReturn:
+    """A zero signal has no largest projections."""
+    why = "equals the mean that center=True removes" if centered else "is zero"
+    raise ValueError(
+        f"signals row {row} {why}: all its projections tie, so it cannot be its own reference; drop that row"
+    )

@@ -1,0 +1,62 @@
+"""How one adaptive code lies in memory: two layouts, both of a fixed number of bytes a code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+LAYOUTS = ("compact", "fast")
+
+BLOCK_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of the parts of a code of ``n_bits`` out of ``n_pool``.
+
+    ``fast``: a byte per block of 128 rows counts the locations in it, then a byte per location holds its
+    sign (bit 7), its bit in a byte (bits 4-6) and its byte in the block (bits 0-3).
+
+    ``compact``: the sign bits; the ``low_bits`` low bits of every location; the high parts in unary, where
+    location i of high part h sets bit h + i (Elias-Fano). With ``low_bits`` 0 the last part is a bitmap
+    of the pool instead. The cheapest ``low_bits`` is taken. Each part starts on a byte.
+    """
+
+    name: str
+    n_bits: int
+    n_pool: int
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_pool // BLOCK_ROWS)
+
+    @property
+    def sign_bytes(self) -> int:
+        return -(-self.n_bits // 8)
+
+    @cached_property
+    def low_bits(self) -> int:
+        """Low bits of a location stored as they are; -1 names the fast layout to the native kernels."""
+        if self.name == "fast":
+            return -1
+        return min(range(self.n_pool.bit_length()), key=self._compact_bytes)
+
+    @property
+    def low_bytes(self) -> int:
+        return -(-self.n_bits * self.low_bits // 8)
+
+    @property
+    def high_size(self) -> int:
+        """Bits of the unary part, or of the bitmap."""
+        return self._high_size(self.low_bits)
+
+    @cached_property
+    def code_bytes(self) -> int:
+        """Bytes of one code."""
+        return self.n_blocks + self.n_bits if self.name == "fast" else self._compact_bytes(self.low_bits)
+
+    def _high_size(self, low_bits: int) -> int:
+        return self.n_pool if low_bits == 0 else self.n_bits + ((self.n_pool - 1) >> low_bits)
+
+    def _compact_bytes(self, low_bits: int) -> int:
+        return self.sign_bytes - (-self.n_bits * low_bits // 8) - (-self._high_size(low_bits) // 8)

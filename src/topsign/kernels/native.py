@@ -1,0 +1,114 @@
+"""The C++ kernels, called through ctypes (which releases the interpreter lock)."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .interface import Bytes, Float32, Float64, Int32, Int64
+from .layouts import Layout
+
+PATHS = {"scalar": 0, "avx2": 1}
+
+INTERFACE = 1
+"""Must equal ts_interface() of the library: a stale build is refused, not called."""
+
+
+def load_library(folders: list[str]) -> ctypes.CDLL:
+    """The compiled core from one of the folders; OSError says why it cannot be had."""
+    found = [
+        file
+        for folder in folders
+        for file in sorted(Path(folder).glob("topsign_core.*"))
+        if file.suffix in {".so", ".dll", ".dylib"}
+    ]
+    if not found:
+        raise OSError("no compiled library lies beside topsign.kernels")
+    library = ctypes.CDLL(str(found[0]))
+    if library.ts_interface() != INTERFACE:
+        raise OSError(f"{found[0]} was built from other sources; install topsign again")
+    return library
+
+
+class NativeKernels:
+    """See :class:`topsign.kernels.interface.Kernels`."""
+
+    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+        self.name = name
+        self._library = library
+        self._path = PATHS[name]
+
+    def _call(self, function: str, n_threads: int, *arguments: Any) -> None:
+        converted = [
+            ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else ctypes.c_int64(value)
+            for value in arguments
+        ]
+        status = getattr(self._library, function)(ctypes.c_int(self._path), ctypes.c_int(n_threads), *converted)
+        if status:
+            raise MemoryError(f"topsign's native kernel {function} ran out of memory")
+
+    def rotate(
+        self, signals: Float32, signs: Bytes, *, transpose: bool = False, out: Float32 | None = None, n_threads: int = 1
+    ) -> Float32:
+        if out is None:
+            out = np.empty_like(signals)
+        self._call("ts_rotate", n_threads, signals, *signals.shape, signs, len(signs), transpose, out)
+        return out
+
+    def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
+        out = np.empty(len(signals))
+        self._call("ts_square_norms", n_threads, signals, *signals.shape, out)
+        return out
+
+    def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:
+        n = len(projected)
+        locations = np.empty((n, n_bits), np.int32)
+        signs = np.empty((n, -(-n_bits // 8)), np.uint8)
+        totals = np.empty(n)
+        self._call("ts_select", n_threads, projected, *projected.shape, n_bits, locations, signs, totals)
+        return locations, signs, totals
+
+    def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
+        n, n_pool = projected.shape
+        out = np.empty((n, -(-n_pool // 8)), np.uint8)
+        self._call("ts_pack_bits", n_threads, projected, n, n_pool, out)
+        return out
+
+    def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes, *, n_threads: int = 1) -> Bytes:
+        out = np.empty((len(locations), layout.code_bytes), np.uint8)
+        self._call("ts_pack_codes", n_threads, locations, signs, len(locations), *_sizes(layout), out)
+        return out
+
+    def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
+        locations = np.empty((len(codes), layout.n_bits), np.int32)
+        signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
+        self._call("ts_unpack_codes", n_threads, codes, len(codes), *_sizes(layout), locations, signs)
+        return locations, signs
+
+    def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
+        out = np.empty((len(query_bits), len(codes)), np.int32)
+        self._call("ts_mismatches", n_threads, codes, len(codes), *_sizes(layout), query_bits, len(query_bits), out)
+        return out
+
+    def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
+        out = np.empty((len(queries), len(codes)), np.float32)
+        self._call("ts_score_sums", n_threads, codes, len(codes), *_sizes(layout), queries, len(queries), out)
+        return out
+
+    def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
+        out = np.empty((len(locations), capacity), np.uint8)
+        lengths = np.empty(len(locations), np.int64)
+        self._call("ts_encode_sets", n_threads, locations, *locations.shape, n_pool, capacity, out, lengths)
+        return out, lengths
+
+    def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int, *, n_threads: int = 1) -> Int32:
+        out = np.empty((len(coded), n_bits), np.int32)
+        self._call("ts_decode_sets", n_threads, coded, len(coded), n_bits, n_pool, coded.shape[1], out)
+        return out
+
+
+def _sizes(layout: Layout) -> tuple[int, int, int]:
+    return layout.n_bits, layout.n_pool, layout.low_bits

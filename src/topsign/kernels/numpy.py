@@ -1,0 +1,223 @@
+"""The portable twin of the native kernels, in NumPy: same bits, less speed; threads are not used."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .interface import Bytes, Float32, Float64, Int32, Int64
+from .layouts import BLOCK_ROWS, Layout
+
+LANES = 16
+
+Booleans = npt.NDArray[np.bool_]
+
+
+class NumpyKernels:
+    """See :class:`topsign.kernels.interface.Kernels`."""
+
+    name = "numpy"
+
+    def rotate(
+        self, signals: Float32, signs: Bytes, *, transpose: bool = False, out: Float32 | None = None, n_threads: int = 1
+    ) -> Float32:
+        n = signals.shape[1]
+        p = 1 << (n.bit_length() - 1)
+        shrink, grow = np.float32(1 / np.sqrt(p)), np.float32(np.sqrt(n))
+        flips = np.where(unpack_bits(signs, n), np.float32(1), np.float32(-1))
+        x = signals.copy()
+        if p == n:  # the last transform stays unscaled: that is the factor sqrt(n)
+            for r, flip in reversed(list(enumerate(flips))) if transpose else enumerate(flips):
+                flip = flip * shrink if r > 0 else flip
+                x = _transform(x) * flip if transpose else _transform(x * flip)
+        else:
+            for r, flip in reversed(list(enumerate(flips))) if transpose else enumerate(flips):
+                block = slice(n - p, n) if r % 2 else slice(0, p)
+                if transpose:
+                    x = _mix_halves(x)
+                    x[:, block] = _transform(x[:, block] * shrink)
+                    x = x * flip
+                else:
+                    x = x * flip
+                    x[:, block] = _transform(x[:, block]) * shrink
+                    x = _mix_halves(x)
+            x = x * grow
+        if out is None:
+            return x
+        out[:] = x
+        return out
+
+    def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
+        values = signals.astype(np.float64)
+        return _lane_sums(values * values)
+
+    def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:
+        by_magnitude = np.argsort(-np.abs(projected), axis=1, kind="stable")  # ties: the lower row wins
+        locations = np.sort(by_magnitude[:, :n_bits], axis=1).astype(np.int32)
+        kept = np.take_along_axis(projected, locations, axis=1)
+        return locations, pack_booleans(kept >= 0), _lane_sums(np.abs(kept.astype(np.float64)))
+
+    def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
+        return pack_booleans(projected >= 0)
+
+    def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes, *, n_threads: int = 1) -> Bytes:
+        entries = np.arange(len(locations))[:, np.newaxis]
+        if layout.name == "fast":
+            counts = np.zeros((len(locations), layout.n_blocks), np.uint8)
+            np.add.at(counts, (entries, locations // BLOCK_ROWS), 1)
+            offsets = locations % BLOCK_ROWS
+            positive = unpack_bits(signs, layout.n_bits)
+            return np.hstack([counts, (positive << 7 | (offsets & 7) << 4 | offsets >> 3).astype(np.uint8)])
+        lows = (locations[:, :, np.newaxis] >> np.arange(layout.low_bits) & 1).astype(bool)
+        highs = np.zeros((len(locations), layout.high_size), bool)
+        steps = np.arange(layout.n_bits) if layout.low_bits else 0
+        highs[entries, (locations >> layout.low_bits) + steps] = True
+        return np.hstack(
+            [signs, pack_booleans(lows.reshape(len(locations), layout.n_bits * layout.low_bits)), pack_booleans(highs)]
+        )
+
+    def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
+        rows, positive, given = (_unpack_fast if layout.name == "fast" else _unpack_compact)(layout, codes)
+        rows = np.where(given, np.minimum(rows, layout.n_pool - 1), 0)  # damaged bytes: stay in the pool
+        return rows.astype(np.int32), pack_booleans(positive | ~given)
+
+    def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
+        locations, signs = self.unpack_codes(layout, codes)
+        positive = unpack_bits(signs, layout.n_bits)
+        queries = unpack_bits(query_bits, layout.n_pool)
+        counts = [(query[locations] != positive).sum(axis=1, dtype=np.int32) for query in queries]
+        return np.array(counts, np.int32).reshape(len(queries), len(codes))
+
+    def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
+        locations, signs = self.unpack_codes(layout, codes)
+        plus_minus = np.where(unpack_bits(signs, layout.n_bits), 1.0, -1.0)
+        sums = [_lane_sums(query.astype(np.float64)[locations] * plus_minus) for query in queries]
+        return np.array(sums, np.float32).reshape(len(queries), len(codes))
+
+    def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
+        coded = [_encode_set(row.tolist(), n_pool) for row in locations]
+        out = np.zeros((len(coded), capacity), np.uint8)
+        for row, one in zip(out, coded, strict=True):
+            row[: len(one)] = np.frombuffer(one, np.uint8)
+        return out, np.array([len(one) for one in coded], np.int64)
+
+    def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int, *, n_threads: int = 1) -> Int32:
+        sets = [_decode_set(row.tobytes(), n_bits, n_pool) for row in coded]
+        return np.array(sets, np.int32).reshape(len(coded), n_bits)
+
+
+def pack_booleans(booleans: Booleans) -> Bytes:
+    return np.packbits(booleans, axis=-1, bitorder="little")
+
+
+def unpack_bits(packed: Bytes, count: int) -> Bytes:
+    return np.unpackbits(packed, axis=-1, count=count, bitorder="little")
+
+
+def _unpack_fast(layout: Layout, codes: Bytes) -> tuple[Int64, Booleans, Booleans]:
+    """Rows, whether their sign is positive, and whether the counts reach so far."""
+    blocks = np.zeros((len(codes), layout.n_bits), np.int64)
+    for row, counts in zip(blocks, codes[:, : layout.n_blocks], strict=True):
+        filled = np.repeat(np.arange(layout.n_blocks), counts)[: layout.n_bits]
+        row[: len(filled)] = filled
+    totals = codes[:, : layout.n_blocks].sum(axis=1, dtype=np.int64)
+    tail = codes[:, layout.n_blocks :].astype(np.int64)
+    rows = blocks * BLOCK_ROWS + (tail & 15) * 8 + (tail >> 4 & 7)
+    return rows, tail >> 7 != 0, totals[:, np.newaxis] > np.arange(layout.n_bits)
+
+
+def _unpack_compact(layout: Layout, codes: Bytes) -> tuple[Int64, Booleans, Booleans]:
+    """Rows, whether their sign is positive, and whether the high part has so many ones."""
+    m, low_end = layout.n_bits, layout.sign_bytes + layout.low_bytes
+    positive = unpack_bits(codes[:, : layout.sign_bytes], m).astype(bool)
+    low_bits = unpack_bits(codes[:, layout.sign_bytes : low_end], m * layout.low_bits)
+    low_bits = low_bits.reshape(len(codes), m, layout.low_bits)
+    lows = (low_bits.astype(np.int64) << np.arange(layout.low_bits)).sum(axis=2)
+    entry, bit = np.nonzero(unpack_bits(codes[:, low_end:], 8 * (codes.shape[1] - low_end)))
+    ones = np.bincount(entry, minlength=len(codes))
+    order = np.arange(len(bit)) - np.repeat(np.cumsum(ones) - ones, ones)
+    positions = np.zeros((len(codes), m), np.int64)
+    wanted = order < m
+    positions[entry[wanted], order[wanted]] = bit[wanted]
+    highs = positions - np.arange(m) if layout.low_bits else positions
+    return (highs << layout.low_bits) + lows, positive, ones[:, np.newaxis] > np.arange(m)
+
+
+def _transform(x: Float32) -> Float32:
+    """Walsh-Hadamard transform of each row, butterflies by ascending stride."""
+    n_rows, n = x.shape
+    x, h = x.copy(), 1
+    while h < n:
+        pairs = x.reshape(n_rows, n // (2 * h), 2, h)
+        lower, upper = pairs[:, :, 0], pairs[:, :, 1]
+        x = np.stack([lower + upper, lower - upper], axis=2).reshape(n_rows, n)
+        h *= 2
+    return x
+
+
+def _mix_halves(x: Float32) -> Float32:
+    n = x.shape[1]
+    scale = np.float32(np.sqrt(0.5))
+    lower, upper = x[:, : n // 2], x[:, n - n // 2 :]
+    mixed = x.copy()
+    mixed[:, : n // 2], mixed[:, n - n // 2 :] = (lower + upper) * scale, (lower - upper) * scale
+    return mixed
+
+
+def _lane_sums(terms: Float64) -> Float64:
+    """Row sums in the one order of all kernels; cumsum, unlike sum, promises to add in sequence."""
+    n_rows, n = terms.shape
+    n_steps = -(-max(n, 1) // LANES)
+    padded = np.zeros((n_rows, n_steps * LANES))
+    padded[:, :n] = terms
+    lanes = padded.reshape(n_rows, n_steps, LANES).cumsum(axis=1)[:, -1]
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    return np.ascontiguousarray(lanes[:, 0])
+
+
+def _encode_set(locations: list[int], n_pool: int) -> bytes:
+    """One set as in ``native/sets.cpp``; a Python integer holds all of ``low``, so carries take care of themselves."""
+    low, size, n_bytes = 0, 2**64 - 1, 0
+    kept = 0
+    for row in range(n_pool):
+        left, rows_left = len(locations) - kept, n_pool - row
+        if left in (0, rows_left):
+            break
+        split = size // rows_left * left
+        if locations[kept] == row:
+            size = split
+            kept += 1
+        else:
+            low += split
+            size -= split
+        while size < 2**56:
+            low, size, n_bytes = low << 8, size << 8, n_bytes + 1
+    low = low + 2**56 - 1 >> 56
+    return low.to_bytes(n_bytes + 1, "big").rstrip(b"\0")
+
+
+def _decode_set(coded: bytes, n_bits: int, n_pool: int) -> list[int]:
+    stream = iter(coded)
+    value, size = 0, 2**64 - 1
+    for _ in range(8):
+        value = value << 8 | next(stream, 0)
+    locations: list[int] = []
+    for row in range(n_pool):
+        left, rows_left = n_bits - len(locations), n_pool - row
+        if left == 0:
+            break
+        if left == rows_left:
+            locations.extend(range(row, n_pool))
+            break
+        split = size // rows_left * left
+        if value < split:
+            size = split
+            locations.append(row)
+        else:
+            value -= split
+            size -= split
+        while size < 2**56:
+            value, size = (value << 8 | next(stream, 0)) & 2**64 - 1, size << 8
+    return locations

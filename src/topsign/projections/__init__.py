@@ -1,0 +1,49 @@
+"""Random operators known by their kind and seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._checks import check_choice
+from .._random import RandomState
+from .base import Projection
+from .dense import Gaussian, Rademacher, Sparse
+from .structured import Circulant, Hadamard
+
+__all__ = ["KINDS", "Circulant", "Gaussian", "Hadamard", "Projection", "Rademacher", "Sparse", "make_projection"]
+
+KINDS: dict[str, type[Projection]] = {cls.kind: cls for cls in (Gaussian, Rademacher, Sparse, Hadamard, Circulant)}
+
+
+def make_projection(
+    kind: str, *, n_features: int, n_pool: int | None = None, seed: RandomState = None, **options: Any
+) -> Projection:
+    """A random projection from n_features to n_pool dimensions.
+
+    Parameters
+    ----------
+    kind : "hadamard", "gaussian", "rademacher", "sparse" or "circulant"
+    n_features : int
+        Length of a signal.
+    n_pool : int, optional
+        Projections computed; n_features when not given.
+    seed : int, Generator or None
+        Recorded as one integer in ``.seed``; None takes fresh entropy.
+    **options
+        Of the kind: ``rounds`` (hadamard), ``density`` (sparse), ``spectrum`` (circulant).
+
+    Examples
+    --------
+    >>> make_projection("hadamard", n_features=8192, seed=7)
+    Hadamard(n_features=8192, n_pool=8192, seed=7, rounds=3)
+    """
+    cls = KINDS[check_choice(kind, "kind", tuple(KINDS))]
+    try:
+        return cls(n_features=n_features, n_pool=n_pool, seed=seed, **options)
+    except TypeError as error:
+        if "unexpected keyword" not in str(error):
+            raise
+        known = list(cls(n_features=1, n_pool=1, seed=0).options)
+        raise TypeError(
+            f"a {kind} projection has {f'the options {known}' if known else 'no options'}, got {sorted(options)}"
+        ) from None

@@ -1,0 +1,128 @@
+"""What every random projection offers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._blocks import float_blocks
+from .._checks import MAX_POOL, Array, as_signals, check_count, check_rows
+from .._random import RandomState, make_seed
+from ..kernels.interface import Float32
+
+
+class Projection(ABC):
+    """A random operator (n_pool, n_features) known by its kind, its seed and a few options.
+
+    Entries behave like independent standard normal ones: every projection of a signal v has mean 0 and
+    variance |v|**2 over the seeds, so theory and thresholds are the same for all kinds.
+    """
+
+    kind: ClassVar[str]
+    revision: ClassVar[int] = 1  # raised when the same seed would give other projections
+    block_bytes: ClassVar[int] = 2**22  # projections computed in one go: they stay in the cache, threads get enough
+
+    def __init__(self, *, n_features: int, n_pool: int | None = None, seed: RandomState = None) -> None:
+        self.n_features = check_count(n_features, "n_features")
+        self.n_pool = check_count(self.n_features if n_pool is None else n_pool, "n_pool", maximum=MAX_POOL)
+        self.seed = make_seed(seed)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_pool, n_features)"""
+        return self.n_pool, self.n_features
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the kind has besides its shape and seed."""
+        return {}
+
+    @property
+    def block_signals(self) -> int:
+        """Signals projected in one go."""
+        return max(1, self.block_bytes // (4 * max(self.shape)))
+
+    def apply(
+        self, signals: npt.ArrayLike, *, rows: npt.ArrayLike | None = None, n_threads: int | None = None
+    ) -> Float32:
+        """Projections of each signal, all of them or those on ``rows``.
+
+        Parameters
+        ----------
+        signals : array of shape (n_signals, n_features) or (n_features,)
+            float16, float32, float64 or integers; computed in float32.
+        rows : sequence of int, optional
+            Rows of the pool, in the order wanted.
+
+        Returns
+        -------
+        array of shape (n_signals, n_pool or len(rows)), float32
+
+        Examples
+        --------
+        >>> import topsign as ts
+        >>> projection = ts.make_projection("hadamard", n_features=100, seed=7)
+        >>> projection.apply(range(100), rows=[3, 14]).shape
+        (1, 2)
+        """
+        signals = as_signals(signals, n_features=self.n_features)
+        rows = None if rows is None else check_rows(rows, self.n_pool)
+        n_threads = kernels.n_threads(n_threads)
+        out = np.empty((len(signals), self.n_pool if rows is None else len(rows)), np.float32)
+        for block in float_blocks(signals, self.block_signals, n_threads=n_threads):
+            self._project(block.values, rows, out[block.rows], n_threads)
+        return out
+
+    def rows(self, locations: npt.ArrayLike) -> Float32:
+        """The chosen rows themselves, (len(locations), n_features); each depends on the seed and its number alone."""
+        return self._rows(check_rows(locations, self.n_pool, "locations"))
+
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that differ, but for chance, between projections that differ.
+
+        Taken over the description and the random bits themselves, so that it also notices a random
+        generator that does not do what it did when a file was written.
+        """
+        digest = hashlib.sha256(json.dumps([self.revision, *self._key()]).encode())
+        for array in self._material():
+            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()[:32]
+
+    @abstractmethod
+    def _project(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+        """Writes the projections of a block of signals into ``out``."""
+
+    @abstractmethod
+    def _rows(self, rows: Array) -> Float32: ...
+
+    @abstractmethod
+    def _material(self) -> Iterator[Array]:
+        """Random bits the fingerprint is taken of."""
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.kind, self.n_features, self.n_pool, self.seed, sorted(self.options.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Projection) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self._key()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = {"n_features": self.n_features, "n_pool": self.n_pool, "seed": self.seed}
+        return _make, (type(self), arguments | self.options)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}(n_features={self.n_features}, n_pool={self.n_pool}, seed={self.seed}{options})"
+
+
+def _make(cls: type[Projection], arguments: dict[str, Any]) -> Projection:
+    return cls(**arguments)

@@ -1,0 +1,183 @@
+"""Fast projections in O(n log n) time and O(n) memory: randomised Hadamard and circulant."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.fft
+
+from .. import kernels
+from .._checks import Array, check_choice, check_count
+from .._random import RandomState, normals, random_bits, subset, uniforms
+from ..kernels.interface import Bytes, Float32
+from .base import Projection
+
+
+class StackedBlocks(Projection):
+    """Independent square operators of size n_features on top of each other, until the pool is full.
+
+    The last one, where the pool ends inside it, gives a random subset of its rows.
+    """
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_pool // self.n_features)
+
+    @abstractmethod
+    def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
+        """All n_features projections of one square operator."""
+
+    @abstractmethod
+    def _rotate_back(self, block: int, values: Float32) -> Float32:
+        """The transposed operator."""
+
+    @cached_property
+    def _last_coordinates(self) -> Array:
+        size = self.n_pool - (self.n_blocks - 1) * self.n_features
+        if size == self.n_features:
+            return np.arange(size)
+        return subset(self.seed, f"{self.kind} rows", self.n_blocks - 1, size=size, of=self.n_features)
+
+    def _place(self, rows: Array) -> tuple[Array, Array]:
+        """Block of each pool row, and its coordinate in the block."""
+        blocks, coordinates = np.divmod(rows, self.n_features)
+        last = blocks == self.n_blocks - 1
+        coordinates[last] = self._last_coordinates[coordinates[last]]
+        return blocks, coordinates
+
+    def _project(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+        if rows is None and self.n_pool == self.n_features:
+            self._rotate(0, values, out, n_threads)
+            return
+        blocks, coordinates = self._place(np.arange(self.n_pool) if rows is None else rows)
+        rotated = np.empty_like(values)
+        for block in np.unique(blocks):
+            self._rotate(int(block), values, rotated, n_threads)
+            here = blocks == block
+            out[:, here] = rotated[:, coordinates[here]]
+
+    def _rows(self, rows: Array) -> Float32:
+        blocks, coordinates = self._place(rows)
+        out = np.zeros((len(rows), self.n_features), np.float32)
+        out[np.arange(len(rows)), coordinates] = 1
+        for block in np.unique(blocks):
+            here = blocks == block
+            out[here] = self._rotate_back(int(block), out[here])
+        return out
+
+
+class Hadamard(StackedBlocks):
+    """Random signs and a Walsh-Hadamard transform, a few rounds: the default.
+
+    Orthonormal of size exactly n_features times sqrt(n_features): nothing is padded. The same seed gives
+    the same bits on every machine.
+
+    Parameters
+    ----------
+    rounds : int, optional
+        3 when n_features is a power of two and 6 otherwise, which stays right for spiky signals too.
+    """
+
+    kind = "hadamard"
+
+    def __init__(
+        self, *, n_features: int, n_pool: int | None = None, seed: RandomState = None, rounds: int | None = None
+    ) -> None:
+        super().__init__(n_features=n_features, n_pool=n_pool, seed=seed)
+        power_of_two = self.n_features & (self.n_features - 1) == 0
+        self.rounds = (3 if power_of_two else 6) if rounds is None else check_count(rounds, "rounds", maximum=64)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"rounds": self.rounds}
+
+    @cached_property
+    def _signs(self) -> Bytes:
+        """Random signs, (n_blocks, rounds, ceil(n_features / 8))."""
+        streams = range(self.n_blocks * self.rounds)
+        bits = [random_bits(self.seed, self.kind, stream, self.n_features) for stream in streams]
+        return np.stack(bits).reshape(self.n_blocks, self.rounds, -1)
+
+    def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
+        kernels.active().rotate(values, self._signs[block], out=out, n_threads=n_threads)
+
+    def _rotate_back(self, block: int, values: Float32) -> Float32:
+        return kernels.active().rotate(values, self._signs[block], transpose=True)
+
+    def _material(self) -> Iterator[Array]:
+        yield self._signs
+        yield self._last_coordinates
+
+
+class Circulant(StackedBlocks):
+    """Random signs, then a circular convolution with a random sequence, by FFT.
+
+    Parameters
+    ----------
+    spectrum : "unimodular" or "gaussian"
+        Unimodular (random phases of modulus one) is orthonormal and detects better; Gaussian is the
+        convolution with independent normal values.
+    """
+
+    kind = "circulant"
+
+    def __init__(
+        self,
+        *,
+        n_features: int,
+        n_pool: int | None = None,
+        seed: RandomState = None,
+        spectrum: str = "unimodular",
+    ) -> None:
+        super().__init__(n_features=n_features, n_pool=n_pool, seed=seed)
+        self.spectrum = check_choice(spectrum, "spectrum", ("unimodular", "gaussian"))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"spectrum": self.spectrum}
+
+    def _flip_bits(self, block: int) -> Bytes:
+        return random_bits(self.seed, "circulant signs", block, self.n_features)
+
+    @cached_property
+    def _flips(self) -> Float32:
+        """Random signs, (n_blocks, n_features): without them a constant signal would give equal projections."""
+        bits = np.stack([self._flip_bits(block) for block in range(self.n_blocks)])
+        return np.unpackbits(bits, axis=1, count=self.n_features, bitorder="little").astype(np.float32) * 2 - 1
+
+    @cached_property
+    def _spectra(self) -> Array:
+        """Transform of each block's sequence, (n_blocks, n_features // 2 + 1) complex64."""
+        spectra = []
+        for block in range(self.n_blocks):
+            if self.spectrum == "gaussian":
+                sequence = normals(self.seed, "circulant gaussian", block, self.n_features)
+                spectra.append(scipy.fft.rfft(sequence))
+                continue
+            turns = uniforms(self.seed, "circulant unimodular", block, self.n_features // 2 + 1)
+            phases = np.exp(2j * np.pi * turns)
+            phases[0] = 1 if turns[0] < 0.5 else -1  # the transform of a real sequence is real at zero,
+            if self.n_features % 2 == 0:
+                phases[-1] = 1 if turns[-1] < 0.5 else -1  # and at the highest frequency of an even length
+            spectra.append(phases * np.sqrt(self.n_features))
+        return np.stack(spectra).astype(np.complex64)
+
+    def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
+        transformed = scipy.fft.rfft(values * self._flips[block], axis=1, workers=n_threads)
+        transformed *= self._spectra[block]
+        out[:] = scipy.fft.irfft(transformed, n=self.n_features, axis=1, workers=n_threads)
+
+    def _rotate_back(self, block: int, values: Float32) -> Float32:
+        transformed = scipy.fft.rfft(values, axis=1) * self._spectra[block].conj()
+        back: Float32 = scipy.fft.irfft(transformed, n=self.n_features, axis=1) * self._flips[block]
+        return back
+
+    def _material(self) -> Iterator[Array]:
+        for block in (0, self.n_blocks - 1):
+            yield self._flip_bits(block)
+            yield uniforms(self.seed, f"circulant {self.spectrum}", block, self.n_features)
+        yield self._last_coordinates

@@ -1,0 +1,175 @@
+"""The definitions, slow and plain. Imports nothing from the package."""
+
+import hashlib
+import math
+
+import numpy as np
+
+MASK = 2**64 - 1
+
+
+# Random streams
+
+
+def philox_words(seed, name, index, count):
+    """Philox4x64-10 with key (seed, hash of name) and counter (1, index, 0, 0), (2, index, 0, 0), ..."""
+    words = []
+    for step in range(1, -(-count // 4) + 1):
+        c = [step, index, 0, 0]
+        k = [seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")]
+        for _ in range(10):
+            p0, p1 = c[0] * 0xD2E7470EE14C6C93, c[2] * 0xCA5A826395121157
+            c = [(p1 >> 64) ^ c[1] ^ k[0], p1 & MASK, (p0 >> 64) ^ c[3] ^ k[1], p0 & MASK]
+            k = [(k[0] + 0x9E3779B97F4A7C15) & MASK, (k[1] + 0xBB67AE8584CAA73B) & MASK]
+        words.extend(c)
+    return words[:count]
+
+
+def random_signs(seed, name, index, count):
+    """Bit i of the stream: 1 is +1, 0 is -1."""
+    words = philox_words(seed, name, index, -(-count // 64))
+    return [1 if words[i // 64] >> (i % 64) & 1 else -1 for i in range(count)]
+
+
+def random_subset(seed, name, index, size, of):
+    words = philox_words(seed, name, index, of)
+    return sorted(sorted(range(of), key=lambda i: (words[i], i))[:size])
+
+
+# The randomised Hadamard projection
+
+
+def hadamard(signal, seed, rounds, n_pool):
+    """Blocks of the rotation, one after another; a random subset of the last."""
+    n = len(signal)
+    n_blocks = -(-n_pool // n)
+    projected = []
+    for block in range(n_blocks):
+        signs = [random_signs(seed, "hadamard", block * rounds + r, n) for r in range(rounds)]
+        rotated = rotate(signal, signs)
+        size = min(n, n_pool - block * n)
+        kept = range(n) if size == n else random_subset(seed, "hadamard rows", block, size, n)
+        projected.extend(rotated[i] for i in kept)
+    return np.array(projected, np.float32)
+
+
+def rotate(signal, signs):
+    f = np.float32
+    x = [f(value) for value in signal]
+    n = len(x)
+    p = 2 ** int(math.log2(n))
+    for r, round_signs in enumerate(signs):
+        if p == n and r > 0:
+            x = [a * f(1 / math.sqrt(n)) for a in x]
+        x = [a if sign > 0 else -a for a, sign in zip(x, round_signs, strict=True)]
+        start = n - p if r % 2 else 0
+        x[start : start + p] = walsh_hadamard(x[start : start + p])
+        if p < n:
+            x[start : start + p] = [a * f(1 / math.sqrt(p)) for a in x[start : start + p]]
+            half = n // 2
+            low, high = x[:half], x[n - half :]
+            x[:half] = [(a + b) * f(math.sqrt(0.5)) for a, b in zip(low, high, strict=True)]
+            x[n - half :] = [(a - b) * f(math.sqrt(0.5)) for a, b in zip(low, high, strict=True)]
+    return x if p == n else [a * f(math.sqrt(n)) for a in x]
+
+
+def walsh_hadamard(x):
+    """Pairs at distance 1 first, then 2, 4, ..."""
+    x = list(x)
+    h = 1
+    while h < len(x):
+        for i in range(len(x)):
+            if not i & h:
+                x[i], x[i + h] = x[i] + x[i + h], x[i] - x[i + h]
+        h *= 2
+    return x
+
+
+# Selection and sums
+
+
+def select_locations(projected, n_bits):
+    """Rows of the n_bits largest magnitudes, ascending; of equal ones the lower row."""
+    by_magnitude = sorted(range(len(projected)), key=lambda row: (-abs(float(projected[row])), row))
+    return sorted(by_magnitude[:n_bits])
+
+
+def lane_sum(terms):
+    """Sum in double precision: term i to lane i mod 16, lanes folded in half."""
+    lanes = [0.0] * 16
+    for i, term in enumerate(terms):
+        lanes[i % 16] += float(term)
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [a + b for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+    return lanes[0]
+
+
+def square_norm(signal):
+    return lane_sum(float(value) ** 2 for value in signal)
+
+
+# Bits and codes; a bit is True where the projection is >= 0
+
+
+def pack(bits):
+    """Bit i into byte i // 8, at 1 << i % 8."""
+    out = [0] * -(-len(bits) // 8)
+    for i, bit in enumerate(bits):
+        out[i // 8] |= bool(bit) << i % 8
+    return out
+
+
+def pack_fast(locations, bits, n_pool):
+    counts = [0] * -(-n_pool // 128)
+    tail = []
+    for row, bit in zip(locations, bits, strict=True):
+        counts[row // 128] += 1
+        offset = row % 128
+        tail.append(128 * bool(bit) + 16 * (offset % 8) + offset // 8)
+    return counts + tail
+
+
+def pack_compact(locations, bits, n_pool):
+    """Signs, low parts, high parts, each padded to bytes; the cheapest split of a location in two."""
+    candidates = []
+    for low_bits in range(n_pool.bit_length()):
+        lows = [row >> j & 1 for row in locations for j in range(low_bits)]
+        size = n_pool if low_bits == 0 else len(locations) + ((n_pool - 1) >> low_bits)
+        highs = [0] * size
+        for i, row in enumerate(locations):
+            highs[(row >> low_bits) + (i if low_bits else 0)] = 1
+        candidates.append(pack(bits) + pack(lows) + pack(highs))
+    return min(candidates, key=len)
+
+
+def mismatches(query_bits, entry_bits, locations):
+    return sum(bool(query_bits[row]) != bool(bit) for bit, row in zip(entry_bits, locations, strict=True))
+
+
+def score_sum(projected, entry_bits, locations):
+    terms = [projected[row] if bit else -projected[row] for bit, row in zip(entry_bits, locations, strict=True)]
+    return np.float32(lane_sum(terms))
+
+
+def one_hot(locations, bits, n_pool):
+    out = [0] * (2 * n_pool)
+    for row, bit in zip(locations, bits, strict=True):
+        out[row if bit else n_pool + row] = 1
+    return out
+
+
+def encode_set(locations, n_pool):
+    """Arithmetic coding of "is this row kept?", with the exact share of kept rows among those left."""
+    low, size, shifts = 0, 2**64 - 1, 0
+    kept = set(locations)
+    for row in range(n_pool):
+        left, rows_left = sum(location >= row for location in locations), n_pool - row
+        if left == 0 or left == rows_left:
+            break
+        split = size // rows_left * left
+        low, size = (low, split) if row in kept else (low + split, size - split)
+        while size < 2**56:
+            low, size, shifts = low * 256, size * 256, shifts + 1
+    top = -(-low // 2**56)  # the first multiple of 2**56 in [low, low + size)
+    return top.to_bytes(shifts + 1, "big").rstrip(b"\0")

@@ -1,0 +1,178 @@
+"""Bad input raises before anything is written, in words that say what was given and what to do."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import topsign as ts
+
+X = np.random.default_rng(0).standard_normal((5, 20))
+ENCODER = ts.AdaptiveEncoder(n_bits=6, random_state=7).fit(X)
+CENTERED = ts.AdaptiveEncoder(n_bits=6, center=True, random_state=7).fit(X)
+CODES = ENCODER.encode(X)
+BARE = ts.AdaptiveEncoder(n_bits=6, norms=False, random_state=7).fit(X).encode(X)
+PROJECTED = ENCODER.project(X)
+PROJECTION = ts.make_projection("hadamard", n_features=20, seed=7)
+
+
+def with_value(value, row=3, column=4):
+    signals = X.copy()
+    signals[row, column] = value
+    return signals
+
+
+CALLS = [
+    # signals
+    (lambda: ENCODER.encode(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3, column 4"),
+    (lambda: ENCODER.encode(with_value(np.inf)), ValueError, "NaN or infinity in signals, first at row 3, column 4"),
+    (
+        lambda: ENCODER.project(with_value(-np.inf)),
+        ValueError,
+        "NaN or infinity in queries, first at row 3, column 4 (-inf); remove or replace",
+    ),
+    (lambda: ENCODER.transform(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3"),
+    (lambda: ENCODER.fit(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3"),
+    (lambda: ENCODER.encode(with_value(1e39)), ValueError, "signals row 3 is too large for float32 projections"),
+    (lambda: ENCODER.encode(with_value(3e37)), ValueError, "divide all signals by a constant"),
+    (lambda: PROJECTION.apply(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3, column 4"),
+    (lambda: ENCODER.encode(X[:, :19]), ValueError, "signals must have 20 features, got 19 (shape (5, 19))"),
+    (lambda: PROJECTION.apply(X[:, :19]), ValueError, "signals must have 20 features, got 19 (shape (5, 19))"),
+    (lambda: PROJECTION.apply(X[None]), ValueError, "got shape (1, 5, 20)"),
+    (lambda: PROJECTION.apply(X.astype(complex)), TypeError, "must be real numbers"),
+    (lambda: PROJECTION.apply(X.astype(np.longdouble)), TypeError, "float64 at most"),
+    (lambda: PROJECTION.apply([["a"] * 20]), TypeError, "must be real numbers"),
+    (lambda: ENCODER.encode(np.zeros(20)), ValueError, "row 0 is zero: all its projections tie"),
+    (lambda: ENCODER.encode(np.vstack([X, X[0] * 0])), ValueError, "signals row 5 is zero"),
+    (lambda: CENTERED.encode(CENTERED.mean_), ValueError, "row 0 equals the mean that center=True removes"),
+    (lambda: ENCODER.encode(X, n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
+    # sizes and seeds
+    (lambda: ts.AdaptiveEncoder(n_bits=21).fit(X), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
+    (lambda: ts.AdaptiveEncoder(n_bits=0).fit(X), ValueError, "n_bits must be at least 1, got 0"),
+    (lambda: ts.AdaptiveEncoder(n_bits=6.0).fit(X), TypeError, "n_bits must be an integer, got 6.0 of type float"),
+    (lambda: ts.AdaptiveEncoder(n_bits=True).fit(X), TypeError, "n_bits must be an integer, got True"),
+    (lambda: ts.AdaptiveEncoder(n_bits=6, n_pool=2**24 + 1).fit(X), ValueError, "in [1, 16777216], got 16777217"),
+    (lambda: ts.AdaptiveEncoder(n_bits=6, layout="slow").fit(X), ValueError, "layout must be one of 'compact', 'fast'"),
+    (lambda: ts.SignEmbedding(n_bits=-3).fit(X), ValueError, "n_bits must be at least 1, got -3"),
+    (lambda: ts.SignEmbedding(n_bits=6, projection="fourier").fit(X), ValueError, "got 'fourier'"),
+    (lambda: ts.SignEmbedding(n_bits=6, random_state=-1).fit(X), ValueError, "random_state must be in [0, "),
+    (lambda: ts.SignEmbedding(n_bits=6, random_state="7").fit(X), TypeError, "random_state must be an integer"),
+    (
+        lambda: ts.SignEmbedding(n_bits=6, random_state=np.random.RandomState(7)).fit(X),
+        TypeError,
+        "use numpy.random.default_rng(seed)",
+    ),
+    (lambda: ts.SignEmbedding(n_bits=6, projection=PROJECTION).fit(X), ValueError, "shape (20, 20), but this data"),
+    (
+        lambda: ts.SignEmbedding(n_bits=20, projection=PROJECTION, random_state=1).fit(X),
+        ValueError,
+        "has its own seed; leave random_state=None",
+    ),
+    (lambda: ts.UniversalEmbedding(n_bits=6, step=0).fit(X), ValueError, "step must be positive and finite, got 0"),
+    (lambda: ts.UniversalEmbedding(n_bits=6, step="wide").fit(X), TypeError, "step must be a number, got 'wide'"),
+    # the reference
+    (
+        lambda: ts.AdaptiveEmbedding(n_bits=6).fit(X),
+        ValueError,
+        "exactly one reference, got 5 rows; use AdaptiveEncoder",
+    ),
+    (lambda: ts.AdaptiveEmbedding(n_bits=6).fit(np.zeros(20)), ValueError, "the reference is zero"),
+    (
+        lambda: ts.AdaptiveEmbedding(n_bits=6).fit(with_value(np.nan)[3]),
+        ValueError,
+        "NaN or infinity in reference, first at row 0, column 4",
+    ),
+    (lambda: ts.AdaptiveEmbedding(n_bits=6).transform(X), NotFittedError, "not fitted yet"),
+    (lambda: ts.AdaptiveEncoder(n_bits=6).encode(X), NotFittedError, "not fitted yet"),
+    (lambda: ts.AdaptiveEncoder(n_bits=6).project(X), NotFittedError, "not fitted yet"),
+    # projections
+    (lambda: ts.make_projection("fourier", n_features=8), ValueError, "kind must be one of 'gaussian', 'rademacher'"),
+    (lambda: ts.make_projection("hadamard", n_features=0), ValueError, "n_features must be at least 1, got 0"),
+    (lambda: ts.make_projection("hadamard", n_features=8, rounds=0), ValueError, "rounds must be in [1, 64], got 0"),
+    (
+        lambda: ts.make_projection("hadamard", n_features=8, depth=2),
+        TypeError,
+        "has the options ['rounds'], got ['depth']",
+    ),
+    (lambda: ts.make_projection("gaussian", n_features=8, rounds=2), TypeError, "has no options, got ['rounds']"),
+    (lambda: ts.make_projection("sparse", n_features=8, density=2), ValueError, "density must be in (0, 1], got 2"),
+    (lambda: ts.make_projection("circulant", n_features=8, spectrum="flat"), ValueError, "spectrum must be one of"),
+    (lambda: PROJECTION.apply(X, rows=[20]), ValueError, "rows must lie in [0, 20), the rows of the pool, got 20"),
+    (lambda: PROJECTION.apply(X, rows=[-1]), ValueError, "got -1"),
+    (lambda: PROJECTION.apply(X, rows=[1.5]), TypeError, "one-dimensional sequence of integers"),
+    (lambda: PROJECTION.rows([[1]]), TypeError, "locations must be a one-dimensional sequence"),
+    # codes
+    (lambda: CODES.mismatches(X[:, :7]), ValueError, "n_pool=20, got shape (5, 7); pass what project() returned"),
+    (
+        lambda: CODES.scores(PROJECTED * np.nan),
+        ValueError,
+        "NaN or infinity in projected, first at row 0, column 0",
+    ),
+    (
+        lambda: CODES.scores(PROJECTED, metric="cosine"),
+        ValueError,
+        "metric must be one of 'inner_product', 'correlation'",
+    ),
+    (lambda: BARE.scores(PROJECTED), ValueError, "keep no scales (norms=False)"),
+    (lambda: CODES.scores(PROJECTED, query_norms=np.ones(5)), ValueError, 'query_norms go with metric="correlation"'),
+    (
+        lambda: CODES.scores(PROJECTED, metric="correlation", query_norms=np.ones(4)),
+        ValueError,
+        "query_norms must be 5 finite values, none negative, got shape (4,)",
+    ),
+    (lambda: CODES.to_layout("slow"), ValueError, "layout must be one of"),
+    (lambda: ts.AdaptiveCodes.concatenate([]), ValueError, "at least one part"),
+    (lambda: ts.AdaptiveCodes.concatenate([CODES, BARE]), ValueError, "must agree in n_bits, n_pool, layout"),
+    (lambda: ts.AdaptiveCodes(CODES.data[:, 1:], n_bits=6, n_pool=20), ValueError, "must be uint8 of shape (n_codes, "),
+    (
+        lambda: ts.AdaptiveCodes(CODES.data ^ 255, n_bits=6, n_pool=20),
+        ValueError,
+        "not a packed code at row 0 (5 such rows)",
+    ),
+    (
+        lambda: ts.AdaptiveCodes(CODES.data, n_bits=6, n_pool=20, norms=np.ones(5)),
+        ValueError,
+        "give both or neither",
+    ),
+    (
+        lambda: ts.AdaptiveCodes(CODES.data, n_bits=6, n_pool=20, norms=np.zeros(5), scales=np.ones(5)),
+        ValueError,
+        "norms must be 5 positive finite values",
+    ),
+    (lambda: ts.AdaptiveCodes.from_locations([[3, 3]], [[1, 1]], n_pool=8), ValueError, "ascend without repeats"),
+    (lambda: ts.AdaptiveCodes.from_locations([[3, 8]], [[1, 1]], n_pool=8), ValueError, "lie in [0, 8)"),
+    (lambda: ts.AdaptiveCodes.from_locations([[3, 4]], [[1, 0]], n_pool=8), ValueError, "signs must be +1 or -1"),
+    (lambda: ts.AdaptiveCodes.from_locations([3, 4], [1, 1], n_pool=8), ValueError, "got shapes (2,) and (2,)"),
+    (lambda: ts.AdaptiveCodes.from_bytes(b"PK"), ValueError, "not adaptive codes: expected b'TSAC'"),
+    (lambda: ts.AdaptiveCodes.from_bytes(CODES.to_bytes()[:-1]), ValueError, "damaged: checksum"),
+    (lambda: ts.hamming(CODES.data, CODES.data, n_bits=6), ValueError, "must be uint8 with 1 bytes in the last axis"),
+    (lambda: ts.hamming(np.ones((2, 1)), np.ones(1), n_bits=6), ValueError, "got dtype float64"),
+    (lambda: ts.theory.storage_bits(n_bits=9, n_pool=8), ValueError, "n_bits=9 with n_pool=8"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), CALLS, ids=[words for _, _, words in CALLS])
+def test_bad_input_says_what_was_wrong(call, error, words):
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("setting", ["0", "two", "-1", ""])
+def test_bad_thread_settings(monkeypatch, setting):
+    monkeypatch.setenv("TOPSIGN_NUM_THREADS", setting)
+    with pytest.raises(ValueError, match="TOPSIGN_NUM_THREADS must be a positive integer, got"):
+        ENCODER.encode(X)
+
+
+def test_thread_setting_is_used(monkeypatch):
+    monkeypatch.setenv("TOPSIGN_NUM_THREADS", "3")
+    assert ts.kernels.info()["n_threads"] == 3
+    assert ts.kernels.n_threads(2) == 2
+
+
+def test_unknown_kernels_are_refused():
+    with (
+        pytest.raises(ValueError, match="TOPSIGN_KERNELS must be one of 'avx2', 'scalar', 'numpy', got 'sse'"),
+        ts.kernels.use("sse"),
+    ):
+        pass

@@ -1,0 +1,163 @@
+"""Adaptive codes: lossless in both layouts, exact in every export."""
+
+import hashlib
+import pickle
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import topsign as ts
+from topsign.kernels import LAYOUTS
+
+SIZES = [(1, 1), (3, 7), (63, 64), (65, 65), (12, 100), (100, 384), (64, 1000), (512, 8192)]
+
+
+def make_codes(rng, n_codes, n_bits, n_pool, layout="compact", norms=True):
+    locations = np.sort([rng.choice(n_pool, n_bits, replace=False) for _ in range(n_codes)], axis=1)
+    signs = rng.choice([-1, 1], (n_codes, n_bits))
+    reals = {"norms": rng.random(n_codes) + 1, "scales": rng.random(n_codes) + 1} if norms else {}
+    return ts.AdaptiveCodes.from_locations(
+        locations.reshape(n_codes, n_bits), signs.reshape(n_codes, n_bits), n_pool=n_pool, layout=layout, **reals
+    )
+
+
+def made_up_signals(n_signals, n_features):
+    """Integers that look random and need no random generator."""
+    numbers = np.arange(n_signals * n_features, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
+    return ((numbers >> np.uint64(7)) % np.uint64(2001)).astype(np.float32).reshape(n_signals, n_features) - 1000
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_convert_without_loss(path, rng, layout, n_bits, n_pool):
+    codes = make_codes(rng, 6, n_bits, n_pool, layout)
+    for other in LAYOUTS:
+        converted = codes.to_layout(other)
+        assert converted.layout == other
+        assert_array_equal(converted.locations, codes.locations)
+        assert_array_equal(converted.signs, codes.signs)
+        assert converted == codes
+        assert_array_equal(converted.to_layout(layout).data, codes.data)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)
+def test_one_hot_and_sparse_exports_are_exact(path, rng, n_bits, n_pool):
+    codes = make_codes(rng, 5, n_bits, n_pool)
+    projected = rng.standard_normal((4, n_pool)).astype(np.float32)
+    mismatches = codes.mismatches(projected)
+    entries = list(zip(codes.signs > 0, codes.locations, strict=True))
+    assert_array_equal(mismatches, [[reference.mismatches(q >= 0, *entry) for entry in entries] for q in projected])
+    bits = codes.to_bits()
+    assert_array_equal(bits, [reference.pack(reference.one_hot(where, s, n_pool)) for s, where in entries])
+    queries = ts.query_bits(projected)
+    plain_hamming = ts.hamming(queries[:, np.newaxis], bits, n_bits=2 * n_pool) * 2 * n_pool
+    assert_array_equal(np.rint(plain_hamming), n_pool - n_bits + 2 * mismatches)
+    sparse = codes.to_sparse()
+    assert sparse.shape == (5, n_pool)
+    signs = np.where(projected >= 0, 1, -1).astype(np.float32)
+    assert_array_equal((sparse @ signs.T).T, n_bits - 2 * mismatches)
+
+
+@pytest.mark.parametrize("norms", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)
+def test_bytes_round_trip_near_the_entropy_bound(path, rng, layout, norms, n_bits, n_pool):
+    codes = make_codes(rng, 9, n_bits, n_pool, layout, norms)
+    message = codes.to_bytes()
+    again = ts.AdaptiveCodes.from_bytes(message)
+    assert again == codes
+    assert again.layout == layout
+    bound = ts.theory.storage_bits(n_bits=n_bits, n_pool=n_pool) / 8
+    assert len(message) <= 9 * (1.02 * bound + 16) + 64
+
+
+def test_no_codes_at_all(path, rng):
+    codes = make_codes(rng, 3, 5, 20)[:0]
+    assert len(codes) == 0
+    assert ts.AdaptiveCodes.from_bytes(codes.to_bytes()) == codes
+    assert codes.locations.shape == (0, 5)
+    assert codes.mismatches(np.zeros((2, 20))).shape == (2, 0)
+    assert codes.scores(np.zeros((2, 20))).shape == (2, 0)
+    assert codes.to_sparse().shape == (0, 20)
+
+
+@given(st.data())
+def test_any_damage_to_bytes_is_noticed(data):
+    codes = make_codes(np.random.default_rng(1), 3, 5, 40)
+    message = bytearray(codes.to_bytes())
+    place = data.draw(st.integers(0, len(message) - 1))
+    message[place] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(ValueError, match=r"damaged|not adaptive codes|format"):
+        ts.AdaptiveCodes.from_bytes(bytes(message))
+    with pytest.raises(ValueError, match=r"damaged|not adaptive codes"):
+        ts.AdaptiveCodes.from_bytes(codes.to_bytes()[:place])
+
+
+def test_slicing_concatenation_equality_and_pickling(rng):
+    codes = make_codes(rng, 10, 20, 100)
+    assert ts.AdaptiveCodes.concatenate([codes[:4], codes[4], codes[5:]]) == codes
+    assert codes[[3, 1]] == ts.AdaptiveCodes.concatenate([codes[3], codes[1]])
+    assert codes[np.arange(10) % 2 == 0] == codes[::2]
+    assert codes[3] != codes[4]
+    assert codes != codes[:9]
+    assert codes != ts.AdaptiveCodes.from_locations(codes.locations, codes.signs, n_pool=100)
+    assert pickle.loads(pickle.dumps(codes)) == codes
+    assert codes.nbytes == codes.data.nbytes + 10 * 8
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(codes)
+
+
+def test_scores_estimate_inner_products_and_correlations(rng):
+    """Unbiased over projections: the mean error of each pair lies within four standard errors of zero."""
+    n, n_seeds = 256, 400
+    signals, queries = rng.standard_normal((2, 3, n)) * [[[1.0], [2.0], [0.5]]]
+    queries += 0.5 * signals
+    inner, cosines = [], []
+    for seed in range(n_seeds):
+        encoder = ts.AdaptiveEncoder(n_bits=32, projection="gaussian", random_state=seed).fit(signals)
+        codes, projected = encoder.encode(signals), encoder.project(queries)
+        inner.append(codes.scores(projected))
+        norms = np.linalg.norm(queries, axis=1)
+        plain = ts.AdaptiveCodes(codes.data, n_bits=32, n_pool=n)
+        cosines.append([some.scores(projected, metric="correlation", query_norms=norms) for some in (codes, plain)])
+    exact = queries @ signals.T
+    for estimates, truth in (
+        (np.array(inner), exact),
+        (np.array(cosines), exact / np.outer(norms, np.linalg.norm(signals, axis=1))),
+    ):
+        standard_error = estimates.std(axis=0, ddof=1) / np.sqrt(n_seeds)
+        assert (np.abs(estimates.mean(axis=0) - truth) < 4 * standard_error).all()
+
+
+def test_query_norms_from_an_orthonormal_pool_are_exact(rng):
+    signals = rng.standard_normal((4, 128))
+    encoder = ts.AdaptiveEncoder(n_bits=16, random_state=7).fit(signals)
+    codes, projected = encoder.encode(signals), encoder.project(signals)
+    given = codes.scores(projected, metric="correlation", query_norms=np.linalg.norm(signals, axis=1))
+    assert_allclose(codes.scores(projected, metric="correlation"), given, rtol=1e-5)
+    assert_allclose(np.diag(given), 1, rtol=1e-5)  # a signal against its own code: exactly its norm
+    assert_array_equal(codes.scores(np.zeros((1, 128)), metric="correlation"), 0)
+
+
+@pytest.mark.parametrize(
+    ("n_features", "n_bits", "n_pool", "expected"),
+    [
+        (64, 8, 64, "a513cf7763b330e6"),
+        (384, 48, 384, "18f4836a1b1b63a8"),
+        (1000, 65, 600, "6d2acc35f5d632d0"),
+        (1000, 129, 2500, "b8842fce9d9f71d0"),
+        (8191, 512, 8191, "c2ba3a3d71a3699a"),
+        (8192, 512, 8192, "35aba66c045fd7b7"),
+    ],
+)
+def test_codes_of_a_seed_never_change(path, n_features, n_bits, n_pool, expected):
+    signals = made_up_signals(4, n_features)
+    encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, random_state=7).fit(signals)
+    codes = encoder.encode(signals)
+    digest = hashlib.sha256(codes.data.tobytes() + codes.norms.tobytes() + codes.scales.tobytes())
+    digest.update(codes.to_layout("fast").data.tobytes() + encoder.transform(signals).tobytes())
+    assert digest.hexdigest()[:16] == expected

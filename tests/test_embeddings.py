@@ -1,0 +1,147 @@
+"""Embeddings: the paper's, its baselines, and the encoder."""
+
+import pickle
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import topsign as ts
+
+ESTIMATORS = [
+    ts.SignEmbedding(n_bits=12, random_state=7),
+    ts.UniversalEmbedding(n_bits=12, random_state=7),
+    ts.UniversalEmbedding(n_bits=12, step=0.5, dither=False, random_state=7),
+    ts.AdaptiveEncoder(n_bits=12, n_pool=40, random_state=7),
+    ts.AdaptiveEncoder(n_bits=12, n_pool=40, center=True, random_state=7),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_conventions(estimator, check):
+    """Every check must pass. One skips itself: array API input, which scikit-learn tries only when
+    SCIPY_ARRAY_API is set; these estimators take NumPy arrays and what converts to them."""
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_bits", "n_pool"), [(2, 1, 2), (3, 3, 3), (64, 63, 64), (100, 65, 129), (384, 24, 384)]
+)
+def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
+    signals = rng.standard_normal((6, n)).astype(np.float32)
+    embedding = ts.AdaptiveEmbedding(n_bits=n_bits, n_pool=n_pool, random_state=7).fit(signals[0])
+    rounds = embedding.projection_.rounds
+    projected = [reference.hadamard(signal, 7, rounds, n_pool) for signal in signals]
+    locations = reference.select_locations(projected[0], n_bits)
+    assert_array_equal(embedding.locations_, locations)
+    expected = [reference.pack(row[locations] >= 0) for row in projected]
+    assert_array_equal(embedding.reference_code_, expected[0])
+    assert_array_equal(embedding.transform(signals), expected)
+
+
+@pytest.mark.parametrize(("n", "n_bits", "n_pool"), [(2, 1, 2), (64, 63, 64), (100, 65, 129), (384, 24, 384)])
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout, n_threads):
+    signals = np.vstack([rng.standard_normal((4, n)), np.eye(1, n), rng.integers(1, 3, (2, n))]).astype(np.float32)
+    encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, layout=layout, random_state=7).fit(signals)
+    codes = encoder.encode(signals, n_threads=n_threads)
+    rounds = encoder.projection_.rounds
+    for i, signal in enumerate(signals):
+        projected = reference.hadamard(signal, 7, rounds, n_pool)
+        locations = reference.select_locations(projected, n_bits)
+        assert_array_equal(codes.locations[i], locations)
+        assert_array_equal(codes.signs[i], np.where(projected[locations] >= 0, 1, -1))
+        squares = reference.square_norm(signal)
+        assert codes.norms[i] == np.float32(np.sqrt(squares))
+        assert codes.scales[i] == np.float32(squares / reference.lane_sum(np.abs(projected[locations])))
+        assert_array_equal(encoder.transform(signals)[i], reference.pack(projected >= 0))
+    assert codes.layout == layout
+
+
+def test_encoder_agrees_with_one_embedding_per_signal(rng):
+    signals = rng.standard_normal((5, 200))
+    encoder = ts.AdaptiveEncoder(n_bits=30, projection="gaussian", random_state=7).fit(signals)
+    codes, projected = encoder.encode(signals), encoder.project(signals)
+    for i, signal in enumerate(signals):
+        embedding = ts.AdaptiveEmbedding(n_bits=30, projection="gaussian", random_state=7).fit(signal)
+        assert_array_equal(embedding.locations_, codes.locations[i])
+        fractions = ts.hamming(embedding.transform(signals), embedding.reference_code_, n_bits=30)
+        assert_allclose(fractions * 30, codes.mismatches(projected)[:, i])
+
+
+def test_sign_embedding_packs_signs_of_projections(rng):
+    signals = rng.standard_normal((5, 50))
+    embedding = ts.SignEmbedding(n_bits=77, projection="gaussian", random_state=7).fit(signals)
+    projected = embedding.projection_.apply(signals)
+    assert_array_equal(embedding.transform(signals), [reference.pack(row >= 0) for row in projected])
+
+
+@pytest.mark.parametrize("dither", [True, False])
+def test_universal_embedding_is_the_parity_of_cells(rng, dither):
+    signals = 3 * rng.standard_normal((5, 50))
+    embedding = ts.UniversalEmbedding(n_bits=33, step=1.5, dither=dither, random_state=7).fit(signals)
+    words = reference.philox_words(7, "universal dither", 0, 33)
+    shifts = [((word >> 12) + 0.5) / 2**52 * 3.0 * dither for word in words]
+    assert_allclose(embedding.dither_, shifts)
+    cells = [
+        [int((value + shift) // 1.5) % 2 for value, shift in zip(row, shifts, strict=True)]
+        for row in embedding.projection_.apply(signals).tolist()
+    ]
+    assert_array_equal(embedding.transform(signals), [reference.pack(row) for row in cells])
+
+
+def test_centering_removes_the_mean_from_signals_and_queries(rng):
+    signals = rng.standard_normal((50, 80)) + 5
+    centered = ts.AdaptiveEncoder(n_bits=20, center=True, random_state=7).fit(signals)
+    assert_allclose(centered.mean_, signals.mean(axis=0), rtol=1e-6)
+    plain = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
+    removed = signals.astype(np.float32) - centered.mean_
+    assert centered.encode(signals) == plain.encode(removed)
+    assert_array_equal(centered.project(signals), plain.project(removed))
+
+
+def test_norms_can_be_left_out(rng):
+    signals = rng.standard_normal((5, 80))
+    with_norms = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals).encode(signals)
+    without = ts.AdaptiveEncoder(n_bits=20, norms=False, random_state=7).fit(signals).encode(signals)
+    assert without.norms is None
+    assert without.scales is None
+    assert_array_equal(without.data, with_norms.data)
+    assert with_norms.nbytes - without.nbytes == 5 * 8
+
+
+def test_a_projection_made_beforehand_is_used(rng):
+    signals = rng.standard_normal((5, 64))
+    projection = ts.make_projection("hadamard", n_features=64, n_pool=64, seed=3, rounds=2)
+    encoder = ts.AdaptiveEncoder(n_bits=8, projection=projection).fit(signals)
+    assert encoder.projection_ is projection
+    assert encoder.seed_ == 3
+
+
+def test_fitted_estimators_survive_pickling_and_cloning(rng):
+    signals = rng.standard_normal((5, 64))
+    for estimator in [*ESTIMATORS, ts.AdaptiveEmbedding(n_bits=12, random_state=7)]:
+        fitted = clone(estimator).fit(signals[:1])
+        again = pickle.loads(pickle.dumps(fitted))
+        assert_array_equal(again.transform(signals), fitted.transform(signals))
+        assert len(pickle.dumps(fitted)) < 3000
+
+
+def test_fresh_seeds_are_recorded(rng):
+    signals = rng.standard_normal((3, 64))
+    fitted = ts.AdaptiveEncoder(n_bits=8).fit(signals)
+    again = ts.AdaptiveEncoder(n_bits=8, random_state=fitted.seed_).fit(signals)
+    assert again.encode(signals) == fitted.encode(signals)
+
+
+def test_hamming_broadcasts(rng):
+    codes = rng.integers(0, 256, (4, 2), dtype=np.uint8)
+    codes[:, 1] &= 0b11
+    bits = np.unpackbits(codes, axis=1, bitorder="little")[:, :10]
+    expected = (bits[:, np.newaxis] != bits).mean(axis=2)
+    assert_allclose(ts.hamming(codes[:, np.newaxis], codes, n_bits=10), expected)
+    assert ts.hamming(codes[0], codes[1], n_bits=10) == expected[0, 1]

@@ -1,0 +1,214 @@
+"""Every kernel gives the reference's bits, on every path and thread count."""
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from topsign import kernels
+from topsign.kernels import Layout
+from topsign.theory import storage_bits
+
+EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
+POOLS = [(1, 1), (1, 64), (5, 63), (63, 63), (64, 64), (65, 65), (8, 127), (128, 128), (17, 129), (129, 129)]
+POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 8192), (3, 2**24), (40, 100_000)]
+
+
+def on_all_paths():
+    """Every path with one thread and with three."""
+    for name in kernels.available():
+        with kernels.use(name) as chosen:
+            for n_threads in (1, 3):
+                yield chosen, n_threads
+
+
+def spiky(rng, n):
+    """Five signals: dense, a spike, few values (ties), zeros of both signs, huge range."""
+    spike = np.eye(1, n)[0]
+    zeros = np.where(rng.random(n) < 0.5, 0.0, -0.0)
+    wide = rng.standard_normal(n) * 10.0 ** rng.integers(-12, 12, n)
+    return np.array([rng.standard_normal(n), spike, rng.integers(-1, 2, n), zeros, wide], dtype=np.float32)
+
+
+def random_codes(rng, n_codes, n_bits, n_pool):
+    locations = [np.sort(rng.choice(n_pool, n_bits, replace=False)) for _ in range(n_codes)]
+    return np.array(locations, np.int32), rng.random((n_codes, n_bits)) < 0.5
+
+
+def test_the_native_library_is_built_here():
+    assert "scalar" in kernels.available()
+
+
+@pytest.mark.parametrize("n", [*EDGES, 2048, 8191])
+def test_rotation_equals_the_reference(rng, n):
+    signals = spiky(rng, n)[: 5 if n <= 1000 else 2]
+    rounds = 3 if n & (n - 1) == 0 else 6
+    signs = rng.random((rounds, n)) < 0.5
+    packed = np.packbits(signs, axis=1, bitorder="little")
+    expected = np.array([reference.rotate(x, np.where(signs, 1, -1)) for x in signals])
+    for chosen, n_threads in on_all_paths():
+        actual = chosen.rotate(signals, packed, n_threads=n_threads)
+        assert_array_equal(actual.view(np.uint32), expected.view(np.uint32), chosen.name)
+
+
+@pytest.mark.parametrize("n", [2, 3, 64, 100, 384, 1000])
+def test_transposed_rotation_undoes_the_rotation(path, rng, n):
+    signals = rng.standard_normal((4, n)).astype(np.float32)
+    signs = np.packbits(rng.random((6, n)) < 0.5, axis=1, bitorder="little")
+    back = path.rotate(path.rotate(signals, signs), signs, transpose=True) / n
+    # Twelve rounds of additions in float32: errors grow like the root of the number of additions.
+    assert np.abs(back - signals).max() < 2**-24 * 8 * np.sqrt(12 * np.log2(2 * n)) * np.abs(signals).max()
+
+
+@pytest.mark.parametrize("n", EDGES)
+def test_square_norms_equal_the_reference(rng, n):
+    signals = spiky(rng, n)
+    expected = [reference.square_norm(x) for x in signals]
+    for chosen, n_threads in on_all_paths():
+        assert_array_equal(chosen.square_norms(signals, n_threads=n_threads), expected, chosen.name)
+
+
+def assert_selection(projected, n_bits):
+    expected = [reference.select_locations(row, n_bits) for row in projected]
+    kept = np.take_along_axis(projected, np.array(expected), axis=1)
+    for chosen, n_threads in on_all_paths():
+        locations, signs, totals = chosen.select(projected, n_bits, n_threads=n_threads)
+        assert_array_equal(locations, expected, chosen.name)
+        assert_array_equal(signs, [reference.pack(row >= 0) for row in kept], chosen.name)
+        assert_array_equal(totals, [reference.lane_sum(np.abs(row)) for row in kept], chosen.name)
+
+
+@pytest.mark.parametrize("n_pool", [*EDGES, 2048, 5000, 8192])
+def test_selection_equals_the_reference(rng, n_pool):
+    for n_bits in {1, min(7, n_pool), max(1, n_pool // 16), n_pool}:
+        assert_selection(spiky(rng, n_pool), n_bits)
+
+
+@pytest.mark.parametrize("sampled", [100.0, 0.001])
+def test_selection_survives_a_misleading_sample(rng, sampled):
+    """The AVX2 path looks at 8 of every 128 rows first; here those rows are unlike all others."""
+    projected = rng.standard_normal((3, 8192)).astype(np.float32)
+    projected[:, np.arange(8192) % 128 < 8] *= sampled
+    for n_bits in (1, 100, 512, 600, 4000):
+        assert_selection(projected, n_bits)
+
+
+@given(st.data(), st.integers(1, 300))
+def test_selection_with_ties_everywhere(data, n_pool):
+    values = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 1e-45, 3e38])
+    row = data.draw(st.lists(values, min_size=n_pool, max_size=n_pool))
+    assert_selection(np.array([row], np.float32), data.draw(st.integers(1, n_pool)))
+
+
+@pytest.mark.parametrize("n", EDGES)
+def test_packed_bits_equal_the_reference(rng, n):
+    projected = spiky(rng, n)
+    for chosen, n_threads in on_all_paths():
+        actual = chosen.pack_bits(projected, n_threads=n_threads)
+        assert_array_equal(actual, [reference.pack(row >= 0) for row in projected], chosen.name)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), POOLS)
+@pytest.mark.parametrize("name", kernels.LAYOUTS)
+def test_codes_equal_the_reference(rng, name, n_bits, n_pool):
+    n_codes = 4
+    locations, bits = random_codes(rng, n_codes, n_bits, n_pool)
+    signs = np.packbits(bits, axis=1, bitorder="little")
+    layout = Layout(name, n_bits, n_pool)
+    if name == "fast":
+        expected = [reference.pack_fast(*code, n_pool) for code in zip(locations.tolist(), bits, strict=True)]
+    elif n_pool < 2**24:
+        expected = [reference.pack_compact(*code, n_pool) for code in zip(locations.tolist(), bits, strict=True)]
+    else:
+        expected = None  # bitmaps of 2**24 Python integers; the round trip below still holds
+    for chosen, n_threads in on_all_paths():
+        codes = chosen.pack_codes(layout, locations, signs, n_threads=n_threads)
+        assert codes.shape == (n_codes, layout.code_bytes)
+        if expected is not None:
+            assert_array_equal(codes, expected, chosen.name)
+        again = chosen.unpack_codes(layout, codes, n_threads=n_threads)
+        assert_array_equal(again[0], locations, chosen.name)
+        assert_array_equal(again[1], signs, chosen.name)
+
+
+@given(st.data(), st.sampled_from(kernels.LAYOUTS), st.integers(1, 400))
+def test_any_code_survives_packing(data, name, n_pool):
+    locations = sorted(data.draw(st.sets(st.integers(0, n_pool - 1), min_size=1)))
+    bits = data.draw(st.lists(st.booleans(), min_size=len(locations), max_size=len(locations)))
+    layout = Layout(name, len(locations), n_pool)
+    expected = {"fast": reference.pack_fast, "compact": reference.pack_compact}[name](locations, bits, n_pool)
+    for chosen, _ in on_all_paths():
+        codes = chosen.pack_codes(layout, np.array([locations], np.int32), np.uint8([reference.pack(bits)]))
+        assert_array_equal(codes, [expected])
+        again = chosen.unpack_codes(layout, codes)
+        assert_array_equal(again[0], [locations])
+        assert_array_equal(again[1], [reference.pack(bits)])
+
+
+@given(st.sampled_from(kernels.LAYOUTS), st.integers(1, 300), st.integers(0, 2**32), st.data())
+def test_arbitrary_bytes_unpack_to_rows_of_the_pool(name, n_pool, seed, data):
+    layout = Layout(name, data.draw(st.integers(1, n_pool)), n_pool)
+    garbage = np.random.default_rng(seed).integers(0, 256, (3, layout.code_bytes), dtype=np.uint8)
+    unpacked = [chosen.unpack_codes(layout, garbage) for chosen, _ in on_all_paths()]
+    for locations, signs in unpacked:
+        assert locations.min() >= 0
+        assert locations.max() < n_pool
+        assert_array_equal(locations, unpacked[0][0])
+        assert_array_equal(signs, unpacked[0][1])
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [pair for pair in POOLS if pair[1] < 2**24])
+@pytest.mark.parametrize("name", kernels.LAYOUTS)
+def test_mismatches_and_scores_equal_the_reference(rng, name, n_bits, n_pool):
+    locations, bits = random_codes(rng, 5, n_bits, n_pool)
+    layout = Layout(name, n_bits, n_pool)
+    queries = spiky(rng, n_pool)[[0, 2, 3]]
+    entries = list(zip(bits, locations, strict=True))
+    mismatches = [[reference.mismatches(query >= 0, *entry) for entry in entries] for query in queries]
+    sums = [[reference.score_sum(query, *entry) for entry in entries] for query in queries]
+    for chosen, n_threads in on_all_paths():
+        codes = chosen.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+        query_bits = chosen.pack_bits(queries)
+        assert_array_equal(chosen.mismatches(layout, codes, query_bits, n_threads=n_threads), mismatches)
+        assert_array_equal(chosen.score_sums(layout, codes, queries, n_threads=n_threads), sums)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (1, 2), (1, 1000), (999, 1000), (64, 1024), (512, 8192)])
+def test_set_coder_equals_the_reference_and_the_bound(rng, n_bits, n_pool):
+    sets, _ = random_codes(rng, 3, n_bits, n_pool)
+    sets[0], sets[1] = np.arange(n_bits), np.arange(n_pool - n_bits, n_pool)  # the first and last sets of all
+    expected = [reference.encode_set(row, n_pool) for row in sets.tolist()]
+    bound = (storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) / 8
+    assert max(map(len, expected)) <= bound + 2
+    capacity = int(bound) + 16
+    for chosen, n_threads in on_all_paths():
+        coded, lengths = chosen.encode_sets(sets, n_pool, capacity, n_threads=n_threads)
+        assert [row[:length].tobytes() for row, length in zip(coded, lengths, strict=True)] == expected
+        trimmed = np.ascontiguousarray(coded[:, : lengths.max()])
+        for stored in (coded, trimmed):
+            assert_array_equal(chosen.decode_sets(stored, n_bits, n_pool, n_threads=n_threads), sets)
+
+
+@given(st.integers(1, 200), st.data())
+def test_any_set_survives_the_coder(n_pool, data):
+    locations = sorted(data.draw(st.sets(st.integers(0, n_pool - 1), min_size=1)))
+    expected = reference.encode_set(locations, n_pool)
+    for chosen, _ in on_all_paths():
+        coded, lengths = chosen.encode_sets(np.array([locations], np.int32), n_pool, 64)
+        assert coded[0, : lengths[0]].tobytes() == expected
+        assert_array_equal(chosen.decode_sets(coded, len(locations), n_pool), [locations])
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), POOLS)
+def test_compact_layout_is_the_smallest_split(n_bits, n_pool):
+    layout = Layout("compact", n_bits, n_pool)
+    assert layout.code_bytes <= -(-n_bits // 8) + -(-n_pool // 8)  # a bitmap is always possible
+    if n_bits >= 32 and n_pool >= 8 * n_bits:
+        assert layout.code_bytes * 8 <= 1.12 * storage_bits(n_bits=n_bits, n_pool=n_pool) + 24
+
+
+def test_compact_layout_of_the_papers_problem_is_448_bytes():
+    assert Layout("compact", 512, 8192).code_bytes == 448
+    assert Layout("fast", 512, 8192).code_bytes == 576

@@ -1,0 +1,95 @@
+"""Measured distances follow the exact law, for every kind of projection."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import binom, halfnorm, norm
+
+import topsign as ts
+
+CORRELATION = 0.3
+
+
+def expected_hamming(correlation, n_bits, n_pool):
+    """Mean over the kept of Q(kappa s): (1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
+    kappa = correlation / np.sqrt(1 - correlation**2)
+
+    def integrand(s):
+        kept = binom.cdf(n_bits - 1, n_pool - 1, halfnorm.sf(s))
+        return norm.sf(kappa * s) * n_pool / n_bits * halfnorm.pdf(s) * kept
+
+    return quad(integrand, 0, 12, points=[halfnorm.isf(n_bits / n_pool)], limit=200)[0]
+
+
+def signals_at(correlation, references, rng):
+    """Signals with exactly this correlation to each reference, otherwise random."""
+    noise = rng.standard_normal(references.shape)
+    units = references / np.linalg.norm(references, axis=1, keepdims=True)
+    noise -= (noise * units).sum(axis=1, keepdims=True) * units
+    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    return correlation * units + np.sqrt(1 - correlation**2) * noise
+
+
+def measured_hamming(projection, references, n_seeds, rng, **options):
+    """Mean distance between references and signals over seeds, and its standard error (seeds are independent)."""
+    n = references.shape[1]
+    means = []
+    for seed in range(n_seeds):
+        made = ts.make_projection(projection, n_features=n, n_pool=n, seed=seed, **options)
+        encoder = ts.AdaptiveEncoder(n_bits=n // 16, projection=made, norms=False).fit(references)
+        projected = encoder.project(signals_at(CORRELATION, references, rng))
+        mismatches = np.diagonal(encoder.encode(references).mismatches(projected))
+        means.append(mismatches.mean() / (n // 16))
+    return np.mean(means), np.std(means, ddof=1) / np.sqrt(n_seeds)
+
+
+@pytest.mark.parametrize(
+    ("projection", "options", "n", "orthonormal"),
+    [
+        ("hadamard", {}, 1024, True),
+        ("hadamard", {}, 1000, True),
+        ("circulant", {}, 1000, True),
+        ("circulant", {"spectrum": "gaussian"}, 1000, False),
+        ("gaussian", {}, 512, False),
+        ("rademacher", {}, 512, False),
+        ("sparse", {"density": 1 / 3}, 512, False),
+        ("sparse", {}, 1024, False),
+    ],
+)
+def test_dense_signals_follow_the_law(rng, projection, options, n, orthonormal):
+    references = rng.standard_normal((40, n))
+    measured, standard_error = measured_hamming(projection, references, 40, rng, **options)
+    # An orthonormal pool lies below the law by about 0.4/n: -0.004 at n = 100, -0.001 at n = 384.
+    expected = expected_hamming(CORRELATION, n // 16, n) - 0.4 / n * orthonormal
+    assert abs(measured - expected) < 4 * standard_error
+    assert standard_error < 0.002  # a pass says something: plain sign projections are at 0.403, this at 0.24
+
+
+@pytest.mark.parametrize("n", [1024, 1000])
+@pytest.mark.parametrize("nonzeros", [1, 10])
+def test_the_default_stays_right_for_spiky_references(rng, n, nonzeros):
+    spiky = np.zeros((8, n))
+    spiky[:, :nonzeros] = 1 if nonzeros == 1 else rng.standard_normal((8, nonzeros))
+    measured, standard_error = measured_hamming("hadamard", spiky, 300, rng)
+    expected = expected_hamming(CORRELATION, n // 16, n) - 0.4 / n
+    assert abs(measured - expected) < 4 * standard_error
+    assert standard_error < 0.002
+
+
+def test_one_round_is_not_enough_for_a_spike(rng):
+    """Why the default has three: after one round all projections of a spike tie in magnitude."""
+    spike = np.eye(1, 1024).repeat(8, axis=0)
+    measured, standard_error = measured_hamming("hadamard", spike, 50, rng, rounds=1)
+    assert measured - expected_hamming(CORRELATION, 64, 1024) > 20 * standard_error
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (1, 8), (32, 1024), (100, 100), (512, 8192), (5, 2**24)])
+def test_mean_kept_magnitude_is_exact(n_bits, n_pool):
+    """Against the same mean written over the order statistics: (1/m) int s M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
+
+    def integrand(s):
+        return s * n_pool / n_bits * halfnorm.pdf(s) * binom.cdf(n_bits - 1, n_pool - 1, halfnorm.sf(s))
+
+    middle = halfnorm.isf(min(0.9, n_bits / n_pool))
+    expected = quad(integrand, 0, 14, points=[middle], limit=400, epsabs=0, epsrel=1e-11)[0]
+    assert ts.theory.mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool) == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,65 @@
+"""Imports go one way: each layer uses only those before it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import topsign
+
+LAYERS = [
+    {"_checks"},
+    {"_random"},
+    {"kernels", "theory"},
+    {"_blocks"},
+    {"projections", "codes"},
+    {"embeddings"},
+    {"__init__"},
+]
+SOURCES = sorted(Path(topsign.__file__).parent.rglob("*.py"))
+
+
+def layer_of(name):
+    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+
+
+def imported_parts(source):
+    """Top-level parts of topsign that a source file imports."""
+    root = Path(topsign.__file__).parent
+    depth = len(source.relative_to(root).parts) - 1
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == depth + 1:
+            yield from [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert not any(name.split(".")[0] == "topsign" for name in names), f"{source}: import relatively"
+
+
+def test_imports_go_one_way():
+    root = Path(topsign.__file__).parent
+    assert len(SOURCES) > 10
+    for source in SOURCES:
+        part = source.relative_to(root).parts[0].removesuffix(".py")
+        for imported in imported_parts(source):
+            allowed = layer_of(imported) < layer_of(part) or imported == part
+            assert allowed, f"{source.name} in {part} imports {imported}"
+
+
+def test_public_names_exist_and_nothing_optional_is_imported():
+    for name in topsign.__all__:
+        assert hasattr(topsign, name)
+    optional = ["torch", "dask", "matplotlib", "faiss", "pyarrow"]
+    program = f"import sys, topsign; print([name for name in {optional} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+    assert shown.stderr == ""
+
+
+def test_the_reference_imports_nothing_from_the_package():
+    source = Path(__file__).parent / "reference.py"
+    names = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name)
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
+    assert names == {"hashlib", "math", "numpy"}
