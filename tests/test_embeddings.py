@@ -5,11 +5,14 @@ import pickle
 import numpy as np
 import pytest
 import reference
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
+from topsign import kernels
 
 ESTIMATORS = [
     ts.SignEmbedding(n_bits=12, random_state=7),
@@ -42,11 +45,7 @@ def test_adaptive_embedding_is_the_definition(path, rng, n, n_bits, n_pool):
     assert_array_equal(embedding.transform(signals), expected)
 
 
-@pytest.mark.parametrize(("n", "n_bits", "n_pool"), [(2, 1, 2), (64, 63, 64), (100, 65, 129), (384, 24, 384)])
-@pytest.mark.parametrize("layout", ["compact", "fast"])
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout, n_threads):
-    signals = np.vstack([rng.standard_normal((4, n)), np.eye(1, n), rng.integers(1, 3, (2, n))]).astype(np.float32)
+def assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads):
     encoder = ts.AdaptiveEncoder(n_bits=n_bits, n_pool=n_pool, layout=layout, random_state=7).fit(signals)
     codes = encoder.encode(signals, n_threads=n_threads)
     rounds = encoder.projection_.rounds
@@ -60,6 +59,36 @@ def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout, n_threa
         assert codes.scales[i] == np.float32(squares / reference.lane_sum(np.abs(projected[locations])))
         assert_array_equal(encoder.transform(signals)[i], reference.pack(projected >= 0))
     assert codes.layout == layout
+
+
+@pytest.mark.parametrize(
+    ("n", "n_bits", "n_pool"),
+    [
+        (2, 1, 2),
+        (3, 3, 3),
+        (64, 63, 64),
+        (100, 65, 129),
+        (127, 127, 127),
+        (384, 24, 384),
+        (1000, 128, 1000),
+        (8191, 512, 8191),
+    ],
+)
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout):
+    """Dense, spiky and lattice signals, whose projections tie."""
+    signals = np.vstack([rng.standard_normal(n), np.eye(1, n), rng.integers(1, 3, n)]).astype(np.float32)
+    assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads=2)
+
+
+@given(st.data(), st.integers(1, 140), st.integers(1, 300))
+def test_encoder_of_any_shape_is_the_definition(data, n, n_pool):
+    values = st.integers(-3, 3) | st.floats(-1e6, 1e6, width=32)
+    signal = data.draw(st.lists(values, min_size=n, max_size=n).filter(lambda row: np.float32(row).any()))
+    n_bits, layout = data.draw(st.integers(1, n_pool)), data.draw(st.sampled_from(["compact", "fast"]))
+    for name in kernels.available():
+        with kernels.use(name):
+            assert_encoder_is_the_definition(np.float32([signal]), n_bits, n_pool, layout, n_threads=1)
 
 
 def test_encoder_agrees_with_one_embedding_per_signal(rng):

@@ -165,13 +165,13 @@ def test_fitting_the_workspace_does_not_change_dense_projections(kind, rng, monk
 def test_structured_pools_hold_memory_in_proportion_to_n():
     n = 2**16
     signal = np.ones((1, n), np.float32)
-    for kind, bytes_per_feature in (("hadamard", 16), ("circulant", 48)):
+    for kind in ("hadamard", "circulant"):
         tracemalloc.start()
         projection = ts.make_projection(kind, n_features=n, seed=7)
         projection.apply(signal)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak < bytes_per_feature * n, kind
+        assert peak < 64 * n, kind  # a matrix would take 4 * n * n
 
 
 def test_equality_pickling_and_fingerprints(make):
