@@ -9,7 +9,7 @@ import topsign
 
 LAYERS = [
     {"_checks"},
-    {"_random"},
+    {"_random", "_layouts"},
     {"kernels", "theory"},
     {"_blocks"},
     {"projections", "codes"},

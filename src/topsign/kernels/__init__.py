@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .._checks import check_choice, check_count
+from .._layouts import LAYOUTS, Layout
 from .interface import Kernels
-from .layouts import LAYOUTS, Layout
 from .native import PATHS, NativeKernels, load_library
 from .numpy import NumpyKernels
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .layouts import Layout
+from .._layouts import Layout
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .._layouts import Layout
 from .interface import Bytes, Float32, Float64, Int32, Int64
-from .layouts import Layout
 
 PATHS = {"scalar": 0, "avx2": 1}
 

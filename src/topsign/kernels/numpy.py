@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from .._layouts import BLOCK_ROWS, Layout
 from .interface import Bytes, Float32, Float64, Int32, Int64
-from .layouts import BLOCK_ROWS, Layout
 
 LANES = 16
 

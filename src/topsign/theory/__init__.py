@@ -2,7 +2,64 @@
 
 from __future__ import annotations
 
-from .distances import storage_bits
-from .order_statistics import mean_kept_magnitude
+from .concentration import (
+    chernoff_lower,
+    chernoff_upper,
+    hoeffding,
+    poisson_binomial_pmf,
+    poisson_binomial_tail,
+)
+from .design import Plan, plan
+from .detection import RocCurve, roc
+from .distances import (
+    expected_hamming,
+    expected_hamming_bound,
+    expected_hamming_given,
+    expected_pair_hamming,
+    flip_probability,
+    hamming_cdf,
+    hamming_pmf,
+    hamming_sf,
+    hamming_variance,
+    pair_flip_probability,
+    sign_expected_hamming,
+    storage_bits,
+    universal_expected_hamming,
+    universal_undithered_hamming,
+)
+from .inference import EmpiricalNull, correct_pvalues, correlation_from_hamming, correlation_interval, match_pvalue
+from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
 
-__all__ = ["mean_kept_magnitude", "storage_bits"]
+__all__ = [
+    "EmpiricalNull",
+    "Plan",
+    "RocCurve",
+    "chernoff_lower",
+    "chernoff_upper",
+    "correct_pvalues",
+    "correlation_from_hamming",
+    "correlation_interval",
+    "expected_hamming",
+    "expected_hamming_bound",
+    "expected_hamming_given",
+    "expected_pair_hamming",
+    "flip_probability",
+    "hamming_cdf",
+    "hamming_pmf",
+    "hamming_sf",
+    "hamming_variance",
+    "harter_approximation",
+    "hoeffding",
+    "match_pvalue",
+    "mean_kept_magnitude",
+    "order_statistic_mean",
+    "pair_flip_probability",
+    "plan",
+    "poisson_binomial_pmf",
+    "poisson_binomial_tail",
+    "roc",
+    "sign_expected_hamming",
+    "storage_bits",
+    "universal_expected_hamming",
+    "universal_undithered_hamming",
+]

@@ -3,41 +3,181 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtri
+from scipy.special import betainc, gammaln, log_ndtr, ndtr, ndtri
 from scipy.stats import beta
 
-from .._checks import check_pool
+from .._checks import check_count, check_pool
+
+Floats = npt.NDArray[np.float64]
+
+
+def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> Floats:
+    """Mean of the ``rank``-th largest of n magnitudes of standard normal values (half=True), or of the
+    ``rank``-th smallest of n standard normal values themselves (half=False, as the paper counts).
+
+    Exact, by quadrature.
+
+    >>> float(order_statistic_mean(1, n=2).round(6)), float(order_statistic_mean(2, n=2, half=False).round(6))
+    (1.128379, 0.56419)
+    """
+    n = check_count(n, "n")
+    ranks = _check_ranks(rank, n)
+    from_above = ranks if half else n + 1 - ranks
+    means = [_half_normal_mean(r, n) if half else _normal_mean(r, n) for r in from_above.ravel().tolist()]
+    return np.array(means).reshape(ranks.shape)
+
+
+def harter_approximation(rank: npt.ArrayLike, *, n: int) -> Floats:
+    """Harter's approximation to the mean of the ``rank``-th smallest of n standard normal values.
+
+    Approximation: ``Phi^-1((rank - 0.375) / (n + 0.25))``; within 0.01 for n <= 20, 0.001 at rank 32 of 2048.
+    The magnitude of rank i from above among M is close to rank 2M - i + 1 of 2M.
+
+    >>> round(float(harter_approximation(2017, n=2048)), 4)
+    2.1586
+    """
+    n = check_count(n, "n")
+    return np.asarray(ndtri((_check_ranks(rank, n) - 0.375) / (n + 0.25)))
 
 
 def mean_kept_magnitude(*, n_bits: int, n_pool: int) -> float:
     """Mean magnitude of the ``n_bits`` largest of ``n_pool`` standard normal values.
 
-    Exact, by quadrature over the threshold T, the largest magnitude not kept: given T the kept ones are
-    independent half normals above it, of mean phi(T) / Q(T), and 2 Q(T) ~ Beta(n_bits + 1, n_pool - n_bits).
+    Exact, by quadrature.
 
     >>> round(mean_kept_magnitude(n_bits=512, n_pool=8192), 4)
     2.2518
     """
-    thresholds, weights = threshold_quadrature(*check_pool(n_bits, n_pool))
-    log_hazard = -(thresholds**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-thresholds)
-    return float(weights @ np.exp(log_hazard))
+    grid = pool_grid(*check_pool(n_bits, n_pool))
+    return float(grid.kept @ grid.magnitudes)
 
 
-@lru_cache(maxsize=256)
-def threshold_quadrature(n_bits: int, n_pool: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Nodes and weights (of sum one) for a mean over the threshold T; T = 0 when everything is kept."""
+def kept_sum_variance(n_bits: int, n_pool: int) -> float:
+    """Variance of the sum of the ``n_bits`` largest magnitudes. Exact: given the threshold T they are
+    independent half normals above it, of mean h = phi(T)/Q(T) and variance 1 + T h - h**2."""
+    grid = pool_grid(n_bits, n_pool)
+    means = hazard(grid.thresholds)
+    mean = grid.threshold_weights @ means
+    within = grid.threshold_weights @ (1 + grid.thresholds * means - means**2)
+    return float(n_bits * within + n_bits**2 * (grid.threshold_weights @ (means - mean) ** 2))
+
+
+def hazard(t: Floats) -> Floats:
+    """phi(t) / Q(t), the mean of a standard normal value above t (of a half normal one, for t >= 0)."""
+    return np.asarray(np.exp(-(t**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-t)))
+
+
+@lru_cache(maxsize=16)
+def legendre_rule(size: int) -> tuple[Floats, Floats]:
+    """Gauss-Legendre nodes and weights on [-1, 1]."""
+    return np.polynomial.legendre.leggauss(size)
+
+
+class PoolGrid(NamedTuple):
+    """A quadrature for the pool: means over a kept magnitude, or over the threshold, are weighted sums."""
+
+    magnitudes: Floats
+    kept: Floats  # weights of a kept magnitude, sum one
+    thresholds: Floats
+    threshold_weights: Floats  # weights of T, the largest magnitude not kept, sum one
+
+
+@lru_cache(maxsize=512)
+def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
+    """Gauss-Legendre panels that resolve the threshold, the tail above it, and magnitudes down to zero.
+
+    A kept magnitude has density (M/m) f(s) P(Binomial(M-1, 2Q(s)) < m), and 2Q(T) ~ Beta(m+1, M-m). The
+    geometric panels towards zero matter for correlations near one, where only the smallest magnitudes flip.
+    """
     if n_bits == n_pool:
-        return np.zeros(1), np.ones(1)
-    tail = beta(n_bits + 1, n_pool - n_bits)
-    low, high = (-ndtri(np.array([tail.isf(1e-20), tail.ppf(1e-20)]) / 2)).tolist()
-    edges = np.linspace(low, high, 25)  # no panel is wider than one standard deviation of T
-    nodes, node_weights = np.polynomial.legendre.leggauss(16)
-    half = (edges[1] - edges[0]) / 2
-    thresholds = ((edges[:-1] + half)[:, np.newaxis] + half * nodes).ravel()
-    log_tail = log_ndtr(-thresholds) + np.log(2)
-    log_density = n_bits * log_tail + (n_pool - n_bits - 1) * np.log(-np.expm1(log_tail)) - thresholds**2 / 2
-    weights = np.tile(node_weights, len(edges) - 1) * np.exp(log_density - log_density.max())
-    return thresholds, weights / weights.sum()
+        low = high = 0.5
+    else:
+        tail = beta(n_bits + 1, n_pool - n_bits)
+        low, high = (-ndtri(np.array([tail.isf(1e-20), tail.ppf(1e-20)]) / 2)).tolist()
+    finest = max(low, (high - low) / 24)
+    n_geometric = max(2, int(np.log(finest / 1e-10) / np.log(1.3)))
+    bulk = [np.linspace(low, high, 25), np.arange(high, 39, 0.5)]
+    edges = np.unique(np.concatenate([[0], np.geomspace(1e-10, finest, n_geometric), *bulk]))
+    nodes, node_weights = legendre_rule(16)
+    half = np.diff(edges)[:, np.newaxis] / 2
+    s = (edges[:-1, np.newaxis] + half * (1 + nodes)).ravel()
+    width = (half * node_weights).ravel()
+    density = width * np.exp(-(s**2) / 2)
+    below = 1 - 2 * ndtr(-s)
+    kept = density * (betainc(n_pool - n_bits, n_bits, below) if n_bits < n_pool else 1.0)
+    kept /= kept.sum()
+    keep = (kept > 1e-300) & ((s < high) | (kept > 1e-25))
+    if n_bits == n_pool:
+        return PoolGrid(s[keep], kept[keep], np.zeros(1), np.ones(1))
+    log_tail = log_ndtr(-s) + np.log(2)
+    with np.errstate(divide="ignore"):
+        log_weight = n_bits * log_tail + (n_pool - n_bits - 1) * np.log(-np.expm1(log_tail)) - s**2 / 2
+    log_weight += np.log(width)
+    threshold = np.exp(log_weight - log_weight.max())
+    threshold /= threshold.sum()
+    near = threshold > 1e-300
+    return PoolGrid(s[keep], kept[keep], s[near], threshold[near])
+
+
+@lru_cache(maxsize=512)
+def threshold_rule(n_bits: int, n_pool: int, size: int = 24) -> tuple[Floats, Floats]:
+    """A Gauss rule of few nodes for means over the threshold, made from the grid by the Stieltjes procedure."""
+    grid = pool_grid(n_bits, n_pool)
+    return gauss_rule(grid.thresholds, grid.threshold_weights, size)
+
+
+def gauss_rule(nodes: Floats, weights: Floats, size: int) -> tuple[Floats, Floats]:
+    """The Gauss rule of a discrete measure: exact for polynomials of degree 2 * size - 1."""
+    important = weights > 1e-35 * weights.max()
+    nodes, weights = nodes[important], weights[important]
+    if len(nodes) <= size:
+        return nodes, weights / weights.sum()
+    center, spread = weights @ nodes, np.ptp(nodes)
+    x = (nodes - center) / spread
+    diagonal, ratios = np.zeros(size), np.zeros(size)
+    before, current = np.zeros_like(x), np.ones_like(x)
+    norm = float(weights.sum())
+    for i in range(size):
+        next_norm = float(weights @ current**2)
+        diagonal[i] = (weights @ (x * current**2)) / next_norm
+        ratios[i] = next_norm / norm
+        norm = next_norm
+        before, current = current, (x - diagonal[i]) * current - (ratios[i] if i else 0.0) * before
+    beside = np.sqrt(ratios[1:])
+    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    rule = vectors[0] ** 2
+    return center + spread * values, rule / rule.sum()
+
+
+def _check_ranks(rank: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
+    ranks = np.asarray(rank)
+    if ranks.dtype.kind not in "iu" or (ranks.size and (ranks.min() < 1 or ranks.max() > n)):
+        raise ValueError(f"rank must be integers in [1, n], got {rank!r} with n={n}")
+    return ranks.astype(np.int64)
+
+
+def _half_normal_mean(rank: int, n: int) -> float:
+    """Mean of the rank-th largest magnitude, whose 2Q is Beta(rank, n - rank + 1): a threshold of rank - 1 kept."""
+    if rank == 1:
+        grid = pool_grid(1, n)
+        return float(grid.kept @ grid.magnitudes)
+    grid = pool_grid(rank - 1, n)
+    return float(grid.threshold_weights @ grid.thresholds)
+
+
+def _normal_mean(rank: int, n: int) -> float:
+    """Mean of the rank-th largest value, whose Q is Beta(rank, n - rank + 1)."""
+    if 2 * rank > n + 1:
+        return -_normal_mean(n + 1 - rank, n)
+    tail = beta(rank, n - rank + 1)
+    low, high = (-ndtri(np.array([tail.isf(1e-22), tail.ppf(1e-22)]))).tolist()
+    nodes, node_weights = legendre_rule(400)
+    x = low + (high - low) * (1 + nodes) / 2
+    log_beta = gammaln(rank) + gammaln(n - rank + 1) - gammaln(n + 1)
+    log_density = (rank - 1) * log_ndtr(-x) + (n - rank) * log_ndtr(x) - x**2 / 2 - log_beta
+    density = node_weights * np.exp(log_density - log_density.max())
+    return float(density @ x / density.sum())

@@ -1,0 +1,127 @@
+"""The command line: thin, every command a call of the library."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from . import __version__
+from .theory import Plan
+from .theory import plan as make_plan
+from .theory.pools import POOLS
+
+app = typer.Typer(
+    name="topsign",
+    help="Binary codes of signals that adapt to each signal.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+
+def fail(message: str, *, code: int) -> typer.Exit:
+    """Says what is wrong: code 1 for the data, 2 for the call."""
+    errors.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    return typer.Exit(code)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Binary codes of signals that adapt to each signal."""
+
+
+@app.command()
+def plan(
+    correlation: Annotated[float, typer.Option(help="Correlation of a match with its entry, in (0, 1).")],
+    false_alarm: Annotated[float, typer.Option(help="Chance that one search accepts any impostor.")],
+    features: Annotated[int, typer.Option(help="Length of a signal.")],
+    detection: Annotated[float | None, typer.Option(help="Chance that a match is found, in (0, 1).")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes an entry may take.")] = None,
+    entries: Annotated[int, typer.Option(help="Entries a search looks at.")] = 1,
+    pool: Annotated[str, typer.Option(help=f"Kind of projection: {', '.join(POOLS)}.")] = "hadamard",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the plan into this file (png, svg, pdf).")] = None,
+) -> None:
+    """How many bits do I need? The cheapest code that meets a target, or the best within a budget.
+
+    [bold]Examples[/]
+
+    topsign plan --correlation 0.1 --detection 0.99 --false-alarm 1e-3 --features 8192
+
+    topsign plan --correlation 0.2 --detection 0.99 --false-alarm 1e-6 --features 8192 --entries 1000000 --plot plan.png
+
+    topsign plan --correlation 0.1 --max-bytes 256 --false-alarm 1e-3 --features 8192 --json
+    """
+    try:
+        found = make_plan(
+            correlation=correlation,
+            detection=detection,
+            false_alarm=false_alarm,
+            n_features=features,
+            entries=entries,
+            max_bytes=max_bytes,
+            pool=pool,
+        )
+    except ValueError as error:
+        raise fail(str(error), code=1 if "cannot be reached" in str(error) else 2) from None
+    if plot is not None:
+        draw_plan(found, plot)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=2))
+    else:
+        show_plan(found)
+        if plot is not None:
+            console.print(f"drawn: {plot}", highlight=False)
+
+
+def show_plan(found: Plan) -> None:
+    """The plan as a table, then what it assumes."""
+    table = Table(show_header=False, title="plan", title_justify="left", box=None, pad_edge=False)
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for name, value in found.lines():
+        table.add_row(name, value)
+    console.print(table, highlight=False)
+    console.print("\nassuming", highlight=False)
+    for line in found.assumptions:
+        console.print(f"  - {line}", highlight=False, soft_wrap=True)
+
+
+def draw_plan(found: Plan, path: Path) -> None:
+    if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise fail(f"--plot takes a .png, .svg or .pdf file, got {path}", code=2)
+    if not path.absolute().parent.is_dir():
+        raise fail(f"--plot: the folder {path.absolute().parent} does not exist; make it first", code=2)
+    try:
+        from .plots import plot_plan
+
+        plot_plan(found, path)
+    except ImportError:
+        raise fail("--plot needs matplotlib: pip install 'topsign[plot]'", code=2) from None
+
+
+def main() -> None:
+    """The entry point of ``topsign``."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

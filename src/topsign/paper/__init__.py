@@ -1,0 +1,1 @@
+"""The paper itself: what it prints, beside what is right."""

@@ -1,0 +1,66 @@
+"""Formulas as the paper prints them, where they differ from the mathematics in :mod:`topsign.theory`.
+
+Standing of everything here: **as printed**. Each is kept so that a reproduction can show the difference; the tests
+of this module show by how much each differs and where it fails.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from ..theory import order_statistic_mean, pair_flip_probability
+from ..theory.distances import kappa_of
+from ..theory.order_statistics import Floats
+
+TABLE_STORAGE_BITS = {32: 233, 64: 405, 128: 679, 256: 1065}
+"""Bits per class in the paper's table, by n_bits out of 1024; 256 costs 1081.6."""
+
+DEMO_STORAGE_BITS = 2969
+"""Sign projections that the authors' demonstration calls equal in storage to 512 of 8192; it is 3269.3."""
+
+
+def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Floats:
+    """Theorem 1's p_i, with the projection y_i where |y_i| belongs: wrong for negative projections."""
+    kappa = kappa_of(np.asarray(correlation, dtype=np.float64))
+    return np.asarray(ndtr(-np.asarray(standardized, dtype=np.float64) * kappa))
+
+
+def deviation_bound(expected_hamming: npt.ArrayLike, relative_error: npt.ArrayLike) -> Floats:
+    """Theorem 1's ``exp(-mu e**2 / 2) + exp(-mu e**2 / 4)``, mu the mean *fraction*: above one for every e <= 1."""
+    exponent = np.asarray(expected_hamming) * np.asarray(relative_error) ** 2
+    return np.asarray(np.exp(-exponent / 2) + np.exp(-exponent / 4))
+
+
+def upper_deviation_bound(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Floats:
+    """The upper half of that bound with the mean *count*: ``exp(-B e**2 / 4)``, printed for e <= 2 exp(1) - 1.
+
+    A bound only up to e = 4.1157, where it meets the sharp one.
+    """
+    return np.asarray(np.exp(-np.asarray(expected_mismatches) * np.asarray(relative_error) ** 2 / 4))
+
+
+def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+    """Theorem 2's bound ``Q(kappa e)``, e the mean of order statistic 2(M - m + 1) of 2M normal values.
+
+    Not a bound: Jensen's inequality is applied the wrong way round, and the index should be about 2M - m + 1.
+    """
+    mean = order_statistic_mean(2 * (n_pool - n_bits + 1), n=2 * n_pool, half=False)
+    return np.asarray(ndtr(-kappa_of(np.asarray(correlation, dtype=np.float64)) * mean))
+
+
+def pair_flip_probability_printed(
+    standardized: npt.ArrayLike, *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike
+) -> Floats:
+    """Theorem 3's p_i, in which each joint probability is multiplied by its marginal once more.
+
+    ``P(z < 0) P(z < 0, a > 0) + P(z > 0) P(z > 0, a < 0)``: half the truth when the reference is orthogonal to both.
+    """
+    s = np.asarray(standardized, dtype=np.float64)
+    uv, uw = np.asarray(uv, dtype=np.float64), np.asarray(uw, dtype=np.float64)
+    either = pair_flip_probability(s, uv=uv, uw=uw, vw=vw)
+    z_negative, a_negative = ndtr(-s * kappa_of(uv)), ndtr(-s * kappa_of(uw))
+    # P(z<0, a>0) - P(z>0, a<0) = P(z<0) - P(a<0), and their sum is `either`.
+    first = (either + z_negative - a_negative) / 2
+    return np.asarray(z_negative * first + (1 - z_negative) * (either - first))

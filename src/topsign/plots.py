@@ -1,0 +1,72 @@
+"""Pictures. Needs matplotlib (``pip install topsign[plot]``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .theory import Plan, roc
+from .theory.design import bytes_against_detection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, told apart by most eyes; every line has its own dashes as well.
+STYLES: list[dict[str, Any]] = [
+    {"color": "#0072B2", "linestyle": "-", "linewidth": 2.2},
+    {"color": "#D55E00", "linestyle": "--", "linewidth": 1.8},
+    {"color": "#009E73", "linestyle": "-.", "linewidth": 1.8},
+    {"color": "#555555", "linestyle": ":", "linewidth": 1.8},
+]
+
+
+def plot_plan(plan: Plan, path: str | Path) -> None:
+    """Draws a plan: its ROC beside plain sign codes of equal storage, and detection against bytes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    _draw_roc(left, plan)
+    _draw_trade_off(right, plan)
+    figure.suptitle(
+        f"correlation {plan.correlation:g}, {plan.n_features:,} features, {plan.entries:,} entries, {plan.pool} pool",
+        fontsize=12,
+    )
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_roc(axes: Axes, plan: Plan) -> None:
+    common: dict[str, Any] = {"correlation": plan.correlation, "n_features": plan.n_features, "pool": plan.pool}
+    n_signs = 8 * plan.bytes_per_entry
+    curves = {
+        f"plan: {plan.n_bits} of {plan.n_pool}, {plan.scoring}": roc(
+            n_bits=plan.n_bits, n_pool=plan.n_pool, scoring=plan.scoring, **common
+        ),
+        f"sign codes, real query, {n_signs} bits": roc(n_bits=n_signs, scoring="sign_asymmetric", **common),
+        f"sign codes, Hamming, {n_signs} bits": roc(n_bits=n_signs, scoring="sign_hamming", **common),
+        "uncompressed": roc(scoring="uncompressed", **common),
+    }
+    lowest = min(1e-6, plan.false_alarm_per_entry / 100)
+    pfa = np.logspace(np.log10(lowest), 0, 120)
+    for (name, curve), style in zip(curves.items(), STYLES, strict=True):
+        axes.plot(pfa, curve.detection_at(pfa), label=name, **style)
+    axes.plot(plan.false_alarm_per_entry, plan.detection, "o", color="black", zorder=5, label="the plan's threshold")
+    axes.set(xscale="log", xlabel="false alarm per entry", ylabel="detection", ylim=(-0.02, 1.02))
+    axes.set_title("Receiver operating characteristic")
+    axes.legend(fontsize=8, loc="best")
+    axes.grid(alpha=0.3)
+
+
+def _draw_trade_off(axes: Axes, plan: Plan) -> None:
+    for (name, points), style in zip(bytes_against_detection(plan).items(), STYLES[:3], strict=True):
+        axes.plot(*points, label=name, **style)
+    axes.plot(plan.bytes_per_entry, plan.detection, "o", color="black", zorder=5, label="the plan")
+    axes.set(xscale="log", xlabel="bytes per entry", ylabel="detection", ylim=(-0.02, 1.02))
+    axes.set_title(f"At a false alarm of {plan.false_alarm:g} per search")
+    axes.legend(fontsize=8, loc="best")
+    axes.grid(alpha=0.3, which="both")

@@ -1,0 +1,264 @@
+"""How many bits are needed: the cheapest code that meets a target, or the best within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from .._checks import MAX_POOL, check_choice, check_correlation, check_count
+from .._layouts import Layout
+from .detection import roc
+from .distances import kappa_of, storage_bits
+from .inference import mismatch_tail, score_tail, tail_threshold
+from .pools import ORTHONORMAL, POOLS
+
+N_BITS_STEP = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A code that meets a target, and what it was reckoned with."""
+
+    n_bits: int
+    n_pool: int
+    scoring: str
+    threshold: float  # at most so many mismatches ("hamming"), or at least this estimated correlation ("asymmetric")
+    bytes_per_entry: int
+    detection: float
+    false_alarm: float  # of one search over all entries
+    false_alarm_per_entry: float
+    correlation: float
+    n_features: int
+    entries: int
+    pool: str
+    information_bits: float
+    sign_bytes_per_entry: (
+        int | None
+    )  # plain sign codes with a real-valued query, for the same target; None if none reach it
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the numbers to hold."""
+        rows = "orthonormal" if self.pool in ORTHONORMAL else "independent"
+        return (
+            f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
+            "an impostor is independent of the reference; signals are isotropic (centre them, whiten them if you can)",
+            f"the pool's rows are {rows} ({self.pool}); codes in the compact layout, without norms (norms=False)",
+            f"a search looks at {self.entries:,} entries; false alarms are counted per search",
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything, for JSON."""
+        return asdict(self) | {"assumptions": list(self.assumptions)}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Names and readable values, for a table."""
+        if self.scoring == "hamming":
+            rule = f"at most {self.threshold:.0f} of {self.n_bits} signs differ"
+        else:
+            rule = f"estimated correlation at least {self.threshold:.5f}"
+        signs = "no size reaches the target" if self.sign_bytes_per_entry is None else f"{self.sign_bytes_per_entry:,}"
+        return [
+            ("n_bits", f"{self.n_bits:,}"),
+            ("n_pool", f"{self.n_pool:,} ({self.pool})"),
+            ("scoring", self.scoring),
+            ("accept when", rule),
+            ("detection", f"{self.detection:.6g}"),
+            ("false alarm", f"{self.false_alarm:.3g} per search, {self.false_alarm_per_entry:.3g} per entry"),
+            ("bytes per entry", f"{self.bytes_per_entry:,} (information: {self.information_bits / 8:,.0f})"),
+            ("bytes, all entries", f"{self.bytes_per_entry * self.entries:,}"),
+            ("bytes, sign codes", f"{signs} per entry (plain signs, real-valued query, same target)"),
+        ]
+
+    def __str__(self) -> str:
+        table = "\n".join(f"{name:>18}  {value}" for name, value in self.lines())
+        return table + "\n\nassuming\n" + "\n".join(f"  - {line}" for line in self.assumptions)
+
+
+def plan(
+    *,
+    correlation: float,
+    false_alarm: float,
+    n_features: int,
+    detection: float | None = None,
+    entries: int = 1,
+    max_bytes: int | None = None,
+    pool: str = "hadamard",
+    scoring: str | None = None,
+) -> Plan:
+    """The cheapest code that detects a correlation often enough, or the best detection within a byte budget.
+
+    Parameters
+    ----------
+    correlation : float
+        Population correlation of a match with its entry, in (0, 1).
+    detection : float, optional
+        Probability that a match is found. Without it the best within ``max_bytes`` is returned.
+    false_alarm : float
+        Probability that a search over all ``entries`` accepts any impostor.
+    n_features : int
+        Length of a signal.
+    max_bytes : int, optional
+        Bytes an entry may take, codes in the compact layout without norms.
+    pool : str
+        As in :func:`topsign.theory.roc`.
+    scoring : "hamming", "asymmetric" or None
+        None considers both.
+
+    Raises
+    ------
+    ValueError
+        When the target cannot be met; the message names the best that can be reached.
+
+    >>> p = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192)
+    >>> p.scoring, p.n_pool
+    ('asymmetric', 8192)
+    """
+    target = _Target(correlation, false_alarm, n_features, entries, pool)
+    if detection is None and max_bytes is None:
+        raise ValueError("give a detection to reach, a max_bytes to stay within, or both")
+    if detection is not None and not 0 < detection < 1:
+        raise ValueError(f"detection must lie in (0, 1), got {detection}")
+    scorings = (
+        ("asymmetric", "hamming") if scoring is None else (check_choice(scoring, "scoring", ("asymmetric", "hamming")),)
+    )
+    if max_bytes is not None:
+        check_count(max_bytes, "max_bytes")
+    within = [
+        found
+        for n_pool in target.pools
+        for kind in scorings
+        if (found := target.best_within(max_bytes, n_pool, kind)) is not None
+    ]
+    if not within:
+        raise ValueError(f"no code of {N_BITS_STEP} bits or more fits max_bytes={max_bytes}; allow more bytes")
+    best = max(within, key=lambda found: (found.detection, -found.bytes_per_entry))
+    if detection is None:
+        return target.finished(best)
+    if best.detection < detection:
+        raise ValueError(target.out_of_reach(detection, best, max_bytes))
+    reaching = [target.cheapest(detection, found) for found in within if found.detection >= detection]
+    return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
+
+
+def bytes_against_detection(plan: Plan, n_points: int = 18) -> dict[str, tuple[list[int], list[float]]]:
+    """Bytes per entry and detection of codes smaller and larger than the plan's, and of plain sign codes."""
+    target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.entries, plan.pool)
+    largest = min(plan.n_pool // 2, 8 * plan.n_bits)
+    sizes = np.unique(np.geomspace(N_BITS_STEP, max(N_BITS_STEP, largest), n_points).astype(int))
+    curves = {}
+    for scoring in ("asymmetric", "hamming"):
+        found = [target.judge(int(n_bits), plan.n_pool, scoring) for n_bits in sizes]
+        curves[f"adaptive, {scoring}"] = ([one.bytes_per_entry for one in found], [one.detection for one in found])
+    widths = [Layout("compact", int(n_bits), plan.n_pool).code_bytes for n_bits in sizes]
+    signs = [target.judge(8 * width, 8 * width, "asymmetric").detection for width in widths]
+    curves["sign codes, real query"] = (widths, signs)
+    return curves
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    n_bits: int
+    n_pool: int
+    scoring: str
+    threshold: float
+    detection: float
+    bytes_per_entry: int
+
+
+class _Target:
+    """What a plan has to meet, and how a code does against it."""
+
+    def __init__(self, correlation: float, false_alarm: float, n_features: int, entries: int, pool: str) -> None:
+        (rho,) = check_correlation(correlation).reshape(-1)
+        if not 0 < rho < 1:
+            raise ValueError(f"correlation must lie in (0, 1), got {correlation}")
+        if not 0 < false_alarm < 1:
+            raise ValueError(f"false_alarm must lie in (0, 1), got {false_alarm}")
+        self.correlation, self.false_alarm = float(rho), false_alarm
+        self.n_features = check_count(n_features, "n_features", minimum=16, maximum=MAX_POOL)
+        self.entries = check_count(entries, "entries")
+        self.pool = check_choice(pool, "pool", POOLS)
+        self.kappa = float(kappa_of(rho))
+        self.per_entry = float(-np.expm1(np.log1p(-false_alarm) / self.entries))
+        shares = (1 / 4, 1 / 2, 1, 2) if pool in ORTHONORMAL else (1 / 2, 1, 2, 4)
+        self.pools = [int(n_features * share) for share in shares if n_features * share <= MAX_POOL]
+
+    def judge(self, n_bits: int, n_pool: int, scoring: str) -> _Candidate:
+        """Threshold and detection of one code at the wanted false alarm."""
+        shape = (n_bits, n_pool, self.n_features, self.pool)
+        if scoring == "asymmetric":
+            threshold = tail_threshold(lambda s: score_tail(s, 0.0, *shape, norms=False), self.per_entry)
+            found = score_tail(np.array([threshold]), self.kappa, *shape, norms=False)
+        else:
+            counts = range(n_bits + 1)
+            threshold = _first(counts, lambda k: mismatch_tail(np.array([k]), 0.0, *shape)[0] > self.per_entry) - 1.0
+            found = mismatch_tail(np.array([threshold]), self.kappa, *shape) if threshold >= 0 else np.zeros(1)
+        size = Layout("compact", n_bits, n_pool).code_bytes
+        return _Candidate(n_bits, n_pool, scoring, threshold, float(found[0]), size)
+
+    def best_within(self, max_bytes: int | None, n_pool: int, scoring: str) -> _Candidate | None:
+        """The largest code of a pool that fits."""
+        sizes = range(N_BITS_STEP, n_pool + 1, N_BITS_STEP)
+        if max_bytes is not None:
+            fits = _first(sizes, lambda n_bits: Layout("compact", n_bits, n_pool).code_bytes > max_bytes)
+            sizes = sizes[:fits]
+        return self.judge(sizes[-1], n_pool, scoring) if sizes else None
+
+    def cheapest(self, detection: float, reaching: _Candidate) -> _Candidate:
+        """The smallest code of a pool that still detects often enough."""
+        sizes = range(N_BITS_STEP, reaching.n_bits + 1, N_BITS_STEP)
+        place = _first(
+            sizes, lambda n_bits: self.judge(n_bits, reaching.n_pool, reaching.scoring).detection >= detection
+        )
+        # Counting in whole mismatches, detection can dip by a little from one size to the next.
+        return self.judge(sizes[min(place, len(sizes) - 1)], reaching.n_pool, reaching.scoring)
+
+    def sign_bytes(self, detection: float) -> int | None:
+        """Bytes of plain sign codes with a real-valued query that detect as often."""
+        sizes = range(N_BITS_STEP, min(8 * self.n_features, MAX_POOL) + 1, N_BITS_STEP)
+        place = _first(sizes, lambda n_bits: self.judge(n_bits, n_bits, "asymmetric").detection >= detection)
+        return sizes[place] // 8 if place < len(sizes) else None
+
+    def finished(self, found: _Candidate, detection: float | None = None) -> Plan:
+        return Plan(
+            n_bits=found.n_bits,
+            n_pool=found.n_pool,
+            scoring=found.scoring,
+            threshold=found.threshold,
+            bytes_per_entry=found.bytes_per_entry,
+            detection=found.detection,
+            false_alarm=self.false_alarm,
+            false_alarm_per_entry=self.per_entry,
+            correlation=self.correlation,
+            n_features=self.n_features,
+            entries=self.entries,
+            pool=self.pool,
+            information_bits=storage_bits(n_bits=found.n_bits, n_pool=found.n_pool),
+            sign_bytes_per_entry=self.sign_bytes(found.detection if detection is None else detection),
+        )
+
+    def out_of_reach(self, detection: float, best: _Candidate, max_bytes: int | None) -> str:
+        curve = roc(correlation=self.correlation, n_features=self.n_features, scoring="uncompressed")
+        limit = curve.detection_at(self.per_entry)
+        within = "" if max_bytes is None else f" within {max_bytes} bytes"
+        return (
+            f"a detection of {detection:g} at a false alarm of {self.false_alarm:g} over {self.entries:,} entries "
+            f"cannot be reached{within} at correlation {self.correlation:g} and n_features={self.n_features}; the best "
+            f"code (n_bits={best.n_bits}, n_pool={best.n_pool}, {best.scoring}, {best.bytes_per_entry} bytes) detects "
+            f"{best.detection:.4g}, uncompressed signals {float(limit):.4g}"
+        )
+
+
+def _first(sizes: range, reached: Callable[[int], bool]) -> int:
+    """Index of the first number for which ``reached`` holds, given that it holds from some number on."""
+    low, high = 0, len(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if reached(sizes[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,269 @@
+"""From what was observed back to what is true: correlations, intervals, p-values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import betainc, ndtr, ndtri
+from scipy.stats import t as student
+
+from .._checks import check_choice, check_count, check_pool
+from .distances import (
+    binomial_cdf,
+    flip_mixture,
+    hamming_cdf,
+    hamming_sf,
+)
+from .order_statistics import Floats, gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid, threshold_rule
+from .pools import effective_features, sample_correlations, shared_share
+
+SCORINGS = ("hamming", "asymmetric")
+
+
+def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+    """The correlation whose expected distance is the one observed.
+
+    Exact inversion of :func:`topsign.theory.expected_hamming`, which is convex in kappa: Newton's steps from zero
+    never overshoot. 0 gives 1 and 1 gives -1.
+
+    >>> round(float(correlation_from_hamming(0.2, n_bits=800, n_pool=5000)), 6)
+    0.418356
+    """
+    n_bits, n_pool = check_pool(n_bits, n_pool)
+    d = np.asarray(hamming, dtype=np.float64)
+    if not ((d >= 0) & (d <= 1)).all():
+        raise ValueError("hamming must be fractions in [0, 1]; divide mismatches by n_bits")
+    if n_bits == n_pool:
+        return np.asarray(np.cos(np.pi * d))
+    grid = pool_grid(n_bits, n_pool)
+    rho = [_invert_mean(one, grid.magnitudes, grid.kept) for one in np.minimum(d, 1 - d).ravel()]
+    return np.asarray(np.where(d > 0.5, -1, 1) * np.array(rho).reshape(d.shape))
+
+
+def correlation_interval(
+    observed: npt.ArrayLike, *, n_bits: int, n_pool: int, confidence: float = 0.95, scoring: str = "hamming"
+) -> Floats:
+    """Confidence interval of the correlation, (..., 2), from mismatches or from an asymmetric estimate.
+
+    ``scoring="hamming"``: ``observed`` counts mismatches; the exact law is inverted at both ends (Clopper-Pearson),
+    so it covers at least as often as it says. ``scoring="asymmetric"``: ``observed`` is the estimated correlation, normal
+    around the true one with variance (1 - rho**2) / (m c**2), c the mean kept magnitude; solved for rho.
+
+    For a Gaussian pool it covers the correlation of the two signals at hand; for an orthonormal pool that of the
+    population they come from (the same law holds there exactly).
+
+    >>> correlation_interval(100, n_bits=512, n_pool=8192).round(3)
+    array([0.311, 0.406])
+    """
+    n_bits, n_pool = check_pool(n_bits, n_pool)
+    check_choice(scoring, "scoring", SCORINGS)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
+    values = np.asarray(observed, dtype=np.float64)
+    if scoring == "asymmetric":
+        samples = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool) ** 2
+        q = ndtri((1 + confidence) / 2) ** 2 / samples
+        r = np.clip(values, -np.sqrt(1 + q), np.sqrt(1 + q))
+        root = np.sqrt(np.maximum(0.0, q * (1 + q - r**2)))
+        return np.asarray(np.clip(np.stack([r - root, r + root], axis=-1) / (1 + q), -1, 1))
+    if not ((values >= 0) & (values <= n_bits) & (values == np.floor(values))).all():
+        raise ValueError(f"mismatches must be whole numbers in [0, {n_bits}]")
+    ends = {k: _mismatch_interval(k, n_bits, n_pool, (1 - confidence) / 2) for k in set(values.ravel().tolist())}
+    return np.array([ends[k] for k in values.ravel().tolist()]).reshape(*values.shape, 2)
+
+
+def match_pvalue(
+    observed: npt.ArrayLike,
+    *,
+    n_bits: int,
+    n_pool: int,
+    n_features: int,
+    pool: str = "hadamard",
+    scoring: str = "hamming",
+    norms: bool = True,
+) -> Floats:
+    """Probability that an independent impostor looks at least as close as what was observed.
+
+    ``scoring="hamming"``: ``observed`` counts mismatches. Exact for an isotropic impostor: binomial for an orthonormal
+    pool with n_pool <= n_features; for a Gaussian one the law of the distance averaged over the sample correlation of
+    two independent signals, which is wider. ``scoring="asymmetric"``: ``observed`` is the correlation estimated by
+    ``AdaptiveCodes.scores``, with the stored scales (norms=True) or the expected one (norms=False).
+
+    Standing: exact for Hamming; for the asymmetric score exact given the sum of the kept magnitudes, whose own
+    law is taken as normal. A stack of orthonormal blocks (n_pool > n_features) is approximated by its variance. Real
+    impostors are seldom isotropic: see :class:`EmpiricalNull`.
+
+    >>> float(match_pvalue(200, n_bits=512, n_pool=8192, n_features=8192).round(8))
+    4.2e-07
+    """
+    n_bits, n_pool = check_pool(n_bits, n_pool)
+    check_choice(scoring, "scoring", SCORINGS)
+    values = np.asarray(observed, dtype=np.float64)
+    if scoring == "asymmetric":
+        return score_tail(values, 0.0, n_bits, n_pool, n_features, pool, norms=norms)
+    return mismatch_tail(values, 0.0, n_bits, n_pool, n_features, pool)
+
+
+def correct_pvalues(p_values: npt.ArrayLike, *, entries: int | None = None, method: str = "bonferroni") -> Floats:
+    """p-values corrected for having looked at many entries.
+
+    ``"bonferroni"`` bounds the chance of any false match, ``"benjamini-hochberg"`` the expected share of false ones
+    among those accepted (for independent entries). ``entries`` is how many were searched, the number of p-values
+    when not given; those not listed must be larger than those that are.
+    """
+    check_choice(method, "method", ("bonferroni", "benjamini-hochberg"))
+    p = np.asarray(p_values, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("p_values must lie in [0, 1]")
+    n = p.size if entries is None else check_count(entries, "entries", minimum=max(1, p.size))
+    if method == "bonferroni":
+        return np.minimum(1.0, p * n)
+    order = np.argsort(p.ravel())
+    stepped = np.minimum.accumulate((p.ravel()[order] * n / np.arange(1, p.size + 1))[::-1])[::-1]
+    corrected = np.empty(p.size)
+    corrected[order] = np.minimum(1.0, stepped)
+    return corrected.reshape(p.shape)
+
+
+@dataclass(frozen=True)
+class EmpiricalNull:
+    """What impostors score, learned from known ones.
+
+    Parameters
+    ----------
+    impostors : array
+        Scores (or mismatches) of pairs known not to match.
+    method : "rank" or "normal"
+        ``rank`` counts impostors at least as close, ``(1 + count) / (1 + n)``: valid for any null from which
+        impostors and newcomers are drawn alike, never below 1 / (1 + n). ``normal`` fits a normal null and reports
+        the predictive (Student) tail: smaller p-values, right only as far as the null is normal.
+    closer : "larger" or "smaller"
+        Which scores mean a closer match: larger ones (correlations) or smaller ones (mismatches).
+
+    Examples
+    --------
+    >>> null = EmpiricalNull(np.arange(99), method="rank")
+    >>> null.pvalue([98.5, 50]).tolist()
+    [0.01, 0.5]
+    """
+
+    impostors: npt.ArrayLike
+    method: str = "rank"
+    closer: str = "larger"
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, "method", ("rank", "normal"))
+        check_choice(self.closer, "closer", ("larger", "smaller"))
+        scores = np.asarray(self.impostors, dtype=np.float64).ravel()
+        if len(scores) < 2 or not np.isfinite(scores).all():
+            raise ValueError(f"impostors must be at least two finite scores, got {len(scores)}")
+        object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
+
+    def pvalue(self, observed: npt.ArrayLike) -> Floats:
+        """Probability that an impostor looks at least as close as each observed score."""
+        impostors = np.asarray(self.impostors)
+        score = np.asarray(observed, dtype=np.float64) * (1 if self.closer == "larger" else -1)
+        n = len(impostors)
+        if self.method == "rank":
+            return np.asarray((1 + n - np.searchsorted(impostors, score, side="left")) / (1 + n))
+        spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
+        return np.asarray(student.sf((score - impostors.mean()) / spread, n - 1))
+
+
+def mismatch_tail(mismatches: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, pool: str) -> Floats:
+    """P(mismatches <= k) for signals of a population kappa (0 for an impostor)."""
+    rho, rho_weights = sample_correlations(kappa, effective_features(pool, n_features, n_pool))
+    if kappa == 0 and len(rho) == 1:
+        return np.asarray(binomial_cdf(np.floor(mismatches), n_bits, np.asarray(0.5)))
+    thresholds = threshold_rule(n_bits, n_pool)[1]
+    flips = np.concatenate([flip_mixture(float(one), n_bits, n_pool)[0] for one in rho])
+    weights = np.outer(rho_weights, thresholds).ravel()
+    if len(rho) > 1:
+        flips, weights = gauss_rule(flips, weights, 40)  # the count depends on the flip probability alone
+    unique, where = np.unique(np.floor(mismatches), return_inverse=True)
+    return np.asarray((binomial_cdf(unique[:, np.newaxis], n_bits, flips) @ weights)[where].reshape(mismatches.shape))
+
+
+def score_tail(
+    scores: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, pool: str, *, norms: bool
+) -> Floats:
+    """P(estimated correlation >= score) for signals of a population kappa (0 for an impostor).
+
+    Given the sample correlation r of query and entry and the sum S of the kept magnitudes, the estimate is r plus
+    sqrt((1 - r**2) (m/S**2 - share/n)) times a normal variable; for a single orthonormal block it is a coordinate of a
+    random unit vector in n - 1 dimensions instead. Without stored scales it is multiplied by S over its mean.
+    """
+    share = shared_share(pool, n_features, n_pool)
+    rho, rho_weights = sample_correlations(kappa, n_features)
+    mean = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
+    nodes, node_weights = np.polynomial.hermite_e.hermegauss(7)
+    sums = mean + np.sqrt(kept_sum_variance(n_bits, n_pool)) * nodes
+    sums = np.clip(sums, mean / 4, 4 * mean)
+    stretch = np.ones_like(sums) if norms else sums / mean
+    noise = np.sqrt(np.maximum(n_bits / sums**2 - share / n_features, 1e-300))
+    unique, where = np.unique(scores, return_inverse=True)
+    needed = (unique[:, np.newaxis, np.newaxis] / stretch[:, np.newaxis] - rho) / np.sqrt(1 - rho**2)
+    if share == 1:
+        tails = _coordinate_tail(needed / (noise[:, np.newaxis] * np.sqrt(n_features)), n_features - 1)
+    else:
+        tails = ndtr(-needed / noise[:, np.newaxis])
+    tail = (tails @ rho_weights) @ (node_weights / node_weights.sum())
+    return np.asarray(tail[where].reshape(scores.shape))
+
+
+def tail_threshold(tail: Callable[[Floats], Floats], probability: float) -> float:
+    """The score that is reached with a given probability, for a tail that is nearly normal."""
+    if probability >= 1:
+        return -1.0
+    wanted = -ndtri(probability)
+    low, high = 0.0, 1.0
+    while float(tail(np.array([high]))[0]) > probability and high < 1e6:
+        high *= 2
+    while float(tail(np.array([low]))[0]) < probability and low > -1e6:
+        low = 2 * low - 1
+
+    def excess(score: float) -> float:
+        # In units of a normal deviate a nearly normal tail is nearly straight: few steps are needed.
+        return float(wanted + ndtri(np.clip(tail(np.array([score]))[0], 1e-300, 1 - 1e-16)))
+
+    return float(brentq(excess, low, high, xtol=1e-13))
+
+
+def _coordinate_tail(x: Floats, dimensions: int) -> Floats:
+    """P(first coordinate of a random unit vector >= x)."""
+    inside = np.clip(x, -1, 1)
+    beyond = betainc((dimensions - 1) / 2, 0.5, 1 - inside**2) / 2
+    return np.asarray(np.where(inside < 0, 1 - beyond, beyond))
+
+
+def _invert_mean(hamming: float, magnitudes: Floats, kept: Floats) -> float:
+    if hamming == 0:
+        return 1.0
+    kappa = 0.0
+    for _ in range(500):
+        excess = float(ndtr(-kappa * magnitudes) @ kept) - hamming
+        slope = float((np.exp(-((kappa * magnitudes) ** 2) / 2) * magnitudes) @ kept) / np.sqrt(2 * np.pi)
+        step = excess / slope if slope > 0 else 0.0
+        kappa += step
+        if step <= 1e-15 * kappa:
+            break
+    return float(kappa / np.hypot(1, kappa))
+
+
+def _mismatch_interval(k: float, n_bits: int, n_pool: int, alpha: float) -> tuple[float, float]:
+    """Where P(mismatches <= k) and P(mismatches >= k) fall to alpha; in atanh(rho), which spreads the ends."""
+    limit = 18.0  # tanh(18) is 1 to double precision
+
+    def few(z: float) -> float:
+        return float(hamming_cdf(k, correlation=np.tanh(z), n_bits=n_bits, n_pool=n_pool)) - alpha
+
+    def many(z: float) -> float:
+        return float(hamming_sf(k - 1, correlation=np.tanh(z), n_bits=n_bits, n_pool=n_pool)) - alpha
+
+    low = -1.0 if k == n_bits else float(np.tanh(brentq(few, -limit, limit, xtol=1e-12)))
+    high = 1.0 if k == 0 else float(np.tanh(brentq(many, -limit, limit, xtol=1e-12)))
+    return low, high

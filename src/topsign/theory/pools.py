@@ -1,0 +1,74 @@
+"""How a pool's rows share what they know of two signals: independent rows against orthonormal ones.
+
+Two independent signals have a sample correlation of about 1/sqrt(n). With independent rows (Gaussian), every kept row
+leans towards the reference and reports that same accident again, so mismatches of an impostor vary more
+than a binomial count. With orthonormal rows (Hadamard, n_pool <= n_features) projections of an isotropic signal
+are independent, and the count is binomial. A stack of orthonormal blocks lies in between.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from .._checks import check_choice, check_count
+from .order_statistics import Floats, legendre_rule
+
+ORTHONORMAL = ("hadamard", "circulant")
+POOLS = (*ORTHONORMAL, "gaussian", "rademacher", "sparse")
+
+
+def shared_share(pool: str, n_features: int, n_pool: int) -> float:
+    """Chance that two kept rows lie in the same orthonormal block: 1 for one block, 0 for independent rows."""
+    check_choice(pool, "pool", POOLS)
+    check_count(n_features, "n_features", minimum=2)
+    if pool not in ORTHONORMAL:
+        return 0.0
+    whole, rest = divmod(n_pool, n_features)
+    return float((whole * n_features**2 + rest**2) / n_pool**2)
+
+
+def effective_features(pool: str, n_features: int, n_pool: int) -> float:
+    """Number of features whose sample correlation the mismatches share; infinite where they share none.
+
+    Exact for independent rows (n_features) and for one orthonormal block (infinite). Approximation for a stack of
+    blocks, n / (1 - share): it has the right variance.
+    """
+    share = shared_share(pool, n_features, n_pool)
+    return np.inf if share == 1 else n_features / (1 - share)
+
+
+@lru_cache(maxsize=256)
+def sample_correlations(kappa: float, n_features: float) -> tuple[Floats, Floats]:
+    """Sample correlations of signals of a given population kappa, and their weights.
+
+    Exact: ``sqrt(n-1) kappa_hat`` is noncentral t with n-1 degrees of freedom and noncentrality sqrt(n) kappa.
+    """
+    if np.isinf(n_features):
+        return np.array([kappa / np.hypot(1, kappa)]), np.ones(1)
+    freedom, shift = n_features - 1, np.sqrt(n_features) * kappa
+    spread = np.sqrt(1 + shift**2 / (2 * n_features))
+    if n_features > 200:
+        ends = (shift + np.array([-10.0, 10.0]) * spread) / np.sqrt(freedom)
+        low, high = ends / np.hypot(1, ends)
+    else:
+        low, high = -1.0, 1.0  # few features: every correlation is possible
+    nodes, weights = legendre_rule(160)
+    rho = (low + high) / 2 + (high - low) / 2 * nodes
+    kappas = rho / np.sqrt(1 - rho**2) * np.sqrt(freedom)
+    weights = weights * _noncentral_t_density(kappas, freedom, shift) * (1 - rho**2) ** -1.5
+    return rho, weights / weights.sum()
+
+
+def _noncentral_t_density(x: Floats, freedom: float, shift: float) -> Floats:
+    """Density of (shift + normal) / S up to a constant, S = sqrt(chi2 / freedom).
+
+    scipy's overflows at thousands of degrees of freedom.
+    """
+    nodes, weights = legendre_rule(120)
+    reach = 11 / np.sqrt(2 * freedom)
+    low, high = max(0.0, 1 - reach), 1 + reach
+    s = (low + high) / 2 + (high - low) / 2 * nodes
+    log_density = freedom * np.log(s) - freedom * (s**2 - 1) / 2  # of S, times the Jacobian s
+    return np.asarray(np.exp(log_density - (x[:, np.newaxis] * s - shift) ** 2 / 2) @ weights)
