@@ -41,30 +41,56 @@ def stream_key(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
+def word_rows(seed: int, name: str, indices: npt.ArrayLike, count: int) -> npt.NDArray[np.uint64]:
+    """The first ``count`` raw 64-bit words of several streams, one row each."""
+    rows = np.asarray(indices, dtype=np.uint64)
+    source = np.random.Philox(key=np.array([seed, stream_key(name)], dtype=np.uint64))
+    start = source.state
+    out = np.empty((len(rows), count), np.uint64)
+    for row, index in zip(out, rows, strict=True):
+        start["state"]["counter"] = np.array([0, index, 0, 0], dtype=np.uint64)
+        source.state = start  # far cheaper than a new generator
+        row[:] = source.random_raw(count)
+    return out
+
+
 def words(seed: int, name: str, index: int, count: int) -> npt.NDArray[np.uint64]:
     """The first ``count`` raw 64-bit words of a stream."""
-    key = np.array([seed, stream_key(name)], dtype=np.uint64)
-    counter = np.array([0, index, 0, 0], dtype=np.uint64)
-    return np.random.Philox(key=key, counter=counter).random_raw(count)
+    (row,) = word_rows(seed, name, [index], count)
+    return row  # type: ignore[no-any-return]
 
 
-def random_bits(seed: int, name: str, index: int, count: int) -> npt.NDArray[np.uint8]:
-    """``count`` fair bits, packed little-endian; the unused bits of the last byte are zero."""
-    raw = words(seed, name, index, -(-count // 64)).astype("<u8").view(np.uint8)
-    packed = raw[: -(-count // 8)].copy()
+def bits_from_words(raw: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.uint8]:
+    """The first ``count`` bits of each row of words, packed little-endian; unused bits of the last byte are zero."""
+    packed = raw.astype("<u8").view(np.uint8)[..., : -(-count // 8)].copy()
     if count % 8:
-        packed[-1] &= (1 << count % 8) - 1
+        packed[..., -1] &= (1 << count % 8) - 1
     return packed
 
 
-def uniforms(seed: int, name: str, index: int, count: int) -> npt.NDArray[np.float64]:
+def uniforms_from_words(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Uniform values in (0, 1), never 0 or 1: the middles of 2**52 equal cells."""
-    return ((words(seed, name, index, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def normals_from_words(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Standard normal values, by the inverse of the normal CDF."""
+    return ndtri(uniforms_from_words(raw))  # type: ignore[no-any-return]
+
+
+def random_bits(seed: int, name: str, index: int, count: int) -> npt.NDArray[np.uint8]:
+    """``count`` fair bits of a stream, packed."""
+    return bits_from_words(words(seed, name, index, -(-count // 64)), count)
+
+
+def uniforms(seed: int, name: str, index: int, count: int) -> npt.NDArray[np.float64]:
+    """``count`` uniform values of a stream."""
+    return uniforms_from_words(words(seed, name, index, count))
 
 
 def normals(seed: int, name: str, index: int, count: int) -> npt.NDArray[np.float64]:
-    """Standard normal values, by the inverse of the normal CDF."""
-    return ndtri(uniforms(seed, name, index, count))  # type: ignore[no-any-return]
+    """``count`` standard normal values of a stream."""
+    return normals_from_words(words(seed, name, index, count))
 
 
 def subset(seed: int, name: str, index: int, *, size: int, of: int) -> npt.NDArray[np.int64]:

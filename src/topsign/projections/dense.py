@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from .. import kernels
 from .._checks import Array, check_positive
-from .._random import RandomState, normals, random_bits, words
+from .._random import RandomState, bits_from_words, normals_from_words, word_rows
 from ..kernels.interface import Float32
 from .base import Projection
 
+Words = npt.NDArray[np.uint64]
 Made = TypeVar("Made")
 
 
@@ -41,16 +43,42 @@ class IndependentRows(Projection):
         return max(1, block_bytes // (4 * max(self.shape)))
 
     @property
-    @abstractmethod
-    def _row_bytes(self) -> float: ...
+    def _words_per_row(self) -> int:
+        return self.n_features
+
+    @property
+    def _row_bytes(self) -> float:
+        return 4 * self.n_features
 
     @abstractmethod
+    def _from_words(self, raw: Words) -> Any:
+        """Rows of the matrix from rows of random words."""
+
     def _make_rows(self, rows: Array) -> Any:
-        """The chosen rows, as a matrix."""
+        """The chosen rows as a matrix."""
+        matrix = np.empty((len(rows), self.n_features), np.float32)
 
-    @abstractmethod
+        def fill(part: slice) -> None:
+            matrix[part] = self._from_words(self._words(rows[part]))
+
+        self._in_parts(fill, len(rows))
+        return matrix
+
     def _multiply(self, values: Float32, matrix: Any, out: Float32) -> None:
         """Writes ``values @ matrix.T`` into ``out``."""
+        np.matmul(values, matrix.T, out=out)
+
+    def _words(self, rows: Array) -> Words:
+        return word_rows(self.seed, self.kind, rows, self._words_per_row)
+
+    def _in_parts(self, make: Callable[[slice], Made], n_rows: int) -> list[Made]:
+        """``make`` of slices of a few megabytes of words each, in threads: NumPy and SciPy release the lock."""
+        size = max(1, 2**19 // self._words_per_row)
+        parts = [slice(start, start + size) for start in range(0, max(1, n_rows), size)]
+        if len(parts) == 1:
+            return [make(parts[0])]
+        with ThreadPoolExecutor(kernels.n_threads(None)) as pool:
+            return list(pool.map(make, parts))
 
     @property
     def _rows_in_workspace(self) -> int:
@@ -67,52 +95,36 @@ class IndependentRows(Projection):
             part = slice(start, start + self._rows_in_workspace)
             self._multiply(values, self._make_rows(wanted[part]), out[:, part])
 
-
-class _Dense(IndependentRows):
-    @property
-    def _row_bytes(self) -> float:
-        return 4 * self.n_features
-
-    @abstractmethod
-    def _fill(self, row: int, out: Float32) -> None: ...
-
-    def _make_rows(self, rows: Array) -> Float32:
-        matrix = np.empty((len(rows), self.n_features), np.float32)
-        _in_threads(lambda i: self._fill(int(rows[i]), matrix[i]), len(rows))
+    def _rows(self, rows: Array) -> Float32:
+        matrix: Float32 = self._make_rows(rows)
         return matrix
 
-    def _multiply(self, values: Float32, matrix: Any, out: Float32) -> None:
-        np.matmul(values, matrix.T, out=out)
-
-    def _rows(self, rows: Array) -> Float32:
-        return self._make_rows(rows)
+    def _material(self) -> Iterator[Array]:
+        yield self._words(np.array([0, self.n_pool - 1]))
 
 
-class Gaussian(_Dense):
+class Gaussian(IndependentRows):
     """Independent standard normal entries: the paper's projection."""
 
     kind = "gaussian"
 
-    def _fill(self, row: int, out: Float32) -> None:
-        out[:] = normals(self.seed, self.kind, row, self.n_features)
-
-    def _material(self) -> Iterator[Array]:
-        yield from (words(self.seed, self.kind, row, self.n_features) for row in (0, self.n_pool - 1))
+    def _from_words(self, raw: Words) -> Float32:
+        return normals_from_words(raw).astype(np.float32)
 
 
-class Rademacher(_Dense):
+class Rademacher(IndependentRows):
     """Independent fair signs."""
 
     kind = "rademacher"
 
-    def _fill(self, row: int, out: Float32) -> None:
-        bits = random_bits(self.seed, self.kind, row, self.n_features)
-        out[:] = np.unpackbits(bits, count=self.n_features, bitorder="little")
-        out *= 2
-        out -= 1
+    @property
+    def _words_per_row(self) -> int:
+        return -(-self.n_features // 64)
 
-    def _material(self) -> Iterator[Array]:
-        yield from (random_bits(self.seed, self.kind, row, self.n_features) for row in (0, self.n_pool - 1))
+    def _from_words(self, raw: Words) -> Float32:
+        bits = bits_from_words(raw, self.n_features)
+        signs = np.unpackbits(bits, axis=1, count=self.n_features, bitorder="little").astype(np.float32)
+        return signs * 2 - 1
 
 
 class Sparse(IndependentRows):
@@ -146,35 +158,21 @@ class Sparse(IndependentRows):
     def _row_bytes(self) -> float:
         return 8 * self.density * self.n_features + 4
 
-    def _entries(self, row: int) -> tuple[Array, Array]:
-        """Columns that are not zero, and their signs: the high half of a word decides, its lowest bit signs."""
-        raw = words(self.seed, self.kind, row, self.n_features)
-        columns = np.flatnonzero((raw >> np.uint64(32)) < round(self.density * 2**32))
-        return columns, raw[columns] & np.uint64(1)
+    def _from_words(self, raw: Words) -> scipy.sparse.csr_array:
+        """The high half of a word decides whether its entry is zero, its lowest bit signs the entry."""
+        rows, columns = np.nonzero((raw >> np.uint64(32)) < round(self.density * 2**32))
+        positive = raw[rows, columns] & np.uint64(1) == 1
+        size = np.float32(self.density**-0.5)
+        ends = np.append(0, np.bincount(rows, minlength=len(raw)).cumsum())
+        values = np.where(positive, size, -size)
+        return scipy.sparse.csr_array((values, columns.astype(np.int32), ends.astype(np.int32)), shape=raw.shape)
 
     def _make_rows(self, rows: Array) -> scipy.sparse.csr_array:
-        entries = _in_threads(lambda i: self._entries(int(rows[i])), len(rows))
-        columns = np.concatenate([columns for columns, _ in entries]).astype(np.int32)
-        positive = np.concatenate([signs for _, signs in entries]).astype(bool)
-        ends = np.cumsum([0] + [len(columns) for columns, _ in entries])
-        size = np.float32(self.density**-0.5)
-        values = np.where(positive, size, -size)
-        return scipy.sparse.csr_array((values, columns, ends), shape=(len(rows), self.n_features))
+        parts = self._in_parts(lambda part: self._from_words(self._words(rows[part])), len(rows))
+        return parts[0] if len(parts) == 1 else scipy.sparse.vstack(parts, format="csr")
 
     def _multiply(self, values: Float32, matrix: Any, out: Float32) -> None:
         out[:] = (matrix @ values.T).T
 
     def _rows(self, rows: Array) -> Float32:
         return self._make_rows(rows).toarray()  # type: ignore[no-any-return]
-
-    def _material(self) -> Iterator[Array]:
-        for row in (0, self.n_pool - 1):
-            yield from self._entries(row)
-
-
-def _in_threads(make: Callable[[int], Made], count: int) -> list[Made]:
-    """``make`` of 0 .. count-1; NumPy's and SciPy's loops inside it release the interpreter lock."""
-    if count < 64:
-        return [make(i) for i in range(count)]
-    with ThreadPoolExecutor(kernels.n_threads(None)) as pool:
-        return list(pool.map(make, range(count)))

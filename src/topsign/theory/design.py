@@ -143,11 +143,11 @@ def plan(
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
 
 
-def bytes_against_detection(plan: Plan, n_points: int = 18) -> dict[str, tuple[list[int], list[float]]]:
+def bytes_against_detection(plan: Plan, n_points: int = 40) -> dict[str, tuple[list[int], list[float]]]:
     """Bytes per entry and detection of codes smaller and larger than the plan's, and of plain sign codes."""
     target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.entries, plan.pool)
-    largest = min(plan.n_pool // 2, 8 * plan.n_bits)
-    sizes = np.unique(np.geomspace(N_BITS_STEP, max(N_BITS_STEP, largest), n_points).astype(int))
+    smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
+    sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
     curves = {}
     for scoring in ("asymmetric", "hamming"):
         found = [target.judge(int(n_bits), plan.n_pool, scoring) for n_bits in sizes]

@@ -136,7 +136,8 @@ def pair_flip_probability(
     certain = np.abs(ndtr(h) - ndtr(k))
     # v on the ray of u (or against it) is +-infinite in h; at s = 0 its sign is still that of u.
     certain = np.where((s == 0) & alone, _certain_at_zero(uv, uw), certain)
-    return np.asarray(np.where(alone, certain, _disagreement(h, k, np.where(alone, 0.0, r))))
+    h, k, r = (np.where(alone, 0.0, value) for value in (h, k, r))
+    return np.asarray(np.where(alone, certain, _disagreement(h, k, r)))
 
 
 def expected_pair_hamming(
@@ -186,21 +187,14 @@ def universal_undithered_hamming(
 ) -> Floats:
     """Expected distance of the universal embedding without dither, which depends on the signals' norms.
 
-    Exact: the mean of a product of two square waves of correlated normals, by their Fourier series.
+    Exact: the mean of a product of two square waves of correlated normals, by their Fourier series. It has too many
+    terms, and raises, for cells hundreds of times wider than a norm and for correlations within about 1e-5 of one.
     """
     rho = check_correlation(correlation)
     step = check_positive(step, "step")
-    n_waves = int(10 * step / (np.pi * min(norms))) + 2
-    if n_waves > 2000:
-        raise ValueError(f"step={step} is over 600 times the smaller norm; the code is then that of plain signs")
-    odd = 2 * np.arange(n_waves) + 1
-    a, b = (np.pi * odd * check_positive(norm, "norms") / step for norm in norms)
-    same, product = (a[:, np.newaxis] ** 2 + b**2) / 2, np.outer(a, b)
-    sums = [
-        ((np.exp(one * product - same) - np.exp(-one * product - same)) / np.outer(odd, odd)).sum()
-        for one in rho.ravel()
-    ]
-    return np.asarray(0.5 - 4 / np.pi**2 * np.array(sums).reshape(rho.shape))
+    first, second = (check_positive(norm, "norms") for norm in norms)
+    means = [_mean_of_square_waves(one, first / step, second / step) for one in rho.ravel().tolist()]
+    return np.asarray(0.5 - np.array(means).reshape(rho.shape) / 2)
 
 
 def storage_bits(*, n_bits: int, n_pool: int) -> float:
@@ -287,6 +281,22 @@ def _mixture_tail(
     flips, weights = flip_mixture(float(rho), n_bits, n_pool)
     k = np.asarray(mismatches, dtype=np.float64)
     return np.asarray(tail(np.floor(k)[..., np.newaxis], n_bits, flips) @ weights)
+
+
+def _mean_of_square_waves(rho: float, first: float, second: float) -> float:
+    """E[w(x) w(y)] of the square wave w of half-period one, x and y normal of these deviations and correlation."""
+    if abs(rho) == 1 and first == second:
+        return rho
+    n_waves = int(5 / (min(first, second) * np.sqrt(max(1e-300, 1 - rho**2)))) + 5
+    if n_waves > 2000:
+        raise ValueError(
+            f"the series has too many terms: {n_waves} waves for correlation {rho} and these norms and step"
+        )
+    odd = 2 * np.arange(n_waves) + 1
+    a, b = np.pi * odd * first, np.pi * odd * second
+    same, product = (a[:, np.newaxis] ** 2 + b**2) / 2, rho * np.outer(a, b)
+    waves = (np.exp(product - same) - np.exp(-product - same)) / np.outer(odd, odd)
+    return float(8 / np.pi**2 * waves.sum())
 
 
 def _check_triple(*correlations: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:

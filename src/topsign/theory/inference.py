@@ -50,8 +50,8 @@ def correlation_interval(
     """Confidence interval of the correlation, (..., 2), from mismatches or from an asymmetric estimate.
 
     ``scoring="hamming"``: ``observed`` counts mismatches; the exact law is inverted at both ends (Clopper-Pearson),
-    so it covers at least as often as it says. ``scoring="asymmetric"``: ``observed`` is the estimated correlation, normal
-    around the true one with variance (1 - rho**2) / (m c**2), c the mean kept magnitude; solved for rho.
+    so it covers at least as often as it says. ``scoring="asymmetric"``: ``observed`` is the estimated correlation,
+    normal around the true one with variance (1 - rho**2) / (m c**2), c the mean kept magnitude; solved for rho.
 
     For a Gaussian pool it covers the correlation of the two signals at hand; for an orthonormal pool that of the
     population they come from (the same law holds there exactly).
