@@ -6,23 +6,10 @@ and with plain sign projections, which need a far larger change to notice anythi
 """
 
 import numpy as np
-from scipy.integrate import quad
-from scipy.stats import binom, halfnorm, norm
 
 import topsign as ts
 
 N_BITS, N_POOL, N_FEATURES, N_SEEDS = 800, 5000, 500, 20
-
-
-def expected_hamming(correlation):
-    """Exact: the mean of Q(kappa s) over the kept magnitudes s."""
-    kappa = correlation / np.sqrt(1 - correlation**2)
-
-    def integrand(s):
-        kept = binom.cdf(N_BITS - 1, N_POOL - 1, halfnorm.sf(s))
-        return norm.sf(kappa * s) * N_POOL / N_BITS * halfnorm.pdf(s) * kept
-
-    return quad(integrand, 0, 12, points=[halfnorm.isf(N_BITS / N_POOL)])[0]
 
 
 def main():
@@ -36,11 +23,12 @@ def main():
         codes = embedding.fit(reference).transform(signals)
         measured.append(ts.hamming(codes, embedding.reference_code_, n_bits=N_BITS))
     means, errors = np.mean(measured, axis=0), np.std(measured, axis=0, ddof=1) / np.sqrt(N_SEEDS)
+    exact = ts.theory.expected_hamming(correlations, n_bits=N_BITS, n_pool=N_POOL)
+    plain = ts.theory.sign_expected_hamming(correlations)
     print(f"{N_BITS} of {N_POOL} Gaussian projections, {N_SEEDS} seeds")
     print("correlation   measured (standard error)    exact   sign projections")
-    for correlation, mean, error in zip(correlations, means, errors, strict=True):
-        exact, plain = expected_hamming(correlation), np.arccos(correlation) / np.pi
-        print(f"{correlation:11.2f}   {mean:8.4f} ({error:.4f}) {exact:18.4f} {plain:18.4f}")
+    for row in zip(correlations, means, errors, exact, plain, strict=True):
+        print("{:11.2f}   {:8.4f} ({:.4f}) {:18.4f} {:18.4f}".format(*row))
 
 
 if __name__ == "__main__":

@@ -146,7 +146,56 @@ CALLS = [
     (lambda: ts.AdaptiveCodes.from_bytes(CODES.to_bytes()[:-1]), ValueError, "damaged: checksum"),
     (lambda: ts.hamming(CODES.data, CODES.data, n_bits=6), ValueError, "must be uint8 with 1 bytes in the last axis"),
     (lambda: ts.hamming(np.ones((2, 1)), np.ones(1), n_bits=6), ValueError, "got dtype float64"),
+    # theory
     (lambda: ts.theory.storage_bits(n_bits=9, n_pool=8), ValueError, "n_bits=9 with n_pool=8"),
+    (
+        lambda: ts.theory.expected_hamming(1.1, n_bits=1, n_pool=8),
+        ValueError,
+        "correlation must lie in [-1, 1], got 1.1",
+    ),
+    (lambda: ts.theory.expected_hamming(np.nan, n_bits=1, n_pool=8), ValueError, "correlation must lie in [-1, 1]"),
+    (
+        lambda: ts.theory.expected_hamming_bound(-0.1, n_bits=1, n_pool=8),
+        ValueError,
+        "holds for correlations in [0, 1]",
+    ),
+    (
+        lambda: ts.theory.pair_flip_probability(1.0, uv=0.9, uw=0.9, vw=-0.9),
+        ValueError,
+        "cannot be correlations of three",
+    ),
+    (lambda: ts.theory.order_statistic_mean(9, n=8), ValueError, "rank must be integers in [1, n], got 9 with n=8"),
+    (lambda: ts.theory.correlation_from_hamming(3, n_bits=4, n_pool=8), ValueError, "divide mismatches by n_bits"),
+    (lambda: ts.theory.correlation_interval(5, n_bits=4, n_pool=8), ValueError, "whole numbers in [0, 4]"),
+    (
+        lambda: ts.theory.correlation_interval(3, n_bits=4, n_pool=8, confidence=95),
+        ValueError,
+        "confidence must lie in (0, 1), got 95",
+    ),
+    (
+        lambda: ts.theory.match_pvalue(3, n_bits=4, n_pool=8, n_features=8, pool="fourier"),
+        ValueError,
+        "pool must be one of 'hadamard'",
+    ),
+    (lambda: ts.theory.correct_pvalues([2.0]), ValueError, "p_values must lie in [0, 1]"),
+    (lambda: ts.theory.correct_pvalues([0.1, 0.2], entries=1), ValueError, "entries must be at least 2, got 1"),
+    (lambda: ts.theory.EmpiricalNull([1.0]), ValueError, "at least two finite scores, got 1"),
+    (lambda: ts.theory.EmpiricalNull([1.0, 2.0], method="magic"), ValueError, "method must be one of 'rank', 'normal'"),
+    (
+        lambda: ts.theory.roc(correlation=0.1, n_features=100),
+        ValueError,
+        'n_bits must be given for scoring="asymmetric"',
+    ),
+    (lambda: ts.theory.roc(correlation=0.1, n_features=100, n_bits=8), ValueError, "n_pool must be given"),
+    (
+        lambda: ts.theory.roc(correlation=0.1, n_features=100, n_bits=8, n_pool=16, scoring="sign_hamming"),
+        ValueError,
+        "keeps every projection: leave n_pool out",
+    ),
+    (lambda: ts.theory.chernoff_lower(10, 2.0), ValueError, "relative_error of the lower tail must lie in (0, 1]"),
+    (lambda: ts.theory.poisson_binomial_pmf([0.5, 1.5]), ValueError, "a vector of values in [0, 1]"),
+    (lambda: ts.theory.universal_expected_hamming(-1.0, step=2.0), ValueError, "finite and not negative"),
+    (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "too many terms"),
 ]
 
 

@@ -14,7 +14,10 @@ LAYERS = [
     {"_blocks"},
     {"projections", "codes"},
     {"embeddings"},
+    {"plots"},
     {"__init__"},
+    {"paper"},
+    {"cli"},
 ]
 SOURCES = sorted(Path(topsign.__file__).parent.rglob("*.py"))
 
@@ -29,7 +32,8 @@ def imported_parts(source):
     depth = len(source.relative_to(root).parts) - 1
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == depth + 1:
-            yield from [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            named = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            yield from ("__init__" if name == "__version__" else name for name in named)
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         assert not any(name.split(".")[0] == "topsign" for name in names), f"{source}: import relatively"

@@ -57,14 +57,14 @@ def test_theorem_2_uses_the_wrong_index():
 def test_theorem_3_is_half_the_truth_for_an_orthogonal_reference():
     for vw in (-0.5, 0.0, 0.7):
         right = theory.pair_flip_probability(1.5, uv=0.0, uw=0.0, vw=vw)
-        assert_allclose(printed.pair_flip_probability_printed(1.5, uv=0.0, uw=0.0, vw=vw), right / 2)
+        assert_allclose(printed.pair_flip_probability(1.5, uv=0.0, uw=0.0, vw=vw), right / 2)
 
 
 @pytest.mark.parametrize(("uv", "uw", "vw"), [(0.5, 0.3, 0.6), (0.8, -0.4, -0.1)])
 def test_theorem_3_is_too_small_everywhere(uv, uw, vw):
     s = np.linspace(-3, 3, 13)
     right = theory.pair_flip_probability(s, uv=uv, uw=uw, vw=vw)
-    assert (printed.pair_flip_probability_printed(s, uv=uv, uw=uw, vw=vw) < right).all()
+    assert (printed.pair_flip_probability(s, uv=uv, uw=uw, vw=vw) < right).all()
 
 
 def test_storage_in_the_table_and_the_demo():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .theory import Plan, roc
 from .theory.design import bytes_against_detection
 
@@ -52,9 +50,9 @@ def _draw_roc(axes: Axes, plan: Plan) -> None:
         "uncompressed": roc(scoring="uncompressed", **common),
     }
     lowest = min(1e-6, plan.false_alarm_per_entry / 100)
-    pfa = np.logspace(np.log10(lowest), 0, 120)
     for (name, curve), style in zip(curves.items(), STYLES, strict=True):
-        axes.plot(pfa, curve.detection_at(pfa), label=name, **style)
+        shown = curve.pfa >= lowest
+        axes.plot(curve.pfa[shown], curve.pd[shown], label=name, **style)
     axes.plot(plan.false_alarm_per_entry, plan.detection, "o", color="black", zorder=5, label="the plan's threshold")
     axes.set(xscale="log", xlabel="false alarm per entry", ylabel="detection", ylim=(-0.02, 1.02))
     axes.set_title("Receiver operating characteristic")

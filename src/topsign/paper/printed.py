@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from ..theory import order_statistic_mean, pair_flip_probability
+from .. import theory
 from ..theory.distances import kappa_of
 from ..theory.order_statistics import Floats
 
@@ -46,11 +46,11 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
 
     Not a bound: Jensen's inequality is applied the wrong way round, and the index should be about 2M - m + 1.
     """
-    mean = order_statistic_mean(2 * (n_pool - n_bits + 1), n=2 * n_pool, half=False)
+    mean = theory.order_statistic_mean(2 * (n_pool - n_bits + 1), n=2 * n_pool, half=False)
     return np.asarray(ndtr(-kappa_of(np.asarray(correlation, dtype=np.float64)) * mean))
 
 
-def pair_flip_probability_printed(
+def pair_flip_probability(
     standardized: npt.ArrayLike, *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike
 ) -> Floats:
     """Theorem 3's p_i, in which each joint probability is multiplied by its marginal once more.
@@ -59,7 +59,7 @@ def pair_flip_probability_printed(
     """
     s = np.asarray(standardized, dtype=np.float64)
     uv, uw = np.asarray(uv, dtype=np.float64), np.asarray(uw, dtype=np.float64)
-    either = pair_flip_probability(s, uv=uv, uw=uw, vw=vw)
+    either = theory.pair_flip_probability(s, uv=uv, uw=uw, vw=vw)
     z_negative, a_negative = ndtr(-s * kappa_of(uv)), ndtr(-s * kappa_of(uw))
     # P(z<0, a>0) - P(z>0, a<0) = P(z<0) - P(a<0), and their sum is `either`.
     first = (either + z_negative - a_negative) / 2

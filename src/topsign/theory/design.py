@@ -143,7 +143,7 @@ def plan(
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
 
 
-def bytes_against_detection(plan: Plan, n_points: int = 40) -> dict[str, tuple[list[int], list[float]]]:
+def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
     """Bytes per entry and detection of codes smaller and larger than the plan's, and of plain sign codes."""
     target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.entries, plan.pool)
     smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)

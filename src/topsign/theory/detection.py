@@ -159,6 +159,8 @@ def _continuous_roc(impostors: Callable[[Floats], Floats], matches: Callable[[Fl
     missed = float(np.sum((1 - (pd[1:] + pd[:-1]) / 2) * np.diff(pfa)))
 
     def detection(false_alarm: float) -> float:
+        if false_alarm == 1:
+            return 1.0
         return float(matches(np.array([tail_threshold(impostors, false_alarm)]))[0])
 
     return RocCurve(pfa, pd, 1 - missed, missed, detection)

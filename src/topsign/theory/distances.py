@@ -216,11 +216,12 @@ def kappa_of(rho: Floats | np.float64) -> Floats:
         return np.asarray(rho / np.sqrt((1 - rho) * (1 + rho)))
 
 
-def flip_mixture(rho: float, n_bits: int, n_pool: int) -> tuple[Floats, Floats]:
-    """Flip probabilities and their weights: given the threshold, mismatches are binomial."""
+def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Floats, Floats]:
+    """Flip probabilities, the threshold along a new last axis, and their weights: given it, mismatches are binomial."""
     thresholds, weights = threshold_rule(n_bits, n_pool)
-    flips = _flip_above(thresholds, np.abs(kappa_of(np.asarray(rho))))
-    return (1 - flips if rho < 0 else flips), weights
+    rho = np.asarray(rho, dtype=np.float64)[..., np.newaxis]
+    flips = _flip_above(thresholds, np.abs(kappa_of(rho)))
+    return np.asarray(np.where(rho < 0, 1 - flips, flips)), weights
 
 
 def binomial_cdf(k: Floats, n: int, p: Floats) -> Floats:
@@ -278,7 +279,7 @@ def _mixture_tail(
 ) -> Floats:
     n_bits, n_pool = check_pool(n_bits, n_pool)
     (rho,) = check_correlation(correlation).reshape(-1)
-    flips, weights = flip_mixture(float(rho), n_bits, n_pool)
+    flips, weights = flip_mixture(rho, n_bits, n_pool)
     k = np.asarray(mismatches, dtype=np.float64)
     return np.asarray(tail(np.floor(k)[..., np.newaxis], n_bits, flips) @ weights)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,12 @@ from .distances import (
     hamming_cdf,
     hamming_sf,
 )
-from .order_statistics import Floats, gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid, threshold_rule
+from .order_statistics import Floats, gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid
 from .pools import effective_features, sample_correlations, shared_share
 
 SCORINGS = ("hamming", "asymmetric")
+
+_HERMITE = np.polynomial.hermite_e.hermegauss(7)
 
 
 def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
@@ -176,16 +179,22 @@ class EmpiricalNull:
 
 def mismatch_tail(mismatches: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, pool: str) -> Floats:
     """P(mismatches <= k) for signals of a population kappa (0 for an impostor)."""
-    rho, rho_weights = sample_correlations(kappa, effective_features(pool, n_features, n_pool))
-    if kappa == 0 and len(rho) == 1:
-        return np.asarray(binomial_cdf(np.floor(mismatches), n_bits, np.asarray(0.5)))
-    thresholds = threshold_rule(n_bits, n_pool)[1]
-    flips = np.concatenate([flip_mixture(float(one), n_bits, n_pool)[0] for one in rho])
-    weights = np.outer(rho_weights, thresholds).ravel()
-    if len(rho) > 1:
-        flips, weights = gauss_rule(flips, weights, 40)  # the count depends on the flip probability alone
+    flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(pool, n_features, n_pool))
     unique, where = np.unique(np.floor(mismatches), return_inverse=True)
     return np.asarray((binomial_cdf(unique[:, np.newaxis], n_bits, flips) @ weights)[where].reshape(mismatches.shape))
+
+
+@lru_cache(maxsize=512)
+def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) -> tuple[Floats, Floats]:
+    """Flip probabilities and weights: mismatches are binomial given the sample correlation and the threshold."""
+    rho, rho_weights = sample_correlations(kappa, n_features)
+    flips, weights = flip_mixture(rho, n_bits, n_pool)
+    if kappa == 0 and len(rho) == 1:
+        return np.array([0.5]), np.ones(1)
+    if len(rho) == 1:
+        return flips[0], weights
+    # The count depends on the flip probability alone, so that few nodes say all of its law.
+    return gauss_rule(flips.ravel(), np.outer(rho_weights, weights).ravel(), 40)
 
 
 def score_tail(
@@ -200,7 +209,7 @@ def score_tail(
     share = shared_share(pool, n_features, n_pool)
     rho, rho_weights = sample_correlations(kappa, n_features)
     mean = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
-    nodes, node_weights = np.polynomial.hermite_e.hermegauss(7)
+    nodes, node_weights = _HERMITE
     sums = mean + np.sqrt(kept_sum_variance(n_bits, n_pool)) * nodes
     sums = np.clip(sums, mean / 4, 4 * mean)
     stretch = np.ones_like(sums) if norms else sums / mean
@@ -217,8 +226,6 @@ def score_tail(
 
 def tail_threshold(tail: Callable[[Floats], Floats], probability: float) -> float:
     """The score that is reached with a given probability, for a tail that is nearly normal."""
-    if probability >= 1:
-        return -1.0
     wanted = -ndtri(probability)
     low, high = 0.0, 1.0
     while float(tail(np.array([high]))[0]) > probability and high < 1e6:

@@ -1,0 +1,65 @@
+"""The command line, driven as a user would."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from topsign.cli import app
+
+TARGET = ["--correlation", "0.3", "--detection", "0.9", "--false-alarm", "0.01", "--features", "512"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_plan_prints_a_table():
+    result = run("plan", *TARGET)
+    assert result.exit_code == 0
+    for words in ("n_bits", "accept when", "estimated correlation at least", "assuming"):
+        assert words in result.stdout
+
+
+def test_plan_prints_json():
+    result = run("plan", *TARGET, "--json")
+    found = json.loads(result.stdout)
+    assert found["detection"] >= 0.9
+    assert found["n_features"] == 512
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_plan_draws(tmp_path, suffix):
+    result = run("plan", *TARGET, "--plot", str(tmp_path / f"plan.{suffix}"))
+    assert result.exit_code == 0
+    assert (tmp_path / f"plan.{suffix}").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["plan", "--correlation", "0.07", *TARGET[2:4], "--false-alarm", "1e-9", *TARGET[6:]], 1, "cannot be reached"),
+        (["plan", "--correlation", "1.5", *TARGET[2:]], 2, "correlation must lie in"),
+        (["plan", *TARGET, "--pool", "fourier"], 2, "pool must be one of"),
+        (["plan", *TARGET, "--plot", "plan.bmp"], 2, "takes a .png, .svg or .pdf file"),
+        (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
+        (["plan", "--correlation", "much"], 2, "Invalid value"),
+        (["plan"], 2, "Missing option"),
+        (["plant"], 2, "No such command"),
+    ],
+)
+def test_mistakes_are_explained_without_a_traceback(arguments, code, words):
+    result = run(*arguments)
+    assert result.exit_code == code
+    assert words in " ".join(result.output.replace("│", " ").split())
+    assert "Traceback" not in result.output
+
+
+def test_the_installed_command():
+    command = [sys.executable, "-m", "topsign.cli", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "0.1.0"
+    helped = run("plan", "--help")
+    assert "Examples" in helped.stdout

@@ -1,0 +1,107 @@
+"""Plans keep what they promise, in simulation; and say so when nothing can."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+from simulate import draw_pairs, observe
+
+from topsign import theory
+
+# Correlation, detection, false alarm, features, pool, scoring: over the parameter space, small enough to simulate.
+PLANS = [
+    (0.3, 0.9, 0.05, 256, "hadamard", None),
+    (0.3, 0.9, 0.05, 256, "gaussian", None),
+    (0.2, 0.5, 0.01, 512, "hadamard", None),
+    (0.5, 0.95, 0.01, 200, "hadamard", None),
+    (0.4, 0.99, 0.02, 300, "hadamard", "hamming"),
+    (0.15, 0.7, 0.1, 1000, "hadamard", None),
+    (0.6, 0.999, 0.01, 128, "hadamard", None),
+    (0.25, 0.8, 0.05, 512, "hadamard", "hamming"),
+    (0.5, 0.9, 0.01, 128, "gaussian", "hamming"),
+    (0.35, 0.95, 0.05, 384, "circulant", None),
+]
+
+
+@pytest.mark.parametrize(("rho", "detection", "false_alarm", "n_features", "pool", "scoring"), PLANS)
+def test_plans_keep_their_promise(rng, rho, detection, false_alarm, n_features, pool, scoring):
+    plan = theory.plan(
+        correlation=rho, detection=detection, false_alarm=false_alarm, n_features=n_features, pool=pool, scoring=scoring
+    )
+    assert plan.detection >= detection
+    shape = {"n_bits": plan.n_bits, "n_pool": plan.n_pool, "pool": pool, "norms": False}
+    n_pairs = 1000 if pool == "gaussian" else 3000
+    shares = []
+    for correlation, seed in ((rho, 0), (0.0, 10**6)):
+        mismatches, scores = observe(*draw_pairs(rng, n_pairs, n_features, correlation), seed=seed, **shape)
+        accepted = mismatches <= plan.threshold if plan.scoring == "hamming" else scores >= plan.threshold
+        shares.append(accepted.mean())
+    found, alarmed = shares
+    error = np.sqrt(plan.detection * (1 - plan.detection) / n_pairs)
+    assert abs(found - plan.detection) < 4 * error + 1e-9
+    assert alarmed < false_alarm + 4 * np.sqrt(false_alarm * (1 - false_alarm) / n_pairs)
+
+
+def test_a_smaller_code_would_not_do():
+    target = {"correlation": 0.1, "detection": 0.99, "false_alarm": 1e-3, "n_features": 8192}
+    best = theory.plan(**target)
+    with pytest.raises(ValueError, match="cannot be reached within"):
+        theory.plan(**target, max_bytes=best.bytes_per_entry - 1)
+    assert theory.plan(**target, max_bytes=best.bytes_per_entry).bytes_per_entry == best.bytes_per_entry
+    within = theory.plan(correlation=0.1, false_alarm=1e-3, n_features=8192, max_bytes=best.bytes_per_entry)
+    assert within.detection >= 0.99
+    assert within.bytes_per_entry <= best.bytes_per_entry
+
+
+def test_more_entries_need_more_bytes():
+    sizes = [
+        theory.plan(correlation=0.2, detection=0.9, false_alarm=1e-3, n_features=4096, entries=n).bytes_per_entry
+        for n in (1, 10**3, 10**6)
+    ]
+    assert sizes[0] < sizes[1] < sizes[2]
+
+
+def test_false_alarms_are_counted_per_search():
+    plan = theory.plan(correlation=0.3, detection=0.9, false_alarm=0.01, n_features=4096, entries=1000)
+    assert 1 - (1 - plan.false_alarm_per_entry) ** 1000 == pytest.approx(0.01)
+
+
+def test_out_of_reach_names_the_best():
+    with pytest.raises(
+        ValueError, match=r"cannot be reached .* the best code .* detects 0\.\d+, uncompressed signals 0\.\d+"
+    ):
+        theory.plan(correlation=0.07, detection=0.99, false_alarm=1e-6, n_features=8192)
+
+
+def test_a_plan_is_frozen_and_readable():
+    plan = theory.plan(correlation=0.5, detection=0.9, false_alarm=0.01, n_features=256)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.n_bits = 3
+    shown = str(plan)
+    for words in ("n_bits", "n_pool", "accept when", "bytes per entry", "assuming", "independent"):
+        assert words in shown
+    again = json.loads(json.dumps(plan.as_dict()))
+    assert again["n_bits"] == plan.n_bits
+    assert len(again["assumptions"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"correlation": 0.0}, "correlation must lie in (0, 1), got 0.0"),
+        ({"correlation": 2.0}, "correlation must lie in [-1, 1], got 2.0"),
+        ({"false_alarm": 0}, "false_alarm must lie in (0, 1), got 0"),
+        ({"detection": 1.0}, "detection must lie in (0, 1), got 1.0"),
+        ({"detection": None}, "give a detection to reach, a max_bytes to stay within, or both"),
+        ({"entries": 0}, "entries must be at least 1, got 0"),
+        ({"pool": "fourier"}, "pool must be one of 'hadamard'"),
+        ({"max_bytes": 1}, "no code of 8 bits or more fits max_bytes=1"),
+        ({"n_features": 3}, "n_features must be in [16,"),
+    ],
+)
+def test_bad_targets(options, words):
+    target = {"correlation": 0.3, "detection": 0.9, "false_alarm": 0.01, "n_features": 256}
+    with pytest.raises(ValueError, match=re.escape(words)):
+        theory.plan(**(target | options))

@@ -1,0 +1,132 @@
+"""p-values are uniform under the null, intervals cover, corrections correct: by simulation with fixed seeds."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import false_discovery_control, kstest
+from simulate import draw_pairs, observe
+
+from topsign import theory
+from topsign.theory.distances import binomial_cdf
+
+# Many bits for few features, so that an impostor's sample correlation matters: variance ratio 1.9 for Gaussian rows.
+CROWDED = {"n_bits": 128, "n_pool": 512}
+LEVEL = 1e-3  # of each Kolmogorov-Smirnov test
+
+
+def randomised(cdf, k, rng):
+    """A p-value that is exactly uniform when the count's law is right: between P(< k) and P(<= k)."""
+    below, upto = cdf(k - 1), cdf(k)
+    return below + rng.random(len(k)) * (upto - below)
+
+
+@pytest.mark.parametrize(
+    ("pool", "n_features", "n_pool"), [("gaussian", 128, 512), ("hadamard", 512, 512), ("hadamard", 600, 300)]
+)
+def test_mismatch_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_pool):
+    shape = {"n_bits": 128, "n_pool": n_pool}
+    mismatches, _ = observe(*draw_pairs(rng, 2400, n_features, 0.0), pool=pool, **shape)
+
+    def exact(k):
+        return theory.match_pvalue(k, n_features=n_features, pool=pool, **shape)
+
+    assert kstest(randomised(exact, mismatches, rng), "uniform").pvalue > LEVEL
+    binomial = randomised(lambda k: binomial_cdf(k, 128, np.float64(0.5)), mismatches, rng)
+    if pool == "gaussian":
+        assert kstest(binomial, "uniform").pvalue < 1e-9  # the plain binomial fails the same test
+
+
+@pytest.mark.parametrize("norms", [True, False])
+@pytest.mark.parametrize(("pool", "n_features"), [("gaussian", 128), ("hadamard", 512)])
+def test_score_pvalues_are_uniform_for_impostors(rng, pool, n_features, norms):
+    _, scores = observe(*draw_pairs(rng, 2400, n_features, 0.0), pool=pool, norms=norms, **CROWDED)
+    p_values = theory.match_pvalue(
+        scores, n_features=n_features, pool=pool, scoring="asymmetric", norms=norms, **CROWDED
+    )
+    assert kstest(p_values, "uniform").pvalue > LEVEL
+
+
+def test_pvalues_of_stacked_blocks_are_close(rng):
+    """An approximation by the variance: its error stays below what 1000 pairs show at the same level."""
+    shape = {"n_bits": 128, "n_pool": 768}
+    mismatches, scores = observe(*draw_pairs(rng, 1000, 256, 0.0), pool="hadamard", **shape)
+
+    def approximate(k):
+        return theory.match_pvalue(k, n_features=256, **shape)
+
+    assert kstest(randomised(approximate, mismatches, rng), "uniform").pvalue > LEVEL
+    p_values = theory.match_pvalue(scores, n_features=256, scoring="asymmetric", **shape)
+    assert kstest(p_values, "uniform").pvalue > LEVEL
+
+
+@pytest.mark.parametrize("n_features", [16, 1024])
+def test_variance_of_impostors_has_the_predicted_ratio(n_features):
+    """1 + (2/pi) (m-1) lambda**2 / n to first order, lambda the mean kept magnitude; the next order is 1/n smaller."""
+    n_pool = 1024
+    counts = np.arange(65)
+    cdf = theory.match_pvalue(counts, n_bits=64, n_pool=n_pool, n_features=n_features, pool="gaussian")
+    pmf = np.diff(np.append(0, cdf))
+    ratio = (pmf @ (counts - 32) ** 2) / 16
+    assert_allclose(pmf @ counts, 32, rtol=1e-9)
+    if n_features == 1024:
+        first_order = 2 / np.pi * 63 * theory.mean_kept_magnitude(n_bits=64, n_pool=n_pool) ** 2 / n_features
+        assert_allclose(ratio - 1, first_order, rtol=0.02)
+    else:
+        assert ratio > 5
+
+
+@pytest.mark.parametrize(("pool", "population"), [("gaussian", False), ("hadamard", True)])
+@pytest.mark.parametrize("rho", [0.05, 0.5, -0.3])
+def test_intervals_cover_at_their_nominal_rate(rng, pool, population, rho):
+    """Gaussian pools: the correlation of the two signals. Orthonormal ones: that of the population."""
+    n_pairs, shape = 1200, {"n_bits": 64, "n_pool": 256}
+    references, signals = draw_pairs(rng, n_pairs, 256, rho)
+    if not population:
+        units = references / np.linalg.norm(references, axis=1, keepdims=True)
+        noise = signals - (signals * units).sum(axis=1, keepdims=True) * units
+        signals = rho * units + np.sqrt(1 - rho**2) * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    mismatches, scores = observe(references, signals, pool=pool, **shape)
+    error = np.sqrt(0.1 * 0.9 / n_pairs)
+    for scoring, observed in (("hamming", mismatches), ("asymmetric", scores)):
+        low, high = theory.correlation_interval(observed, confidence=0.9, scoring=scoring, **shape).T
+        coverage = np.mean((low <= rho) & (rho <= high))
+        assert coverage > 0.9 - 4 * error, scoring
+        # Whole mismatches cannot cover at exactly 90%: at 64 bits the exact interval covers up to 0.03 more.
+        assert coverage < 0.9 + 4 * error + (0.03 if scoring == "hamming" else 0), scoring
+
+
+def test_asymmetric_estimates_have_the_predicted_spread(rng):
+    rho, shape = 0.3, {"n_bits": 64, "n_pool": 1024}
+    references, signals = draw_pairs(rng, 2000, 1024, rho)
+    _, scores = observe(references, signals, pool="hadamard", **shape)
+    predicted = (1 - rho**2) / (64 * theory.mean_kept_magnitude(**shape) ** 2)
+    error = np.std((scores - rho) ** 2, ddof=1) / np.sqrt(len(scores))
+    assert abs(np.mean((scores - rho) ** 2) - predicted) < 4 * error
+
+
+def test_corrections():
+    p = np.array([0.001, 0.2, 0.03, 0.5])
+    assert_allclose(theory.correct_pvalues(p), [0.004, 0.8, 0.12, 1])
+    assert_allclose(theory.correct_pvalues(p, entries=100), [0.1, 1, 1, 1])
+    assert_allclose(theory.correct_pvalues(p, method="benjamini-hochberg"), false_discovery_control(p))
+    best = theory.correct_pvalues([1e-6, 1e-5], entries=1000, method="benjamini-hochberg")
+    assert_allclose(best, [1e-3, 5e-3])
+
+
+@pytest.mark.parametrize("method", ["rank", "normal"])
+@pytest.mark.parametrize("closer", ["larger", "smaller"])
+def test_an_empirical_null_is_calibrated(rng, method, closer):
+    """p-values of newcomers from the same null, whose mean and spread theory does not know."""
+    p_values = []
+    for _ in range(300):
+        scores = 0.02 + 0.07 * rng.standard_normal(61)
+        null = theory.EmpiricalNull(scores[:60], method=method, closer=closer)
+        p_values.append(null.pvalue(scores[60]))
+    if method == "rank":  # one of 61 equally likely values: spread it out
+        p_values = np.array(p_values) - rng.random(300) / 61
+    assert kstest(p_values, "uniform").pvalue > LEVEL
+
+
+def test_the_rank_null_counts_ties_against_the_match():
+    null = theory.EmpiricalNull([1, 2, 2, 3], closer="smaller")
+    assert_allclose(null.pvalue([0, 1, 2, 4]), [1 / 5, 2 / 5, 4 / 5, 1])
