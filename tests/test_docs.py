@@ -1,7 +1,9 @@
 """Every Python block of the documentation runs, and every example too."""
 
+import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +28,17 @@ def test_code_blocks_run(page, tmp_path, monkeypatch, capsys):
             exec(compile(code, str(page), "exec"), namespace)
             if expected is not None:
                 assert capsys.readouterr().out.strip() == expected
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_print_what_the_pages_show(page, tmp_path):
+    """Lines "$ topsign ..." are run; the lines below one, up to the next "$", must be what it prints."""
+    environment = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for command, expected in re.findall(r"^\$ topsign (.*)\n((?:[^$].*\n|\n)*)", block, flags=re.MULTILINE):
+            program = [sys.executable, "-m", "topsign.cli", *shlex.split(command)]
+            shown = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, env=environment).stdout
+            assert [line.rstrip() for line in shown.splitlines()] == [line.rstrip() for line in expected.splitlines()]
 
 
 def split_at_expectations(block):

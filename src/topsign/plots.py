@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Okabe and Ito's colours, told apart by most eyes; every line has its own dashes as well.
-STYLES: list[dict[str, Any]] = [
-    {"color": "#0072B2", "linestyle": "-", "linewidth": 2.2},
-    {"color": "#D55E00", "linestyle": "--", "linewidth": 1.8},
-    {"color": "#009E73", "linestyle": "-.", "linewidth": 1.8},
-    {"color": "#555555", "linestyle": ":", "linewidth": 1.8},
-]
+STYLES: dict[str, dict[str, Any]] = {
+    "adaptive, asymmetric": {"color": "#0072B2", "linestyle": "-", "linewidth": 2.2},
+    "adaptive, Hamming": {"color": "#CC79A7", "linestyle": (0, (6, 1, 1, 1, 1, 1)), "linewidth": 2.0},
+    "sign codes, real query": {"color": "#D55E00", "linestyle": "--", "linewidth": 1.8},
+    "sign codes, Hamming": {"color": "#009E73", "linestyle": "-.", "linewidth": 1.8},
+    "uncompressed": {"color": "#555555", "linestyle": ":", "linewidth": 1.8},
+}
 
 
 def plot_plan(plan: Plan, path: str | Path) -> None:
@@ -31,7 +32,7 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
     _draw_roc(left, plan)
     _draw_trade_off(right, plan)
     figure.suptitle(
-        f"correlation {plan.correlation:g}, {plan.n_features:,} features, {plan.entries:,} entries, {plan.pool} pool",
+        f"correlation {plan.correlation:g}, {plan.n_features:,} features, entries: {plan.entries:,}, {plan.pool} pool",
         fontsize=12,
     )
     figure.savefig(path, dpi=150)
@@ -41,18 +42,20 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
 def _draw_roc(axes: Axes, plan: Plan) -> None:
     common: dict[str, Any] = {"correlation": plan.correlation, "n_features": plan.n_features, "pool": plan.pool}
     n_signs = 8 * plan.bytes_per_entry
+    adaptive = f"adaptive, {'Hamming' if plan.scoring == 'hamming' else plan.scoring}"
     curves = {
-        f"plan: {plan.n_bits} of {plan.n_pool}, {plan.scoring}": roc(
-            n_bits=plan.n_bits, n_pool=plan.n_pool, scoring=plan.scoring, **common
+        adaptive: (
+            f"{plan.n_bits} of {plan.n_pool}",
+            roc(n_bits=plan.n_bits, n_pool=plan.n_pool, scoring=plan.scoring, **common),
         ),
-        f"sign codes, real query, {n_signs} bits": roc(n_bits=n_signs, scoring="sign_asymmetric", **common),
-        f"sign codes, Hamming, {n_signs} bits": roc(n_bits=n_signs, scoring="sign_hamming", **common),
-        "uncompressed": roc(scoring="uncompressed", **common),
+        "sign codes, real query": (f"{n_signs} bits", roc(n_bits=n_signs, scoring="sign_asymmetric", **common)),
+        "sign codes, Hamming": (f"{n_signs} bits", roc(n_bits=n_signs, scoring="sign_hamming", **common)),
+        "uncompressed": (f"{32 * plan.n_features} bits", roc(scoring="uncompressed", **common)),
     }
     lowest = min(1e-6, plan.false_alarm_per_entry / 100)
-    for (name, curve), style in zip(curves.items(), STYLES, strict=True):
+    for name, (size, curve) in curves.items():
         shown = curve.pfa >= lowest
-        axes.plot(curve.pfa[shown], curve.pd[shown], label=name, **style)
+        axes.plot(curve.pfa[shown], curve.pd[shown], label=f"{name} ({size})", **STYLES[name])
     axes.plot(plan.false_alarm_per_entry, plan.detection, "o", color="black", zorder=5, label="the plan's threshold")
     axes.set(xscale="log", xlabel="false alarm per entry", ylabel="detection", ylim=(-0.02, 1.02))
     axes.set_title("Receiver operating characteristic")
@@ -61,8 +64,8 @@ def _draw_roc(axes: Axes, plan: Plan) -> None:
 
 
 def _draw_trade_off(axes: Axes, plan: Plan) -> None:
-    for (name, points), style in zip(bytes_against_detection(plan).items(), STYLES[:3], strict=True):
-        axes.plot(*points, label=name, **style)
+    for name, points in bytes_against_detection(plan).items():
+        axes.plot(*points, label=name, **STYLES[name])
     axes.plot(plan.bytes_per_entry, plan.detection, "o", color="black", zorder=5, label="the plan")
     axes.set(xscale="log", xlabel="bytes per entry", ylabel="detection", ylim=(-0.02, 1.02))
     axes.set_title(f"At a false alarm of {plan.false_alarm:g} per search")

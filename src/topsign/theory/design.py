@@ -46,7 +46,7 @@ class Plan:
             f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
             "an impostor is independent of the reference; signals are isotropic (centre them, whiten them if you can)",
             f"the pool's rows are {rows} ({self.pool}); codes in the compact layout, without norms (norms=False)",
-            f"a search looks at {self.entries:,} entries; false alarms are counted per search",
+            f"entries a search looks at: {self.entries:,}; false alarms are counted per search",
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -149,9 +149,9 @@ def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[l
     smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
     sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
     curves = {}
-    for scoring in ("asymmetric", "hamming"):
+    for name, scoring in (("adaptive, asymmetric", "asymmetric"), ("adaptive, Hamming", "hamming")):
         found = [target.judge(int(n_bits), plan.n_pool, scoring) for n_bits in sizes]
-        curves[f"adaptive, {scoring}"] = ([one.bytes_per_entry for one in found], [one.detection for one in found])
+        curves[name] = ([one.bytes_per_entry for one in found], [one.detection for one in found])
     widths = [Layout("compact", int(n_bits), plan.n_pool).code_bytes for n_bits in sizes]
     signs = [target.judge(8 * width, 8 * width, "asymmetric").detection for width in widths]
     curves["sign codes, real query"] = (widths, signs)
