@@ -9,6 +9,9 @@ LAYOUTS = ("compact", "fast")
 
 BLOCK_ROWS = 128
 
+FLAGS = {"fast": -1, "signs": -2}
+"""What the native kernels are told in place of ``low_bits``."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -20,6 +23,8 @@ class Layout:
     ``compact``: the sign bits; the ``low_bits`` low bits of every location; the high parts in unary, where
     location i of high part h sets bit h + i (Elias-Fano). With ``low_bits`` 0 the last part is a bitmap
     of the pool instead. The cheapest ``low_bits`` is taken. Each part starts on a byte.
+
+    ``signs``: the sign bits of the whole pool (n_bits = n_pool), no locations.
     """
 
     name: str
@@ -36,9 +41,9 @@ class Layout:
 
     @cached_property
     def low_bits(self) -> int:
-        """Low bits of a location stored as they are; -1 names the fast layout to the native kernels."""
-        if self.name == "fast":
-            return -1
+        """Low bits of a location stored as they are; negative for layouts that have none."""
+        if self.name in FLAGS:
+            return FLAGS[self.name]
         return min(range(self.n_pool.bit_length()), key=self._compact_bytes)
 
     @property
@@ -53,6 +58,8 @@ class Layout:
     @cached_property
     def code_bytes(self) -> int:
         """Bytes of one code."""
+        if self.name == "signs":
+            return self.sign_bytes
         return self.n_blocks + self.n_bits if self.name == "fast" else self._compact_bytes(self.low_bits)
 
     def _high_size(self, low_bits: int) -> int:

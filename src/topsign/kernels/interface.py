@@ -65,6 +65,69 @@ class Kernels(Protocol):
         """Sum over a code's locations of its sign times the query's projection: (n_queries, n_codes)."""
         ...
 
+    def search_mismatches(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        query_bits: Bytes,
+        k: int,
+        *,
+        masks: Bytes | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int32]:
+        """The k codes with fewest mismatches to each query: positions and mismatches, (n_queries, k).
+
+        Sorted by mismatches, then by position; -1 and -1 where fewer codes are left. ``alive`` is a packed bitmap of
+        the codes that take part. With the layout "signs", ``masks`` (packed, one per query) names the bits compared.
+        """
+        ...
+
+    def search_scores(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        queries: Float32,
+        k: int,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Float32]:
+        """The k codes of highest score: positions and scores, by falling score, then by position; -1 and nan after.
+
+        The score is that of ``score_sums``, times the code's weight (in float32) where weights are given.
+        """
+        ...
+
+    def within_mismatches(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        query_bits: Bytes,
+        radii: Int32,
+        *,
+        masks: Bytes | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Int32]:
+        """Every code within a query's radius: starts (n_queries + 1,), positions ascending, mismatches."""
+        ...
+
+    def within_scores(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        queries: Float32,
+        thresholds: Float32,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Float32]:
+        """Every code that scores at least a query's threshold: starts, positions ascending, scores."""
+        ...
+
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         """Sets of locations by an arithmetic coder: zero-padded rows of ``capacity`` bytes, and lengths."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -82,6 +84,9 @@ class NumpyKernels:
         return rows.astype(np.int32), pack_booleans(positive | ~given)
 
     def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
+        if layout.name == "signs":
+            words = [np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int32) for query in query_bits]
+            return np.array(words, np.int32).reshape(len(query_bits), len(codes))
         locations, signs = self.unpack_codes(layout, codes)
         positive = unpack_bits(signs, layout.n_bits)
         queries = unpack_bits(query_bits, layout.n_pool)
@@ -89,10 +94,102 @@ class NumpyKernels:
         return np.array(counts, np.int32).reshape(len(queries), len(codes))
 
     def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
-        locations, signs = self.unpack_codes(layout, codes)
-        plus_minus = np.where(unpack_bits(signs, layout.n_bits), 1.0, -1.0)
-        sums = [_lane_sums(query.astype(np.float64)[locations] * plus_minus) for query in queries]
+        if layout.name == "signs":
+            plus_minus = np.where(unpack_bits(codes, layout.n_bits), 1.0, -1.0)
+            sums = [_lane_sums(query.astype(np.float64) * plus_minus) for query in queries]
+        else:
+            locations, signs = self.unpack_codes(layout, codes)
+            plus_minus = np.where(unpack_bits(signs, layout.n_bits), 1.0, -1.0)
+            sums = [_lane_sums(query.astype(np.float64)[locations] * plus_minus) for query in queries]
         return np.array(sums, np.float32).reshape(len(queries), len(codes))
+
+    def search_mismatches(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        query_bits: Bytes,
+        k: int,
+        *,
+        masks: Bytes | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int32]:
+        positions = np.full((len(query_bits), k), -1, np.int64)
+        mismatches = np.full((len(query_bits), k), -1, np.int32)
+        living = _living(codes, alive)
+        for i, query in enumerate(query_bits):
+            counts = self._counts(layout, codes[living], query, None if masks is None else masks[i])
+            best = np.argsort(counts, kind="stable")[:k]  # ties: the lower position wins
+            positions[i, : len(best)], mismatches[i, : len(best)] = living[best], counts[best]
+        return positions, mismatches
+
+    def search_scores(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        queries: Float32,
+        k: int,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Float32]:
+        positions = np.full((len(queries), k), -1, np.int64)
+        scores = np.full((len(queries), k), np.nan, np.float32)
+        living = _living(codes, alive)
+        for i, query in enumerate(queries):
+            found = self._weighted(layout, codes[living], query, None if weights is None else weights[living])
+            best = np.argsort(-found, kind="stable")[:k]
+            positions[i, : len(best)], scores[i, : len(best)] = living[best], found[best]
+        return positions, scores
+
+    def within_mismatches(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        query_bits: Bytes,
+        radii: Int32,
+        *,
+        masks: Bytes | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Int32]:
+        living = _living(codes, alive)
+        rows = []
+        for i, query in enumerate(query_bits):
+            counts = self._counts(layout, codes[living], query, None if masks is None else masks[i])
+            near = counts <= radii[i]
+            rows.append((living[near], counts[near]))
+        return _joined(rows, np.int32)
+
+    def within_scores(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        queries: Float32,
+        thresholds: Float32,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Float32]:
+        living = _living(codes, alive)
+        rows = []
+        for i, query in enumerate(queries):
+            found = self._weighted(layout, codes[living], query, None if weights is None else weights[living])
+            high = found >= thresholds[i]
+            rows.append((living[high], found[high]))
+        return _joined(rows, np.float32)
+
+    def _counts(self, layout: Layout, codes: Bytes, query: Bytes, mask: Bytes | None) -> Int32:
+        if mask is not None:
+            codes, query = codes & mask, query & mask
+        counts: Int32 = self.mismatches(layout, codes, query[np.newaxis])[0]
+        return counts
+
+    def _weighted(self, layout: Layout, codes: Bytes, query: Float32, weights: Float32 | None) -> Float32:
+        sums: Float32 = self.score_sums(layout, codes, query[np.newaxis])[0]
+        return sums if weights is None else sums * weights
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         coded = [_encode_set(row.tolist(), n_pool) for row in locations]
@@ -104,6 +201,17 @@ class NumpyKernels:
     def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int, *, n_threads: int = 1) -> Int32:
         sets = [_decode_set(row.tobytes(), n_bits, n_pool) for row in coded]
         return np.array(sets, np.int32).reshape(len(coded), n_bits)
+
+
+def _living(codes: Bytes, alive: Bytes | None) -> Int64:
+    """Positions of the codes that take part."""
+    return np.arange(len(codes)) if alive is None else np.flatnonzero(unpack_bits(alive, len(codes)))
+
+
+def _joined(rows: list[tuple[Int64, Any]], dtype: Any) -> tuple[Int64, Int64, Any]:
+    starts = np.append(0, np.cumsum([len(positions) for positions, _ in rows])).astype(np.int64)
+    positions = np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in rows)])
+    return starts, positions, np.concatenate([np.empty(0, dtype), *(values for _, values in rows)])
 
 
 def pack_booleans(booleans: Booleans) -> Bytes:
