@@ -17,6 +17,7 @@
 #include <immintrin.h>
 // Compiled for AVX2 whatever the build's target; called only where ts_supports(kAvx2).
 #define TOPSIGN_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#define TOPSIGN_AVX2_INLINE TOPSIGN_AVX2 __attribute__((always_inline)) inline
 #else
 #define TOPSIGN_X86 0
 #endif
@@ -31,6 +32,16 @@ inline int count_trailing_zeros(uint64_t word) {
 #else
     int n = 0;
     for (; !(word & 1); word >>= 1) ++n;
+    return n;
+#endif
+}
+
+inline int count_ones(uint64_t word) {
+#if defined(__GNUC__)
+    return __builtin_popcountll(word);
+#else
+    int n = 0;
+    for (; word; word &= word - 1) ++n;
     return n;
 #endif
 }

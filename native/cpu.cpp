@@ -1,7 +1,12 @@
 // Which path this processor can run.
 #include "common.h"
+#include "ones.h"
 
-int ts_interface() { return 1; }
+namespace topsign {
+const OnesOfByte kOnesOfByte;
+}
+
+int ts_interface() { return 2; }
 
 int ts_supports(int path) {
     if (path == kScalar) return 1;

@@ -18,13 +18,15 @@ struct Layout {
     int64_t n_bits, n_pool;
     int64_t low_bits;
 
-    bool fast() const { return low_bits < 0; }
+    bool fast() const { return low_bits == -1; }
+    bool signs() const { return low_bits == -2; }  // the signs of the whole pool, no locations
     bool bitmap() const { return low_bits == 0; }
     int64_t n_blocks() const { return ceil_div(n_pool, kBlockRows); }
     int64_t sign_bytes() const { return ceil_div(n_bits, 8); }
     int64_t low_bytes() const { return ceil_div(n_bits * low_bits, 8); }
     int64_t high_size() const { return bitmap() ? n_pool : n_bits + ((n_pool - 1) >> low_bits); }
     int64_t code_bytes() const {
+        if (signs()) return sign_bytes();
         return fast() ? n_blocks() + n_bits : sign_bytes() + low_bytes() + ceil_div(high_size(), 8);
     }
 };

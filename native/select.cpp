@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "common.h"
+#include "ones.h"
 
 namespace topsign {
 namespace {
@@ -53,33 +54,19 @@ void locate_scalar(const float* y, int64_t n_pool, int64_t n_bits, Candidates& w
 }
 
 #if TOPSIGN_X86
-// For each mask of eight lanes, the lanes that are set, moved to the front.
-struct CompressTable {
-    alignas(8) uint8_t lanes[256][8];
-    CompressTable() {
-        for (int mask = 0; mask < 256; ++mask) {
-            int n = 0;
-            for (int lane = 0; lane < 8; ++lane)
-                if (mask >> lane & 1) lanes[mask][n++] = uint8_t(lane);
-            while (n < 8) lanes[mask][n++] = 0;
-        }
-    }
-};
-const CompressTable kCompress;
-
-TOPSIGN_AVX2 inline __m256i compress_order(int mask) {
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress.lanes[mask])));
+TOPSIGN_AVX2_INLINE __m256i compress_order(int mask) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kOnesOfByte.place[mask])));
 }
 
-TOPSIGN_AVX2 inline __m256i load(const int32_t* p) {
+TOPSIGN_AVX2_INLINE __m256i load(const int32_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
-TOPSIGN_AVX2 inline void store(int32_t* p, __m256i v) {
+TOPSIGN_AVX2_INLINE void store(int32_t* p, __m256i v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
 }
 
-TOPSIGN_AVX2 inline int64_t sum_lanes(__m256i v) {
+TOPSIGN_AVX2_INLINE int64_t sum_lanes(__m256i v) {
     int32_t lanes[8];
     store(lanes, v);
     int64_t sum = 0;

@@ -53,6 +53,32 @@ TOPSIGN_API int ts_score_sums(int path, int n_threads, const uint8_t* codes, int
                               int64_t n_pool, int64_t low_bits, const float* queries, int64_t n_queries,
                               float* out);
 
+// The k codes with fewest mismatches to each query, by mismatches, then position: (n_queries, k), position -1 where
+// there are fewer. alive: a bitmap of codes, or null for all. low_bits -2: codes are the signs of the whole pool,
+// compared under each query's mask (packed like query_bits) unless masks is null.
+TOPSIGN_API int ts_search_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
+                                     int64_t n_pool, int64_t low_bits, const uint8_t* alive,
+                                     const uint8_t* query_bits, const uint8_t* masks, int64_t n_queries, int64_t k,
+                                     int64_t* positions, int32_t* mismatches);
+
+// Every code within each query's radius, query after query, by position; counts (n_queries,) of all that there are,
+// of which the first `capacity` are written.
+TOPSIGN_API int ts_within_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
+                                     int64_t n_pool, int64_t low_bits, const uint8_t* alive,
+                                     const uint8_t* query_bits, const uint8_t* masks, int64_t n_queries,
+                                     const int32_t* radii, int64_t capacity, int64_t* positions, int32_t* mismatches,
+                                     int64_t* counts);
+
+// The same by score: the sum of ts_score_sums times the code's weight (weights null: one), higher being better.
+TOPSIGN_API int ts_search_scores(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
+                                 int64_t n_pool, int64_t low_bits, const uint8_t* alive, const float* weights,
+                                 const float* queries, int64_t n_queries, int64_t k, int64_t* positions,
+                                 float* scores);
+TOPSIGN_API int ts_within_scores(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
+                                 int64_t n_pool, int64_t low_bits, const uint8_t* alive, const float* weights,
+                                 const float* queries, int64_t n_queries, const float* thresholds, int64_t capacity,
+                                 int64_t* positions, float* scores, int64_t* counts);
+
 // Sets of locations near their entropy: an arithmetic coder, `capacity` zero-padded bytes a set.
 TOPSIGN_API int ts_encode_sets(int path, int n_threads, const int32_t* locations, int64_t n_sets,
                                int64_t n_bits, int64_t n_pool, int64_t capacity, uint8_t* out,

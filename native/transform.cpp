@@ -40,7 +40,7 @@ void flip_scalar(float* x, int64_t begin, int64_t n, const uint8_t* signs, float
 }
 
 #if TOPSIGN_X86
-TOPSIGN_AVX2 inline void butterfly(__m256& a, __m256& b) {
+TOPSIGN_AVX2_INLINE void butterfly(__m256& a, __m256& b) {
     const __m256 sum = _mm256_add_ps(a, b);
     b = _mm256_sub_ps(a, b);
     a = sum;
@@ -48,7 +48,7 @@ TOPSIGN_AVX2 inline void butterfly(__m256& a, __m256& b) {
 
 // All levels over Radix registers, unrolled at compile time so that they stay in registers.
 template <int Radix, int Stride = 1>
-TOPSIGN_AVX2 inline void butterflies(__m256 (&v)[Radix]) {
+TOPSIGN_AVX2_INLINE void butterflies(__m256 (&v)[Radix]) {
     if constexpr (Stride < Radix) {
 #pragma GCC unroll 8
         for (int i = 0; i < Radix / 2; ++i) {
@@ -60,7 +60,7 @@ TOPSIGN_AVX2 inline void butterflies(__m256 (&v)[Radix]) {
 }
 
 // The levels of stride 1, 2 and 4, inside one register: a + b in the lower lane, a + (-b) in the upper.
-TOPSIGN_AVX2 inline __m256 within_register(__m256 v) {
+TOPSIGN_AVX2_INLINE __m256 within_register(__m256 v) {
     const __m256 odd = _mm256_setr_ps(0.f, -0.f, 0.f, -0.f, 0.f, -0.f, 0.f, -0.f);
     const __m256 second_pair = _mm256_setr_ps(0.f, 0.f, -0.f, -0.f, 0.f, 0.f, -0.f, -0.f);
     const __m256 upper_half = _mm256_setr_ps(0.f, 0.f, 0.f, 0.f, -0.f, -0.f, -0.f, -0.f);

@@ -212,3 +212,70 @@ def test_compact_layout_is_the_smallest_split(n_bits, n_pool):
 def test_compact_layout_of_the_papers_problem_is_448_bytes():
     assert Layout("compact", 512, 8192).code_bytes == 448
     assert Layout("fast", 512, 8192).code_bytes == 576
+
+
+SEARCHED = [(1, 1), (1, 64), (5, 63), (31, 400), (32, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000)]
+SEARCHED += [(1040, 5000), (2500, 65_536), (700, 800)]
+
+
+def search_case(rng, n_bits, n_pool, n_codes, name):
+    """Codes (every other one a copy, so that ties abound), their layout, and a bitmap of those that take part."""
+    if name == "signs":
+        layout = Layout("signs", n_pool, n_pool)
+        codes = np.packbits(rng.random((n_codes, n_pool)) < 0.5, axis=1, bitorder="little")
+    else:
+        layout = Layout(name, n_bits, n_pool)
+        locations, bits = random_codes(rng, n_codes, n_bits, n_pool)
+        with kernels.use("numpy") as twin:
+            codes = twin.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+    codes[1::3] = codes[::3][: len(codes[1::3])]
+    return layout, np.ascontiguousarray(codes), np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), SEARCHED)
+@pytest.mark.parametrize("name", ["compact", "fast", "signs"])
+def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
+    """The twin sorts everything; it is itself compared with the reference in the tests of the index."""
+    if name == "signs":
+        n_pool = min(n_pool, 1000)  # all bits are compared: the twin would take minutes
+    n_codes = 130 if n_pool < 10_000 else 70
+    layout, codes, alive = search_case(rng, n_bits, n_pool, n_codes, name)
+    weights = (rng.random(n_codes) + 0.5).astype(np.float32)
+    for n_queries, k in ((1, 3), (3, 140), (9, 1), (10, 9), (64, 7), (90, 5), (257, 2)):
+        queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
+        queries[::4] = np.rint(queries[::4])  # few values: scores tie too
+        every = n_queries % 2 == 1
+        compare_searches(layout, codes, queries, k, None if every else alive, None if every else weights)
+
+
+def compare_searches(layout, codes, queries, k, alive, weights):
+    with kernels.use("numpy") as twin:
+        bits = twin.pack_bits(queries)
+        masks = twin.pack_bits(np.abs(queries) - 1) if layout.name == "signs" else None
+        counts = twin.search_mismatches(layout, codes, bits, k, masks=masks, alive=alive)
+        scores = twin.search_scores(layout, codes, queries, k, weights=weights, alive=alive)
+        radii = np.maximum(counts[1][:, 0], 0) + np.arange(len(queries), dtype=np.int32) % 3
+        thresholds = np.nan_to_num(scores[1][:, 0]) - np.float32(0.5)
+        near = twin.within_mismatches(layout, codes, bits, radii, masks=masks, alive=alive)
+        high = twin.within_scores(layout, codes, queries, thresholds, weights=weights, alive=alive)
+    for name in kernels.available():
+        for n_threads in (1, 3):
+            with kernels.use(name) as chosen:
+                found = chosen.search_mismatches(layout, codes, bits, k, masks=masks, alive=alive, n_threads=n_threads)
+                assert_array_equal(found[0], counts[0], name)
+                assert_array_equal(found[1], counts[1], name)
+                found = chosen.search_scores(
+                    layout, codes, queries, k, weights=weights, alive=alive, n_threads=n_threads
+                )
+                assert_array_equal(found[0], scores[0], name)
+                assert_array_equal(found[1], scores[1], name)
+                found = chosen.within_mismatches(
+                    layout, codes, bits, radii, masks=masks, alive=alive, n_threads=n_threads
+                )
+                for actual, expected in zip(found, near, strict=True):
+                    assert_array_equal(actual, expected, name)
+                found = chosen.within_scores(
+                    layout, codes, queries, thresholds, weights=weights, alive=alive, n_threads=n_threads
+                )
+                for actual, expected in zip(found, high, strict=True):
+                    assert_array_equal(actual, expected, name)

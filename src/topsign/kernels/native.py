@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._layouts import Layout
 from .interface import Bytes, Float32, Float64, Int32, Int64
 
 PATHS = {"scalar": 0, "avx2": 1}
 
-INTERFACE = 1
+INTERFACE = 2
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 
@@ -43,8 +44,7 @@ class NativeKernels:
 
     def _call(self, function: str, n_threads: int, *arguments: Any) -> None:
         converted = [
-            ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else ctypes.c_int64(value)
-            for value in arguments
+            ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_void_p(_address(value)) for value in arguments
         ]
         status = getattr(self._library, function)(ctypes.c_int(self._path), ctypes.c_int(n_threads), *converted)
         if status:
@@ -55,7 +55,7 @@ class NativeKernels:
     ) -> Float32:
         if out is None:
             out = np.empty_like(signals)
-        self._call("ts_rotate", n_threads, signals, *signals.shape, signs, len(signs), transpose, out)
+        self._call("ts_rotate", n_threads, signals, *signals.shape, signs, len(signs), int(transpose), out)
         return out
 
     def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
@@ -98,6 +98,86 @@ class NativeKernels:
         self._call("ts_score_sums", n_threads, codes, len(codes), *_sizes(layout), queries, len(queries), out)
         return out
 
+    def search_mismatches(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        query_bits: Bytes,
+        k: int,
+        *,
+        masks: Bytes | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int32]:
+        positions = np.empty((len(query_bits), k), np.int64)
+        mismatches = np.full((len(query_bits), k), -1, np.int32)
+        sizes = (len(codes), *_sizes(layout))
+        queries = (query_bits, masks, len(query_bits), k)
+        self._call("ts_search_mismatches", n_threads, codes, *sizes, alive, *queries, positions, mismatches)
+        return positions, mismatches
+
+    def search_scores(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        queries: Float32,
+        k: int,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Float32]:
+        positions = np.empty((len(queries), k), np.int64)
+        scores = np.full((len(queries), k), np.nan, np.float32)
+        sizes = (len(codes), *_sizes(layout))
+        self._call(
+            "ts_search_scores", n_threads, codes, *sizes, alive, weights, queries, len(queries), k, positions, scores
+        )
+        return positions, scores
+
+    def within_mismatches(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        query_bits: Bytes,
+        radii: Int32,
+        *,
+        masks: Bytes | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Int32]:
+        inputs = (codes, len(codes), *_sizes(layout), alive, query_bits, masks, len(query_bits), radii)
+        return self._within("ts_within_mismatches", n_threads, inputs, len(query_bits), np.int32)
+
+    def within_scores(
+        self,
+        layout: Layout,
+        codes: Bytes,
+        queries: Float32,
+        thresholds: Float32,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Float32]:
+        inputs = (codes, len(codes), *_sizes(layout), alive, weights, queries, len(queries), thresholds)
+        return self._within("ts_within_scores", n_threads, inputs, len(queries), np.float32)
+
+    def _within(
+        self, function: str, n_threads: int, inputs: tuple[Any, ...], n_queries: int, dtype: Any
+    ) -> tuple[Int64, Int64, Any]:
+        """Calls with some room for the answer, and again with enough where there was more."""
+        capacity = 1024 * max(1, n_queries)
+        while True:
+            positions, values = np.empty(capacity, np.int64), np.empty(capacity, dtype)
+            counts = np.zeros(n_queries, np.int64)
+            self._call(function, n_threads, *inputs, capacity, positions, values, counts)
+            starts = np.append(0, np.cumsum(counts)).astype(np.int64)
+            total = int(starts[-1])
+            if total <= capacity:
+                return starts, positions[:total].copy(), values[:total].copy()
+            capacity = total
+
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         out = np.empty((len(locations), capacity), np.uint8)
         lengths = np.empty(len(locations), np.int64)
@@ -108,6 +188,10 @@ class NativeKernels:
         out = np.empty((len(coded), n_bits), np.int32)
         self._call("ts_decode_sets", n_threads, coded, len(coded), n_bits, n_pool, coded.shape[1], out)
         return out
+
+
+def _address(array: npt.NDArray[Any] | None) -> int | None:
+    return None if array is None else array.ctypes.data
 
 
 def _sizes(layout: Layout) -> tuple[int, int, int]:

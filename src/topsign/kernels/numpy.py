@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from .._layouts import BLOCK_ROWS, Layout
 from .interface import Bytes, Float32, Float64, Int32, Int64
 
 LANES = 16
+
+SOME_QUERIES = 64
 
 Booleans = npt.NDArray[np.bool_]
 
@@ -117,8 +120,7 @@ class NumpyKernels:
         positions = np.full((len(query_bits), k), -1, np.int64)
         mismatches = np.full((len(query_bits), k), -1, np.int32)
         living = _living(codes, alive)
-        for i, query in enumerate(query_bits):
-            counts = self._counts(layout, codes[living], query, None if masks is None else masks[i])
+        for i, counts in enumerate(self._counts(layout, codes[living], query_bits, masks)):
             best = np.argsort(counts, kind="stable")[:k]  # ties: the lower position wins
             positions[i, : len(best)], mismatches[i, : len(best)] = living[best], counts[best]
         return positions, mismatches
@@ -137,8 +139,7 @@ class NumpyKernels:
         positions = np.full((len(queries), k), -1, np.int64)
         scores = np.full((len(queries), k), np.nan, np.float32)
         living = _living(codes, alive)
-        for i, query in enumerate(queries):
-            found = self._weighted(layout, codes[living], query, None if weights is None else weights[living])
+        for i, found in enumerate(self._weighted(layout, codes[living], queries, weights, living)):
             best = np.argsort(-found, kind="stable")[:k]
             positions[i, : len(best)], scores[i, : len(best)] = living[best], found[best]
         return positions, scores
@@ -156,8 +157,7 @@ class NumpyKernels:
     ) -> tuple[Int64, Int64, Int32]:
         living = _living(codes, alive)
         rows = []
-        for i, query in enumerate(query_bits):
-            counts = self._counts(layout, codes[living], query, None if masks is None else masks[i])
+        for i, counts in enumerate(self._counts(layout, codes[living], query_bits, masks)):
             near = counts <= radii[i]
             rows.append((living[near], counts[near]))
         return _joined(rows, np.int32)
@@ -175,21 +175,26 @@ class NumpyKernels:
     ) -> tuple[Int64, Int64, Float32]:
         living = _living(codes, alive)
         rows = []
-        for i, query in enumerate(queries):
-            found = self._weighted(layout, codes[living], query, None if weights is None else weights[living])
+        for i, found in enumerate(self._weighted(layout, codes[living], queries, weights, living)):
             high = found >= thresholds[i]
             rows.append((living[high], found[high]))
         return _joined(rows, np.float32)
 
-    def _counts(self, layout: Layout, codes: Bytes, query: Bytes, mask: Bytes | None) -> Int32:
-        if mask is not None:
-            codes, query = codes & mask, query & mask
-        counts: Int32 = self.mismatches(layout, codes, query[np.newaxis])[0]
-        return counts
+    def _counts(self, layout: Layout, codes: Bytes, query_bits: Bytes, masks: Bytes | None) -> Iterator[Int32]:
+        """Mismatches of each query in turn with all codes, which are unpacked once for a few queries."""
+        if masks is not None:
+            for query, mask in zip(query_bits, masks, strict=True):
+                yield self.mismatches(layout, codes & mask, (query & mask)[np.newaxis])[0]
+            return
+        for start in range(0, len(query_bits), SOME_QUERIES):
+            yield from self.mismatches(layout, codes, query_bits[start : start + SOME_QUERIES])
 
-    def _weighted(self, layout: Layout, codes: Bytes, query: Float32, weights: Float32 | None) -> Float32:
-        sums: Float32 = self.score_sums(layout, codes, query[np.newaxis])[0]
-        return sums if weights is None else sums * weights
+    def _weighted(
+        self, layout: Layout, codes: Bytes, queries: Float32, weights: Float32 | None, living: Int64
+    ) -> Iterator[Float32]:
+        for start in range(0, len(queries), SOME_QUERIES):
+            for sums in self.score_sums(layout, codes, queries[start : start + SOME_QUERIES]):
+                yield sums if weights is None else sums * weights[living]
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         coded = [_encode_set(row.tolist(), n_pool) for row in locations]

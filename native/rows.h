@@ -1,0 +1,45 @@
+// Codes as rows of a table that a batch of queries has prepared: one row for each signed location.
+#pragma once
+
+#include "layout.h"
+
+namespace topsign {
+
+// Where the row of a signed location stands. Each layout has its own order, the one it unpacks to without effort:
+// in the fast layout a block's 256 rows follow its bytes, otherwise rows are 2 * location + positive.
+inline int64_t table_row(const Layout& layout, int64_t location, bool positive) {
+    if (!layout.fast()) return 2 * location + positive;
+    const int64_t offset = location % kBlockRows;
+    return location / kBlockRows * 256 + (int64_t(positive) << 7 | (offset & 7) << 4 | offset >> 3);
+}
+
+inline int64_t table_rows(const Layout& layout) { return layout.fast() ? layout.n_blocks() * 256 : 2 * layout.n_pool; }
+
+// Rows of 32 bytes are numbered in units of 8: base + 8 * row is one address on x86.
+constexpr int kRowShift = 2;
+
+// Table rows of one code, each times 2^shift. Room for 32 more than n_bits is written to.
+void unpack_rows(int path, const Layout& layout, const uint8_t* code, bool padded, int shift, uint32_t* rows);
+
+// The rows of every code in turn, none of which reads past the end of the codes.
+class RowReader {
+   public:
+    RowReader(int path, const Layout& layout, const uint8_t* codes, int64_t n_codes, int shift = 0)
+        : path_(path), layout_(layout), codes_(codes), stride_(layout.code_bytes()), size_(n_codes * stride_),
+          shift_(shift) {}
+
+    void read(int64_t i, uint32_t* rows) const {
+        unpack_rows(path_, layout_, codes_ + i * stride_, (i + 1) * stride_ + 64 <= size_, shift_, rows);
+    }
+
+   private:
+    int path_;
+    const Layout& layout_;
+    const uint8_t* codes_;
+    int64_t stride_, size_;
+    int shift_;
+};
+
+inline bool is_alive(const uint8_t* alive, int64_t i) { return !alive || get_bit(alive, i); }
+
+}  // namespace topsign
