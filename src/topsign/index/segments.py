@@ -92,8 +92,10 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
 
 
 def _part(segment: Segment, rows: slice) -> Segment:
-    columns: dict[str, Any] = {name: getattr(segment, name) for name in COLUMNS}
-    return Segment(**{name: column if column is None else column[rows] for name, column in columns.items()})
+    def cut(column: Any) -> Any:
+        return None if column is None else column[rows]
+
+    return Segment(**{name: cut(getattr(segment, name)) for name in COLUMNS})
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,8 +47,11 @@ class Significance:
     def score_pvalues(self, correlations: Float64) -> Float64:
         """Chance that an impostor's estimated correlation is so high.
 
-        Approximation of ``match_pvalue`` by a spline of its normal deviate: within 1e-6 of it, relatively, down to
-        1e-250; zero beyond. Impostors are as often below zero as above it, so one half is tabulated.
+        Approximation of ``match_pvalue``, which takes half a millisecond each: its normal deviate is interpolated
+        monotonically. Measured down to 1e-30: within 1e-5 of it, relatively, for 1,000 features and more; for fewer
+        over an orthonormal pool the law, itself a finite mixture, has corners: within 2e-4 with n_bits up to a
+        quarter of them, 1% at half. Zero from 1e-250. Impostors are as often below zero as above it, so one
+        half is tabulated.
         """
         spline, end = self._deviates
         magnitudes = np.abs(correlations)
