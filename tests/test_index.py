@@ -187,7 +187,7 @@ def test_searches_without_norms_are_exact(path, rng, kind):
     for scoring in ("hamming", "asymmetric"):
         found = index.search(queries, k=5, scoring=scoring, **options)
         assert_neighbors(found, naive, signals, 5, scoring)
-        assert_within(index.within(queries, false_alarm=0.9, scoring=scoring, **options), naive, signals, scoring, 0.9)
+        assert_within(index.within(queries, false_alarm=0.8, scoring=scoring, **options), naive, signals, scoring, 0.8)
 
 
 def assert_within(found, naive, ids, scoring, false_alarm):
@@ -254,7 +254,7 @@ def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
 def test_interpolated_p_values_follow_the_theory(pool, norms):
     law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "pool": pool, "norms": norms}
     table = Significance(**law)
-    scores = np.linspace(-0.1, 0.25, 60)
+    scores = np.linspace(-0.1, 0.27, 60)
     expected = ts.theory.match_pvalue(scores, scoring="asymmetric", **law)
     assert expected.min() < 1e-30
     assert_allclose(table.score_pvalues(scores), expected, rtol=1e-5)
@@ -493,21 +493,27 @@ def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
 
 
 @pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
-def test_estimates_from_chosen_rows(rng, projection):
-    """Mean estimate over projections within four standard errors of the correlation; 1% for its curvature at 0.1."""
-    signals = rng.standard_normal((2, 256))
-    signals[1] -= signals[0] * (signals[0] @ signals[1]) / (signals[0] @ signals[0])
-    entry, noise = signals / np.linalg.norm(signals, axis=1, keepdims=True)
-    query = 3 * (0.1 * entry + np.sqrt(1 - 0.01) * noise)
-    estimates = {"correlation": [], "inner_product": []}
-    for metric, values in estimates.items():
-        for seed in range(600):
-            index = ts.SignIndex(n_features=256, metric=metric, projection=projection, random_state=seed)
-            index.add(2 * entry)
-            values.append(index.search(query, k=1, adaptive_bits=64).scores[0, 0])
-        truth = 0.1 * (6 if metric == "inner_product" else 1)
-        error = np.std(values, ddof=1) / np.sqrt(len(values))
-        assert abs(np.mean(values) - truth) < 4 * error + 0.01 * truth
+@pytest.mark.parametrize("kind", ["compact", "signs", "chosen"])
+def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
+    """Means over projections within four standard errors of the truth.
+
+    2% are allowed besides: chosen rows estimate small correlations (0.5% low at 0.1), and distances over an
+    orthonormal pool have a bias of order 1 / n_features (THEORY 8).
+    """
+    query, *noise = np.linalg.qr(rng.standard_normal((256, 51)))[0].T
+    entries = 0.1 * query + np.sqrt(1 - 0.01) * np.array(noise)
+    for metric, truth in (("correlation", 0.1), ("inner_product", 0.6)):
+        for scoring in ("asymmetric", "hamming"):
+            means = []
+            for seed in range(30):
+                shape = {"n_features": 256, "projection": projection, "metric": metric, "random_state": seed}
+                index = ts.AdaptiveIndex(n_bits=64, **shape) if kind == "compact" else ts.SignIndex(**shape)
+                index.add(2 * entries)
+                options = {"adaptive_bits": 64} if kind == "chosen" else {}
+                means.append(index.search(3 * query, k=50, scoring=scoring, **options).scores.mean())
+            error = np.std(means, ddof=1) / np.sqrt(len(means))
+            assert abs(np.mean(means) - truth) < 4 * error + 0.02 * truth
+            assert error < 0.05 * truth
 
 
 X = np.random.default_rng(0).standard_normal((5, 20))

@@ -34,7 +34,7 @@ from .neighbors import Matches, Neighbors
 from .originals import Originals, Source
 from .scans import AsymmetricScan, ChosenRowsScan, ExpectedScaleScan, HammingScan, Queries, Scan
 from .segments import Hits, Snapshot, make_segments
-from .significance import Significance, sample_pvalues
+from .significance import Significance, sample_pvalues, shared_significance
 
 QUERY_BYTES = 2**26  # projections of queries held at a time
 
@@ -59,7 +59,6 @@ class Index(ABC):
         self._snapshot = Snapshot()
         self._next_id = 0
         self._lock = threading.Lock()
-        self._laws: dict[int, Significance] = {}
 
     @property
     def seed(self) -> int:
@@ -259,14 +258,10 @@ class Index(ABC):
         return hits, chosen(exact), sample_pvalues(chosen(correlations), self.n_features)
 
     def _law(self, n_bits: int) -> Significance:
-        """Of codes that compare ``n_bits`` signs; kept, because it works out its tables once."""
-        if n_bits not in self._laws:
-            kind = self.projection.kind
-            flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
-            self._laws[n_bits] = Significance(
-                n_bits, self.n_pool, self.n_features, kind if flat else "gaussian", self.norms
-            )
-        return self._laws[n_bits]
+        """Of codes that compare ``n_bits`` signs."""
+        flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
+        pool = self.projection.kind if flat else "gaussian"
+        return shared_significance(n_bits, self.n_pool, self.n_features, pool, self.norms)
 
     def _considered(self, among: npt.ArrayLike | None) -> Snapshot:
         snapshot = self._snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +101,10 @@ class Significance:
             scoring=scoring,
             norms=self.norms,
         )
+
+
+shared_significance = lru_cache(maxsize=64)(Significance)
+"""The same tables for all indexes of one shape."""
 
 
 def sample_pvalues(correlations: Float64, n_features: int) -> Float64:
