@@ -113,9 +113,9 @@ class Naive:
         return float(ts.theory.match_pvalue(rho, scoring="asymmetric", **law))
 
 
-def draw_signals(rng, n_signals):
+def draw_signals(rng, n_signals, n_features=N_FEATURES):
     """Whole numbers, every third signal a copy of another: ties are everywhere."""
-    signals = rng.integers(-9, 10, (n_signals, N_FEATURES)).astype(np.float32)
+    signals = rng.integers(-9, 10, (n_signals, n_features)).astype(np.float32)
     copies = np.arange(0, n_signals, 3)
     signals[copies] = signals[rng.permutation(copies) - 1]  # the signal before some copy
     return signals
@@ -123,7 +123,7 @@ def draw_signals(rng, n_signals):
 
 def fill(index, rng, n_signals=24):
     """Three additions with shuffled ids, some entries removed; returns the signals by id."""
-    signals = draw_signals(rng, n_signals)
+    signals = draw_signals(rng, n_signals, index.n_features)
     ids = rng.permutation(10 * n_signals)[:n_signals]
     for part in np.array_split(np.arange(n_signals), [n_signals * 2 // 3, n_signals - 2]):
         assert_array_equal(index.add(signals[part], ids=ids[part]), ids[part])
@@ -176,6 +176,17 @@ def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
     naive = Naive(index, kind, 6, signals, queries)
     for scoring in ("hamming", "asymmetric"):
         assert_neighbors(index.search(queries, k=3, scoring=scoring, **options), naive, signals, 3, scoring)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(512, 8192), (1040, 8192), (2500, 65536)])
+@pytest.mark.parametrize("kind", ["compact", "fast", "chosen"])
+def test_large_codes_are_exact(path, rng, kind, n_bits, n_pool):
+    index, options = make_index(kind, n_bits, n_features=512, n_pool=n_pool)
+    signals = fill(index, rng, 7)
+    queries = draw_signals(rng, 2, 512)
+    naive = Naive(index, kind, n_bits, signals, queries)
+    for scoring in ("hamming", "asymmetric"):
+        assert_neighbors(index.search(queries, k=6, scoring=scoring, **options), naive, signals, 6, scoring)
 
 
 @pytest.mark.parametrize("kind", KINDS)

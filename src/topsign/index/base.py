@@ -6,6 +6,7 @@ import operator
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from .._checks import (
 )
 from ..codes import METRICS
 from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32, Int64
+from ..kernels.interface import Bytes, Float32, Float64, Int64
 from ..projections import Projection
 from ..theory.inference import SCORINGS
 from .neighbors import Matches, Neighbors
@@ -154,17 +155,17 @@ class Index(ABC):
         for block, scan in self._scans(queries, scoring, n_kept, n_threads):
             if originals is None:
                 hits = scan.nearest(snapshot, k)
-                scores = p_values = None
+                meaning = scan.meaning(snapshot, hits)
             else:
                 candidates = scan.nearest(snapshot, k * factor)
                 hits, scores, p_values = self._reranked(snapshot, candidates, originals, queries[block], k)
-            meaning = scan.meaning(snapshot, hits)
+                meaning = replace(scan.meaning(snapshot, hits), scores=scores, p_values=p_values)
             filled = (block, slice(0, min(k, len(snapshot))))
             shape = found.ids[filled].shape
             found.ids[filled] = snapshot.gather("ids", hits.places).reshape(shape)
             found.distances[filled] = meaning.distances.reshape(shape)
-            found.scores[filled] = (meaning.scores if scores is None else scores).reshape(shape)
-            found.p_values[filled] = (meaning.p_values if p_values is None else p_values).reshape(shape)
+            found.scores[filled] = meaning.scores.reshape(shape)
+            found.p_values[filled] = meaning.p_values.reshape(shape)
         return found
 
     def _within(
@@ -189,34 +190,21 @@ class Index(ABC):
         goes_with = {"radius": "hamming", "threshold": "asymmetric"}.get(named[0], scoring)
         if scoring != goes_with:
             raise ValueError(f'{named[0]} goes with scoring="{goes_with}", got scoring="{scoring}"')
-        nearer = None if radius is None else check_real(radius, "radius", minimum=0, maximum=1)
-        least = None if threshold is None else check_real(threshold, "threshold")
-        chance = None if false_alarm is None else check_false_alarm(false_alarm)
+        limit = check_false_alarm(false_alarm) if false_alarm is not None else _check_limit(radius, threshold)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
         snapshot = self._considered(among)
+        level = float(-np.expm1(np.log1p(-limit) / max(1, len(snapshot)))) if false_alarm is not None else np.nan
         parts = []
         for block, scan in self._scans(queries, scoring, n_kept, n_threads):
-            n_queries = block.stop - block.start
-            if nearer is not None:
-                assert isinstance(scan, HammingScan)
-                # A distance is mismatches / n_bits as a double: of those at most the radius, the largest.
-                counts = np.arange(scan.significance.n_bits + 1) / scan.significance.n_bits
-                most = int(np.searchsorted(counts, nearer, side="right")) - 1
-                hits = scan.within(snapshot, np.full(n_queries, most, np.int32))
-                meaning = scan.meaning(snapshot, hits)
-                kept = np.ones(len(hits.rows), bool)
-            elif least is not None:
-                assert isinstance(scan, AsymmetricScan)
-                hits = scan.within(snapshot, np.full(n_queries, least), self.metric)
-                meaning = scan.meaning(snapshot, hits)
-                kept = meaning.scores.astype(np.float64) >= least
-            else:
-                assert chance is not None
-                level = float(-np.expm1(np.log1p(-chance) / max(1, len(snapshot))))
+            if false_alarm is not None:
                 hits = scan.significant(snapshot, level)
                 meaning = scan.meaning(snapshot, hits)
                 kept = meaning.p_values <= level
-            starts = np.searchsorted(hits.rows[kept], np.arange(n_queries + 1)).astype(np.int64)
+            else:
+                hits = scan.near(snapshot, limit)
+                meaning = scan.meaning(snapshot, hits)
+                kept = scan.reaches(meaning, limit)
+            starts = np.searchsorted(hits.rows[kept], np.arange(block.stop - block.start + 1)).astype(np.int64)
             ids = snapshot.gather("ids", hits.places[kept])
             parts.append(Matches(starts, ids, meaning.distances[kept], meaning.scores[kept], meaning.p_values[kept]))
         return Matches._joined(parts)
@@ -241,7 +229,7 @@ class Index(ABC):
 
     def _reranked(
         self, snapshot: Snapshot, candidates: Hits, originals: Originals, queries: Array, k: int
-    ) -> tuple[Hits, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    ) -> tuple[Hits, Float32, Float64]:
         """The k best candidates of each query by exact comparison, their scores and p-values."""
         shape = (len(queries), -1) if candidates.rows.size else (len(queries), 0)
         ids = snapshot.gather("ids", candidates.places).reshape(shape)
@@ -255,7 +243,7 @@ class Index(ABC):
             return np.take_along_axis(array.reshape(ids.shape), order, axis=1).ravel()
 
         hits = Hits(chosen(candidates.rows), chosen(candidates.places), chosen(candidates.values))
-        return hits, chosen(exact), sample_pvalues(chosen(correlations), self.n_features)
+        return hits, chosen(exact).astype(np.float32), sample_pvalues(chosen(correlations), self.n_features)
 
     def _law(self, n_bits: int) -> Significance:
         """Of codes that compare ``n_bits`` signs."""
@@ -292,6 +280,13 @@ class Index(ABC):
     @abstractmethod
     def _encode(self, signals: Array, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
         """Codes, and norms and scales where they are kept."""
+
+
+def _check_limit(radius: float | None, threshold: float | None) -> float:
+    """Whichever is given."""
+    if radius is not None:
+        return check_real(radius, "radius", minimum=0, maximum=1)
+    return check_real(threshold, "threshold")
 
 
 def _places(snapshot: Snapshot, ids: Int64, name: str = "ids") -> Int64:

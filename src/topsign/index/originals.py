@@ -18,8 +18,11 @@ class Originals:
 
     def __init__(self, source: Source, *, n_features: int) -> None:
         self.n_features = n_features
-        self._fetch = source if callable(source) else None
-        self._rows = None if callable(source) else as_signals(source, n_features=n_features, name="rescore")
+        if callable(source):
+            self._fetch: Callable[[Int64], npt.ArrayLike] = source
+        else:
+            self._rows = as_signals(source, n_features=n_features, name="rescore")
+            self._fetch = self._row_of_each
 
     def compare(self, ids: Int64, query: Float64) -> tuple[Float64, Float64]:
         """Exact inner products and correlations of a query with these entries; zero signals are uncorrelated."""
@@ -29,20 +32,20 @@ class Originals:
         return inner, np.divide(inner, norms, out=np.zeros(len(ids)), where=norms > 0)
 
     def _signals(self, ids: Int64) -> Float64:
-        if self._rows is not None:
-            if ids.size and ids.max() >= len(self._rows):
-                raise ValueError(
-                    f"rescore must hold the signal of id i in row i, got {len(self._rows)} rows and id {ids.max()}; "
-                    "give all signals, or a callable that takes ids and returns their signals"
-                )
-            found: Array = self._rows[ids]
-        else:
-            assert self._fetch is not None
-            found = as_signals(self._fetch(ids), n_features=self.n_features, name="what rescore returned")
-            if len(found) != len(ids):
-                raise ValueError(f"rescore must return one signal per id, got {len(found)} for {len(ids)} ids")
+        found = as_signals(self._fetch(ids), n_features=self.n_features, name="what rescore returned")
+        if len(found) != len(ids):
+            raise ValueError(f"rescore must return one signal per id, got {len(found)} for {len(ids)} ids")
         signals = np.asarray(found, dtype=np.float64)
         finite = np.isfinite(signals).all(axis=1)
         if not finite.all():
             raise_unusable(signals, int(np.argmin(finite)), "rescore")
         return signals
+
+    def _row_of_each(self, ids: Int64) -> Array:
+        if ids.size and ids.max() >= len(self._rows):
+            raise ValueError(
+                f"rescore must hold the signal of id i in row i, got {len(self._rows)} rows and id {ids.max()}; "
+                "give all signals, or a callable that takes ids and returns their signals"
+            )
+        rows: Array = self._rows[ids]
+        return rows

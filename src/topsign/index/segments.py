@@ -55,7 +55,10 @@ class Segment:
     def position(self, ids: Int64) -> Int64:
         """Where each id stands; -1 where it is not, or takes no part."""
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where((self.ids[places] == ids) & self.living[places], places, -1)
+        found = self.ids[places] == ids
+        if self.alive is not None:
+            found &= (self.alive[places >> 3] >> (places & 7) & 1).astype(bool)
+        return np.where(found, places, -1)
 
 
 def make_segments(ids: Int64, codes: Bytes, norms: Float32 | None, scales: Float32 | None) -> list[Segment]:
