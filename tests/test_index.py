@@ -350,6 +350,17 @@ def test_codes_come_back_in_the_order_asked(rng):
     assert index.get([]).shape == (0, N_FEATURES // 8)
 
 
+def test_every_removed_entry_is_gone_and_no_other(rng):
+    index, _ = make_index("fast", 9)
+    index.add(draw_signals(rng, 60))
+    removed = [3, 8, 15, 16, 40, 59]
+    index.remove(removed)
+    left = [i for i in range(60) if i not in removed]
+    assert [i for i in range(60) if i in index] == left
+    assert index.ids.tolist() == left
+    assert sorted(index.search(draw_signals(rng, 1), k=60).ids[0].tolist()) == 6 * [-1] + left
+
+
 def test_failing_calls_change_nothing(rng):
     index, _ = make_index("compact", 20)
     signals = draw_signals(rng, 8)
