@@ -124,7 +124,7 @@ class AdaptiveIndex(Index):
         Notes
         -----
         P-values are those of one comparison with an independent impostor: see :func:`topsign.theory.match_pvalue`,
-        which they follow within 1e-5 from 1,000 features on, and :func:`topsign.theory.correct_pvalues` for having
+        which they follow within 2e-5 from 1,000 features on, and :func:`topsign.theory.correct_pvalues` for having
         searched many. A zero query is related to nothing: it scores 0 with a p-value of 1.
         """
         return self._search(
