@@ -173,3 +173,26 @@ def encode_set(locations, n_pool):
             low, size, shifts = low * 256, size * 256, shifts + 1
     top = -(-low // 2**56)  # the first multiple of 2**56 in [low, low + size)
     return top.to_bytes(shifts + 1, "big").rstrip(b"\0")
+
+
+# Search: every entry is compared, then sorted
+
+
+def entry(signal, projected, n_bits):
+    """Locations, bits, norm and scale of one signal that is its own reference."""
+    locations = select_locations(projected, n_bits)
+    kept = lane_sum(abs(float(projected[row])) for row in locations)
+    square = square_norm(np.float32(signal))
+    norm, scale = np.float32(math.sqrt(square)), np.float32(square / kept)
+    return locations, [projected[row] >= 0 for row in locations], norm, scale
+
+
+def nearest(values, ids, k):
+    """The k smallest values with their ids, ties by ascending id; None where there are fewer."""
+    ordered = sorted(zip(values, ids, strict=True))[:k]
+    return ordered + [None] * (k - len(ordered))
+
+
+def cosine(a, b):
+    """Correlation of two signals in double precision."""
+    return math.fsum(a * b) / math.sqrt(math.fsum(a * a) * math.fsum(b * b))

@@ -14,6 +14,7 @@ LAYERS = [
     {"_blocks"},
     {"projections", "codes"},
     {"embeddings"},
+    {"index"},
     {"plots"},
     {"__init__"},
     {"paper"},

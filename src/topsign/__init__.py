@@ -5,13 +5,18 @@ from __future__ import annotations
 from . import kernels, projections, theory
 from .codes import AdaptiveCodes, hamming, query_bits
 from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
+from .index import AdaptiveIndex, Matches, Neighbors, SignIndex
 from .projections import make_projection
 
 __all__ = [
     "AdaptiveCodes",
     "AdaptiveEmbedding",
     "AdaptiveEncoder",
+    "AdaptiveIndex",
+    "Matches",
+    "Neighbors",
     "SignEmbedding",
+    "SignIndex",
     "UniversalEmbedding",
     "hamming",
     "kernels",

@@ -15,6 +15,9 @@ Array = npt.NDArray[Any]
 MAX_POOL = 2**24
 """Largest pool: a location and its sign fit one 32-bit word, and the set coder divides exactly enough."""
 
+MAX_ID = 2**63 - 1
+"""Largest id of an entry."""
+
 # |projection| is at most |row| |signal|, about sqrt(n_features) |signal|; below this it fits float32.
 MAX_PROJECTION = 1e37
 
@@ -43,6 +46,33 @@ def check_positive(value: object, name: str, *, maximum: float = math.inf) -> fl
         limits = "positive and finite" if maximum == math.inf else f"in (0, {maximum:g}]"
         raise ValueError(f"{name} must be {limits}, got {value!r}")
     return number
+
+
+def check_real(value: object, name: str, *, minimum: float = -math.inf, maximum: float = math.inf) -> float:
+    """A finite real number in [minimum, maximum]."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
+    if not (math.isfinite(number) and minimum <= number <= maximum):
+        limits = "finite" if maximum == math.inf else f"in [{minimum:g}, {maximum:g}]"
+        raise ValueError(f"{name} must be {limits}, got {value!r}")
+    return number
+
+
+def check_false_alarm(value: object) -> float:
+    """A probability strictly between 0 and 1."""
+    level = check_real(value, "false_alarm", minimum=0, maximum=1)
+    if not 0 < level < 1:
+        raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {value!r}")
+    return level
+
+
+def check_flag(value: object, name: str) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
+    return bool(value)
 
 
 def check_choice(value: object, name: str, choices: Sequence[str]) -> str:
@@ -150,3 +180,35 @@ def raise_zero_signal(row: int, *, centered: bool = False) -> NoReturn:
     raise ValueError(
         f"signals row {row} {why}: all its projections tie, so it cannot be its own reference; drop that row"
     )
+
+
+def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
+    """Ids of entries: a one-dimensional sequence of integers in [0, 2**63)."""
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
+        raise TypeError(
+            f"{name} must be a one-dimensional sequence of integers, got shape {array.shape} and dtype {array.dtype}"
+        )
+    if array.size and (array.min() < 0 or array.max() > MAX_ID):
+        worst = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"{name} must lie in [0, 2**63), got {worst}; -1 stands for no entry in results")
+    return array.astype(np.int64)
+
+
+def raise_unknown_ids(ids: Array, name: str = "ids") -> NoReturn:
+    """Some ids belong to no entry."""
+    raise ValueError(f"{name} must be in the index, but {_listed(ids)} not; index.ids lists those that are")
+
+
+def raise_taken_ids(ids: Array, *, twice: bool) -> NoReturn:
+    """Some ids are not free."""
+    if twice:
+        raise ValueError(f"ids must differ, but {_listed(ids)} given more than once")
+    raise ValueError(f"ids must be new, but {_listed(ids)} in the index already; remove them first, or choose others")
+
+
+def _listed(ids: Array) -> str:
+    """The first few ids, and how many more."""
+    named = ", ".join(str(one) for one in ids[:3])
+    more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
+    return f"{named}{more} {'is' if len(ids) == 1 else 'are'}"

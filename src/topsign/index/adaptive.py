@@ -1,0 +1,183 @@
+"""The adaptive index: every entry keeps the signs of its own largest projections."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .._checks import Array, check_count
+from .._random import RandomState
+from ..codes import AdaptiveCodes
+from ..embeddings import AdaptiveEncoder
+from ..kernels.interface import Bytes, Float32
+from ..projections import Projection
+from .base import Index
+from .neighbors import Matches, Neighbors
+from .originals import Source
+
+
+class AdaptiveIndex(Index):
+    """Exact search over adaptive codes, each with its own locations.
+
+    Few bytes an entry, no training, and p-values with every match: for signals of many features and matches that are
+    weak. A scan returns exactly what comparing every entry in turn would, on every path and number of threads.
+
+    Parameters
+    ----------
+    n_features : int
+        Length of a signal, at least 2.
+    n_bits, n_pool : int
+        Projections kept for each entry, and computed; n_pool is n_features when not given.
+    projection : kind or Projection
+        "hadamard", "gaussian", "rademacher", "sparse", "circulant", or a projection already made.
+    metric : "correlation" or "inner_product"
+        What scores estimate, and what ``scoring="asymmetric"`` orders by.
+    norms : bool
+        Keep each signal's norm and scale (12 bytes an entry). Without them correlations are estimated with the
+        expected scale, and inner products cannot be.
+    layout : "compact" or "fast"
+        Of the codes, see :class:`topsign.AdaptiveCodes`.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
+    >>> index = ts.AdaptiveIndex(n_features=512, n_bits=64, random_state=7)
+    >>> ids = index.add(signals)
+    >>> index.search(signals[[5, 7]] + 0.5, k=1).ids
+    array([[5],
+           [7]])
+    >>> index.within(signals[5], false_alarm=1e-6).ids
+    array([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_features: int,
+        n_bits: int = 512,
+        n_pool: int | None = None,
+        projection: str | Projection = "hadamard",
+        metric: str = "correlation",
+        norms: bool = True,
+        layout: str = "compact",
+        random_state: RandomState = None,
+    ) -> None:
+        n_features = check_count(n_features, "n_features", minimum=2)
+        encoder = AdaptiveEncoder(
+            n_bits, n_pool=n_pool, projection=projection, norms=norms, layout=layout, random_state=random_state
+        )
+        self._encoder = encoder.fit(np.zeros((1, n_features), np.float32))  # learns the number of features alone
+        super().__init__(
+            projection=self._encoder.projection_, layout=self._encoder._code_layout, metric=metric, norms=norms
+        )
+
+    @property
+    def n_bits(self) -> int:
+        """Projections kept for each entry."""
+        return self._layout.n_bits
+
+    @property
+    def layout(self) -> str:
+        """ "compact" or "fast"."""
+        return self._layout.name
+
+    def get(self, ids: npt.ArrayLike) -> AdaptiveCodes:
+        """The codes of these entries, in the order asked; an unknown id raises. Safe from any thread."""
+        snapshot, places = self._located(ids)
+        if not places.size:
+            empty = np.empty(0, np.float32)
+            reals = (empty, empty) if self.norms else ()
+            return AdaptiveCodes._trusted(self._layout, np.empty((0, self._layout.code_bytes), np.uint8), *reals)
+        reals = (snapshot.gather("norms", places), snapshot.gather("scales", places)) if self.norms else ()
+        return AdaptiveCodes._trusted(self._layout, snapshot.gather("codes", places), *reals)
+
+    def search(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        k: int = 10,
+        scoring: str = "asymmetric",
+        among: npt.ArrayLike | None = None,
+        rescore: Source | None = None,
+        rescore_factor: int = 4,
+        n_threads: int | None = None,
+    ) -> Neighbors:
+        """The k nearest entries of each query. Safe from any thread: reads the index as it was at the call.
+
+        Parameters
+        ----------
+        queries : array of shape (n_queries, n_features) or (n_features,)
+        k : int
+            Where fewer entries are considered, ids of -1 and nan fill the rest.
+        scoring : "asymmetric" or "hamming"
+            ``asymmetric`` keeps the query's real projections and orders by the estimated score, a float32.
+            ``hamming`` orders by the number of differing signs; scores and p-values follow from it.
+        among : sequence of int, optional
+            Consider these ids alone.
+        rescore : array, memory map or callable, optional
+            The original signals: row i is that of id i, or ``rescore(ids)`` returns one row per id, called once a
+            query. The best ``k * rescore_factor`` entries by code are then ordered by their exact score, and
+            scores and p-values are exact.
+
+        Notes
+        -----
+        P-values are those of one comparison with an independent impostor: see :func:`topsign.theory.match_pvalue`,
+        which they follow within 2e-5 from 1,000 features on, and :func:`topsign.theory.correct_pvalues` for having
+        searched many. A zero query is related to nothing: it scores 0 with a p-value of 1.
+        """
+        return self._search(
+            queries,
+            k=k,
+            scoring=scoring,
+            among=among,
+            rescore=rescore,
+            rescore_factor=rescore_factor,
+            n_threads=n_threads,
+        )
+
+    def within(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        radius: float | None = None,
+        threshold: float | None = None,
+        false_alarm: float | None = None,
+        scoring: str = "asymmetric",
+        among: npt.ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> Matches:
+        """Every match of each query. Safe from any thread: reads the index as it was at the call.
+
+        Parameters
+        ----------
+        radius : float in [0, 1]
+            With ``scoring="hamming"``: entries at this distance or nearer, a fraction of the signs.
+        threshold : float
+            With ``scoring="asymmetric"``: entries that score at least this.
+        false_alarm : float in (0, 1)
+            Entries significant at this level for the whole search: with N entries considered, those whose p-value
+            is at most ``1 - (1 - false_alarm) ** (1 / N)``.
+        queries, scoring, among
+            As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
+        """
+        return self._within(
+            queries,
+            radius=radius,
+            threshold=threshold,
+            false_alarm=false_alarm,
+            scoring=scoring,
+            among=among,
+            n_threads=n_threads,
+        )
+
+    def _encode(self, signals: Array, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
+        codes = self._encoder.encode(signals, n_threads=n_threads)
+        return codes.data, codes.norms, codes.scales
+
+    def __repr__(self) -> str:
+        return (
+            f"AdaptiveIndex({len(self)} entries, n_features={self.n_features}, n_bits={self.n_bits}, "
+            f"n_pool={self.n_pool}, {self.layout}, metric={self.metric!r}, seed={self.seed})"
+        )

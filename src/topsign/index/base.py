@@ -1,0 +1,305 @@
+"""What all indexes share: entries with ids, snapshots, and the course of a search."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._blocks import float_blocks
+from .._checks import (
+    MAX_ID,
+    Array,
+    as_signals,
+    check_choice,
+    check_count,
+    check_false_alarm,
+    check_flag,
+    check_ids,
+    check_real,
+    raise_taken_ids,
+    raise_unknown_ids,
+)
+from ..codes import METRICS
+from ..kernels import Layout
+from ..kernels.interface import Bytes, Float32, Float64, Int64
+from ..projections import Projection
+from ..theory.inference import SCORINGS
+from .neighbors import Matches, Neighbors
+from .originals import Originals, Source
+from .scans import AsymmetricScan, ChosenRowsScan, ExpectedScaleScan, HammingScan, Queries, Scan
+from .segments import Hits, Snapshot, make_segments
+from .significance import Significance, sample_pvalues, shared_significance
+
+QUERY_BYTES = 2**26  # projections of queries held at a time
+
+
+class Index(ABC):
+    """Entries known by their ids, in immutable segments.
+
+    Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns
+    and put a new snapshot in its place.
+    """
+
+    def __init__(self, *, projection: Projection, layout: Layout, metric: str, norms: bool) -> None:
+        self.projection = projection
+        self.metric = check_choice(metric, "metric", METRICS)
+        self.norms = check_flag(norms, "norms")
+        if self.metric == "inner_product" and not self.norms:
+            raise ValueError(
+                'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
+                'metric="correlation"'
+            )
+        self._layout = layout
+        self._snapshot = Snapshot()
+        self._next_id = 0
+        self._lock = threading.Lock()
+
+    @property
+    def seed(self) -> int:
+        """Of the projection."""
+        return self.projection.seed
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return self.projection.n_features
+
+    @property
+    def n_pool(self) -> int:
+        """Projections computed for each signal."""
+        return self.projection.n_pool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: codes, ids, and norms and scales where they are kept. Safe from any thread."""
+        return sum(segment.nbytes for segment in self._snapshot.segments)
+
+    @property
+    def ids(self) -> Int64:
+        """Ids of the entries, ascending. Safe from any thread."""
+        return self._snapshot.ids
+
+    def __len__(self) -> int:
+        """Number of entries. Safe from any thread."""
+        return len(self._snapshot)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether an entry has this id. Safe from any thread."""
+        try:
+            wanted = operator.index(id)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        return 0 <= wanted <= MAX_ID and bool(self._snapshot.locate(np.array([wanted]))[0] >= 0)
+
+    def add(self, signals: npt.ArrayLike, *, ids: npt.ArrayLike | None = None, n_threads: int | None = None) -> Int64:
+        """Adds signals, one entry each, and returns their ids.
+
+        Safe beside searches, which see all of the new entries or none; threads that add or remove take turns.
+
+        Parameters
+        ----------
+        signals : array of shape (n_signals, n_features) or (n_features,)
+            Read block by block, so that a memory map larger than memory is fine. A zero signal raises.
+        ids : sequence of n_signals integers in [0, 2**63), optional
+            Must differ from each other and from those in the index; those of removed entries are free again. Without
+            them, the integers after the largest id ever used.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Before anything is added.
+        """
+        signals = as_signals(signals, n_features=self.n_features)
+        threads = kernels.n_threads(n_threads)
+        with self._lock:
+            new = self._free_ids(len(signals)) if ids is None else self._check_new(ids, len(signals))
+            segments = make_segments(new.copy(), *self._encode(signals, threads))
+            self._snapshot = self._snapshot.add(segments)
+            self._next_id = max(self._next_id, int(new.max(initial=-1)) + 1)
+        return new
+
+    def remove(self, ids: npt.ArrayLike) -> None:
+        """Removes entries; an unknown id raises before any is removed.
+
+        Safe beside searches, which see all of the entries or none; threads that add or remove take turns.
+        """
+        wanted = check_ids(ids)
+        with self._lock:
+            self._snapshot = self._snapshot.remove(_places(self._snapshot, wanted))
+
+    def _search(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        k: int,
+        scoring: str,
+        among: npt.ArrayLike | None,
+        rescore: Source | None,
+        rescore_factor: int,
+        n_threads: int | None,
+        n_kept: int | None = None,
+    ) -> Neighbors:
+        k = check_count(k, "k")
+        factor = check_count(rescore_factor, "rescore_factor")
+        queries = as_signals(queries, n_features=self.n_features, name="queries")
+        originals = None if rescore is None else Originals(rescore, n_features=self.n_features)
+        snapshot = self._considered(among)
+        found = Neighbors._unfilled(len(queries), k)
+        for block, scan in self._scans(queries, scoring, n_kept, n_threads):
+            if originals is None:
+                hits = scan.nearest(snapshot, k)
+                meaning = scan.meaning(snapshot, hits)
+            else:
+                candidates = scan.nearest(snapshot, k * factor)
+                hits, scores, p_values = self._reranked(snapshot, candidates, originals, queries[block], k)
+                meaning = replace(scan.meaning(snapshot, hits), scores=scores, p_values=p_values)
+            filled = (block, slice(0, min(k, len(snapshot))))
+            shape = found.ids[filled].shape
+            found.ids[filled] = snapshot.gather("ids", hits.places).reshape(shape)
+            found.distances[filled] = meaning.distances.reshape(shape)
+            found.scores[filled] = meaning.scores.reshape(shape)
+            found.p_values[filled] = meaning.p_values.reshape(shape)
+        return found
+
+    def _within(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        radius: float | None,
+        threshold: float | None,
+        false_alarm: float | None,
+        scoring: str,
+        among: npt.ArrayLike | None,
+        n_threads: int | None,
+        n_kept: int | None = None,
+    ) -> Matches:
+        given = {"radius": radius, "threshold": threshold, "false_alarm": false_alarm}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise ValueError(
+                "give exactly one of radius, threshold and false_alarm, got " + (" and ".join(named) or "none")
+            )
+        check_choice(scoring, "scoring", SCORINGS)
+        goes_with = {"radius": "hamming", "threshold": "asymmetric"}.get(named[0], scoring)
+        if scoring != goes_with:
+            raise ValueError(f'{named[0]} goes with scoring="{goes_with}", got scoring="{scoring}"')
+        limit = check_false_alarm(false_alarm) if false_alarm is not None else _check_limit(radius, threshold)
+        queries = as_signals(queries, n_features=self.n_features, name="queries")
+        snapshot = self._considered(among)
+        level = float(-np.expm1(np.log1p(-limit) / max(1, len(snapshot)))) if false_alarm is not None else np.nan
+        parts = []
+        for block, scan in self._scans(queries, scoring, n_kept, n_threads):
+            if false_alarm is not None:
+                hits = scan.significant(snapshot, level)
+                meaning = scan.meaning(snapshot, hits)
+                kept = meaning.p_values <= level
+            else:
+                hits = scan.near(snapshot, limit)
+                meaning = scan.meaning(snapshot, hits)
+                kept = scan.reaches(meaning, limit)
+            starts = np.searchsorted(hits.rows[kept], np.arange(block.stop - block.start + 1)).astype(np.int64)
+            ids = snapshot.gather("ids", hits.places[kept])
+            parts.append(Matches(starts, ids, meaning.distances[kept], meaning.scores[kept], meaning.p_values[kept]))
+        return Matches._joined(parts)
+
+    def _scans(
+        self, queries: Array, scoring: str, n_kept: int | None, n_threads: int | None
+    ) -> Iterator[tuple[slice, Scan]]:
+        """Blocks of queries, each with the scan that compares it."""
+        check_choice(scoring, "scoring", SCORINGS)
+        threads = kernels.n_threads(n_threads)
+        law = self._law(self._layout.n_bits if n_kept is None else n_kept)
+        kind: type[Scan] = HammingScan
+        if scoring == "asymmetric":
+            kind = ChosenRowsScan if n_kept is not None else AsymmetricScan if self.norms else ExpectedScaleScan
+        n_rows = max(1, QUERY_BYTES // (4 * max(self.projection.shape)))
+        for block in float_blocks(queries, n_rows, n_threads=threads, name="queries"):
+            projected = self.projection.apply(block.values, n_threads=threads)
+            prepared = Queries(projected, np.sqrt(block.square_norms))
+            if n_kept is not None:
+                prepared = _choose_rows(prepared, n_kept, threads)
+            yield block.rows, kind(self._layout, prepared, law, self.metric, threads)
+
+    def _reranked(
+        self, snapshot: Snapshot, candidates: Hits, originals: Originals, queries: Array, k: int
+    ) -> tuple[Hits, Float32, Float64]:
+        """The k best candidates of each query by exact comparison, their scores and p-values."""
+        shape = (len(queries), -1) if candidates.rows.size else (len(queries), 0)
+        ids = snapshot.gather("ids", candidates.places).reshape(shape)
+        inner, correlations = np.empty(ids.shape), np.empty(ids.shape)
+        for row, query in enumerate(queries):
+            inner[row], correlations[row] = originals.compare(ids[row], query.astype(np.float64))
+        exact = inner if self.metric == "inner_product" else correlations
+        order = np.lexsort((ids, -exact))[:, :k]
+
+        def chosen(array: Array) -> Array:
+            return np.take_along_axis(array.reshape(ids.shape), order, axis=1).ravel()
+
+        hits = Hits(chosen(candidates.rows), chosen(candidates.places), chosen(candidates.values))
+        return hits, chosen(exact).astype(np.float32), sample_pvalues(chosen(correlations), self.n_features)
+
+    def _law(self, n_bits: int) -> Significance:
+        """Of codes that compare ``n_bits`` signs."""
+        flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
+        pool = self.projection.kind if flat else "gaussian"
+        return shared_significance(n_bits, self.n_pool, self.n_features, pool, self.norms)
+
+    def _considered(self, among: npt.ArrayLike | None) -> Snapshot:
+        snapshot = self._snapshot
+        return snapshot if among is None else snapshot.among(_places(snapshot, check_ids(among, "among"), "among"))
+
+    def _located(self, ids: npt.ArrayLike) -> tuple[Snapshot, Int64]:
+        """A snapshot, and where in it these ids are."""
+        snapshot = self._snapshot
+        return snapshot, _places(snapshot, check_ids(ids))
+
+    def _free_ids(self, n_signals: int) -> Int64:
+        if self._next_id + n_signals - 1 > MAX_ID:
+            raise ValueError(f"no ids are left after {self._next_id - 1}, the largest; give ids yourself")
+        return np.arange(self._next_id, self._next_id + n_signals)
+
+    def _check_new(self, ids: npt.ArrayLike, n_signals: int) -> Int64:
+        new = check_ids(ids)
+        if len(new) != n_signals:
+            raise ValueError(f"ids must be one per signal, got {len(new)} ids for {n_signals} signals")
+        unique, counts = np.unique(new, return_counts=True)
+        if (counts > 1).any():
+            raise_taken_ids(unique[counts > 1], twice=True)
+        taken = unique[self._snapshot.locate(unique) >= 0]
+        if taken.size:
+            raise_taken_ids(taken, twice=False)
+        return new
+
+    @abstractmethod
+    def _encode(self, signals: Array, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
+        """Codes, and norms and scales where they are kept."""
+
+
+def _check_limit(radius: float | None, threshold: float | None) -> float:
+    """Whichever is given."""
+    if radius is not None:
+        return check_real(radius, "radius", minimum=0, maximum=1)
+    return check_real(threshold, "threshold")
+
+
+def _places(snapshot: Snapshot, ids: Int64, name: str = "ids") -> Int64:
+    places = snapshot.locate(ids)
+    if (places < 0).any():
+        raise_unknown_ids(ids[places < 0], name)
+    return places
+
+
+def _choose_rows(queries: Queries, n_kept: int, n_threads: int) -> Queries:
+    """The same queries, each with its ``n_kept`` largest projections alone."""
+    locations, _, _ = kernels.active().select(queries.projected, n_kept, n_threads=n_threads)
+    kept = np.zeros(queries.projected.shape, bool)
+    np.put_along_axis(kept, locations, True, axis=1)
+    projected = np.where(kept, queries.projected, np.float32(0))
+    return Queries(projected, queries.norms, np.packbits(kept, axis=1, bitorder="little"))

@@ -1,0 +1,51 @@
+"""Original signals of entries, for exact comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from .._checks import Array, as_signals, raise_unusable
+from ..kernels.interface import Float64, Int64
+
+Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
+
+
+class Originals:
+    """Signals by id: rows of an array or memory map, or whatever a callable returns."""
+
+    def __init__(self, source: Source, *, n_features: int) -> None:
+        self.n_features = n_features
+        if callable(source):
+            self._fetch: Callable[[Int64], npt.ArrayLike] = source
+        else:
+            self._rows = as_signals(source, n_features=n_features, name="rescore")
+            self._fetch = self._row_of_each
+
+    def compare(self, ids: Int64, query: Float64) -> tuple[Float64, Float64]:
+        """Exact inner products and correlations of a query with these entries; zero signals are uncorrelated."""
+        signals = self._signals(ids)
+        inner = signals @ query
+        norms = np.sqrt((signals**2).sum(axis=1)) * np.sqrt((query**2).sum())
+        return inner, np.divide(inner, norms, out=np.zeros(len(ids)), where=norms > 0)
+
+    def _signals(self, ids: Int64) -> Float64:
+        found = as_signals(self._fetch(ids), n_features=self.n_features, name="what rescore returned")
+        if len(found) != len(ids):
+            raise ValueError(f"rescore must return one signal per id, got {len(found)} for {len(ids)} ids")
+        signals = np.asarray(found, dtype=np.float64)
+        finite = np.isfinite(signals).all(axis=1)
+        if not finite.all():
+            raise_unusable(signals, int(np.argmin(finite)), "rescore")
+        return signals
+
+    def _row_of_each(self, ids: Int64) -> Array:
+        if ids.size and ids.max() >= len(self._rows):
+            raise ValueError(
+                f"rescore must hold the signal of id i in row i, got {len(self._rows)} rows and id {ids.max()}; "
+                "give all signals, or a callable that takes ids and returns their signals"
+            )
+        rows: Array = self._rows[ids]
+        return rows

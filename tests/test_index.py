@@ -1,0 +1,639 @@
+"""Indexes return exactly what comparing every entry in turn returns, and say how sure to be of it."""
+
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+import topsign as ts
+from topsign.index import segments
+from topsign.index.significance import Significance
+
+N_FEATURES = 128
+KINDS = ["compact", "fast", "signs", "chosen"]
+SIZES = [1, 5, 31, 32, 33, 100]
+METRICS = ["correlation", "inner_product"]
+
+# Of interpolated p-values for 128 features, where the law has corners: 1e-4 was measured.
+P_VALUE_ERROR = 2e-4
+
+
+def make_index(kind, n_bits, *, n_features=N_FEATURES, **options):
+    """An index of any kind, and the arguments of its searches."""
+    if kind == "signs":
+        return ts.SignIndex(n_features=n_features, n_pool=n_bits, random_state=7, **options), {}
+    if kind == "chosen":
+        return ts.SignIndex(n_features=n_features, random_state=7, **options), {"adaptive_bits": n_bits}
+    return ts.AdaptiveIndex(n_features=n_features, n_bits=n_bits, layout=kind, random_state=7, **options), {}
+
+
+class Naive:
+    """Every query against every signal, by the definitions."""
+
+    def __init__(self, index, kind, n_bits, signals, queries):
+        self.n_bits, self.n_pool, self.metric, self.norms = n_bits, index.n_pool, index.metric, index.norms
+        projected = dict(zip(signals, index.projection.apply(list(signals.values())), strict=True))
+        queries = np.atleast_2d(queries)
+        self.query_norms = [np.sqrt(reference.square_norm(np.float32(query))) for query in queries]
+        self.projected_queries = index.projection.apply(queries)
+        n_kept = n_bits if kind in ("compact", "fast") else index.n_pool
+        self.entries = {i: reference.entry(signals[i], projected[i], n_kept) for i in signals}
+        self.kind = kind
+        self.mismatches = [
+            {i: self._compare(reference.mismatches, q >= 0, q, i) for i in signals} for q in self.projected_queries
+        ]
+        self.sums = [
+            {i: self._compare(reference.score_sum, self._visible(q), q, i) for i in signals}
+            for q in self.projected_queries
+        ]
+
+    def _visible(self, query):
+        if self.kind != "chosen":
+            return query
+        kept = np.zeros_like(query)
+        rows = reference.select_locations(query, self.n_bits)
+        kept[rows] = query[rows]
+        return kept
+
+    def _compare(self, compare, values, query, i):
+        locations, bits = self.entries[i][:2]
+        if self.kind == "chosen" and compare is reference.mismatches:
+            locations = reference.select_locations(query, self.n_bits)
+            bits = [bits[row] for row in locations]
+        return compare(values, bits, locations)
+
+    def keys(self, row, ids, scoring):
+        """What entries are ordered by: mismatches, or negative float32 scores before the query's norm."""
+        if scoring == "hamming":
+            return [self.mismatches[row][i] for i in ids]
+        return [-(self.sums[row][i] * self._weight(i)) for i in ids]
+
+    def _weight(self, i):
+        _, _, norm, scale = self.entries[i]
+        if self.kind == "chosen":
+            return norm if self.metric == "inner_product" else np.float32(1)
+        if not self.norms:
+            return np.float32(1)
+        return scale if self.metric == "inner_product" else scale / norm
+
+    def score(self, row, i, scoring):
+        """The float32 score of an entry, rounded as the index rounds it."""
+        norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
+        if query_norm == 0:
+            return 0.0
+        if scoring == "hamming":
+            d = self.mismatches[row][i] / self.n_bits
+            rho = float(ts.theory.correlation_from_hamming(d, n_bits=self.n_bits, n_pool=self.n_pool))
+            return np.float32(rho * (query_norm * norm if self.metric == "inner_product" else 1))
+        value = -self.keys(row, [i], scoring)[0]
+        if self.kind == "chosen":
+            energy = reference.square_norm(self._visible(self.projected_queries[row]))
+            power = 2 if self.metric == "inner_product" else 1
+            return value / np.float32(energy / (query_norm**power * np.sqrt(np.pi / 2)))
+        if not self.norms:
+            kept = ts.theory.mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)
+            value = value * np.float32(1 / (self.n_bits * kept))
+        return value if self.metric == "inner_product" else value / np.float32(query_norm)
+
+    def p_value(self, row, i, scoring):
+        norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
+        if query_norm == 0:
+            return 1.0
+        law = {"n_bits": self.n_bits, "n_pool": self.n_pool, "n_features": N_FEATURES, "norms": self.norms}
+        if scoring == "hamming":
+            return float(ts.theory.match_pvalue(self.mismatches[row][i], **law))
+        rho = float(self.score(row, i, scoring)) / (query_norm * norm if self.metric == "inner_product" else 1)
+        if self.kind == "chosen":
+            energy = reference.square_norm(self._visible(self.projected_queries[row]))
+            return float(stats.norm.sf(rho * np.sqrt(energy / (np.pi / 2)) / query_norm))
+        return float(ts.theory.match_pvalue(rho, scoring="asymmetric", **law))
+
+
+def draw_signals(rng, n_signals, n_features=N_FEATURES):
+    """Whole numbers, every third signal a copy of another: ties are everywhere."""
+    signals = rng.integers(-9, 10, (n_signals, n_features)).astype(np.float32)
+    copies = np.arange(0, n_signals, 3)
+    signals[copies] = signals[rng.permutation(copies) - 1]  # the signal before some copy
+    return signals
+
+
+def fill(index, rng, n_signals=24):
+    """Three additions with shuffled ids, some entries removed; returns the signals by id."""
+    signals = draw_signals(rng, n_signals, index.n_features)
+    ids = rng.permutation(10 * n_signals)[:n_signals]
+    for part in np.array_split(np.arange(n_signals), [n_signals * 2 // 3, n_signals - 2]):
+        assert_array_equal(index.add(signals[part], ids=ids[part]), ids[part])
+    removed = ids[:: max(2, n_signals // 4)]
+    index.remove(removed)
+    return {int(i): signal for i, signal in zip(ids, signals, strict=True) if i not in removed}
+
+
+def assert_neighbors(found, naive, ids, k, scoring):
+    ids = list(ids)
+    for row in range(len(found)):
+        expected = reference.nearest(naive.keys(row, ids, scoring), ids, k)
+        wanted = [-1 if one is None else one[1] for one in expected]
+        assert_array_equal(found.ids[row], wanted)
+        real = [i for i in wanted if i >= 0]
+        n_real = len(real)
+        assert_array_equal(found.distances[row, :n_real], [naive.mismatches[row][i] / naive.n_bits for i in real])
+        assert_array_equal(found.scores[row, :n_real], np.float32([naive.score(row, i, scoring) for i in real]))
+        for filler in (found.distances, found.scores, found.p_values):
+            assert filler.shape == found.ids.shape
+            assert np.isnan(filler[row, n_real:]).all()
+
+
+@pytest.mark.parametrize("n_bits", SIZES)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_searches_are_exact(path, rng, kind, metric, n_bits):
+    """Several segments, shuffled ids, ties, removals, filters, any k, two threads."""
+    index, options = make_index(kind, n_bits, metric=metric)
+    signals = fill(index, rng)
+    assert len(index._snapshot.segments) > 1
+    queries = np.vstack([draw_signals(rng, 4), next(iter(signals.values()))])
+    naive = Naive(index, kind, n_bits, signals, queries)
+    some = rng.permutation(list(signals))[:7]
+    for scoring in ("hamming", "asymmetric"):
+        for k, n_threads in ((1, 1), (4, 2), (len(signals), 1), (len(signals) + 5, 2)):
+            found = index.search(queries, k=k, scoring=scoring, n_threads=n_threads, **options)
+            assert_neighbors(found, naive, signals, k, scoring)
+        found = index.search(queries, k=9, scoring=scoring, among=some, **options)
+        assert_neighbors(found, naive, some, 9, scoring)
+
+
+@pytest.mark.parametrize("n_queries", [1, 2, 9, 70, 300])
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
+    monkeypatch.setattr("topsign.index.base.QUERY_BYTES", 4 * N_FEATURES * 64)  # several blocks of queries
+    index, options = make_index(kind, 6)
+    signals = fill(index, rng, 15)
+    queries = draw_signals(rng, n_queries)
+    naive = Naive(index, kind, 6, signals, queries)
+    for scoring in ("hamming", "asymmetric"):
+        assert_neighbors(index.search(queries, k=3, scoring=scoring, **options), naive, signals, 3, scoring)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(512, 8192), (1040, 8192), (2500, 65536)])
+@pytest.mark.parametrize("kind", ["compact", "fast", "chosen"])
+def test_large_codes_are_exact(path, rng, kind, n_bits, n_pool):
+    index, options = make_index(kind, n_bits, n_features=512, n_pool=n_pool)
+    signals = fill(index, rng, 7)
+    queries = draw_signals(rng, 2, 512)
+    naive = Naive(index, kind, n_bits, signals, queries)
+    for scoring in ("hamming", "asymmetric"):
+        assert_neighbors(index.search(queries, k=6, scoring=scoring, **options), naive, signals, 6, scoring)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_searches_without_norms_are_exact(path, rng, kind):
+    index, options = make_index(kind, 33, norms=False)
+    signals = fill(index, rng)
+    queries = draw_signals(rng, 4)
+    naive = Naive(index, kind, 33, signals, queries)
+    for scoring in ("hamming", "asymmetric"):
+        found = index.search(queries, k=5, scoring=scoring, **options)
+        assert_neighbors(found, naive, signals, 5, scoring)
+        assert_within(index.within(queries, false_alarm=0.8, scoring=scoring, **options), naive, signals, scoring, 0.8)
+
+
+def assert_within(found, naive, ids, scoring, false_alarm):
+    """Those whose p-value is small enough for the number considered; some are, some are not."""
+    level = 1 - (1 - false_alarm) ** (1 / len(ids))
+    total = 0
+    for row in range(len(found)):
+        p_values = {i: naive.p_value(row, i, scoring) for i in ids}
+        assert min(abs(p / level - 1) for p in p_values.values()) > 2 * P_VALUE_ERROR or scoring == "hamming"
+        matching = [i for i in ids if p_values[i] <= level]
+        expected = [i for _, i in reference.nearest(naive.keys(row, matching, scoring), matching, len(matching))]
+        part = slice(*found.starts[row : row + 2])
+        assert_array_equal(found.ids[part], expected)
+        assert_array_equal(found.scores[part], np.float32([naive.score(row, i, scoring) for i in expected]))
+        assert_array_equal(found.distances[part], [naive.mismatches[row][i] / naive.n_bits for i in expected])
+        assert_allclose(found.p_values[part], [p_values[i] for i in expected], rtol=P_VALUE_ERROR)
+        total += len(matching)
+    assert 0 < total < len(found) * len(ids)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_range_searches_are_exact(path, rng, kind, metric):
+    index, options = make_index(kind, 32, metric=metric)
+    signals = fill(index, rng)
+    queries = np.vstack([draw_signals(rng, 5), 2 * list(signals.values())[3]])
+    naive = Naive(index, kind, 32, signals, queries)
+    some = rng.permutation(list(signals))[:9]
+    for scoring in ("hamming", "asymmetric"):
+        found = index.within(queries, false_alarm=0.99, scoring=scoring, **options)
+        assert_within(found, naive, list(signals), scoring, 0.99)
+        found = index.within(queries, false_alarm=0.99, scoring=scoring, among=some, n_threads=2, **options)
+        assert_within(found, naive, list(some), scoring, 0.99)
+    for radius in (0, 12 / 32, 0.5, 1):
+        found = index.within(queries, radius=radius, scoring="hamming", **options)
+        for row in range(len(queries)):
+            near = [i for i in signals if naive.mismatches[row][i] <= radius * 32]
+            expected = [i for _, i in reference.nearest(naive.keys(row, near, "hamming"), near, len(near))]
+            assert_array_equal(found.ids[found.starts[row] : found.starts[row + 1]], expected)
+    boundary = float(naive.score(0, next(iter(signals)), "asymmetric"))  # one entry scores exactly this
+    for threshold in (boundary, 0.0, -1e9):
+        found = index.within(queries, threshold=threshold, **options)
+        for row in range(len(queries)):
+            high = [i for i in signals if naive.score(row, i, "asymmetric") >= threshold]
+            expected = [i for _, i in reference.nearest(naive.keys(row, high, "asymmetric"), high, len(high))]
+            assert_array_equal(found.ids[found.starts[row] : found.starts[row + 1]], expected)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["compact", "chosen"])
+def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
+    index, options = make_index(kind, 32, metric=metric)
+    signals = fill(index, rng)
+    queries = draw_signals(rng, 5)
+    naive = Naive(index, kind, 32, signals, queries)
+    for scoring in ("hamming", "asymmetric"):
+        found = index.search(queries, k=len(signals), scoring=scoring, **options)
+        expected = [[naive.p_value(row, i, scoring) for i in found.ids[row]] for row in range(5)]
+        assert_allclose(found.p_values, expected, rtol=P_VALUE_ERROR)
+
+
+@pytest.mark.parametrize("pool", ["hadamard", "gaussian"])
+@pytest.mark.parametrize("norms", [True, False])
+def test_interpolated_p_values_follow_the_theory(pool, norms):
+    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "pool": pool, "norms": norms}
+    table = Significance(**law)
+    scores = np.linspace(-0.1, 0.27, 60)
+    expected = ts.theory.match_pvalue(scores, scoring="asymmetric", **law)
+    assert expected.min() < 1e-30
+    assert_allclose(table.score_pvalues(scores), expected, rtol=1e-5)
+    assert_allclose(table.score_pvalues(np.array([table.score_threshold(1e-9)])), 1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["fast", "signs"])
+def test_rescoring_orders_candidates_exactly(path, rng, kind, metric, scoring, tmp_path):
+    index, _ = make_index(kind, 33, metric=metric)
+    signals = fill(index, rng)
+    queries = draw_signals(rng, 5)
+    rows = np.zeros((max(signals) + 1, N_FEATURES), np.float32)
+    rows[list(signals)] = list(signals.values())
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    candidates = index.search(queries, k=8, scoring=scoring)
+    for source in (rows, mapped, lambda ids: rows[ids]):
+        found = index.search(queries, k=4, rescore=source, rescore_factor=2, scoring=scoring)
+        for row, query in enumerate(queries):
+            where = dict(zip(candidates.ids[row].tolist(), candidates.distances[row], strict=True))
+            cosines = {i: reference.cosine(query, signals[i]) for i in where}
+            values = {i: float(query @ signals[i]) for i in where} if metric == "inner_product" else cosines
+            # Whole numbers: copies of a signal tie to the last bit, others differ by far more than rounding.
+            expected = reference.nearest([-round(value, 9) for value in values.values()], list(values), 4)
+            assert_array_equal(found.ids[row], [i for _, i in expected])
+            assert_allclose(found.scores[row], [values[i] for _, i in expected], rtol=1e-6, atol=1e-9)
+            assert_array_equal(found.distances[row], [where[i] for _, i in expected])
+            r = np.array([cosines[i] for _, i in expected])
+            t = r * np.sqrt((N_FEATURES - 1) / (1 - r**2))
+            assert_allclose(found.p_values[row], stats.t.sf(t, N_FEATURES - 1), rtol=1e-9)
+    everything = index.search(queries, k=len(signals) + 2, rescore=rows)
+    assert (everything.ids[:, -2:] == -1).all()
+    assert np.isnan(everything.scores[:, -2:]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entries_come_and_go(rng, kind):
+    index, options = make_index(kind, 20)
+    signals = draw_signals(rng, 12)
+    assert len(index) == 0
+    assert index.ids.tolist() == []
+    assert_array_equal(index.search(signals[:2], k=3, **options).ids, -1)
+    assert index.within(signals[:2], false_alarm=0.5, **options).starts.tolist() == [0, 0, 0]
+    assert_array_equal(index.add(signals[:5]), range(5))
+    assert_array_equal(index.add(signals[5], ids=[40]), [40])
+    assert_array_equal(index.add(signals[6:8]), [41, 42])
+    assert index.add(signals[:0]).tolist() == []
+    assert index.ids.tolist() == [0, 1, 2, 3, 4, 40, 41, 42]
+    index.remove([42, 1])
+    assert index.ids.tolist() == [0, 2, 3, 4, 40, 41]
+    assert len(index) == 6
+    assert [i in index for i in (0, 1, 40, 42, 43, -1, 2**70, "x")] == [True, False, True] + 5 * [False]
+    assert_array_equal(index.add(signals[8]), [43])  # an id is not used again unless asked for
+    assert_array_equal(index.add(signals[9], ids=[1]), [1])
+    index.remove([])
+    index.remove(index.ids)
+    assert len(index) == 0
+    assert index.nbytes == 0
+    assert_array_equal(index.add(signals[:1]), [44])
+    assert index.search(np.empty((0, N_FEATURES)), k=3, **options).ids.shape == (0, 3)
+    assert index.within(np.empty((0, N_FEATURES)), false_alarm=0.1, **options).starts.tolist() == [0]
+    assert index.search(signals[0], k=2, among=[], **options).ids.tolist() == [[-1, -1]]
+
+
+def test_codes_come_back_in_the_order_asked(rng):
+    signals = rng.standard_normal((20, N_FEATURES))
+    ids = rng.permutation(100)[:20]
+    wanted = [13, 2, 2, 19]
+    for norms in (True, False):
+        index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, norms=norms, random_state=7)
+        encoder = ts.AdaptiveEncoder(n_bits=20, norms=norms, random_state=7).fit(signals)
+        for part in np.split(np.arange(20), [9, 12]):
+            index.add(signals[part], ids=ids[part])
+        assert index.get(ids[wanted]) == encoder.encode(signals[wanted])
+        assert index.get([]) == encoder.encode(signals[:0])
+        assert index.projection == encoder.projection_
+    index = ts.SignIndex(n_features=N_FEATURES, random_state=7)
+    index.add(signals, ids=ids)
+    assert_array_equal(index.get(ids[wanted]), np.packbits(index.projection.apply(signals[wanted]) >= 0, 1, "little"))
+    assert index.get([]).shape == (0, N_FEATURES // 8)
+
+
+def test_every_removed_entry_is_gone_and_no_other(rng):
+    index, _ = make_index("fast", 9)
+    index.add(draw_signals(rng, 60))
+    removed = [3, 8, 15, 16, 40, 59]
+    index.remove(removed)
+    left = [i for i in range(60) if i not in removed]
+    assert [i for i in range(60) if i in index] == left
+    assert index.ids.tolist() == left
+    assert sorted(index.search(draw_signals(rng, 1), k=60).ids[0].tolist()) == 6 * [-1] + left
+
+
+def test_failing_calls_change_nothing(rng):
+    index, _ = make_index("compact", 20)
+    signals = draw_signals(rng, 8)
+    index.add(signals[:4])
+    before = index._snapshot
+    bad = signals.copy()
+    bad[5] = np.nan
+    for call in (
+        lambda: index.add(bad),
+        lambda: index.add(signals[:2], ids=[9, 3]),
+        lambda: index.add(signals[:2], ids=[9, 9]),
+        lambda: index.add(signals[:2] * 0),
+        lambda: index.remove([0, 4]),
+    ):
+        with pytest.raises(ValueError, match=r"NaN|in the index|more than once|is zero"):
+            call()
+        assert index._snapshot is before
+    assert_array_equal(index.add(signals[4]), [4])
+
+
+def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 32)
+    index, _ = make_index("fast", 9)
+    signals = draw_signals(rng, 200)
+    ids = rng.permutation(200)
+    for i in range(100):
+        index.add(signals[i], ids=[ids[i]])
+        if i % 10 == 9:
+            index.remove([ids[i - 3]])
+    sizes = [len(segment.ids) for segment in index._snapshot.segments]
+    assert max(sizes) <= 32
+    assert len(sizes) <= 100 / 16 + 2 * np.log2(32)
+    index.add(signals[100:], ids=ids[100:])  # shuffled ids: sorted in parts
+    alive = {int(i): s for i, s in zip(ids, signals, strict=True) if i in index}
+    assert len(alive) == 190
+    for segment in index._snapshot.segments:
+        assert (np.diff(segment.ids) > 0).all()
+    naive = Naive(index, "fast", 9, alive, signals[:3])
+    for scoring in ("hamming", "asymmetric"):
+        assert_neighbors(index.search(signals[:3], k=30, scoring=scoring), naive, alive, 30, scoring)
+    held = index.nbytes
+    index.remove(ids[100:])  # whole segments go, and the memory with them
+    assert index.nbytes < 0.55 * held
+
+
+def test_adding_shuffled_ids_holds_no_second_copy(rng):
+    n = 400_000
+    ids, codes = rng.permutation(n), np.zeros((n, 100), np.uint8)
+    codes[:, :8] = ids[:, np.newaxis].astype("<i8").view(np.uint8)
+    norms, scales = np.ones((2, n), np.float32)
+    final = ids.nbytes + codes.nbytes + 3 * norms.nbytes
+    tracemalloc.start()
+    parts = segments.make_segments(ids, codes, norms, scales)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.3 * final
+    for part in parts:
+        assert (np.diff(part.ids) > 0).all()
+        assert_array_equal(part.codes[:, :8].copy().view("<i8")[:, 0], part.ids)
+    assert_array_equal(np.sort(np.concatenate([part.ids for part in parts])), np.arange(n))
+
+
+def test_a_zero_query_is_related_to_nothing(rng):
+    zero = np.zeros(N_FEATURES)
+    for kind in KINDS:
+        for metric in METRICS:
+            index, options = make_index(kind, 32, metric=metric)
+            index.add(draw_signals(rng, 9))
+            for scoring in ("hamming", "asymmetric"):
+                found = index.search(zero, k=4, scoring=scoring, **options)
+                assert_array_equal(found.scores, 0)
+                assert_array_equal(found.p_values, 1)
+                # At this level nine in ten impostors match; a zero query still does not.
+                assert index.within(zero, false_alarm=1 - 1e-9, scoring=scoring, **options).starts.tolist() == [0, 0]
+            assert found.ids.tolist() == [[0, 1, 2, 3]]
+            assert index.within(zero, threshold=0, **options).starts.tolist() == [0, 9]
+            assert index.within(zero, threshold=0.1, **options).starts.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
+def test_searches_beside_additions_see_whole_batches(path, rng, scoring):
+    """Every answer is that of the index after some number of whole additions."""
+    batches = np.split(draw_signals(rng, 120), 30)
+    queries = draw_signals(rng, 2)
+    answers, counts = [], []
+    plain, _ = make_index("compact", 16)
+    for batch in [batches[0][:0], *batches]:
+        plain.add(batch)
+        answers.append(plain.search(queries, k=5, scoring=scoring).ids.tolist())
+    index, _ = make_index("compact", 16)
+    seen, failures, done = [], [], threading.Event()
+
+    def keep_searching():
+        try:
+            while not done.is_set():
+                counts.append(len(index))
+                seen.append(index.search(queries, k=5, scoring=scoring, n_threads=1).ids.tolist())
+        except BaseException as error:  # a thread's error must fail the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=keep_searching) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for batch in batches:
+        index.add(batch)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert all(count % 4 == 0 for count in counts)
+    assert all(answer in answers for answer in seen)
+    assert index.search(queries, k=5, scoring=scoring).ids.tolist() == answers[-1]
+
+
+def test_threads_that_add_take_turns(rng):
+    index, _ = make_index("compact", 16)
+    signals = draw_signals(rng, 20)
+    given = []
+
+    def keep_adding():
+        for _ in range(10):
+            given.append(index.add(signals))
+
+    threads = [threading.Thread(target=keep_adding) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_array_equal(np.sort(np.concatenate(given)), np.arange(4 * 10 * 20))
+    assert_array_equal(index.ids, np.arange(4 * 10 * 20))
+
+
+@pytest.mark.parametrize(
+    ("kind", "scoring", "projection"),
+    [
+        ("compact", "asymmetric", "hadamard"),
+        ("compact", "hamming", "hadamard"),
+        ("compact", "asymmetric", "gaussian"),
+        ("compact", "hamming", "gaussian"),
+        ("signs", "asymmetric", "hadamard"),
+        ("chosen", "asymmetric", "hadamard"),
+        ("chosen", "asymmetric", "gaussian"),
+        ("chosen", "hamming", "hadamard"),
+    ],
+)
+def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
+    """30 databases of 100 entries, 40 queries each, one in five planted: false matches within the binomial error.
+
+    The level is that of a whole search, so the number of searches without a plant that return anything is at most
+    binomial(960, level): beyond its 0.999 quantile is one failure in a thousand draws of the seed. Nearly all
+    plants, correlated by 0.8, are found.
+    """
+    level, false_searches, found_plants = 0.05, 0, 0
+    for seed in range(30):
+        rng = np.random.default_rng([seed, 5])
+        n_bits = {"signs": 256}.get(kind, 64)
+        options = {"adaptive_bits": 64} if kind == "chosen" else {}
+        shape = {"n_features": 256, "n_pool": 256, "projection": projection, "random_state": seed}
+        index = ts.AdaptiveIndex(n_bits=n_bits, **shape) if kind == "compact" else ts.SignIndex(**shape)
+        entries = rng.standard_normal((100, 256))
+        index.add(entries)
+        queries = rng.standard_normal((40, 256))
+        queries[:8] = 0.6 * queries[:8] + 0.8 * entries[:8]
+        found = index.within(queries, false_alarm=level, scoring=scoring, **options)
+        false_searches += np.count_nonzero(np.diff(found.starts[8:]))
+        found_plants += sum(row in found.ids[found.starts[row] : found.starts[row + 1]] for row in range(8))
+    assert false_searches <= stats.binom.ppf(0.999, 960, level)
+    assert found_plants >= 0.98 * 240
+    if scoring == "asymmetric":  # a continuous law: the level is reached, not only kept
+        assert false_searches >= stats.binom.ppf(0.001, 960, level)
+
+
+@pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
+@pytest.mark.parametrize("kind", ["compact", "signs", "chosen"])
+def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
+    """Means over projections within four standard errors of the truth.
+
+    2% are allowed besides: chosen rows estimate small correlations (0.5% low at 0.1), and distances over an
+    orthonormal pool have a bias of order 1 / n_features (THEORY 8).
+    """
+    query, *noise = np.linalg.qr(rng.standard_normal((256, 51)))[0].T
+    entries = 0.1 * query + np.sqrt(1 - 0.01) * np.array(noise)
+    for metric, truth in (("correlation", 0.1), ("inner_product", 0.6)):
+        for scoring in ("asymmetric", "hamming"):
+            means = []
+            for seed in range(30):
+                shape = {"n_features": 256, "projection": projection, "metric": metric, "random_state": seed}
+                index = ts.AdaptiveIndex(n_bits=64, **shape) if kind == "compact" else ts.SignIndex(**shape)
+                index.add(2 * entries)
+                options = {"adaptive_bits": 64} if kind == "chosen" else {}
+                means.append(index.search(3 * query, k=50, scoring=scoring, **options).scores.mean())
+            error = np.std(means, ddof=1) / np.sqrt(len(means))
+            assert abs(np.mean(means) - truth) < 4 * error + 0.02 * truth
+            assert error < 0.05 * truth
+
+
+X = np.random.default_rng(0).standard_normal((5, 20))
+
+
+def made(kind=ts.AdaptiveIndex, **options):
+    index = kind(n_features=20, random_state=7, **({"n_bits": 6} if kind is ts.AdaptiveIndex else {}), **options)
+    index.add(X)
+    return index
+
+
+CALLS = [
+    (lambda: ts.AdaptiveIndex(n_features=1, n_bits=1), ValueError, "n_features must be at least 2, got 1"),
+    (lambda: ts.AdaptiveIndex(n_features=20, n_bits=21), ValueError, "n_bits=21 with n_pool=20"),
+    (lambda: made(layout="slow"), ValueError, "layout must be one of 'compact', 'fast'"),
+    (lambda: made(projection="fourier"), ValueError, "projection must be one of"),
+    (lambda: made(metric="cosine"), ValueError, "metric must be one of"),
+    (lambda: made(norms=1), TypeError, "norms must be True or False, got 1 of type int"),
+    (lambda: made(norms=False, metric="inner_product"), ValueError, "needs the norms of the entries, got norms=False"),
+    (lambda: ts.SignIndex(n_features=20, n_pool=0), ValueError, "n_pool must be in [1, 16777216], got 0"),
+    (lambda: made().add(X[:, :19]), ValueError, "signals must have 20 features, got 19"),
+    (lambda: made().add(X * np.inf), ValueError, "NaN or infinity in signals, first at row 0, column 0"),
+    (lambda: made(ts.SignIndex).add(np.vstack([X, X[:1] * 0])), ValueError, "signals row 5 is zero"),
+    (lambda: made().add(X, ids=[10, 11]), ValueError, "one per signal, got 2 ids for 5 signals"),
+    (lambda: made().add(X, ids=[9, 2, 3, 8, 9]), ValueError, "ids must differ, but 9 is given more than once"),
+    (
+        lambda: made().add(X, ids=[4, 3, 2, 1, 9]),
+        ValueError,
+        "ids must be new, but 1, 2, 3 and 1 more are in the index",
+    ),
+    (lambda: made().add(X[0], ids=[-1]), ValueError, "ids must lie in [0, 2**63), got -1"),
+    (lambda: made().add(X[0], ids=np.array([2**63], np.uint64)), ValueError, "got 9223372036854775808"),
+    (lambda: made().add(X[0], ids=[1.0]), TypeError, "sequence of integers, got shape (1,) and dtype float64"),
+    (lambda: made().add(X[0], ids=7), TypeError, "one-dimensional sequence of integers, got shape ()"),
+    (lambda: made().remove([0, 7]), ValueError, "ids must be in the index, but 7 is not; index.ids lists"),
+    (lambda: made().get([5, 6]), ValueError, "but 5, 6 are not"),
+    (lambda: made().search(X, among=[99]), ValueError, "among must be in the index, but 99 is not"),
+    (lambda: made().search(X, k=0), ValueError, "k must be at least 1, got 0"),
+    (lambda: made().search(X, k=2.0), TypeError, "k must be an integer, got 2.0"),
+    (lambda: made().search(X, scoring="cosine"), ValueError, "scoring must be one of 'hamming', 'asymmetric'"),
+    (lambda: made().search(X[:, 1:]), ValueError, "queries must have 20 features, got 19"),
+    (lambda: made().search(X * np.nan), ValueError, "NaN or infinity in queries, first at row 0, column 0"),
+    (lambda: made().search(X, n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
+    (lambda: made().search(X, rescore=X[:, 1:]), ValueError, "rescore must have 20 features, got 19"),
+    (
+        lambda: made().search(X, rescore=X[:3]),
+        ValueError,
+        "row i, got 3 rows and id 4; give all signals, or a callable",
+    ),
+    (lambda: made().search(X, rescore=X * np.nan), ValueError, "NaN or infinity in rescore"),
+    (lambda: made().search(X, rescore=lambda ids: X[:1]), ValueError, "one signal per id, got 1 for 5 ids"),
+    (lambda: made().search(X, rescore=X, rescore_factor=0), ValueError, "rescore_factor must be at least 1"),
+    (lambda: made(ts.SignIndex).search(X, adaptive_bits=21), ValueError, "adaptive_bits must be in [1, 20], got 21"),
+    (lambda: made().within(X), ValueError, "exactly one of radius, threshold and false_alarm, got none"),
+    (lambda: made().within(X, radius=0.1, false_alarm=0.1), ValueError, "got radius and false_alarm"),
+    (lambda: made().within(X, radius=0.1), ValueError, 'radius goes with scoring="hamming", got scoring="asymmetric"'),
+    (
+        lambda: made().within(X, threshold=0.1, scoring="hamming"),
+        ValueError,
+        'threshold goes with scoring="asymmetric"',
+    ),
+    (lambda: made().within(X, radius=3, scoring="hamming"), ValueError, "radius must be in [0, 1], got 3"),
+    (lambda: made().within(X, threshold=np.nan), ValueError, "threshold must be finite, got nan"),
+    (lambda: made().within(X, false_alarm=0), ValueError, "false_alarm must lie strictly between 0 and 1, got 0"),
+    (lambda: made().within(X, false_alarm="rare"), TypeError, "false_alarm must be a number, got 'rare'"),
+    (lambda: made().within(X, false_alarm=0.1, scoring="best"), ValueError, "scoring must be one of"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), CALLS, ids=[words for _, _, words in CALLS])
+def test_bad_input_says_what_was_wrong(call, error, words):
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
+
+
+def test_ids_run_out(rng):
+    index = made()
+    index.add(X[0], ids=[2**63 - 1])
+    with pytest.raises(ValueError, match="no ids are left after 9223372036854775807"):
+        index.add(X[0])
+    assert 2**63 - 1 in index
