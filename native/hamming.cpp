@@ -1,8 +1,8 @@
 // Searching by mismatches: the scan that fits the batch, with the best codes kept as it goes.
 //
-// Few queries: each code's rows are looked up in each query's bits. Up to 64 queries: a table row holds one bit a
-// query as a nibble, and rows are added. More: a table row holds the bits of 256 queries, and the rows of a code
-// are added into bit planes by carry-save adders; planes are compared with every query's bound at once.
+// Few queries: each code's locations are looked up in each query's bits. More: a table row holds a bit of each of 64
+// or 256 queries, and the rows of a code are added into bit planes by carry-save adders; planes are then compared
+// with every query's bound at once.
 #include "collect.h"
 #include "rows.h"
 #include "scan.h"
@@ -11,8 +11,8 @@
 namespace topsign {
 namespace {
 
-constexpr int64_t kTile = 256;        // queries that share a table
-constexpr int64_t kNibbleTile = 64;
+constexpr int64_t kTile = 256;  // queries that share a table
+constexpr int64_t kFew = 6;     // up to so many are looked up one by one: measured, benchmarks/search.py
 
 struct Codes {
     int path;
@@ -50,7 +50,7 @@ void scan_each(const Codes& codes, const std::vector<uint8_t>& table, int64_t n_
                Collector* best) {
     const int64_t n_bits = codes.layout.n_bits, stride = table_rows(codes.layout);
     std::vector<uint32_t> rows(n_bits + 32);
-    const RowReader reader(codes.path, codes.layout, codes.data, codes.count);
+    const RowReader<uint32_t> reader(codes.path, codes.layout, codes.data, codes.count);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
         reader.read(i, rows.data());
@@ -108,9 +108,6 @@ void for_each_row(const Layout& layout, const Queries& queries, const Write& wri
         }
     }
 }
-
-TOPSIGN_AVX2_INLINE __m256i load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
-TOPSIGN_AVX2_INLINE __m256i load_row(const uint8_t* table, uint32_t row) { return load(table + size_t(row) * 8); }
 
 // Bits of one to four queries looked up sixteen locations at a time, straight from the bytes of the fast layout: a
 // shuffle fetches each location's byte of the query, a second one the mask of its bit, and the sign bit of the
@@ -208,152 +205,110 @@ Parts<Collector> search_blocks(int n_threads, const Codes& codes, const Queries&
     });
 }
 
-// Up to 64 queries: byte b of a row has query b in its low nibble and query 32 + b in its high one. Nibbles are
-// added up to 15 times, bytes up to 255, then everything goes to 16 bits (and, for many bits, on to 32).
-template <class Collector>
-TOPSIGN_AVX2 void scan_nibbles(const Codes& codes, const uint8_t* table, int64_t n_queries, int64_t begin, int64_t end,
-                               Collector* best) {
-    const int64_t n_bits = codes.layout.n_bits;
-    std::vector<uint32_t> rows(n_bits + 32);
-    const RowReader reader(codes.path, codes.layout, codes.data, codes.count, kRowShift);
-    const __m256i low_nibble = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
-    alignas(32) uint16_t counts[64], bounds[64];
-    const auto limited = [&](int64_t q) { return uint16_t(std::min<int64_t>(best[q].bound(), n_bits + 1)); };
-    for (int64_t q = 0; q < 64; ++q) bounds[q] = q < n_queries ? limited(q) : 0;
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        reader.read(i, rows.data());
-        __m256i totals[4] = {zero, zero, zero, zero};
-        for (int64_t start = 0; start < n_bits; start += 240) {
-            __m256i low = zero, high = zero;
-            const int64_t stop = std::min(n_bits, start + 240);
-            for (int64_t j = start; j < stop; j += 60) {
-                const int64_t last = std::min(stop, j + 60);
-                __m256i sums[4] = {zero, zero, zero, zero};
-                int64_t at = j;
-                for (; at + 4 <= last; at += 4)
-                    for (int s = 0; s < 4; ++s) sums[s] = _mm256_add_epi8(sums[s], load_row(table, rows[at + s]));
-                for (int s = 0; at < last; ++at, ++s) sums[s] = _mm256_add_epi8(sums[s], load_row(table, rows[at]));
-                for (int s = 0; s < 4; ++s) {
-                    low = _mm256_add_epi8(low, _mm256_and_si256(sums[s], low_nibble));
-                    high = _mm256_add_epi8(high, _mm256_and_si256(_mm256_srli_epi16(sums[s], 4), low_nibble));
-                }
-            }
-            totals[0] = _mm256_add_epi16(totals[0], _mm256_cvtepu8_epi16(_mm256_castsi256_si128(low)));
-            totals[1] = _mm256_add_epi16(totals[1], _mm256_cvtepu8_epi16(_mm256_extracti128_si256(low, 1)));
-            totals[2] = _mm256_add_epi16(totals[2], _mm256_cvtepu8_epi16(_mm256_castsi256_si128(high)));
-            totals[3] = _mm256_add_epi16(totals[3], _mm256_cvtepu8_epi16(_mm256_extracti128_si256(high, 1)));
-        }
-        __m256i better = zero;
-        for (int g = 0; g < 4; ++g)
-            better = _mm256_or_si256(better, _mm256_cmpgt_epi16(load(bounds + 16 * g), totals[g]));
-        if (_mm256_testz_si256(better, better)) continue;
-        for (int g = 0; g < 4; ++g) _mm256_store_si256(reinterpret_cast<__m256i*>(counts + 16 * g), totals[g]);
-        for (int64_t q = 0; q < n_queries; ++q)
-            if (counts[q] < bounds[q]) {
-                best[q].offer(counts[q], i);
-                bounds[q] = limited(q);
-            }
+// Words that hold a bit of each query: 64 queries in a general register, or 256 in a vector. Small tables and four
+// general operations a cycle make the first the better one for up to 64.
+struct Word64 {
+    using Type = uint64_t;
+    static constexpr int kWords = 1, kShift = 0;
+    static Type zero() { return 0; }
+    static Type load(const void* p) { return *static_cast<const uint64_t*>(p); }
+    static Type xor_(Type a, Type b) { return a ^ b; }
+    static Type or_(Type a, Type b) { return a | b; }
+    static Type and_(Type a, Type b) { return a & b; }
+    static Type and_not(Type a, Type b) { return ~a & b; }
+    static void store(uint64_t* to, Type a) { *to = a; }
+};
+
+struct Word256 {
+    using Type = __m256i;
+    static constexpr int kWords = 4, kShift = kRowShift;
+    TOPSIGN_AVX2_INLINE static Type zero() { return _mm256_setzero_si256(); }
+    TOPSIGN_AVX2_INLINE static Type load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
+    TOPSIGN_AVX2_INLINE static Type xor_(Type a, Type b) { return _mm256_xor_si256(a, b); }
+    TOPSIGN_AVX2_INLINE static Type or_(Type a, Type b) { return _mm256_or_si256(a, b); }
+    TOPSIGN_AVX2_INLINE static Type and_(Type a, Type b) { return _mm256_and_si256(a, b); }
+    TOPSIGN_AVX2_INLINE static Type and_not(Type a, Type b) { return _mm256_andnot_si256(a, b); }
+    TOPSIGN_AVX2_INLINE static void store(uint64_t* to, Type a) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to), a);
     }
-}
-
-std::vector<uint64_t> nibbles_of_word() {
-    std::vector<uint64_t> spread(256);
-    for (int byte = 0; byte < 256; ++byte)
-        for (int bit = 0; bit < 8; ++bit)
-            if (byte >> bit & 1) spread[byte] |= uint64_t(1) << 8 * bit;
-    return spread;
-}
-
-template <class Collector>
-Parts<Collector> search_nibbles(int n_threads, const Codes& codes, const Queries& queries,
-                                const std::vector<Collector>& empty) {
-    Table table(table_rows(codes.layout) * 32);
-    static const std::vector<uint64_t> spread = nibbles_of_word();
-    for_each_row(codes.layout, queries, [&](int64_t row, uint64_t word) {
-        for (int b = 0; b < 4; ++b)
-            table.words()[row * 4 + b] = spread[word >> 8 * b & 255] | spread[word >> (32 + 8 * b) & 255] << 4;
-    });
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        scan_nibbles(codes, table.bytes(), queries.count, begin, end, best);
-    });
-}
+};
 
 // Two bits x and y of equal weight, kept as x and x ^ y, so that adding two of them to a third costs 8 operations.
+template <class W>
 struct Pair {
-    __m256i x, differ;
+    typename W::Type x, differ;
 };
 
 // sum + (both of a) + (both of b): the new sum, and a pair of twice the weight.
-TOPSIGN_AVX2_INLINE Pair add(__m256i& sum, Pair a, Pair b) {
-    const __m256i first = _mm256_xor_si256(sum, a.differ);
-    const __m256i either = _mm256_or_si256(_mm256_xor_si256(a.x, sum), a.differ);
-    const __m256i carried = _mm256_andnot_si256(b.differ, _mm256_xor_si256(b.x, first));
-    sum = _mm256_xor_si256(first, b.differ);
-    return {_mm256_xor_si256(first, carried), _mm256_xor_si256(either, carried)};
+template <class W>
+TOPSIGN_AVX2_INLINE Pair<W> add(typename W::Type& sum, const Pair<W>& a, const Pair<W>& b) {
+    const auto first = W::xor_(sum, a.differ);
+    const auto either = W::or_(W::xor_(a.x, sum), a.differ);
+    const auto carried = W::and_not(b.differ, W::xor_(b.x, first));
+    sum = W::xor_(first, b.differ);
+    return {W::xor_(first, carried), W::xor_(either, carried)};
 }
 
 constexpr int kPlanes = 26;  // counts up to 2^25
 
-struct Planes {
-    __m256i plane[kPlanes];
-};
+template <class W>
+TOPSIGN_AVX2_INLINE typename W::Type load_row(const uint8_t* table, uint32_t row) {
+    return W::load(table + size_t(row) * 8);
+}
 
 // Adds 4, 8, 16 or 32 rows into the lowest planes; what carries out of them is a pair.
-template <int Rows>
-TOPSIGN_AVX2_INLINE Pair add_rows(const uint8_t* table, const uint32_t* rows, __m256i* plane) {
+template <class W, int Rows, class Row>
+TOPSIGN_AVX2_INLINE Pair<W> add_rows(const uint8_t* table, const Row* rows, typename W::Type* plane) {
     if constexpr (Rows == 4) {
-        const __m256i a = load_row(table, rows[0]), b = load_row(table, rows[2]);
-        return add(plane[0], {a, _mm256_xor_si256(a, load_row(table, rows[1]))},
-                   {b, _mm256_xor_si256(b, load_row(table, rows[3]))});
+        const auto a = load_row<W>(table, rows[0]), b = load_row<W>(table, rows[2]);
+        return add<W>(plane[0], {a, W::xor_(a, load_row<W>(table, rows[1]))},
+                      {b, W::xor_(b, load_row<W>(table, rows[3]))});
     } else {
         constexpr int level = Rows == 8 ? 1 : Rows == 16 ? 2 : 3;
-        const Pair a = add_rows<Rows / 2>(table, rows, plane);
-        const Pair b = add_rows<Rows / 2>(table, rows + Rows / 2, plane);
-        return add(plane[level], a, b);
+        const Pair<W> a = add_rows<W, Rows / 2>(table, rows, plane);
+        const Pair<W> b = add_rows<W, Rows / 2>(table, rows + Rows / 2, plane);
+        return add<W>(plane[level], a, b);
     }
 }
 
 // Adds a carry into planes of rising weight; with a fixed count they stay in registers.
-template <int Count>
-TOPSIGN_AVX2_INLINE void carry_up(__m256i carry, int count, __m256i* plane) {
+template <class W, int Count>
+TOPSIGN_AVX2_INLINE void carry_up(typename W::Type carry, int count, typename W::Type* plane) {
     for (int p = 0; p < (Count > 0 ? Count : count); ++p) {
-        const __m256i next = _mm256_and_si256(plane[p], carry);
-        plane[p] = _mm256_xor_si256(plane[p], carry);
+        const auto next = W::and_(plane[p], carry);
+        plane[p] = W::xor_(plane[p], carry);
         carry = next;
     }
 }
 
 // Counts the rows of a code into bit planes, `High` (or, for 0, any number) of them above the lowest five.
-template <int High>
-TOPSIGN_AVX2_INLINE void add_all_rows(const uint8_t* table, const uint32_t* rows, int64_t n_bits, int n_planes,
-                                      __m256i* plane) {
-    __m256i low[5], high[High > 0 ? High : kPlanes];
-    for (auto& p : low) p = _mm256_setzero_si256();
-    for (auto& p : high) p = _mm256_setzero_si256();
+template <class W, int High, class Row>
+TOPSIGN_AVX2_INLINE void add_all_rows(const uint8_t* table, const Row* rows, int64_t n_bits, int n_planes,
+                                      typename W::Type* plane) {
+    typename W::Type low[5], high[High > 0 ? High : kPlanes];
+    for (auto& p : low) p = W::zero();
+    for (auto& p : high) p = W::zero();
     int64_t j = 0;
     for (; j + 32 <= n_bits; j += 32) {
-        const Pair sixteens = add_rows<32>(table, rows + j, low);
-        const __m256i carry = _mm256_or_si256(_mm256_and_si256(sixteens.differ, low[4]),
-                                              _mm256_andnot_si256(sixteens.differ, sixteens.x));
-        low[4] = _mm256_xor_si256(sixteens.differ, low[4]);
-        carry_up<High>(carry, n_planes - 5, high);
+        const Pair<W> sixteens = add_rows<W, 32>(table, rows + j, low);
+        const auto carry = W::or_(W::and_(sixteens.differ, low[4]), W::and_not(sixteens.differ, sixteens.x));
+        low[4] = W::xor_(sixteens.differ, low[4]);
+        carry_up<W, High>(carry, n_planes - 5, high);
     }
     for (int p = 0; p < n_planes; ++p) plane[p] = p < 5 ? low[p] : high[p - 5];
-    for (; j < n_bits; ++j) carry_up<0>(load_row(table, rows[j]), n_planes, plane);
+    for (; j < n_bits; ++j) carry_up<W, 0>(load_row<W>(table, rows[j]), n_planes, plane);
 }
 
-// Up to 256 queries, a bit of a row each.
-template <class Collector>
+template <class W, class Row, class Collector>
 TOPSIGN_AVX2 void scan_planes(const Codes& codes, const uint8_t* table, int64_t n_queries, int64_t begin, int64_t end,
                               Collector* best) {
     const int64_t n_bits = codes.layout.n_bits;
     int n_planes = 5;
     while (n_bits + 1 >= int64_t(1) << n_planes) ++n_planes;
-    std::vector<uint32_t> buffer(2 * (n_bits + 32));
-    uint32_t* rows[2] = {buffer.data(), buffer.data() + n_bits + 32};
-    const RowReader reader(codes.path, codes.layout, codes.data, codes.count, kRowShift);
-    alignas(32) uint64_t bounds[kPlanes][4] = {}, counts[kPlanes][4];
+    std::vector<Row> buffer(2 * (n_bits + 32));
+    Row* rows[2] = {buffer.data(), buffer.data() + n_bits + 32};
+    const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count, W::kShift);
+    alignas(32) uint64_t bounds[kPlanes][W::kWords] = {}, counts[kPlanes][W::kWords], hits[W::kWords];
     const auto set_bound = [&](int64_t q) {
         const int64_t bound = std::min<int64_t>(best[q].bound(), n_bits + 1);
         const uint64_t bit = uint64_t(1) << (q & 63);
@@ -365,23 +320,24 @@ TOPSIGN_AVX2 void scan_planes(const Codes& codes, const uint8_t* table, int64_t 
     for (int64_t i = begin; i < end; ++i) {
         if (i + 1 < end) reader.read(i + 1, rows[(i + 1) & 1]);  // ahead, while the adders of this one are busy
         if (!is_alive(codes.alive, i)) continue;
-        __m256i plane[kPlanes];
+        typename W::Type plane[kPlanes];
         if (n_planes <= 8)
-            add_all_rows<3>(table, rows[i & 1], n_bits, n_planes, plane);
-        else if (n_planes <= 11)
-            add_all_rows<6>(table, rows[i & 1], n_bits, n_planes, plane);
+            add_all_rows<W, 3>(table, rows[i & 1], n_bits, n_planes, plane);
+        else if (n_planes <= 10)
+            add_all_rows<W, 5>(table, rows[i & 1], n_bits, n_planes, plane);
         else
-            add_all_rows<0>(table, rows[i & 1], n_bits, n_planes, plane);
-        __m256i less = _mm256_setzero_si256();
+            add_all_rows<W, 0>(table, rows[i & 1], n_bits, n_planes, plane);
+        auto less = W::zero();
         for (int p = 0; p < n_planes; ++p) {
-            const __m256i bound = load(bounds[p]), differ = _mm256_xor_si256(plane[p], bound);
-            less = _mm256_or_si256(_mm256_and_si256(differ, bound), _mm256_andnot_si256(differ, less));
+            const auto bound = W::load(bounds[p]), differ = W::xor_(plane[p], bound);
+            less = W::or_(W::and_(differ, bound), W::and_not(differ, less));
         }
-        if (_mm256_testz_si256(less, less)) continue;
-        alignas(32) uint64_t hits[4];
-        _mm256_store_si256(reinterpret_cast<__m256i*>(hits), less);
-        for (int p = 0; p < n_planes; ++p) _mm256_store_si256(reinterpret_cast<__m256i*>(counts[p]), plane[p]);
-        for (int w = 0; w < 4; ++w)
+        W::store(hits, less);
+        uint64_t any = 0;
+        for (uint64_t word : hits) any |= word;
+        if (any == 0) continue;
+        for (int p = 0; p < n_planes; ++p) W::store(counts[p], plane[p]);
+        for (int w = 0; w < W::kWords; ++w)
             for (uint64_t word = hits[w]; word; word &= word - 1) {
                 const int bit = count_trailing_zeros(word);
                 int32_t count = 0;
@@ -392,27 +348,24 @@ TOPSIGN_AVX2 void scan_planes(const Codes& codes, const uint8_t* table, int64_t 
     }
 }
 
-template <class Collector>
+template <class W, class Collector>
 Parts<Collector> search_planes(int n_threads, const Codes& codes, const Queries& queries,
                                const std::vector<Collector>& empty) {
-    Table table(table_rows(codes.layout) * 32);
+    Table table(table_rows(codes.layout) * 8 * W::kWords);
     for (int64_t first = 0; first < queries.count; first += 64) {
         const Queries some{queries.bits + first * queries.bytes, nullptr, queries.bytes,
                            std::min<int64_t>(64, queries.count - first)};
         for_each_row(codes.layout, some,
-                     [&](int64_t row, uint64_t word) { table.words()[row * 4 + first / 64] = word; });
+                     [&](int64_t row, uint64_t word) { table.words()[row * W::kWords + first / 64] = word; });
     }
     return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        scan_planes(codes, table.bytes(), queries.count, begin, end, best);
+        if (narrow_rows(codes.layout))
+            scan_planes<W, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
+        else
+            scan_planes<W, uint32_t>(codes, table.bytes(), queries.count, begin, end, best);
     });
 }
 #endif
-
-// How many queries share one scan: measured, benchmarks/search.py.
-int64_t tile_size(const Codes& codes, int64_t n_queries) {
-    if (codes.path != kAvx2 || codes.layout.signs()) return kTile;
-    return n_queries > 80 || codes.layout.n_bits > 30000 ? kTile : kNibbleTile;
-}
 
 template <class Collector>
 Parts<Collector> search_tile(int n_threads, const Codes& codes, const Queries& queries,
@@ -422,12 +375,11 @@ Parts<Collector> search_tile(int n_threads, const Codes& codes, const Queries& q
             scan_signs(codes, queries, begin, end, best);
         });
 #if TOPSIGN_X86
-    if (codes.path == kAvx2 && queries.count > 8) {
-        if (queries.count <= kNibbleTile && codes.layout.n_bits <= 30000)
-            return search_nibbles(n_threads, codes, queries, empty);
-        return search_planes(n_threads, codes, queries, empty);
+    if (codes.path == kAvx2) {
+        if (codes.layout.fast() && queries.count <= kFew) return search_blocks(n_threads, codes, queries, empty);
+        if (queries.count > 64) return search_planes<Word256>(n_threads, codes, queries, empty);
+        if (queries.count > kFew / 2) return search_planes<Word64>(n_threads, codes, queries, empty);
     }
-    if (codes.path == kAvx2 && codes.layout.fast()) return search_blocks(n_threads, codes, queries, empty);
 #endif
     const std::vector<uint8_t> table = byte_table(codes.layout, queries);
     return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
@@ -449,9 +401,9 @@ int ts_search_mismatches(int path, int n_threads, const uint8_t* codes, int64_t 
                          const uint8_t* masks, int64_t n_queries, int64_t k, int64_t* positions, int32_t* mismatches) {
     return guarded([&] {
         const Codes all{path, {n_bits, n_pool, low_bits}, codes, n_codes, alive};
-        const int64_t bytes = ceil_div(n_pool, 8), tile = tile_size(all, n_queries);
-        for (int64_t first = 0; first < n_queries; first += tile) {
-            const int64_t count = std::min(tile, n_queries - first);
+        const int64_t bytes = ceil_div(n_pool, 8);
+        for (int64_t first = 0; first < n_queries; first += kTile) {
+            const int64_t count = std::min(kTile, n_queries - first);
             const std::vector<Best<int32_t>> empty(count, Best<int32_t>(k));
             const auto parts = search_tile(n_threads, all, tile_of(query_bits, masks, bytes, first, count), empty);
             write_best(parts, first, k, mismatches, positions);
@@ -465,10 +417,10 @@ int ts_within_mismatches(int path, int n_threads, const uint8_t* codes, int64_t 
                          int64_t* positions, int32_t* mismatches, int64_t* counts) {
     return guarded([&] {
         const Codes all{path, {n_bits, n_pool, low_bits}, codes, n_codes, alive};
-        const int64_t bytes = ceil_div(n_pool, 8), tile = tile_size(all, n_queries);
+        const int64_t bytes = ceil_div(n_pool, 8);
         int64_t total = 0;
-        for (int64_t first = 0; first < n_queries; first += tile) {
-            const int64_t count = std::min(tile, n_queries - first);
+        for (int64_t first = 0; first < n_queries; first += kTile) {
+            const int64_t count = std::min(kTile, n_queries - first);
             std::vector<Within<int32_t>> empty;
             for (int64_t q = first; q < first + count; ++q) empty.emplace_back(radii[q] + 1);
             const auto parts = search_tile(n_threads, all, tile_of(query_bits, masks, bytes, first, count), empty);

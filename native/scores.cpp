@@ -94,7 +94,7 @@ TOPSIGN_AVX2 void scan_few(const Codes& codes, const Queries& queries, const Rou
                            const std::vector<int8_t>& table, int64_t begin, int64_t end, Collector* best) {
     const int64_t n_bits = codes.layout.n_bits, stride = table_rows(codes.layout);
     std::vector<uint32_t> rows(n_bits + 32), kept(n_bits);
-    const RowReader reader(codes.path, codes.layout, codes.data, codes.count);
+    const RowReader<uint32_t> reader(codes.path, codes.layout, codes.data, codes.count);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
         reader.read(i, rows.data());
@@ -179,7 +179,7 @@ TOPSIGN_AVX2 void scan_tile(const Codes& codes, const Queries& queries, const Ro
     const int64_t n_bits = codes.layout.n_bits, n_pairs = ceil_div(n_bits, 2);
     std::vector<uint32_t> rows(n_bits + 32), places(n_bits + 2), kept(n_bits);
     std::vector<int8_t> signs(n_bits + 2);
-    const RowReader reader(codes.path, codes.layout, codes.data, codes.count);
+    const RowReader<uint32_t> reader(codes.path, codes.layout, codes.data, codes.count);
     alignas(32) float steps[kTile] = {}, margins[kTile] = {}, bounds[kTile];
     for (int64_t q = 0; q < kTile; ++q) bounds[q] = std::numeric_limits<float>::infinity();
     for (int64_t q = 0; q < queries.count; ++q) {
