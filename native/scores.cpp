@@ -89,12 +89,13 @@ Rounded round_queries(const Queries& queries, int64_t n_bits) {
 }
 
 // A few queries: each has a byte for every table row, the location's rounded value with the row's sign.
-template <class Collector>
+template <class Row, class Collector>
 TOPSIGN_AVX2 void scan_few(const Codes& codes, const Queries& queries, const Rounded& rounded,
                            const std::vector<int8_t>& table, int64_t begin, int64_t end, Collector* best) {
     const int64_t n_bits = codes.layout.n_bits, stride = table_rows(codes.layout);
-    std::vector<uint32_t> rows(n_bits + 32), kept(n_bits);
-    const RowReader<uint32_t> reader(codes.path, codes.layout, codes.data, codes.count);
+    std::vector<Row> rows(n_bits + 32);
+    std::vector<uint32_t> kept(n_bits);
+    const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
         reader.read(i, rows.data());
@@ -102,10 +103,11 @@ TOPSIGN_AVX2 void scan_few(const Codes& codes, const Queries& queries, const Rou
         for (int64_t q = 0; q < queries.count; ++q) {
             const int8_t* values = table.data() + q * stride;
             int32_t sums[4] = {0, 0, 0, 0};
+            const Row* row = rows.data();
             int64_t j = 0;
-            for (; j + 4 <= n_bits; j += 4)
-                for (int s = 0; s < 4; ++s) sums[s] += values[rows[j + s]];
-            for (; j < n_bits; ++j) sums[0] += values[rows[j]];
+            for (; j + 8 <= n_bits; j += 8)
+                for (int s = 0; s < 8; ++s) sums[s & 3] += values[row[j + s]];
+            for (; j < n_bits; ++j) sums[0] += values[row[j]];
             const float sum = float(sums[0] + sums[1] + sums[2] + sums[3]);
             const float reach = (sum * rounded.steps[q] + rounded.margins[q]) * codes.weight(i);
             if (reach < -best[q].bound()) continue;
@@ -225,7 +227,10 @@ Parts<Collector> search_rounded(int n_threads, const Codes& codes, const Queries
     if (queries.count <= kFew) {
         const std::vector<int8_t> table = signed_table(codes.layout, queries, rounded);
         return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-            scan_few(codes, queries, rounded, table, begin, end, best);
+            if (narrow_rows(codes.layout))
+                scan_few<uint16_t>(codes, queries, rounded, table, begin, end, best);
+            else
+                scan_few<uint32_t>(codes, queries, rounded, table, begin, end, best);
         });
     }
     Table table(ceil_div(codes.layout.n_pool, kBlockRows) * kBlockRows * kTile);
