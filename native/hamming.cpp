@@ -156,8 +156,8 @@ TOPSIGN_AVX2_INLINE void count_in_blocks(const uint8_t* code, int64_t n_blocks, 
             }
             more = false;
             if (many)
-                for (int b = 0; b < 4; ++b) {
-                    at[b] += 16;
+                for (int b = 0; b < 4; ++b) {  // a block that is done stays where it is, inside the code
+                    at[b] += left[b] > 16 ? 16 : 0;
                     left[b] = std::max(0, left[b] - 16);
                     more |= left[b] > 0;
                 }
