@@ -9,8 +9,15 @@ namespace {
 
 template <class Row>
 void unpack_rows_scalar(const Layout& layout, const uint8_t* code, int shift, Row* rows) {
-    std::vector<uint32_t> kept(layout.n_bits);
-    unpack_code(layout, code, kept.data());
+    std::vector<uint32_t> narrowed;  // only rows of 16 bits need room of their own
+    uint32_t* kept;
+    if constexpr (sizeof(Row) == sizeof(uint32_t)) {
+        kept = rows;
+    } else {
+        narrowed.resize(layout.n_bits);
+        kept = narrowed.data();
+    }
+    unpack_code(layout, code, kept);
     for (int64_t i = 0; i < layout.n_bits; ++i)
         rows[i] = Row(table_row(layout, kept[i] & ~kNegative, !(kept[i] & kNegative)) << shift);
 }

@@ -245,10 +245,10 @@ def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
         queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
         queries[::4] = np.rint(queries[::4])  # few values: scores tie too
         every = n_queries % 2 == 1
-        compare_searches(layout, codes, queries, k, None if every else alive, None if every else weights)
+        assert_searches_agree(layout, codes, queries, k, None if every else alive, None if every else weights)
 
 
-def compare_searches(layout, codes, queries, k, alive, weights):
+def assert_searches_agree(layout, codes, queries, k, alive, weights):
     with kernels.use("numpy") as twin:
         bits = twin.pack_bits(queries)
         masks = twin.pack_bits(np.abs(queries) - 1) if layout.name == "signs" else None
