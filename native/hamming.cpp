@@ -1,7 +1,7 @@
 // Searching by mismatches: the scan that fits the batch, with the best codes kept as it goes.
 //
-// Few queries: each code's locations are looked up in each query's bits. More: a table row holds a bit of each of 64
-// or 256 queries, and the rows of a code are added into bit planes by carry-save adders; planes are then compared
+// Few queries: each code's locations are looked up in each query's bits. More: a table row holds a bit of each query,
+// 64 or 256 of them, and the rows of a code are added into bit planes by carry-save adders; planes are then compared
 // with every query's bound at once.
 #include "collect.h"
 #include "rows.h"
@@ -12,7 +12,7 @@ namespace topsign {
 namespace {
 
 constexpr int64_t kTile = 256;  // queries that share a table
-constexpr int64_t kFew = 6;     // up to so many are looked up one by one: measured, benchmarks/search.py
+constexpr int64_t kFew = 6;     // up to so many are looked up one by one: measured, benchmarks/search.py --batches 4 6 8
 
 struct Codes {
     int path;
@@ -45,12 +45,12 @@ void scan_signs(const Codes& codes, const Queries& queries, int64_t begin, int64
 }
 
 // One code after another, one query after another; a query is a bit for each table row: 1 where the signs differ.
-template <class Collector>
+template <class Row, class Collector>
 void scan_each(const Codes& codes, const std::vector<uint8_t>& table, int64_t n_queries, int64_t begin, int64_t end,
                Collector* best) {
     const int64_t n_bits = codes.layout.n_bits, stride = table_rows(codes.layout);
-    std::vector<uint32_t> rows(n_bits + 32);
-    const RowReader<uint32_t> reader(codes.path, codes.layout, codes.data, codes.count);
+    std::vector<Row> rows(n_bits + 32);
+    const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
         reader.read(i, rows.data());
@@ -119,48 +119,76 @@ TOPSIGN_AVX2_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
 }
 
 template <int N>
-TOPSIGN_AVX2_INLINE void count_in_blocks(const uint8_t* code, int64_t n_blocks, const uint8_t* const* query,
-                                         int32_t* counts) {
+TOPSIGN_AVX2_INLINE void count_four(const uint8_t* const (&at)[4], uint64_t present, const uint8_t* const* query,
+                                    int64_t offset, int64_t* counts) {
     const __m256i location = _mm256_set1_epi8(0x7f), bit_number = _mm256_set1_epi8(7);
     const __m256i bit_masks = _mm256_set1_epi64x(int64_t(0x8040201008040201u));
+    const __m256i first = load_two(at[0], at[1]), second = load_two(at[2], at[3]);
+    const __m256i first_mask =
+        _mm256_shuffle_epi8(bit_masks, _mm256_and_si256(_mm256_srli_epi16(first, 4), bit_number));
+    const __m256i second_mask =
+        _mm256_shuffle_epi8(bit_masks, _mm256_and_si256(_mm256_srli_epi16(second, 4), bit_number));
+    for (int q = 0; q < N; ++q) {
+        const auto* bits = reinterpret_cast<const __m256i*>(query[q] + offset);
+        const __m256i a = _mm256_shuffle_epi8(_mm256_loadu_si256(bits), _mm256_and_si256(first, location));
+        const __m256i b = _mm256_shuffle_epi8(_mm256_loadu_si256(bits + 1), _mm256_and_si256(second, location));
+        const __m256i a_set = _mm256_cmpeq_epi8(_mm256_and_si256(a, first_mask), first_mask);
+        const __m256i b_set = _mm256_cmpeq_epi8(_mm256_and_si256(b, second_mask), second_mask);
+        const uint32_t low = uint32_t(_mm256_movemask_epi8(_mm256_xor_si256(a_set, first)));
+        const uint32_t high = uint32_t(_mm256_movemask_epi8(_mm256_xor_si256(b_set, second)));
+        counts[q] += int64_t(_mm_popcnt_u64((uint64_t(high) << 32 | low) & present));
+    }
+}
+
+TOPSIGN_AVX2_INLINE uint64_t first_of_each(uint32_t counts) {  // as many ones as each byte says, at most 16, in 16 bits
+    uint64_t ones = 0;
+    for (int b = 0; b < 4; ++b) ones |= uint64_t(_bzhi_u32(0xffff, counts >> 8 * b & 255)) << 16 * b;
+    return ones;
+}
+
+// Four blocks of which one has more than sixteen locations; rare, so kept out of the way of the registers.
+template <int N>
+TOPSIGN_AVX2 __attribute__((noinline)) void count_many(const uint8_t* const (&starts)[4], uint32_t packed,
+                                                       const uint8_t* const* query, int64_t offset, int64_t* counts) {
+    const uint8_t* at[4] = {starts[0], starts[1], starts[2], starts[3]};
+    while (packed) {
+        count_four<N>(at, first_of_each(packed), query, offset, counts);
+        uint32_t left = 0;
+        for (int b = 0; b < 4; ++b) {
+            const uint32_t count = packed >> 8 * b & 255;
+            if (count <= 16) continue;  // a block that is done stays where it is, inside the code
+            at[b] += 16;
+            left |= (count - 16) << 8 * b;
+        }
+        packed = left;
+    }
+}
+
+template <int N>
+TOPSIGN_AVX2_INLINE void count_in_blocks(const uint8_t* code, int64_t n_blocks, const uint8_t* const* query,
+                                         int32_t* counts) {
     const uint8_t* bytes = code + n_blocks;
     int64_t totals[N] = {};
     for (int64_t block = 0; block < n_blocks; block += 4) {
         uint32_t packed;
         std::memcpy(&packed, code + block, 4);
         if (block + 4 > n_blocks) packed &= (uint32_t(1) << 8 * (n_blocks - block)) - 1;  // the rest is no count
-        int left[4] = {int(packed & 255), int(packed >> 8 & 255), int(packed >> 16 & 255), int(packed >> 24)};
-        const uint8_t* at[4];
-        for (int b = 0; b < 4; ++b) {
-            at[b] = bytes;
-            bytes += left[b];
-        }
+        const uint32_t ends = packed * 0x01010101u;  // of each block, where no sum passes 255
         const bool many = (((packed & 0x7f7f7f7fu) + 0x6f6f6f6fu) | packed) & 0x80808080u;  // a count above 16
-        for (bool more = true; more;) {
-            const __m256i first = load_two(at[0], at[1]), second = load_two(at[2], at[3]);
-            const __m256i first_mask =
-                _mm256_shuffle_epi8(bit_masks, _mm256_and_si256(_mm256_srli_epi16(first, 4), bit_number));
-            const __m256i second_mask =
-                _mm256_shuffle_epi8(bit_masks, _mm256_and_si256(_mm256_srli_epi16(second, 4), bit_number));
-            uint64_t present = 0;
-            for (int b = 0; b < 4; ++b) present |= uint64_t(_bzhi_u32(0xffff, unsigned(left[b]))) << 16 * b;
-            for (int q = 0; q < N; ++q) {
-                const auto* bits = reinterpret_cast<const __m256i*>(query[q] + block * 16);
-                const __m256i a = _mm256_shuffle_epi8(_mm256_loadu_si256(bits), _mm256_and_si256(first, location));
-                const __m256i b = _mm256_shuffle_epi8(_mm256_loadu_si256(bits + 1), _mm256_and_si256(second, location));
-                const __m256i a_set = _mm256_cmpeq_epi8(_mm256_and_si256(a, first_mask), first_mask);
-                const __m256i b_set = _mm256_cmpeq_epi8(_mm256_and_si256(b, second_mask), second_mask);
-                const uint32_t low = uint32_t(_mm256_movemask_epi8(_mm256_xor_si256(a_set, first)));
-                const uint32_t high = uint32_t(_mm256_movemask_epi8(_mm256_xor_si256(b_set, second)));
-                totals[q] += int64_t(_mm_popcnt_u64((uint64_t(high) << 32 | low) & present));
+        if (!many) {
+            const uint8_t* const at[4] = {bytes, bytes + (ends & 255), bytes + (ends >> 8 & 255),
+                                          bytes + (ends >> 16 & 255)};
+            count_four<N>(at, first_of_each(packed), query, block * 16, totals);
+            bytes += ends >> 24;
+        } else {
+            const uint8_t* at[4];
+            for (int b = 0; b < 4; ++b) {
+                at[b] = bytes;
+                bytes += packed >> 8 * b & 255;
             }
-            more = false;
-            if (many)
-                for (int b = 0; b < 4; ++b) {  // a block that is done stays where it is, inside the code
-                    at[b] += left[b] > 16 ? 16 : 0;
-                    left[b] = std::max(0, left[b] - 16);
-                    more |= left[b] > 0;
-                }
+            int64_t some[N] = {};
+            count_many<N>(at, packed, query, block * 16, some);
+            for (int q = 0; q < N; ++q) totals[q] += some[q];
         }
     }
     for (int q = 0; q < N; ++q) counts[q] = int32_t(totals[q]);
@@ -205,164 +233,172 @@ Parts<Collector> search_blocks(int n_threads, const Codes& codes, const Queries&
     });
 }
 
-// Words that hold a bit of each query: 64 queries in a general register, or 256 in a vector. Small tables and four
-// general operations a cycle make the first the better one for up to 64.
-struct Word64 {
-    using Type = uint64_t;
-    static constexpr int kWords = 1, kShift = 0;
-    static Type zero() { return 0; }
-    static Type load(const void* p) { return *static_cast<const uint64_t*>(p); }
-    static Type xor_(Type a, Type b) { return a ^ b; }
-    static Type or_(Type a, Type b) { return a | b; }
-    static Type and_(Type a, Type b) { return a & b; }
-    static Type and_not(Type a, Type b) { return ~a & b; }
-    static void store(uint64_t* to, Type a) { *to = a; }
-};
-
-struct Word256 {
-    using Type = __m256i;
-    static constexpr int kWords = 4, kShift = kRowShift;
-    TOPSIGN_AVX2_INLINE static Type zero() { return _mm256_setzero_si256(); }
-    TOPSIGN_AVX2_INLINE static Type load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
-    TOPSIGN_AVX2_INLINE static Type xor_(Type a, Type b) { return _mm256_xor_si256(a, b); }
-    TOPSIGN_AVX2_INLINE static Type or_(Type a, Type b) { return _mm256_or_si256(a, b); }
-    TOPSIGN_AVX2_INLINE static Type and_(Type a, Type b) { return _mm256_and_si256(a, b); }
-    TOPSIGN_AVX2_INLINE static Type and_not(Type a, Type b) { return _mm256_andnot_si256(a, b); }
-    TOPSIGN_AVX2_INLINE static void store(uint64_t* to, Type a) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(to), a);
-    }
-};
-
-// Two bits x and y of equal weight, kept as x and x ^ y, so that adding two of them to a third costs 8 operations.
-template <class W>
+// Bit planes: a register holds a bit of each of 256 queries for one code, or of 64 queries for each of four codes side
+// by side (`Side` is 1 or 4). Two bits x and y of equal weight are kept as x and x ^ y, so that adding two such pairs
+// to a third bit costs 8 operations.
 struct Pair {
-    typename W::Type x, differ;
+    __m256i x, differ;
 };
 
 // sum + (both of a) + (both of b): the new sum, and a pair of twice the weight.
-template <class W>
-TOPSIGN_AVX2_INLINE Pair<W> add(typename W::Type& sum, const Pair<W>& a, const Pair<W>& b) {
-    const auto first = W::xor_(sum, a.differ);
-    const auto either = W::or_(W::xor_(a.x, sum), a.differ);
-    const auto carried = W::and_not(b.differ, W::xor_(b.x, first));
-    sum = W::xor_(first, b.differ);
-    return {W::xor_(first, carried), W::xor_(either, carried)};
+TOPSIGN_AVX2_INLINE Pair add(__m256i& sum, const Pair& a, const Pair& b) {
+    const __m256i first = _mm256_xor_si256(sum, a.differ);
+    const __m256i either = _mm256_or_si256(_mm256_xor_si256(a.x, sum), a.differ);
+    const __m256i carried = _mm256_andnot_si256(b.differ, _mm256_xor_si256(b.x, first));
+    sum = _mm256_xor_si256(first, b.differ);
+    return {_mm256_xor_si256(first, carried), _mm256_xor_si256(either, carried)};
 }
 
-constexpr int kPlanes = 26;  // counts up to 2^25
-
-template <class W>
-TOPSIGN_AVX2_INLINE typename W::Type load_row(const uint8_t* table, uint32_t row) {
-    return W::load(table + size_t(row) * 8);
-}
-
-// Adds 4, 8, 16 or 32 rows into the lowest planes; what carries out of them is a pair.
-template <class W, int Rows, class Row>
-TOPSIGN_AVX2_INLINE Pair<W> add_rows(const uint8_t* table, const Row* rows, typename W::Type* plane) {
-    if constexpr (Rows == 4) {
-        const auto a = load_row<W>(table, rows[0]), b = load_row<W>(table, rows[2]);
-        return add<W>(plane[0], {a, W::xor_(a, load_row<W>(table, rows[1]))},
-                      {b, W::xor_(b, load_row<W>(table, rows[3]))});
+// A table row of one code, or one of each of four whose rows are `stride` apart.
+template <int Side, class Row>
+TOPSIGN_AVX2_INLINE __m256i load_row(const uint8_t* table, const Row* row, int64_t stride) {
+    if constexpr (Side == 1) {
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(table + size_t(*row) * 8));
     } else {
-        constexpr int level = Rows == 8 ? 1 : Rows == 16 ? 2 : 3;
-        const Pair<W> a = add_rows<W, Rows / 2>(table, rows, plane);
-        const Pair<W> b = add_rows<W, Rows / 2>(table, rows + Rows / 2, plane);
-        return add<W>(plane[level], a, b);
+        __m128d half[2];
+        for (int h = 0; h < 2; ++h) {
+            const auto* low = reinterpret_cast<const double*>(table + size_t(row[2 * h * stride]) * 8);
+            const auto* high = reinterpret_cast<const double*>(table + size_t(row[(2 * h + 1) * stride]) * 8);
+            half[h] = _mm_loadh_pd(_mm_load_sd(low), high);
+        }
+        return _mm256_castpd_si256(_mm256_set_m128d(half[1], half[0]));
     }
 }
 
-// Adds a carry into planes of rising weight; with a fixed count they stay in registers.
-template <class W, int Count>
-TOPSIGN_AVX2_INLINE void carry_up(typename W::Type carry, int count, typename W::Type* plane) {
-    for (int p = 0; p < (Count > 0 ? Count : count); ++p) {
-        const auto next = W::and_(plane[p], carry);
-        plane[p] = W::xor_(plane[p], carry);
+// Adds 4, 8, 16 or 32 rows into the lowest planes; what carries out of them is a pair.
+template <int Side, int Rows, class Row>
+TOPSIGN_AVX2_INLINE Pair add_rows(const uint8_t* table, const Row* rows, int64_t stride, __m256i* plane) {
+    if constexpr (Rows == 4) {
+        const __m256i a = load_row<Side>(table, rows, stride), b = load_row<Side>(table, rows + 2, stride);
+        return add(plane[0], {a, _mm256_xor_si256(a, load_row<Side>(table, rows + 1, stride))},
+                   {b, _mm256_xor_si256(b, load_row<Side>(table, rows + 3, stride))});
+    } else {
+        constexpr int level = Rows == 8 ? 1 : Rows == 16 ? 2 : 3;
+        const Pair a = add_rows<Side, Rows / 2>(table, rows, stride, plane);
+        const Pair b = add_rows<Side, Rows / 2>(table, rows + Rows / 2, stride, plane);
+        return add(plane[level], a, b);
+    }
+}
+
+TOPSIGN_AVX2_INLINE void carry_up(__m256i carry, int count, __m256i* plane) {
+    for (int p = 0; p < count; ++p) {
+        const __m256i next = _mm256_and_si256(plane[p], carry);
+        plane[p] = _mm256_xor_si256(plane[p], carry);
         carry = next;
     }
 }
 
-// Counts the rows of a code into bit planes, `High` (or, for 0, any number) of them above the lowest five.
-template <class W, int High, class Row>
-TOPSIGN_AVX2_INLINE void add_all_rows(const uint8_t* table, const Row* rows, int64_t n_bits, int n_planes,
-                                      typename W::Type* plane) {
-    typename W::Type low[5], high[High > 0 ? High : kPlanes];
-    for (auto& p : low) p = W::zero();
-    for (auto& p : high) p = W::zero();
-    int64_t j = 0;
-    for (; j + 32 <= n_bits; j += 32) {
-        const Pair<W> sixteens = add_rows<W, 32>(table, rows + j, low);
-        const auto carry = W::or_(W::and_(sixteens.differ, low[4]), W::and_not(sixteens.differ, sixteens.x));
-        low[4] = W::xor_(sixteens.differ, low[4]);
-        carry_up<W, High>(carry, n_planes - 5, high);
-    }
-    for (int p = 0; p < n_planes; ++p) plane[p] = p < 5 ? low[p] : high[p - 5];
-    for (; j < n_bits; ++j) carry_up<W, 0>(load_row<W>(table, rows[j]), n_planes, plane);
+constexpr int kPlanes = 26;  // counts up to 2^25
+
+struct alignas(32) Plane {
+    uint64_t words[4];
+};
+
+// Adds 32 rows to the counts so far. With a `Planes` known beforehand (0: it is not) they stay in registers.
+template <int Side, int Planes, class Row>
+TOPSIGN_AVX2_INLINE void add_32_rows(const uint8_t* table, const Row* rows, int64_t stride, int n_planes,
+                                     __m256i* planes) {
+    const int n = Planes > 0 ? Planes : n_planes;
+    __m256i plane[Planes > 0 ? Planes : kPlanes];
+    for (int p = 0; p < n; ++p) plane[p] = planes[p];
+    const Pair sixteens = add_rows<Side, 32>(table, rows, stride, plane);
+    const __m256i carry = _mm256_or_si256(_mm256_and_si256(sixteens.differ, plane[4]),
+                                          _mm256_andnot_si256(sixteens.differ, sixteens.x));
+    plane[4] = _mm256_xor_si256(sixteens.differ, plane[4]);
+    carry_up(carry, n - 5, plane + 5);
+    for (int p = 0; p < n; ++p) planes[p] = plane[p];
 }
 
-template <class W, class Row, class Collector>
+// Counts a group of codes together, 32 rows of each in turn: rows ascend, so those of a turn lie near each other, and
+// a part of the table that stays in the fastest cache serves all.
+constexpr int64_t kGroup = 256;
+
+template <int Side, int Planes, class Row>
+TOPSIGN_AVX2 void count_group(const uint8_t* table, const Row* rows, int64_t stride, int64_t n_bits, int64_t n_codes,
+                              int n_planes, __m256i* planes) {
+    for (int64_t i = 0; i < ceil_div(n_codes, Side) * n_planes; ++i) planes[i] = _mm256_setzero_si256();
+    int64_t j = 0;
+    for (; j + 32 <= n_bits; j += 32)
+        for (int64_t c = 0; c < n_codes; c += Side)
+            add_32_rows<Side, Planes>(table, rows + c * stride + j, stride, n_planes, planes + c / Side * n_planes);
+    for (int64_t c = 0; c < n_codes; c += Side)
+        for (int64_t last = j; last < n_bits; ++last)
+            carry_up(load_row<Side>(table, rows + c * stride + last, stride), n_planes, planes + c / Side * n_planes);
+}
+
+template <int Side, class Row, class Collector>
 TOPSIGN_AVX2 void scan_planes(const Codes& codes, const uint8_t* table, int64_t n_queries, int64_t begin, int64_t end,
                               Collector* best) {
-    const int64_t n_bits = codes.layout.n_bits;
+    const int64_t n_bits = codes.layout.n_bits, stride = n_bits + 32;
     int n_planes = 5;
     while (n_bits + 1 >= int64_t(1) << n_planes) ++n_planes;
-    std::vector<Row> buffer(2 * (n_bits + 32));
-    Row* rows[2] = {buffer.data(), buffer.data() + n_bits + 32};
-    const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count, W::kShift);
-    alignas(32) uint64_t bounds[kPlanes][W::kWords] = {}, counts[kPlanes][W::kWords], hits[W::kWords];
+    n_planes = n_planes <= 8 ? 8 : n_planes <= 10 ? 10 : n_planes;
+    std::vector<Row> rows(kGroup * stride);
+    std::vector<Plane> memory(kGroup / Side * n_planes);
+    auto* const planes = reinterpret_cast<__m256i*>(memory.data());
+    const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count, (Side == 1 ? kRowShift : 0));
+    alignas(32) uint64_t bounds[kPlanes][4] = {}, counts[kPlanes][4], hits[4];
     const auto set_bound = [&](int64_t q) {
         const int64_t bound = std::min<int64_t>(best[q].bound(), n_bits + 1);
         const uint64_t bit = uint64_t(1) << (q & 63);
         for (int p = 0; p < n_planes; ++p)
-            bounds[p][q >> 6] = (bounds[p][q >> 6] & ~bit) | (bound >> p & 1 ? bit : 0);
+            for (int w = int(q >> 6); w < 4; w += Side == 1 ? 4 : 1)
+                bounds[p][w] = (bounds[p][w] & ~bit) | (bound >> p & 1 ? bit : 0);
     };
     for (int64_t q = 0; q < n_queries; ++q) set_bound(q);
-    if (begin < end) reader.read(begin, rows[begin & 1]);
-    for (int64_t i = begin; i < end; ++i) {
-        if (i + 1 < end) reader.read(i + 1, rows[(i + 1) & 1]);  // ahead, while the adders of this one are busy
-        if (!is_alive(codes.alive, i)) continue;
-        typename W::Type plane[kPlanes];
-        if (n_planes <= 8)
-            add_all_rows<W, 3>(table, rows[i & 1], n_bits, n_planes, plane);
-        else if (n_planes <= 10)
-            add_all_rows<W, 5>(table, rows[i & 1], n_bits, n_planes, plane);
-        else
-            add_all_rows<W, 0>(table, rows[i & 1], n_bits, n_planes, plane);
-        auto less = W::zero();
-        for (int p = 0; p < n_planes; ++p) {
-            const auto bound = W::load(bounds[p]), differ = W::xor_(plane[p], bound);
-            less = W::or_(W::and_(differ, bound), W::and_not(differ, less));
+    for (int64_t next = begin; next < end;) {
+        int64_t group[kGroup], n_codes = 0;
+        for (; next < end && n_codes < kGroup; ++next) {
+            if (!is_alive(codes.alive, next)) continue;
+            reader.read(next, rows.data() + n_codes * stride);
+            group[n_codes++] = next;
         }
-        W::store(hits, less);
-        uint64_t any = 0;
-        for (uint64_t word : hits) any |= word;
-        if (any == 0) continue;
-        for (int p = 0; p < n_planes; ++p) W::store(counts[p], plane[p]);
-        for (int w = 0; w < W::kWords; ++w)
-            for (uint64_t word = hits[w]; word; word &= word - 1) {
-                const int bit = count_trailing_zeros(word);
-                int32_t count = 0;
-                for (int p = 0; p < n_planes; ++p) count |= int32_t(counts[p][w] >> bit & 1) << p;
-                best[w * 64 + bit].offer(count, i);
-                set_bound(w * 64 + bit);
+        if (n_planes == 8)
+            count_group<Side, 8>(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+        else if (n_planes == 10)
+            count_group<Side, 10>(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+        else
+            count_group<Side, 0>(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+        for (int64_t c = 0; c < n_codes; c += Side) {
+            const __m256i* plane = planes + c / Side * n_planes;
+            __m256i less = _mm256_setzero_si256();
+            for (int p = 0; p < n_planes; ++p) {
+                const __m256i bound = _mm256_load_si256(reinterpret_cast<const __m256i*>(bounds[p]));
+                const __m256i differ = _mm256_xor_si256(plane[p], bound);
+                less = _mm256_or_si256(_mm256_and_si256(differ, bound), _mm256_andnot_si256(differ, less));
             }
+            if (_mm256_testz_si256(less, less)) continue;
+            _mm256_store_si256(reinterpret_cast<__m256i*>(hits), less);
+            for (int p = 0; p < n_planes; ++p) _mm256_store_si256(reinterpret_cast<__m256i*>(counts[p]), plane[p]);
+            for (int w = 0; w < 4 && c + w % Side < n_codes; ++w)
+                for (uint64_t word = hits[w]; word; word &= word - 1) {
+                    const int bit = count_trailing_zeros(word);
+                    const int64_t q = Side == 1 ? w * 64 + bit : bit;
+                    int32_t count = 0;
+                    for (int p = 0; p < n_planes; ++p) count |= int32_t(counts[p][w] >> bit & 1) << p;
+                    best[q].offer(count, group[c + w % Side]);
+                    set_bound(q);
+                }
+        }
     }
 }
 
-template <class W, class Collector>
+template <int Side, class Collector>
 Parts<Collector> search_planes(int n_threads, const Codes& codes, const Queries& queries,
                                const std::vector<Collector>& empty) {
-    Table table(table_rows(codes.layout) * 8 * W::kWords);
+    constexpr int kWords = 4 / Side;
+    Table table(table_rows(codes.layout) * 8 * kWords);
     for (int64_t first = 0; first < queries.count; first += 64) {
         const Queries some{queries.bits + first * queries.bytes, nullptr, queries.bytes,
                            std::min<int64_t>(64, queries.count - first)};
         for_each_row(codes.layout, some,
-                     [&](int64_t row, uint64_t word) { table.words()[row * W::kWords + first / 64] = word; });
+                     [&](int64_t row, uint64_t word) { table.words()[row * kWords + first / 64] = word; });
     }
     return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        if (narrow_rows(codes.layout))
-            scan_planes<W, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
+        if (narrow_rows(codes.layout, (Side == 1 ? kRowShift : 0)))
+            scan_planes<Side, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
         else
-            scan_planes<W, uint32_t>(codes, table.bytes(), queries.count, begin, end, best);
+            scan_planes<Side, uint32_t>(codes, table.bytes(), queries.count, begin, end, best);
     });
 }
 #endif
@@ -374,17 +410,21 @@ Parts<Collector> search_tile(int n_threads, const Codes& codes, const Queries& q
         return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
             scan_signs(codes, queries, begin, end, best);
         });
+    const auto search_each = [&](auto row) {
+        const std::vector<uint8_t> table = byte_table(codes.layout, queries);
+        return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
+            scan_each<decltype(row)>(codes, table, queries.count, begin, end, best);
+        });
+    };
 #if TOPSIGN_X86
     if (codes.path == kAvx2) {
         if (codes.layout.fast() && queries.count <= kFew) return search_blocks(n_threads, codes, queries, empty);
-        if (queries.count > 64) return search_planes<Word256>(n_threads, codes, queries, empty);
-        if (queries.count > kFew / 2) return search_planes<Word64>(n_threads, codes, queries, empty);
+        if (queries.count == 1 && narrow_rows(codes.layout, 0)) return search_each(uint16_t());
+        return queries.count > 64 ? search_planes<1>(n_threads, codes, queries, empty)
+                                  : search_planes<4>(n_threads, codes, queries, empty);
     }
 #endif
-    const std::vector<uint8_t> table = byte_table(codes.layout, queries);
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        scan_each(codes, table, queries.count, begin, end, best);
-    });
+    return search_each(uint32_t());
 }
 
 Queries tile_of(const uint8_t* bits, const uint8_t* masks, int64_t bytes, int64_t first, int64_t count) {

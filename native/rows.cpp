@@ -23,41 +23,42 @@ void unpack_rows_scalar(const Layout& layout, const uint8_t* code, int shift, Ro
 }
 
 #if TOPSIGN_X86
-// Eight or sixteen numbers of 16 or 32 bits in one register.
+// Numbers of 16 or 32 bits that fill a register.
 struct Wide32 {
     using Row = uint32_t;
-    using Type = __m256i;
-    TOPSIGN_AVX2_INLINE static Type all(int v) { return _mm256_set1_epi32(v); }
-    TOPSIGN_AVX2_INLINE static Type steps() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
-    TOPSIGN_AVX2_INLINE static Type bits() { return _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128); }
-    TOPSIGN_AVX2_INLINE static Type widen(__m128i bytes) { return _mm256_cvtepu8_epi32(bytes); }
-    TOPSIGN_AVX2_INLINE static Type add(Type a, Type b) { return _mm256_add_epi32(a, b); }
-    TOPSIGN_AVX2_INLINE static Type sub(Type a, Type b) { return _mm256_sub_epi32(a, b); }
-    TOPSIGN_AVX2_INLINE static Type left(Type a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n)); }
-    TOPSIGN_AVX2_INLINE static Type or_(Type a, Type b) { return _mm256_or_si256(a, b); }
-    TOPSIGN_AVX2_INLINE static Type has(Type a, Type bit) {
-        return _mm256_srli_epi32(_mm256_cmpeq_epi32(_mm256_and_si256(a, bit), bit), 31);
+    static constexpr int kLanes = 8;
+    TOPSIGN_AVX2_INLINE static __m256i all(int v) { return _mm256_set1_epi32(v); }
+    TOPSIGN_AVX2_INLINE static __m256i steps() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
+    TOPSIGN_AVX2_INLINE static __m256i bits() { return _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128); }
+    TOPSIGN_AVX2_INLINE static __m256i widen(__m128i bytes) { return _mm256_cvtepu8_epi32(bytes); }
+    TOPSIGN_AVX2_INLINE static __m256i add(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
+    TOPSIGN_AVX2_INLINE static __m256i sub(__m256i a, __m256i b) { return _mm256_sub_epi32(a, b); }
+    TOPSIGN_AVX2_INLINE static __m256i left(__m256i a, __m128i n) { return _mm256_sll_epi32(a, n); }
+    TOPSIGN_AVX2_INLINE static __m256i equal(__m256i a, __m256i b) { return _mm256_cmpeq_epi32(a, b); }
+    TOPSIGN_AVX2_INLINE static void store_eight(Row* to, __m256i base, __m128i bytes) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(base, _mm256_cvtepu8_epi32(bytes)));
     }
-    TOPSIGN_AVX2_INLINE static Type load(const Row* p) { return _mm256_loadu_si256(reinterpret_cast<const Type*>(p)); }
-    TOPSIGN_AVX2_INLINE static void store(Row* p, Type a) { _mm256_storeu_si256(reinterpret_cast<Type*>(p), a); }
 };
 
 struct Wide16 {
     using Row = uint16_t;
-    using Type = __m128i;
-    TOPSIGN_AVX2_INLINE static Type all(int v) { return _mm_set1_epi16(short(v)); }
-    TOPSIGN_AVX2_INLINE static Type steps() { return _mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7); }
-    TOPSIGN_AVX2_INLINE static Type bits() { return _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128); }
-    TOPSIGN_AVX2_INLINE static Type widen(__m128i bytes) { return _mm_cvtepu8_epi16(bytes); }
-    TOPSIGN_AVX2_INLINE static Type add(Type a, Type b) { return _mm_add_epi16(a, b); }
-    TOPSIGN_AVX2_INLINE static Type sub(Type a, Type b) { return _mm_sub_epi16(a, b); }
-    TOPSIGN_AVX2_INLINE static Type left(Type a, int n) { return _mm_sll_epi16(a, _mm_cvtsi32_si128(n)); }
-    TOPSIGN_AVX2_INLINE static Type or_(Type a, Type b) { return _mm_or_si128(a, b); }
-    TOPSIGN_AVX2_INLINE static Type has(Type a, Type bit) {
-        return _mm_srli_epi16(_mm_cmpeq_epi16(_mm_and_si128(a, bit), bit), 15);
+    static constexpr int kLanes = 16;
+    TOPSIGN_AVX2_INLINE static __m256i all(int v) { return _mm256_set1_epi16(short(v)); }
+    TOPSIGN_AVX2_INLINE static __m256i steps() {
+        return _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     }
-    TOPSIGN_AVX2_INLINE static Type load(const Row* p) { return _mm_loadu_si128(reinterpret_cast<const Type*>(p)); }
-    TOPSIGN_AVX2_INLINE static void store(Row* p, Type a) { _mm_storeu_si128(reinterpret_cast<Type*>(p), a); }
+    TOPSIGN_AVX2_INLINE static __m256i bits() {
+        return _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768);
+    }
+    TOPSIGN_AVX2_INLINE static __m256i widen(__m128i bytes) { return _mm256_cvtepu8_epi16(bytes); }
+    TOPSIGN_AVX2_INLINE static __m256i add(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
+    TOPSIGN_AVX2_INLINE static __m256i sub(__m256i a, __m256i b) { return _mm256_sub_epi16(a, b); }
+    TOPSIGN_AVX2_INLINE static __m256i left(__m256i a, __m128i n) { return _mm256_sll_epi16(a, n); }
+    TOPSIGN_AVX2_INLINE static __m256i equal(__m256i a, __m256i b) { return _mm256_cmpeq_epi16(a, b); }
+    TOPSIGN_AVX2_INLINE static void store_eight(Row* to, __m256i base, __m128i bytes) {
+        const __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(base), _mm_cvtepu8_epi16(bytes));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), sum);
+    }
 };
 
 // Sixteen bytes of a block are turned into rows at a time; those past its count are overwritten by the next block.
@@ -71,8 +72,9 @@ TOPSIGN_AVX2 void unpack_fast_avx2(const Layout& layout, const uint8_t* code, ui
         do {  // without a branch for the usual count of at most 16
             const __m128i some = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + t));
             const __m256i low = _mm256_cvtepu8_epi32(some), high = _mm256_cvtepu8_epi32(_mm_srli_si128(some, 8));
-            Wide32::store(rows + t, _mm256_add_epi32(base, _mm256_slli_epi32(low, Shift)));
-            Wide32::store(rows + t + 8, _mm256_add_epi32(base, _mm256_slli_epi32(high, Shift)));
+            auto* out = reinterpret_cast<__m256i*>(rows + t);
+            _mm256_storeu_si256(out, _mm256_add_epi32(base, _mm256_slli_epi32(low, Shift)));
+            _mm256_storeu_si256(out + 1, _mm256_add_epi32(base, _mm256_slli_epi32(high, Shift)));
             t += 16;
         } while (t < count);
         bytes += count;
@@ -80,23 +82,31 @@ TOPSIGN_AVX2 void unpack_fast_avx2(const Layout& layout, const uint8_t* code, ui
     }
 }
 
+// In 16 bits a row is its block's number beside the location's byte: numbers are written first, sixteen at a time,
+// then bytes and numbers are interleaved (in halves of a register, hence the exchange of its middle quarters).
 template <int Shift>
 TOPSIGN_AVX2 void unpack_fast_avx2(const Layout& layout, const uint8_t* code, uint16_t* rows) {
-    const uint8_t* bytes = code + layout.n_blocks();
-    __m256i base = _mm256_setzero_si256();
-    const __m256i block_rows = _mm256_set1_epi16(256 << Shift);
-    for (int64_t block = 0; block < layout.n_blocks(); ++block) {
+    const int64_t n_bits = layout.n_bits, n_blocks = layout.n_blocks();
+    auto* const numbers = reinterpret_cast<uint8_t*>(rows + n_bits + 32) - (n_bits + 32);  // the end of the room
+    uint8_t* at = numbers;
+    __m128i number = _mm_setzero_si128();
+    const __m128i one = _mm_set1_epi8(1);
+    for (int64_t block = 0; block < n_blocks; ++block) {
         const int count = code[block];
-        int t = 0;
-        do {
-            const __m256i some = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + t)));
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + t),
-                                _mm256_add_epi16(base, _mm256_slli_epi16(some, Shift)));
-            t += 16;
-        } while (t < count);
-        bytes += count;
-        rows += count;
-        base = _mm256_add_epi16(base, block_rows);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(at), number);
+        for (int t = 16; t < count; t += 16) _mm_storeu_si128(reinterpret_cast<__m128i*>(at + t), number);
+        number = _mm_add_epi8(number, one);
+        at += count;
+    }
+    const uint8_t* bytes = code + n_blocks;
+    for (int64_t j = 0; j < n_bits; j += 32) {
+        const __m256i low =
+            _mm256_permute4x64_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + j)), 0xd8);
+        const __m256i high =
+            _mm256_permute4x64_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers + j)), 0xd8);
+        auto* out = reinterpret_cast<__m256i*>(rows + j);
+        _mm256_storeu_si256(out, _mm256_slli_epi16(_mm256_unpacklo_epi8(low, high), Shift));
+        _mm256_storeu_si256(out + 1, _mm256_slli_epi16(_mm256_unpackhi_epi8(low, high), Shift));
     }
 }
 
@@ -110,25 +120,35 @@ TOPSIGN_AVX2 void unpack_compact_avx2(const Layout& layout, const uint8_t* code,
     const int64_t high_bytes = ceil_div(layout.high_size(), 8);
     Row* out = rows;
     Row* const end = rows + layout.n_bits;
-    auto base = Wide::all(0);
-    const auto eight = Wide::all(8);
+    __m256i base = Wide::all(0);
+    const __m256i eight = Wide::all(8);
     for (int64_t at = 0; at < high_bytes && out < end; ++at) {  // eight places a byte, those past its ones overwritten
-        const auto* places = reinterpret_cast<const __m128i*>(kOnesOfByte.place[highs[at]]);
-        Wide::store(out, Wide::add(base, Wide::widen(_mm_loadl_epi64(places))));
-        out += kOnesOfByte.count[highs[at]];
+        const uint8_t byte = highs[at];
+        Wide::store_eight(out, base, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kOnesOfByte.place[byte])));
+        out += _mm_popcnt_u32(byte);
         base = Wide::add(base, eight);
     }
     if (low_bits <= 8) {
+        constexpr int kWindows = Wide::kLanes / 8;
         const uint64_t spread = ((uint64_t(1) << low_bits) - 1) * 0x0101010101010101u;
-        for (int64_t i = 0; i < layout.n_bits; i += 8) {
-            uint64_t window;
-            std::memcpy(&window, lows + i / 8 * low_bits, 8);
-            const auto low = Wide::widen(_mm_cvtsi64_si128(int64_t(_pdep_u64(window, spread))));
-            auto row = Wide::load(rows + i);
-            if (!layout.bitmap()) row = Wide::sub(row, Wide::add(Wide::all(int(i)), Wide::steps()));
-            row = Wide::or_(Wide::left(row, low_bits), low);
-            const auto positive = Wide::has(Wide::all(code[i / 8]), Wide::bits());
-            Wide::store(rows + i, Wide::left(Wide::or_(Wide::add(row, row), positive), shift));
+        const __m128i by_low = _mm_cvtsi32_si128(low_bits + 1 + shift), by_one = _mm_cvtsi32_si128(1 + shift);
+        const __m256i positive_row = Wide::all(1 << shift), step = Wide::all(layout.bitmap() ? 0 : Wide::kLanes);
+        __m256i before = layout.bitmap() ? Wide::all(0) : Wide::steps();  // ones before each one
+        for (int64_t i = 0; i < layout.n_bits; i += Wide::kLanes) {
+            uint64_t window[2] = {};
+            uint16_t signs = 0;
+            for (int w = 0; w < kWindows; ++w) {
+                std::memcpy(&window[w], lows + (i / 8 + w) * low_bits, 8);
+                window[w] = _pdep_u64(window[w], spread);
+            }
+            std::memcpy(&signs, code + i / 8, kWindows);
+            const __m256i low = Wide::widen(_mm_set_epi64x(int64_t(window[1]), int64_t(window[0])));
+            auto* const at = reinterpret_cast<__m256i*>(rows + i);
+            const __m256i high = Wide::sub(_mm256_loadu_si256(at), before);
+            const __m256i is_positive = Wide::equal(_mm256_and_si256(Wide::all(signs), Wide::bits()), Wide::bits());
+            const __m256i row = _mm256_or_si256(Wide::left(high, by_low), Wide::left(low, by_one));
+            _mm256_storeu_si256(at, _mm256_or_si256(row, _mm256_and_si256(is_positive, positive_row)));
+            before = Wide::add(before, step);
         }
         return;
     }
@@ -139,6 +159,17 @@ TOPSIGN_AVX2 void unpack_compact_avx2(const Layout& layout, const uint8_t* code,
         const uint32_t low = uint32_t(window >> (i * low_bits & 7) & low_mask);
         rows[i] = Row((((rows[i] - uint32_t(i)) << low_bits | low) << 1 | get_bit(code, i)) << shift);
     }
+}
+
+// The inverse of table_row: locations, the top bit set where the sign is negative.
+TOPSIGN_AVX2 void rows_to_kept(const Layout& layout, uint32_t* rows) {
+    if (layout.fast())
+        for (int64_t i = 0; i < layout.n_bits; ++i) {
+            const uint32_t row = rows[i], location = (row >> 8) << 7 | (row & 15) << 3 | (row >> 4 & 7);
+            rows[i] = location | ((~row & 128) << 24);
+        }
+    else
+        for (int64_t i = 0; i < layout.n_bits; ++i) rows[i] = rows[i] >> 1 | ~rows[i] << 31;
 }
 #endif
 
@@ -156,6 +187,18 @@ void unpack_rows(int path, const Layout& layout, const uint8_t* code, bool padde
     (void)path;
     (void)padded;
     unpack_rows_scalar(layout, code, shift, rows);
+}
+
+void unpack_kept(int path, const Layout& layout, const uint8_t* code, bool padded, uint32_t* kept) {
+#if TOPSIGN_X86
+    if (path == kAvx2 && padded) {
+        unpack_rows(path, layout, code, padded, 0, kept);
+        return rows_to_kept(layout, kept);
+    }
+#endif
+    (void)path;
+    (void)padded;
+    unpack_code(layout, code, kept);
 }
 
 template void unpack_rows(int, const Layout&, const uint8_t*, bool, int, uint16_t*);

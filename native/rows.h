@@ -18,12 +18,15 @@ inline int64_t table_rows(const Layout& layout) { return layout.fast() ? layout.
 // Rows of 32 bytes are numbered in units of 8: base + 8 * row is one address on x86.
 constexpr int kRowShift = 2;
 
-// Whether every row, times 2^kRowShift, fits 16 bits: half the memory, and quicker to unpack.
-inline bool narrow_rows(const Layout& layout) { return table_rows(layout) << kRowShift <= 65536; }
+// Whether every row, times 2^shift, fits 16 bits: half the memory, and quicker to unpack.
+inline bool narrow_rows(const Layout& layout, int shift) { return table_rows(layout) << shift <= 65536; }
 
 // Table rows of one code, each times 2^shift, as uint16_t or uint32_t. Room for 32 more than n_bits is written to.
 template <class Row>
 void unpack_rows(int path, const Layout& layout, const uint8_t* code, bool padded, int shift, Row* rows);
+
+// Kept rows of one code, as unpack_code gives them, by way of table rows where those are quicker to have.
+void unpack_kept(int path, const Layout& layout, const uint8_t* code, bool padded, uint32_t* kept);
 
 // The rows of every code in turn, none of which reads past the end of the codes.
 template <class Row>

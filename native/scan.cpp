@@ -1,6 +1,8 @@
 // Comparing codes with queries: mismatching signs, and sums of real projections.
 #include "scan.h"
 
+#include "rows.h"
+
 namespace topsign {
 namespace {
 
@@ -102,12 +104,13 @@ TOPSIGN_AVX2 float sum_signs_avx2(const uint8_t* signs, int64_t n, const float* 
 
 // Calls compare(kept rows of code i, i) for every code, each unpacked once.
 template <class Compare>
-void for_each_code(int n_threads, const Layout& layout, const uint8_t* codes, int64_t n_codes,
+void for_each_code(int path, int n_threads, const Layout& layout, const uint8_t* codes, int64_t n_codes,
                    const Compare& compare) {
+    const int64_t bytes = layout.code_bytes();
     parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
-        std::vector<uint32_t> kept(layout.n_bits);
+        std::vector<uint32_t> kept(layout.n_bits + 32);
         for (int64_t i = begin; i < end; ++i) {
-            unpack_code(layout, codes + i * layout.code_bytes(), kept.data());
+            unpack_kept(path, layout, codes + i * bytes, (i + 1) * bytes + 64 <= n_codes * bytes, kept.data());
             compare(kept.data(), i);
         }
     });
@@ -166,7 +169,7 @@ int ts_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes
         }
         std::vector<uint32_t> queries(n_queries * words);
         for (int64_t q = 0; q < n_queries; ++q) std::memcpy(&queries[q * words], query_bits + q * bytes, bytes);
-        for_each_code(n_threads, layout, codes, n_codes, [&](const uint32_t* kept, int64_t i) {
+        for_each_code(path, n_threads, layout, codes, n_codes, [&](const uint32_t* kept, int64_t i) {
             for (int64_t q = 0; q < n_queries; ++q)
                 out[q * n_codes + i] = count_mismatches(path, kept, n_bits, &queries[q * words]);
         });
@@ -186,7 +189,7 @@ int ts_score_sums(int path, int n_threads, const uint8_t* codes, int64_t n_codes
             });
             return;
         }
-        for_each_code(n_threads, layout, codes, n_codes, [&](const uint32_t* kept, int64_t i) {
+        for_each_code(path, n_threads, layout, codes, n_codes, [&](const uint32_t* kept, int64_t i) {
             for (int64_t q = 0; q < n_queries; ++q)
                 out[q * n_codes + i] = sum_kept(path, kept, n_bits, queries + q * n_pool);
         });

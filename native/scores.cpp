@@ -14,7 +14,8 @@ namespace topsign {
 namespace {
 
 constexpr int64_t kTile = 64;  // queries that share a table
-constexpr int64_t kFew = 6;    // up to so many are looked up one by one
+// Up to so many queries are looked up one by one: measured with benchmarks/search.py --batches 1 2 3 4 5 6 7 8.
+constexpr int64_t kFewFast = 6, kFewCompact = 3;
 
 struct Codes {
     int path;
@@ -26,6 +27,9 @@ struct Codes {
 
     float weight(int64_t i) const { return weights ? weights[i] : 1.f; }
     const uint8_t* code(int64_t i) const { return data + i * layout.code_bytes(); }
+    void unpack(int64_t i, uint32_t* kept) const {  // room for 32 more is written to
+        unpack_kept(path, layout, code(i), (i + 1) * layout.code_bytes() + 64 <= count * layout.code_bytes(), kept);
+    }
 };
 
 struct Queries {
@@ -44,10 +48,10 @@ void offer(Collector& best, float sum, float weight, bool weighted, int64_t i) {
 
 template <class Collector>
 void scan_exactly(const Codes& codes, const Queries& queries, int64_t begin, int64_t end, Collector* best) {
-    std::vector<uint32_t> kept(codes.layout.n_bits);
+    std::vector<uint32_t> kept(codes.layout.n_bits + 32);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
-        if (!codes.layout.signs()) unpack_code(codes.layout, codes.code(i), kept.data());
+        if (!codes.layout.signs()) codes.unpack(i, kept.data());
         for (int64_t q = 0; q < queries.count; ++q) {
             const float sum = codes.layout.signs()
                                   ? sum_signs(codes.path, codes.code(i), codes.layout.n_pool, queries[q])
@@ -88,13 +92,137 @@ Rounded round_queries(const Queries& queries, int64_t n_bits) {
     return rounded;
 }
 
+// One or a few queries against the fast layout, two blocks at a time: a location's low four bits fetch a byte from
+// each of eight registers of rounded values, its next three choose among the eight, and the code's sign is applied.
+// Values stand in the order of the lookups, negated, since a negative sign bit is a positive projection.
+constexpr int64_t kValueBytes = 256;  // of two blocks
+
+std::vector<int8_t> block_table(const Layout& layout, const Queries& queries, const Rounded& rounded) {
+    const int64_t stride = ceil_div(layout.n_blocks(), 2) * kValueBytes;
+    std::vector<int8_t> table(queries.count * stride);
+    for (int64_t q = 0; q < queries.count; ++q)
+        for (int64_t location = 0; location < layout.n_pool; ++location) {
+            const int64_t block = location / kBlockRows, offset = location % kBlockRows;
+            table[q * stride + block / 2 * kValueBytes + (offset & 7) * 32 + block % 2 * 16 + (offset >> 3)] =
+                int8_t(-rounded.values[q * layout.n_pool + location]);
+        }
+    return table;
+}
+
+alignas(32) const uint8_t kPresent[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+                                          255, 255, 255, 255, 255};  // the last n of the first 16 are there
+
+TOPSIGN_AVX2_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first),
+                                   _mm_loadu_si128(reinterpret_cast<const __m128i*>(high)), 1);
+}
+
+// Adds the values at up to sixteen locations of each of two blocks.
+template <int N>
+TOPSIGN_AVX2_INLINE void add_values(const uint8_t* first, int n_first, const uint8_t* second, int n_second,
+                                    const int8_t* const* table, int64_t offset, __m256i* sums) {
+    const __m256i ones = _mm256_set1_epi8(1), bytes = load_two(first, second);
+    const __m256i present = load_two(kPresent + 16 - n_first, kPresent + 16 - n_second);
+    const __m256i lookup = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    const __m256i by_1 = _mm256_slli_epi16(bytes, 3), by_2 = _mm256_slli_epi16(bytes, 2);
+    const __m256i by_4 = _mm256_slli_epi16(bytes, 1);
+    const __m256i sign = _mm256_and_si256(_mm256_or_si256(bytes, ones), present);
+    for (int q = 0; q < N; ++q) {
+        const auto* values = reinterpret_cast<const __m256i*>(table[q] + offset);
+        __m256i pick[8];
+        for (int t = 0; t < 8; ++t) pick[t] = _mm256_shuffle_epi8(_mm256_loadu_si256(values + t), lookup);
+        for (int t = 0; t < 8; t += 2) pick[t] = _mm256_blendv_epi8(pick[t], pick[t + 1], by_1);
+        for (int t = 0; t < 8; t += 4) pick[t] = _mm256_blendv_epi8(pick[t], pick[t + 2], by_2);
+        const __m256i value = _mm256_sign_epi8(_mm256_blendv_epi8(pick[0], pick[4], by_4), sign);
+        sums[q] = _mm256_add_epi16(sums[q], _mm256_maddubs_epi16(ones, value));
+    }
+}
+
+// The same for two blocks of any number of locations; rare, so kept out of the way of the registers.
+template <int N>
+TOPSIGN_AVX2 __attribute__((noinline)) void add_many_values(const uint8_t* first, int n_first, const uint8_t* second,
+                                                            int n_second, const int8_t* const* table, int64_t offset,
+                                                            __m256i* sums) {
+    while (n_first > 0 || n_second > 0) {
+        add_values<N>(first, std::min(16, n_first), second, std::min(16, n_second), table, offset, sums);
+        first += n_first > 16 ? 16 : 0;  // a block that is done stays where it is, inside the code
+        second += n_second > 16 ? 16 : 0;
+        n_first = std::max(0, n_first - 16);
+        n_second = std::max(0, n_second - 16);
+    }
+}
+
+template <int N>
+TOPSIGN_AVX2_INLINE void sum_in_blocks(const uint8_t* code, int64_t n_blocks, const int8_t* const* table,
+                                       int32_t* sums) {
+    const uint8_t* at = code + n_blocks;
+    __m256i wide[N], narrow[N];
+    for (auto& sum : wide) sum = _mm256_setzero_si256();
+    for (int64_t start = 0; start < n_blocks; start += 32) {  // at most 128 steps fit 16 bits, 8 for two full blocks
+        for (auto& sum : narrow) sum = _mm256_setzero_si256();
+        for (int64_t block = start; block < std::min(n_blocks, start + 32); block += 2) {
+            const int n_first = code[block], n_second = block + 1 < n_blocks ? code[block + 1] : 0;
+            const int64_t offset = block / 2 * kValueBytes;
+            if (std::max(n_first, n_second) <= 16) {
+                add_values<N>(at, n_first, at + n_first, n_second, table, offset, narrow);
+            } else {
+                __m256i many[N];
+                for (auto& sum : many) sum = _mm256_setzero_si256();
+                add_many_values<N>(at, n_first, at + n_first, n_second, table, offset, many);
+                for (int q = 0; q < N; ++q) narrow[q] = _mm256_add_epi16(narrow[q], many[q]);
+            }
+            at += n_first + n_second;
+        }
+        for (int q = 0; q < N; ++q)
+            wide[q] = _mm256_add_epi32(wide[q], _mm256_madd_epi16(narrow[q], _mm256_set1_epi16(1)));
+    }
+    for (int q = 0; q < N; ++q) {
+        const __m128i half = _mm_add_epi32(_mm256_castsi256_si128(wide[q]), _mm256_extracti128_si256(wide[q], 1));
+        const __m128i quarter = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
+        sums[q] = _mm_cvtsi128_si32(quarter) + _mm_extract_epi32(quarter, 1);
+    }
+}
+
+template <class Collector>
+TOPSIGN_AVX2 void scan_blocks(const Codes& codes, const Queries& queries, const Rounded& rounded,
+                              const std::vector<int8_t>& table, int64_t begin, int64_t end, Collector* best) {
+    const int64_t stride = codes.layout.code_bytes(), n_blocks = codes.layout.n_blocks();
+    const int64_t table_bytes = ceil_div(n_blocks, 2) * kValueBytes;
+    std::vector<uint8_t> last(stride + 64);
+    std::vector<uint32_t> kept(codes.layout.n_bits + 32);
+    for (int64_t i = begin; i < end; ++i) {
+        if (!is_alive(codes.alive, i)) continue;
+        const uint8_t* code = codes.code(i);
+        if ((i + 1) * stride + 64 > codes.count * stride) {  // near the end of the codes: read from a copy with room
+            std::memcpy(last.data(), code, stride);
+            code = last.data();
+        }
+        bool unpacked = false;
+        for (int64_t q = 0; q < queries.count;) {
+            const int8_t* tables[2] = {table.data() + q * table_bytes, table.data() + (q + 1) * table_bytes};
+            int32_t sums[2];
+            const int n = queries.count - q >= 2 ? 2 : 1;
+            n == 2 ? sum_in_blocks<2>(code, n_blocks, tables, sums) : sum_in_blocks<1>(code, n_blocks, tables, sums);
+            for (int s = 0; s < n; ++s, ++q) {
+                const float reach = (float(sums[s]) * rounded.steps[q] + rounded.margins[q]) * codes.weight(i);
+                if (reach < -best[q].bound()) continue;
+                if (!unpacked) codes.unpack(i, kept.data());
+                unpacked = true;
+                offer(best[q], sum_kept(codes.path, kept.data(), codes.layout.n_bits, queries[q]), codes.weight(i),
+                      codes.weights != nullptr, i);
+            }
+        }
+    }
+}
+
 // A few queries: each has a byte for every table row, the location's rounded value with the row's sign.
 template <class Row, class Collector>
 TOPSIGN_AVX2 void scan_few(const Codes& codes, const Queries& queries, const Rounded& rounded,
                            const std::vector<int8_t>& table, int64_t begin, int64_t end, Collector* best) {
     const int64_t n_bits = codes.layout.n_bits, stride = table_rows(codes.layout);
     std::vector<Row> rows(n_bits + 32);
-    std::vector<uint32_t> kept(n_bits);
+    std::vector<uint32_t> kept(n_bits + 32);
     const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
@@ -111,7 +239,7 @@ TOPSIGN_AVX2 void scan_few(const Codes& codes, const Queries& queries, const Rou
             const float sum = float(sums[0] + sums[1] + sums[2] + sums[3]);
             const float reach = (sum * rounded.steps[q] + rounded.margins[q]) * codes.weight(i);
             if (reach < -best[q].bound()) continue;
-            if (!unpacked) unpack_code(codes.layout, codes.code(i), kept.data());
+            if (!unpacked) codes.unpack(i, kept.data());
             unpacked = true;
             offer(best[q], sum_kept(codes.path, kept.data(), n_bits, queries[q]), codes.weight(i),
                   codes.weights != nullptr, i);
@@ -132,7 +260,8 @@ std::vector<int8_t> signed_table(const Layout& layout, const Queries& queries, c
 }
 
 // Splits table rows into places of a table with one row per location, and signs.
-TOPSIGN_AVX2 void split_signs(const Layout& layout, const uint32_t* rows, int64_t n, uint32_t* places, int8_t* signs) {
+template <class Row>
+TOPSIGN_AVX2 void split_signs(const Layout& layout, const Row* rows, int64_t n, uint32_t* places, int8_t* signs) {
     if (layout.fast()) {
         for (int64_t j = 0; j < n; ++j) places[j] = ((rows[j] >> 8) << 7 | (rows[j] & 127)) * kTile;
         for (int64_t j = 0; j < n; ++j) signs[j] = rows[j] & 128 ? 1 : -1;
@@ -148,40 +277,47 @@ int64_t table_place(const Layout& layout, int64_t location) {
 }
 
 // Rounded sums of 64 queries: a row holds their values plus 128 as unsigned bytes. Two rows are interleaved, and
-// one instruction multiplies by their signs and adds them in 16 bits; 64 such pairs fit before they go to 32.
-TOPSIGN_AVX2_INLINE void sum_rows(const uint8_t* table, const uint32_t* places, const int8_t* signs, int64_t n_pairs,
-                                  __m256i (&sums)[8]) {
-    for (auto& sum : sums) sum = _mm256_setzero_si256();
-    for (int64_t start = 0; start < n_pairs; start += 64) {
-        __m256i low[2] = {}, high[2] = {};
-        for (int64_t p = start; p < std::min(n_pairs, start + 64); ++p) {
-            int16_t pattern;
-            std::memcpy(&pattern, signs + 2 * p, 2);
-            const __m256i sign = _mm256_set1_epi16(pattern);
-            const uint8_t *first = table + places[2 * p], *second = table + places[2 * p + 1];
-            for (int h = 0; h < 2; ++h) {
-                const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(first + 32 * h));
-                const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(second + 32 * h));
-                low[h] = _mm256_add_epi16(low[h], _mm256_maddubs_epi16(_mm256_unpacklo_epi8(a, b), sign));
-                high[h] = _mm256_add_epi16(high[h], _mm256_maddubs_epi16(_mm256_unpackhi_epi8(a, b), sign));
-            }
+// one instruction multiplies by their signs and adds them in 16 bits; up to 64 such pairs fit before they go to 32.
+TOPSIGN_AVX2_INLINE void add_pairs(const uint8_t* table, const uint32_t* places, const int8_t* signs, int64_t n_pairs,
+                                   __m256i* sums) {
+    __m256i low[2] = {}, high[2] = {};
+    for (int64_t p = 0; p < n_pairs; ++p) {
+        int16_t pattern;
+        std::memcpy(&pattern, signs + 2 * p, 2);
+        const __m256i sign = _mm256_set1_epi16(pattern);
+        const uint8_t *first = table + places[2 * p], *second = table + places[2 * p + 1];
+        for (int h = 0; h < 2; ++h) {
+            const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(first + 32 * h));
+            const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(second + 32 * h));
+            low[h] = _mm256_add_epi16(low[h], _mm256_maddubs_epi16(_mm256_unpacklo_epi8(a, b), sign));
+            high[h] = _mm256_add_epi16(high[h], _mm256_maddubs_epi16(_mm256_unpackhi_epi8(a, b), sign));
         }
-        for (int h = 0; h < 2; ++h) {  // unpacking works in halves: queries 0-7 and 16-23 are low, the others high
-            sums[4 * h] = _mm256_add_epi32(sums[4 * h], _mm256_cvtepi16_epi32(_mm256_castsi256_si128(low[h])));
-            sums[4 * h + 1] = _mm256_add_epi32(sums[4 * h + 1], _mm256_cvtepi16_epi32(_mm256_castsi256_si128(high[h])));
-            sums[4 * h + 2] = _mm256_add_epi32(sums[4 * h + 2], _mm256_cvtepi16_epi32(_mm256_extracti128_si256(low[h], 1)));
-            sums[4 * h + 3] = _mm256_add_epi32(sums[4 * h + 3], _mm256_cvtepi16_epi32(_mm256_extracti128_si256(high[h], 1)));
-        }
+    }
+    for (int h = 0; h < 2; ++h) {  // unpacking works in halves: queries 0-7 and 16-23 are low, the others high
+        sums[4 * h] = _mm256_add_epi32(sums[4 * h], _mm256_cvtepi16_epi32(_mm256_castsi256_si128(low[h])));
+        sums[4 * h + 1] = _mm256_add_epi32(sums[4 * h + 1], _mm256_cvtepi16_epi32(_mm256_castsi256_si128(high[h])));
+        sums[4 * h + 2] = _mm256_add_epi32(sums[4 * h + 2], _mm256_cvtepi16_epi32(_mm256_extracti128_si256(low[h], 1)));
+        sums[4 * h + 3] = _mm256_add_epi32(sums[4 * h + 3], _mm256_cvtepi16_epi32(_mm256_extracti128_si256(high[h], 1)));
     }
 }
 
-template <class Collector>
+// A group of codes is summed together, some rows of each in turn: rows ascend, so those of a turn lie near each other,
+// and a part of the table that stays in the fastest caches serves all.
+constexpr int64_t kGroup = 256, kPairs = 64;
+
+struct alignas(32) TileSums {
+    int32_t sum[kTile];
+};
+
+template <class Row, class Collector>
 TOPSIGN_AVX2 void scan_tile(const Codes& codes, const Queries& queries, const Rounded& rounded, const uint8_t* table,
                             int64_t begin, int64_t end, Collector* best) {
-    const int64_t n_bits = codes.layout.n_bits, n_pairs = ceil_div(n_bits, 2);
-    std::vector<uint32_t> rows(n_bits + 32), places(n_bits + 2), kept(n_bits);
-    std::vector<int8_t> signs(n_bits + 2);
-    const RowReader<uint32_t> reader(codes.path, codes.layout, codes.data, codes.count);
+    const int64_t n_bits = codes.layout.n_bits, n_pairs = ceil_div(n_bits, 2), stride = 2 * n_pairs;
+    std::vector<Row> rows(n_bits + 32);
+    std::vector<uint32_t> places(kGroup * stride), kept(n_bits + 32);
+    std::vector<int8_t> signs(kGroup * stride);  // an odd count is filled up with a row that counts nothing
+    std::vector<TileSums> sums(kGroup);
+    const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count);
     alignas(32) float steps[kTile] = {}, margins[kTile] = {}, bounds[kTile];
     for (int64_t q = 0; q < kTile; ++q) bounds[q] = std::numeric_limits<float>::infinity();
     for (int64_t q = 0; q < queries.count; ++q) {
@@ -189,33 +325,40 @@ TOPSIGN_AVX2 void scan_tile(const Codes& codes, const Queries& queries, const Ro
         margins[q] = rounded.margins[q];
         bounds[q] = -best[q].bound();
     }
-    for (int64_t i = begin; i < end; ++i) {
-        if (!is_alive(codes.alive, i)) continue;
-        reader.read(i, rows.data());
-        split_signs(codes.layout, rows.data(), n_bits, places.data(), signs.data());
-        int32_t balance = 0;
-        for (int64_t j = 0; j < n_bits; ++j) balance += signs[j];
-        places[n_bits] = 0;
-        signs[n_bits] = 0;  // an odd count is filled up with a row that counts nothing
-        __m256i sums[8];
-        sum_rows(table, places.data(), signs.data(), n_pairs, sums);
-        const __m256i bias = _mm256_set1_epi32(128 * balance);
-        const __m256 weight = _mm256_set1_ps(codes.weight(i));
-        uint64_t hits = 0;
-        for (int g = 0; g < 8; ++g) {
-            const __m256 sum = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[g], bias));
-            const __m256 scaled = _mm256_mul_ps(sum, _mm256_load_ps(steps + 8 * g));
-            const __m256 reach = _mm256_mul_ps(_mm256_add_ps(scaled, _mm256_load_ps(margins + 8 * g)), weight);
-            const __m256 enough = _mm256_cmp_ps(reach, _mm256_load_ps(bounds + 8 * g), _CMP_GE_OQ);
-            hits |= uint64_t(uint32_t(_mm256_movemask_ps(enough))) << 8 * g;
+    for (int64_t next = begin; next < end;) {
+        int64_t group[kGroup], n_codes = 0;
+        for (; next < end && n_codes < kGroup; ++next) {
+            if (!is_alive(codes.alive, next)) continue;
+            reader.read(next, rows.data());
+            split_signs(codes.layout, rows.data(), n_bits, &places[n_codes * stride], &signs[n_codes * stride]);
+            int32_t balance = 0;
+            for (int64_t j = 0; j < n_bits; ++j) balance += signs[n_codes * stride + j];
+            std::fill(sums[n_codes].sum, sums[n_codes].sum + kTile, -128 * balance);
+            group[n_codes++] = next;
         }
-        if (hits == 0) continue;
-        unpack_code(codes.layout, codes.code(i), kept.data());
-        for (; hits; hits &= hits - 1) {
-            const int q = count_trailing_zeros(hits);
-            offer(best[q], sum_kept(codes.path, kept.data(), n_bits, queries[q]), codes.weight(i),
-                  codes.weights != nullptr, i);
-            bounds[q] = -best[q].bound();
+        for (int64_t start = 0; start < n_pairs; start += kPairs)
+            for (int64_t c = 0; c < n_codes; ++c)
+                add_pairs(table, &places[c * stride + 2 * start], &signs[c * stride + 2 * start],
+                          std::min(kPairs, n_pairs - start), reinterpret_cast<__m256i*>(sums[c].sum));
+        for (int64_t c = 0; c < n_codes; ++c) {
+            const int64_t i = group[c];
+            const __m256 weight = _mm256_set1_ps(codes.weight(i));
+            uint64_t hits = 0;
+            for (int g = 0; g < 8; ++g) {
+                const __m256i sum = _mm256_load_si256(reinterpret_cast<const __m256i*>(sums[c].sum + 8 * g));
+                const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_load_ps(steps + 8 * g));
+                const __m256 reach = _mm256_mul_ps(_mm256_add_ps(scaled, _mm256_load_ps(margins + 8 * g)), weight);
+                const __m256 enough = _mm256_cmp_ps(reach, _mm256_load_ps(bounds + 8 * g), _CMP_GE_OQ);
+                hits |= uint64_t(uint32_t(_mm256_movemask_ps(enough))) << 8 * g;
+            }
+            if (hits == 0) continue;
+            codes.unpack(i, kept.data());
+            for (; hits; hits &= hits - 1) {
+                const int q = count_trailing_zeros(hits);
+                offer(best[q], sum_kept(codes.path, kept.data(), n_bits, queries[q]), codes.weight(i),
+                      codes.weights != nullptr, i);
+                bounds[q] = -best[q].bound();
+            }
         }
     }
 }
@@ -224,10 +367,16 @@ template <class Collector>
 Parts<Collector> search_rounded(int n_threads, const Codes& codes, const Queries& queries,
                                 const std::vector<Collector>& empty) {
     const Rounded rounded = round_queries(queries, codes.layout.n_bits);
-    if (queries.count <= kFew) {
+    if (codes.layout.fast() && queries.count <= kFewFast) {
+        const std::vector<int8_t> table = block_table(codes.layout, queries, rounded);
+        return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
+            scan_blocks(codes, queries, rounded, table, begin, end, best);
+        });
+    }
+    if (queries.count <= kFewCompact) {
         const std::vector<int8_t> table = signed_table(codes.layout, queries, rounded);
         return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-            if (narrow_rows(codes.layout))
+            if (narrow_rows(codes.layout, 0))
                 scan_few<uint16_t>(codes, queries, rounded, table, begin, end, best);
             else
                 scan_few<uint32_t>(codes, queries, rounded, table, begin, end, best);
@@ -239,7 +388,10 @@ Parts<Collector> search_rounded(int n_threads, const Codes& codes, const Queries
             table.bytes()[table_place(codes.layout, location) * kTile + q] =
                 uint8_t(rounded.values[q * queries.n_pool + location] + 128);
     return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        scan_tile(codes, queries, rounded, table.bytes(), begin, end, best);
+        if (narrow_rows(codes.layout, 0))
+            scan_tile<uint16_t>(codes, queries, rounded, table.bytes(), begin, end, best);
+        else
+            scan_tile<uint32_t>(codes, queries, rounded, table.bytes(), begin, end, best);
     });
 }
 #endif

@@ -131,7 +131,7 @@ def pack_fast(locations, bits, n_pool):
 
 
 def pack_compact(locations, bits, n_pool):
-    """Signs, low parts, high parts, each padded to bytes; the cheapest split of a location in two."""
+    """Signs, low parts, high parts, each padded to bytes; the cheapest split of a location, the longer low part if equal."""
     candidates = []
     for low_bits in range(n_pool.bit_length()):
         lows = [row >> j & 1 for row in locations for j in range(low_bits)]
@@ -140,7 +140,7 @@ def pack_compact(locations, bits, n_pool):
         for i, row in enumerate(locations):
             highs[(row >> low_bits) + (i if low_bits else 0)] = 1
         candidates.append(pack(bits) + pack(lows) + pack(highs))
-    return min(candidates, key=len)
+    return min(reversed(candidates), key=len)
 
 
 def mismatches(query_bits, entry_bits, locations):

@@ -22,7 +22,8 @@ class Layout:
 
     ``compact``: the sign bits; the ``low_bits`` low bits of every location; the high parts in unary, where
     location i of high part h sets bit h + i (Elias-Fano). With ``low_bits`` 0 the last part is a bitmap
-    of the pool instead. The cheapest ``low_bits`` is taken. Each part starts on a byte.
+    of the pool instead. The cheapest ``low_bits`` is taken, of equally cheap ones the
+    largest, since unary parts are slower to read. Each part starts on a byte.
 
     ``signs``: the sign bits of the whole pool (n_bits = n_pool), no locations.
     """
@@ -44,7 +45,7 @@ class Layout:
         """Low bits of a location stored as they are; negative for layouts that have none."""
         if self.name in FLAGS:
             return FLAGS[self.name]
-        return min(range(self.n_pool.bit_length()), key=self._compact_bytes)
+        return min(reversed(range(self.n_pool.bit_length())), key=self._compact_bytes)
 
     @property
     def low_bytes(self) -> int:
