@@ -1,0 +1,139 @@
+"""What searches find is what theory promises: detection on the paper's problem, false matches at a corrected level."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import topsign as ts
+
+PAPER = {"n_features": 8192, "n_bits": 512, "n_pool": 8192}
+NOISE = 0.15  # a query is a reference of unit norm in this noise: correlation 0.0735
+
+
+def draw_normal(rng, n_signals):
+    return rng.standard_normal((n_signals, PAPER["n_features"]), dtype=np.float32)
+
+
+def noisy_units(rng, references):
+    units = references / np.linalg.norm(references, axis=1, keepdims=True)
+    return units + np.float32(NOISE) * draw_normal(rng, len(references))
+
+
+def scores_by_id(found):
+    return np.take_along_axis(found.scores, np.argsort(found.ids, axis=1), axis=1)
+
+
+def shares_below(scores, others):
+    """The share of ``others`` that each score exceeds, ties counted half."""
+    others = np.sort(others, axis=None)
+    return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * others.size)
+
+
+def assert_detection(pool, scoring, matches, *impostors):
+    """Area under the curve, and detection at a false alarm of 0.01, within four standard errors of theory.
+
+    Query i, its match and its impostors are one draw. Both estimates are, to first order, means over n independent
+    draws (Hoeffding): draw i moves the area by the share of impostors below match i, plus the mean share of matches
+    above the impostors that it has part in; and the detection by whether match i is detected, less the curve's slope
+    times the false alarms that it has part in, which is the threshold's own error. The spread of these terms over
+    the draws is the standard error.
+
+    ``matches`` are (n,) scores, ``impostors`` (n, n_impostors), row i those of query i. Where entries are shared,
+    the same scores come a second time, row i those of entry i, because draw i has part in both.
+    """
+    law = {"correlation": 1 / np.hypot(1, NOISE * np.sqrt(PAPER["n_features"])), "scoring": scoring, **PAPER}
+    curves = {one: ts.theory.roc(pool=one, **law) for one in ("gaussian", "hadamard")}
+    curve = curves.pop(pool)
+    (other,) = curves.values()
+
+    def error(terms):
+        return terms.std(ddof=1) / np.sqrt(len(terms))
+
+    below = shares_below(matches, impostors[0])
+    above = sum(1 - shares_below(scores, matches).mean(axis=1) for scores in impostors)
+    assert abs(below.mean() - curve.auc) < 4 * error(below + above)
+    assert abs(below.mean() - other.auc) > 4 * error(below + above)  # the other kind of pool is told from this one
+
+    ranked = np.sort(impostors[0], axis=None)[::-1]
+    wanted = 0.01 * ranked.size
+    threshold = ranked[int(np.ceil(wanted)) - 1]
+    coin = (wanted - np.count_nonzero(ranked > threshold)) / np.count_nonzero(ranked == threshold)
+
+    def accepted(scores):
+        return (scores > threshold) + coin * (scores == threshold)
+
+    slope = np.diff(curve.detection_at([0.009, 0.011]))[0] / 0.002
+    false_alarms = sum(accepted(scores).mean(axis=1) for scores in impostors)
+    detected = accepted(matches)
+    assert abs(detected.mean() - curve.detection_at(0.01)) < 4 * error(detected - slope * false_alarms)
+
+
+def test_detection_over_a_hadamard_pool():
+    """1,000 queries, each with its own neighbour and its own 100 impostors, out of an index of 101,000 entries."""
+    rng = np.random.default_rng(5)
+    index = ts.AdaptiveIndex(projection="hadamard", random_state=7, **PAPER)
+    queries = []
+    for _ in range(100):  # ten queries at a time: all entries would take 3 GB
+        entries = draw_normal(rng, 1010)
+        index.add(entries)
+        queries.append(noisy_units(rng, entries[::101]))
+    for scoring in ("hamming", "asymmetric"):
+        own = []
+        for i, ten in enumerate(queries):
+            found = index.search(ten, k=1010, among=range(1010 * i, 1010 * i + 1010), scoring=scoring)
+            own.extend(scores_by_id(found).reshape(10, 10, 101)[range(10), range(10)])
+        matches, impostors = np.split(np.array(own), [1], axis=1)
+        assert_detection("hadamard", scoring, matches[:, 0], impostors)
+
+
+def test_detection_over_a_gaussian_pool():
+    """1,000 queries against the 1,000 neighbours: a thousand pairs match and 999,000 do not."""
+    rng = np.random.default_rng(6)
+    index = ts.AdaptiveIndex(projection="gaussian", random_state=7, **PAPER)
+    entries = draw_normal(rng, 1000)
+    index.add(entries)
+    queries = noisy_units(rng, entries)
+    strangers = ~np.eye(1000, dtype=bool)
+    for scoring in ("hamming", "asymmetric"):
+        scores = scores_by_id(index.search(queries, k=1000, scoring=scoring))
+        impostors = (pairs[strangers].reshape(1000, 999) for pairs in (scores, scores.T))
+        assert_detection("gaussian", scoring, np.diagonal(scores), *impostors)
+
+
+@pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
+def test_false_matches_are_as_rare_as_corrected_p_values_say(projection, scoring):
+    """100 databases of 100 entries, 40 queries each, one in five with a planted match of correlation 0.9.
+
+    Among 399,200 comparisons with impostors a share p has a p-value of at most p, so the false matches are a Poisson
+    number of known mean: 4 at a corrected level of 0.001, 200 at 0.05, where p-values too small by a third are seen.
+    Counts of mismatches jump, so theirs is the mean of the largest p-value attained, and a factor of two is seen.
+    Either bound is passed by one draw of the seeds in 10,000. All plants are found: their p-values are far below 1e-5.
+    """
+    shape = {"n_features": 256, "n_bits": 64, "n_pool": 256}
+    levels = (0.001, 0.05)
+    n_false, n_found = np.zeros((2, 2, len(levels)), int)  # by who corrects, and level
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 9])
+        index = ts.AdaptiveIndex(projection=projection, random_state=seed, **shape)
+        entries, queries = rng.standard_normal((100, 256)), rng.standard_normal((40, 256))
+        queries[:8] = 0.9 * entries[:8] + np.sqrt(1 - 0.9**2) * queries[:8]
+        index.add(entries)
+        nearest = index.search(queries, k=10, scoring=scoring)
+        corrected = np.array([ts.theory.correct_pvalues(row, entries=100) for row in nearest.p_values])
+        for i, level in enumerate(levels):
+            rows, places = np.nonzero(corrected <= level)
+            within = index.within(queries, false_alarm=level, scoring=scoring)
+            by_index = np.repeat(np.arange(40), np.diff(within.starts)), within.ids
+            for who, (query, match) in enumerate([(rows, nearest.ids[rows, places]), by_index]):
+                planted = (query < 8) & (query == match)
+                n_found[who, i] += np.count_nonzero(planted)
+                n_false[who, i] += np.count_nonzero(~planted)
+    assert (n_found == 800).all()
+    for i, level in enumerate(levels):
+        for who, single in enumerate([level / 100, 1 - (1 - level) ** (1 / 100)]):
+            if scoring == "hamming":
+                counts = ts.theory.match_pvalue(np.arange(65), pool=projection, **shape)
+                single = counts[counts <= single].max()
+            low, high = stats.poisson.ppf([1e-4, 1 - 1e-4], (100 * 40 * 100 - 800) * single)
+            assert low <= n_false[who, i] <= high
