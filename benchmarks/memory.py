@@ -1,16 +1,17 @@
-"""Memory of encoding a large memory-mapped file, and the time of one very long signal.
+"""Memory of encoding a large memory-mapped file, the time of one very long signal, and memory of a large index.
 
-    python benchmarks/memory.py [--signals 100000] [--features 8192]
+    python benchmarks/memory.py [--signals 100000] [--features 8192] [--entries 1000000]
 
-Peak resident memory is read from the operating system before and after; the codes themselves are part of
-the growth. Writes a temporary file of signals * features * 4 bytes.
+Resident memory is read from the operating system before and after; the codes themselves are part of the growth.
+Writes a temporary file of signals * features * 4 bytes. Each index is filled in a process of its own, 2,000 signals
+at a time.
 """
 
 import argparse
 import resource
 import tempfile
 import time
-from multiprocessing import Process
+from multiprocessing import Process, get_context
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,34 @@ def write_signals(path, n_signals, n_features):
             file.write(np.roll(block[: n_signals - start], start // 1000, axis=1).tobytes())
 
 
+def resident(name):
+    """Megabytes: VmRSS now, VmHWM at the highest."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1000 * 1.024
+
+
+def fill_index(layout, n_entries, n_features):
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((2000, n_features), dtype=np.float32)
+    index = ts.AdaptiveIndex(n_features=n_features, n_bits=n_features // 16, layout=layout, random_state=7)
+    index.add(block)
+    index.search(block[:1], k=1)
+    before, start = resident("VmRSS"), time.perf_counter()
+    for _ in range(len(block), n_entries, len(block)):
+        block *= rng.choice(np.array([-1, 1], np.float32), n_features)
+        index.add(block)
+    growth, peak = resident("VmRSS") - before, resident("VmHWM") - before
+    print(
+        f"{len(index)} entries of {n_features // 16}/{n_features}, {layout}: memory grew by {growth:.0f} MB, "
+        f"at the highest {peak:.0f} MB ({peak / growth:.2f} times), in {time.perf_counter() - start:.0f} s"
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--signals", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=8192)
+    parser.add_argument("--entries", type=int, default=1_000_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "signals.npy"
@@ -60,6 +85,10 @@ def main():
         encoder.encode(signal)
         times.append(time.perf_counter() - start)
     print(f"one signal of n = 2**20, n_bits = 2**16: {np.median(times) * 1e3:.0f} ms")
+    for layout in ("compact", "fast"):
+        filler = get_context("spawn").Process(target=fill_index, args=(layout, options.entries, options.features))
+        filler.start()
+        filler.join()
 
 
 if __name__ == "__main__":

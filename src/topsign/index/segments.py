@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -85,13 +87,25 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     kept = [(segment, np.flatnonzero(segment.living)) for segment in segments]
     order = np.argsort(np.concatenate([segment.ids[rows] for segment, rows in kept]))
 
+    places = np.argsort(order)
+
     def joined(name: str) -> Any:
-        parts = [getattr(segment, name) for segment, _ in kept]
-        if parts[0] is None:
+        first = getattr(kept[0][0], name)
+        if first is None:
             return None
-        return np.concatenate([part[rows] for part, (_, rows) in zip(parts, kept, strict=True)])[order]
+        out, start = _pages((len(places), *first.shape[1:]), first.dtype), 0
+        for segment, rows in kept:
+            out[places[start : start + len(rows)]] = getattr(segment, name)[rows]
+            start += len(rows)
+        return out
 
     return Segment(**{name: joined(name) for name in COLUMNS})
+
+
+def _pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An empty array in pages of its own: once freed they are the system's again, where the heap would keep them."""
+    pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize))
+    return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
 
 
 def _part(segment: Segment, rows: slice) -> Segment:
