@@ -152,6 +152,23 @@ def score_sum(projected, entry_bits, locations):
     return np.float32(lane_sum(terms))
 
 
+def all_mismatches(query_bits, entry_bits, locations):
+    """Of many queries, rows of an array, with one entry."""
+    return (query_bits[:, locations] != np.array(entry_bits)).sum(axis=1)
+
+
+def all_score_sums(projected, entry_bits, locations):
+    """Of many queries with one entry: each query's terms are added in the order of ``lane_sum``."""
+    terms = np.where(entry_bits, 1.0, -1.0) * projected[:, locations]
+    lanes = np.zeros((16, len(projected)))
+    for i, term in enumerate(terms.T):
+        lanes[i % 16] += term
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = lanes[:half] + lanes[half:]
+    return np.float32(lanes[0])
+
+
 def one_hot(locations, bits, n_pool):
     out = [0] * (2 * n_pool)
     for row, bit in zip(locations, bits, strict=True):
