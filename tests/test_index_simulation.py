@@ -1,6 +1,8 @@
-"""What searches find is what theory promises: detection on the paper's problem."""
+"""What searches find is what theory promises: detection on the paper's problem, false matches at a corrected level."""
 
 import numpy as np
+import pytest
+from scipy import stats
 
 import topsign as ts
 
@@ -96,3 +98,42 @@ def test_detection_over_a_gaussian_pool():
         scores = scores_by_id(index.search(queries, k=1000, scoring=scoring))
         impostors = (pairs[strangers].reshape(1000, 999) for pairs in (scores, scores.T))
         assert_detection("gaussian", scoring, np.diagonal(scores), *impostors)
+
+
+@pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
+def test_false_matches_are_as_rare_as_corrected_p_values_say(projection, scoring):
+    """100 databases of 100 entries, 40 queries each, one in five with a planted match of correlation 0.9.
+
+    Among 399,200 comparisons with impostors a share p has a p-value of at most p, so the false matches are a Poisson
+    number of known mean: 4 at a corrected level of 0.001, 200 at 0.05, where p-values too small by a third are seen.
+    Counts of mismatches jump, so theirs is the mean of the largest p-value attained, and a factor of two is seen.
+    Either bound is passed by one draw of the seeds in 10,000. All plants are found: their p-values are far below 1e-5.
+    """
+    shape = {"n_features": 256, "n_bits": 64, "n_pool": 256}
+    levels = (0.001, 0.05)
+    n_false, n_found = np.zeros((2, 2, len(levels)), int)  # by who corrects, and level
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 9])
+        index = ts.AdaptiveIndex(projection=projection, random_state=seed, **shape)
+        entries, queries = rng.standard_normal((100, 256)), rng.standard_normal((40, 256))
+        queries[:8] = 0.9 * entries[:8] + np.sqrt(1 - 0.9**2) * queries[:8]
+        index.add(entries)
+        nearest = index.search(queries, k=10, scoring=scoring)
+        corrected = np.array([ts.theory.correct_pvalues(row, entries=100) for row in nearest.p_values])
+        for i, level in enumerate(levels):
+            rows, places = np.nonzero(corrected <= level)
+            within = index.within(queries, false_alarm=level, scoring=scoring)
+            by_index = np.repeat(np.arange(40), np.diff(within.starts)), within.ids
+            for who, (query, match) in enumerate([(rows, nearest.ids[rows, places]), by_index]):
+                planted = (query < 8) & (query == match)
+                n_found[who, i] += np.count_nonzero(planted)
+                n_false[who, i] += np.count_nonzero(~planted)
+    assert (n_found == 800).all()
+    for i, level in enumerate(levels):
+        for who, single in enumerate([level / 100, 1 - (1 - level) ** (1 / 100)]):
+            if scoring == "hamming":
+                counts = ts.theory.match_pvalue(np.arange(65), pool=projection, **shape)
+                single = counts[counts <= single].max()
+            low, high = stats.poisson.ppf([1e-4, 1 - 1e-4], (100 * 40 * 100 - 800) * single)
+            assert low <= n_false[who, i] <= high
