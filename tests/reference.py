@@ -131,7 +131,7 @@ def pack_fast(locations, bits, n_pool):
 
 
 def pack_compact(locations, bits, n_pool):
-    """Signs, low parts, high parts, each padded to bytes; the cheapest split of a location, the longer low part if equal."""
+    """Signs, low parts, high parts, each padded to bytes; the cheapest split, of equal ones the longest low part."""
     candidates = []
     for low_bits in range(n_pool.bit_length()):
         lows = [row >> j & 1 for row in locations for j in range(low_bits)]

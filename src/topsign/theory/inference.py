@@ -210,7 +210,9 @@ def score_tail(
     rho, rho_weights = sample_correlations(kappa, n_features)
     mean = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
     nodes, node_weights = _HERMITE
-    sums = mean + np.sqrt(kept_sum_variance(n_bits, n_pool)) * nodes
+    # Rows of an orthonormal block share the signal's norm, which leaves the sum less room to vary.
+    variance = kept_sum_variance(n_bits, n_pool) - share * mean**2 / (2 * n_features)
+    sums = mean + np.sqrt(max(variance, 0.0)) * nodes
     sums = np.clip(sums, mean / 4, 4 * mean)
     stretch = np.ones_like(sums) if norms else sums / mean
     noise = np.sqrt(np.maximum(n_bits / sums**2 - share / n_features, 1e-300))
