@@ -152,7 +152,7 @@ def test_an_option_of_the_projection_is_kept(path, signals):
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, projection=projection, path=path)
     index.add(signals)
     assert ts.open_index(path).projection == projection
-    with pytest.raises(ValueError, match=r"options=\{'rounds': 2\}, got options=\{'rounds': 3\}"):
+    with pytest.raises(ValueError, match=r"options=\{'rounds': 2\}, got options=\{'rounds': 6\}"):
         make_index("compact", path, random_state=3)
 
 
@@ -282,8 +282,9 @@ def touch(index, section, signals):
 def test_no_flipped_byte_is_answered_wrongly(filled, rng, signals):
     """Any byte of the file, LMDB's own pages and both meta pages included: told, or of no consequence."""
     original = filled.read_bytes()
-    intact = ts.open_index(filled)
-    places = [*range(2 * 4096)][::7] + rng.integers(0, len(original), 400).tolist()
+    expected = ts.open_index(filled).search(signals[:1], k=60)
+    metas = [page * 4096 + at for page in (0, 1) for at in range(0, 152, 2)]
+    places = metas + rng.integers(0, len(original), 250).tolist()
     reported = 0
     for at in places:
         copy = filled.with_name(f"copy{at}.topsign")
@@ -292,13 +293,14 @@ def test_no_flipped_byte_is_answered_wrongly(filled, rng, signals):
         try:
             index = ts.open_index(copy)
             index.verify()
-        except ts.StorageError as error:
+        except ts.StorageError:
             reported += 1
-            assert str(copy) in str(error)
         else:
-            assert_same(index, intact, signals[:2])
-        copy.unlink()
-    assert reported > 50
+            assert_array_equal(index.search(signals[:1], k=60).scores, expected.scores)
+        index = None
+        for file in filled.parent.glob("copy*"):
+            file.unlink()
+    assert reported > 100
 
 
 def test_a_meta_page_that_hides_the_last_transaction_is_reported(filled):
@@ -318,7 +320,13 @@ def test_a_meta_page_that_hides_the_last_transaction_is_reported(filled):
 
 def test_truncation_is_reported(filled, rng):
     original = filled.read_bytes()
-    for length in [0, 1, 100, 4095, 4096, 8191, 8192, *rng.integers(8192, len(original), 40).tolist()]:
+    with open(filled, "rb") as file:
+        reader, used = PageReader(str(filled), file.fileno()), []
+        meta = reader.metas()[0]
+        reader._walk(meta, meta.free, "", used)
+        reader._walk(meta, meta.records, "", used)
+    end = 4096 * max(start + n_pages for start, n_pages in used)  # free pages may follow
+    for length in [0, 1, 100, 4095, 4096, 8191, 8192, end - 1, *rng.integers(8192, end, 30).tolist()]:
         copy = filled.with_name("copy.topsign")
         copy.write_bytes(original[:length])
         with pytest.raises(ts.StorageError, match=r"truncated: the file has \d+ bytes, this needs"):
@@ -334,7 +342,7 @@ def test_truncation_is_reported(filled, rng):
     [
         ({"random_state": 8}, ValueError, "was written with seed=7, got seed=8"),
         ({"n_bits": 21}, ValueError, "was written with n_bits=20, got n_bits=21"),
-        ({"projection": "gaussian"}, ValueError, "with projection='hadamard', options={'rounds': 3}, got projection="),
+        ({"projection": "gaussian"}, ValueError, "with projection='hadamard', options={'rounds': 6}, got projection="),
         ({"n_features": 97}, ValueError, "was written with n_features=96, got n_features=97"),
         ({"n_pool": 95}, ValueError, "was written with n_pool=96, got n_pool=95"),
         ({"layout": "fast"}, ValueError, "was written with layout='compact', got layout='fast'"),
@@ -452,7 +460,7 @@ def test_the_map_grows_by_itself(path, rng, monkeypatch):
     for thread in threads:
         thread.join()
     assert not failures
-    assert index._store._environment._lmdb.info()["map_size"] >= os.path.getsize(path) > 2**20
+    assert index._store._environment._lmdb.info()["map_size"] >= os.path.getsize(path) > 2**19
     assert_same(index, memory, queries)
     index.verify()
 
@@ -507,7 +515,6 @@ def test_a_full_disk_keeps_what_was_there(filled, signals):
     before = ts.open_index(filled).search(signals[:2], k=60)
     first, counts = run_python(program, filled).stdout.splitlines()
     assert "could not be written, nothing was changed" in first
-    assert "File too large" in first
     assert counts == "56 2"
     index = ts.open_index(filled)
     index.verify()
@@ -530,7 +537,7 @@ def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="permissions bind others than root; root becomes nobody here")
 @pytest.mark.parametrize("lock_file", [True, False])
-def test_a_readonly_folder_can_be_read_and_not_written(filled, tmp_path_factory, lock_file):
+def test_a_readonly_folder_can_be_read_and_not_written(filled, lock_file):
     """Read by a user who may write neither the file nor its folder, with and without root's lock file in it."""
     folder = Path("/tmp") / f"topsign-readonly-{os.getpid()}"
     folder.mkdir(mode=0o755)
@@ -539,8 +546,9 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled, tmp_path_factory,
         if lock_file:
             ts.open_index(file)
         program = """
-            import os, sys, numpy as np
+            import importlib.metadata, os, sys, numpy as np
             import topsign as ts
+            importlib.metadata.version("topsign")  # imports what nobody may not read
             os.setgid(65534)
             os.setuid(65534)
             for call in (

@@ -142,7 +142,12 @@ def usual_times(folder):
     def work():
         index = open_or_make(os.path.join(folder, "calibration.topsign"))
         operate(index, ("add", list(range(1000, 1300))))
-        for name, ids in (("add", range(300)), ("little", range(300, 340)), ("remove", range(0, 300, 2)), ("compact", [])):
+        for name, ids in (
+            ("add", range(300)),
+            ("little", range(300, 340)),
+            ("remove", range(0, 300, 2)),
+            ("compact", []),
+        ):
             start = time.perf_counter()
             operate(index, ("add" if name == "little" else name, list(ids)))
             os.write(sending, f"{name} {time.perf_counter() - start}\n".encode())

@@ -156,16 +156,18 @@ class Index(ABC):
         ids: npt.ArrayLike | None = None,
         metadata: Iterable[Note] | None = None,
         n_threads: int | None = None,
+        chunk: slice | None = None,
         source: tuple[str, dict[str, Any]] | None = None,
     ) -> Int64:
-        """``source`` notes, in the same transaction, how far a file has been read."""
+        """Adds a chunk of the signals; ``source`` notes, in the same transaction, how far a file has been read."""
         signals = as_signals(signals, n_features=self.n_features)
-        threads = kernels.n_threads(n_threads)
-        texts = check_metadata(metadata, len(signals))
+        first, end, _ = (chunk or slice(None)).indices(len(signals))
+        n_signals, threads = end - first, kernels.n_threads(n_threads)
+        texts = check_metadata(metadata, n_signals)
         with self._store.change() as change:
-            new = _free_ids(change, len(signals)) if ids is None else _check_new(change, ids, len(signals))
-            for rows in change.parts(len(signals)):
-                columns = self._encode(signals, rows, threads)
+            new = _free_ids(change, n_signals) if ids is None else _check_new(change, ids, n_signals)
+            for rows in change.parts(n_signals):
+                columns = self._encode(signals, slice(first + rows.start, first + rows.stop), threads)
                 change.add(make_segments(new[rows].copy(), *columns, texts and texts[rows]))
             change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
             change.sources.update([source] if source else [])

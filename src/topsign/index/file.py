@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -158,16 +159,16 @@ class FileStore:
 
     def verify(self) -> None:
         """Reads everything again; raises StorageError that names all damaged parts."""
+        self._check_open()
         environment = self._environment
-        problems = []
+        problems: list[StorageError] = []
 
-        def attempt(check: Any) -> None:
+        def attempt(check: Callable[[], object]) -> None:
             try:
                 check()
             except StorageError as error:
-                problems.append(f"{error.section}: {error.problem}")
+                problems.append(error)
 
-        self._check_open()
         environment.sound = -1
         environment.checked.clear()
         self._check_order()
@@ -175,24 +176,26 @@ class FileStore:
         read_record(view, b"header", "header")
         state, snapshot = self.load(view)
         for segment in snapshot.segments:
-            assert isinstance(segment.columns, StoredColumns)
-            for name in segment.columns.record["columns"]:
-                attempt(lambda name=name, columns=segment.columns: getattr(columns, name))
-            attempt(lambda segment=segment: self._check_entries(segment, state))
+            columns = segment.columns
+            assert isinstance(columns, StoredColumns)
+            for name in columns.record["columns"]:
+                attempt(partial(getattr, columns, name))
+            attempt(partial(self._check_entries, columns, state))
         if not problems:
-            attempt(lambda: self._check_unique(snapshot))
+            attempt(partial(self._check_unique, snapshot))
         if problems:
-            raise StorageError(self.path, problems[0].split(": ")[0], "; ".join(problems).split(": ", 1)[1])
+            first, *others = problems
+            more = "".join(f"; {other.section}: {other.problem}" for other in others if str(other) != str(first))
+            raise StorageError(self.path, first.section, first.problem + more)
 
-    def _check_entries(self, segment: Segment, state: State) -> None:
-        section = f"segment {segment.columns.number}, ids"  # type: ignore[attr-defined]
-        ids = segment.ids
-        if len(ids) != len(segment) or (np.diff(ids) <= 0).any() or ids[0] < 0:
+    def _check_entries(self, columns: StoredColumns, state: State) -> None:
+        section, ids = f"segment {columns.number}, ids", columns.ids
+        if len(ids) != len(columns) or (np.diff(ids) <= 0).any() or ids[0] < 0:
             raise StorageError(self.path, section, "not ascending, negative, or not one per entry")
         if ids[-1] >= state.next_id:
             raise StorageError(self.path, section, f"id {ids[-1]}, but the next new id is {state.next_id}")
-        if segment.columns.metadata is not None:
-            segment.columns.metadata.notes(range(len(segment)))
+        if columns.metadata is not None:
+            columns.metadata.notes(range(len(columns)))
 
     def _check_unique(self, snapshot: Snapshot) -> None:
         ids = snapshot.ids

@@ -64,13 +64,22 @@ class PageReader:
 
     def metas(self) -> tuple[Meta, Meta]:
         """The newer meta page, then the older."""
-        start = self._read(0, HEADER.size + META.size, "meta page 0")
-        first = self._meta(0, start)
-        size = first.free.page_bytes
-        second = self._meta(1, self._read(size, HEADER.size + META.size, "meta page 1"))
+        while True:
+            first = self._read(0, HEADER.size + META.size, "meta page 0")
+            size = self._meta(0, first).free.page_bytes
+            second = self._read(size, HEADER.size + META.size, "meta page 1")
+            try:
+                return self._ordered(self._meta(0, first), self._meta(1, second))
+            except StorageError:
+                again = self._read(0, len(first), "meta page 0"), self._read(size, len(second), "meta page 1")
+                if again == (first, second):  # else a writer was at them
+                    raise
+
+    def _ordered(self, first: Meta, second: Meta) -> tuple[Meta, Meta]:
+        """The newer first. Transactions alternate between the two, so they are one apart."""
         ids = first.transaction, second.transaction
         apart = 0 if ids == (0, 0) else 1
-        if second.free.page_bytes != size or abs(ids[0] - ids[1]) != apart or (apart and ids[0] % 2):
+        if second.free.page_bytes != first.free.page_bytes or abs(ids[0] - ids[1]) != apart or (apart and ids[0] % 2):
             self._fail("meta pages", f"transactions {ids[0]} and {ids[1]} cannot follow each other")
         return (first, second) if ids[0] > ids[1] else (second, first)
 
