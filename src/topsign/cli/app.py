@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from .. import StorageError, __version__
+from .. import __version__
+from .._checks import StorageError
 
 app = typer.Typer(
     name="topsign",

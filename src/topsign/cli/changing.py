@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.progress import ProgressColumn as Column
 from rich.text import Text
 
-from .. import AdaptiveIndex, SignIndex, open_index
 from .._checks import Array
 from ..codes import METRICS
+from ..index import AdaptiveIndex, SignIndex, open_index
 from ..index.file import FileStore
 from ..kernels import LAYOUTS
 from ..projections import KINDS
@@ -32,6 +32,14 @@ SignalPath = Annotated[
 ArrayName = Annotated[str | None, typer.Option("--array", help="Which array or column of the file holds the signals.")]
 Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
+
+
+def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> AdaptiveIndex | SignIndex:
+    """The index in a file that a command names."""
+    if not path.is_file():
+        raise fail(f"{path} does not exist, or is not a file", code=2)
+    with told(2):
+        return open_index(path, readonly=readonly, timeout=timeout)
 
 
 @app.command()
@@ -167,9 +175,8 @@ def add(
     with open_sources(signals, array) as sources:
         if len(sources) > 1 and (ids is not None or metadata is not None):
             raise fail("--ids and --metadata go with one file, not with a directory", code=2)
-        with told(2):
-            opened = open_index(index, timeout=timeout)
-            width = opened.n_features
+        opened = opened_index(index, timeout=timeout)
+        width = opened.n_features
         for source in sources:
             if source.signals.shape[1] != width:
                 what = f"{source.name} has signals of {source.signals.shape[1]} features, {index} takes {width}"
@@ -216,8 +223,7 @@ def remove(
     if bool(ids) == (ids_file is not None):
         raise fail("give ids, or a file of them with --ids", code=2)
     wanted: Any = ids if ids_file is None else _read_ids(ids_file)
-    with told(1):
-        opened = open_index(index, timeout=timeout)
+    opened = opened_index(index, timeout=timeout)
     with told(2):
         opened.remove(wanted)
     console.print(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", highlight=False)
@@ -233,9 +239,9 @@ def compact(index: IndexPath, timeout: Wait = None) -> None:
 
     topsign compact cameras.topsign
     """
+    opened = opened_index(index, timeout=timeout)
+    removed = sum(map(len, opened._snapshot.segments)) - len(opened)
     with told(1):
-        opened = open_index(index, timeout=timeout)
-        before = opened.nbytes
         opened.compact()
-    freed = before - opened.nbytes
-    console.print(f"{index}: {freed:,} bytes freed, {opened.nbytes:,} in use, {len(opened):,} entries", highlight=False)
+    left = f"{len(opened):,} entries in {opened.nbytes:,} bytes"
+    console.print(f"{index}: {removed:,} removed entries freed, {left}", highlight=False)

@@ -11,21 +11,18 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from .. import AdaptiveIndex, SignIndex, open_index
+from ..index import AdaptiveIndex, SignIndex
 from ..theory import correlation_interval, expected_hamming, hamming_variance
 from .app import app, console, told
-from .changing import IndexPath
+from .changing import IndexPath, opened_index
 
 
 @app.command()
 def inspect(
     index: IndexPath,
-    correlation: Annotated[list[float], typer.Option(help="Correlations to show the error at; may be repeated.")] = [  # noqa: B006
-        0.05,
-        0.1,
-        0.2,
-        0.5,
-    ],
+    correlation: Annotated[
+        list[float] | None, typer.Option(help="Show the error at this; may be repeated.  [default: 0.05 0.1 0.2 0.5]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show what an index is: header, counts, sizes, and the error to expect.
@@ -39,10 +36,9 @@ def inspect(
 
     topsign inspect cameras.topsign --correlation 0.07 --json
     """
-    with told(1):
-        opened = open_index(index, readonly=True)
+    opened = opened_index(index, readonly=True)
     with told(2):
-        expected = [_expected(opened, rho) for rho in correlation]
+        expected = [_expected(opened, rho) for rho in correlation or (0.05, 0.1, 0.2, 0.5)]
     header = opened._store.header  # type: ignore[attr-defined]
     sizes = _sizes(opened, index)
     if as_json:
@@ -101,8 +97,8 @@ def verify(index: IndexPath) -> None:
     topsign verify cameras.topsign
     """
     start = time.perf_counter()
+    opened = opened_index(index, readonly=True)
     with told(1):
-        opened = open_index(index, readonly=True)
         opened.verify()
     seconds = time.perf_counter() - start
     sound = f"sound: {len(opened):,} entries in {len(opened._snapshot.segments)} segments"

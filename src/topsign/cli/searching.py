@@ -16,11 +16,12 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from .. import AdaptiveCodes, AdaptiveIndex, Matches, Neighbors, SignIndex, open_index
 from .._checks import Array
+from ..codes import AdaptiveCodes
+from ..index import AdaptiveIndex, Matches, Neighbors, SignIndex
 from ..theory.inference import SCORINGS
 from .app import app, console, fail, told
-from .changing import ArrayName, IndexPath, Threads, progress_bar
+from .changing import ArrayName, IndexPath, Threads, opened_index, progress_bar
 from .sources import open_sources
 
 FORMATS = ("table", "json", "csv", "parquet")
@@ -61,8 +62,7 @@ def search(
         raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
     if output_format == "parquet" and output is None:
         raise fail("--format parquet needs --output FILE", code=2)
-    with told(1):
-        opened = open_index(index, readonly=True)
+    opened = opened_index(index, readonly=True)
     options: dict[str, Any] = {"scoring": scoring, "n_threads": threads}
     if adaptive_bits is not None:
         if not isinstance(opened, SignIndex):
@@ -199,10 +199,10 @@ def export(
         raise fail(f"--as must be one of {', '.join(EXPORTS)}, got {form}", code=2)
     if output.suffix != ".npz":
         raise fail(f"--output must be an .npz file, got {output}", code=2)
+    opened = opened_index(index, readonly=True)
+    if form == "sparse" and isinstance(opened, SignIndex):
+        raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
     with told(1):
-        opened = open_index(index, readonly=True)
-        if form == "sparse" and isinstance(opened, SignIndex):
-            raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
         ids = opened.ids
         _writing(output, lambda draft: _write_npz(draft, ids, opened, form))
     console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
