@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -695,3 +696,26 @@ def test_one_file_is_opened_once_in_a_process(filled):
     assert key in Environment._open
     del indexes
     assert key not in Environment._open
+
+
+OLD_FILES = sorted(Path(__file__).parent.glob("data/v*/*.topsign"))
+
+
+@pytest.mark.parametrize("file", OLD_FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_files_of_earlier_versions_still_answer(file, path):
+    made = runpy.run_path(str(file.parent / "make.py"))
+    shutil.copy(file, path)
+    index = ts.open_index(path, readonly=True)
+    index.verify()
+    expected = json.loads((file.parent / "answers.json").read_text())[file.stem]
+    assert json.loads(json.dumps(made["answers"](index))) == expected
+    again = path.with_name("again.topsign")
+    kind = type(index)
+    options = {"n_bits": index.n_bits, "layout": index.layout} if kind is ts.AdaptiveIndex else {}
+    options |= {"metric": index.metric, "norms": index.norms, "random_state": index.seed}
+    new = kind(n_features=index.n_features, path=again, **options)
+    made["fill"](new)  # the same signals still give the same codes
+    assert json.loads(json.dumps(made["answers"](new))) == expected
+    writer = ts.open_index(path)
+    writer.add(made["signals"](1))
+    writer.verify()
