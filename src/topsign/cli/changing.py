@@ -83,7 +83,7 @@ def build(
         for source in sources:
             _check_resumed(source, taken.get(source.name))
         _take(index, sources, threads, again=f"topsign build {signals} -o {output} --resume")
-    console.print(f"{output}: {len(index):,} entries, {output.stat().st_size:,} bytes", highlight=False)
+    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
 
 
 def _made(output: Path, kind: str | None, n_features: int, options: dict[str, Any]) -> AdaptiveIndex | SignIndex:

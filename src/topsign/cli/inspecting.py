@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,10 +95,8 @@ def verify(index: IndexPath) -> None:
 
     topsign verify cameras.topsign
     """
-    start = time.perf_counter()
     opened = opened_index(index, readonly=True)
     with told(1):
         opened.verify()
-    seconds = time.perf_counter() - start
-    sound = f"sound: {len(opened):,} entries in {len(opened._snapshot.segments)} segments"
-    console.print(f"{index}: {sound}, {opened.nbytes:,} bytes read in {seconds:.1f} s", highlight=False)
+    sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {len(opened._snapshot.segments):,} segments"
+    console.print(f"{index}: {sound}", highlight=False)
