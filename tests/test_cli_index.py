@@ -56,7 +56,7 @@ def test_build_search_remove_verify(built):
     assert [(row["query"], row["rank"]) for row in rows] == [(q, r) for q in (0, 1) for r in (1, 2, 3)]
     assert "a.topsign: 1 removed, 299 entries left" in run("remove a.topsign 42")
     assert 42 not in [row["id"] for row in json.loads(run("search a.topsign queries.npy --format json"))]
-    assert "sound: 299 entries, 12,038 bytes in 1 segments" in run("verify a.topsign")
+    assert "a.topsign: sound: 299 entries" in run("verify a.topsign")
     assert "1 removed entries freed, 299 entries in" in run("compact a.topsign")
     assert ts.open_index("a.topsign").get([7]).codes == memory.get([7]).codes
 

@@ -84,6 +84,7 @@ class Environment:
         self.sound = -1  # the last transaction whose pages were checked
         self._process = os.getpid()
         self._writing = threading.Lock()
+        self._transacting = threading.Lock()  # the map must not change under a transaction that writes
         self._views = threading.Condition(threading.RLock())
         self._n_views = 0
         self._growing = False
@@ -155,7 +156,7 @@ class Environment:
         """One transaction: all of the work, on disk when this returns, or none of it."""
         while True:
             try:
-                with self._lmdb.begin(write=True) as transaction:
+                with self._transacting, self._lmdb.begin(write=True) as transaction:
                     number = transaction.id()
                     work(transaction)
                 self.sound = number  # LMDB wrote it just now, upon pages that were checked
@@ -174,7 +175,7 @@ class Environment:
 
     def _grow(self, wanted: int) -> None:
         """Maps the file anew, ``wanted`` bytes of it (0: what another process mapped), once no view is open."""
-        with self._views:
+        with self._transacting, self._views:
             self._growing = True
             try:
                 for holder in list(self._dropping):
@@ -183,6 +184,8 @@ class Environment:
                     why = f"must be mapped anew to grow, but searches went on for {GROW_SECONDS:g} s"
                     raise StorageError(self.path, "file", f"{why}; nothing was changed")
                 self._lmdb.set_mapsize(wanted)
+            except lmdb.Error as error:
+                raise StorageError(self.path, "file", f"cannot be mapped anew: {error}") from None
             finally:
                 self._growing = False
                 self._views.notify_all()
@@ -241,6 +244,17 @@ class Environment:
         with suppress(AttributeError, OSError):
             os.close(self._descriptor)
 
+    @classmethod
+    def _after_fork(cls) -> None:
+        """A child must not keep the lock of a parent that dies."""
+        for environment in list(cls._open.values()):
+            os.close(environment._descriptor)
+            del environment._descriptor
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Environment._after_fork)
+
 
 def create(path: str, records: dict[bytes, bytes]) -> None:
     """A new file with these records, complete from the moment it exists; one made meanwhile is left alone."""
@@ -254,7 +268,11 @@ def create(path: str, records: dict[bytes, bytes]) -> None:
             for key, value in records.items():
                 transaction.put(key, value)
         with suppress(FileExistsError):
-            os.link(draft, path)
+            try:
+                os.link(draft, path)
+            except (PermissionError, NotImplementedError):  # a file system without hard links
+                if not os.path.lexists(path):
+                    os.rename(draft, path)
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
