@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import runpy
 import shutil
 import subprocess
@@ -302,6 +303,19 @@ def test_no_flipped_byte_is_answered_wrongly(filled, rng, signals):
         for file in filled.parent.glob("copy*"):
             file.unlink()
     assert reported > 100
+
+
+def test_verify_names_every_damaged_part(filled):
+    values = stored_values(filled)
+    numbers = sorted(int(key.split(b"/")[1]) for key in values if key.startswith(b"codes/"))
+    for key in (b"codes/%012d" % numbers[0], b"scales/%012d" % numbers[0], b"ids/%012d" % numbers[-1]):
+        flip(filled, values[key][0] + 3)
+    with pytest.raises(ts.StorageError) as raised:
+        ts.open_index(filled).verify()
+    for part in (f"segment {numbers[0]}, codes", f"segment {numbers[0]}, scales", f"segment {numbers[-1]}, ids"):
+        assert f"{part}: damaged: checksum" in str(raised.value)
+    assert raised.value.section == f"segment {numbers[0]}, codes"
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
 def test_a_meta_page_that_hides_the_last_transaction_is_reported(filled):

@@ -161,13 +161,13 @@ class FileStore:
         """Reads everything again; raises StorageError that names all damaged parts."""
         self._check_open()
         environment = self._environment
-        problems: list[StorageError] = []
+        problems: dict[str, str] = {}  # not the errors themselves, which would keep all of this alive
 
         def attempt(check: Callable[[], object]) -> None:
             try:
                 check()
             except StorageError as error:
-                problems.append(error)
+                problems[error.section] = error.problem
 
         environment.sound = -1
         environment.checked.clear()
@@ -184,9 +184,8 @@ class FileStore:
         if not problems:
             attempt(partial(self._check_unique, snapshot))
         if problems:
-            first, *others = problems
-            more = "".join(f"; {other.section}: {other.problem}" for other in others if str(other) != str(first))
-            raise StorageError(self.path, first.section, first.problem + more)
+            (section, problem), *others = problems.items()
+            raise StorageError(self.path, section, "; ".join([problem, *map(": ".join, others)]))
 
     def _check_entries(self, columns: StoredColumns, state: State) -> None:
         section, ids = f"segment {columns.number}, ids", columns.ids
