@@ -211,6 +211,32 @@ def test_a_failing_addition_leaves_nothing(path, signals, small_segments):
     assert_array_equal(index.add(signals[:1]), [20])
 
 
+def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
+    """Codes of 40 MB from a file of 328 MB; an addition holds a few segments of 1.8 MB and some blocks."""
+    block = rng.standard_normal((500, 8192)).astype(np.float32)
+    signals = np.lib.format.open_memmap(tmp_path / "signals.npy", "w+", np.float32, (10_000, 8192))
+    for start in range(0, len(signals), 500):
+        signals[start : start + 500] = block
+    del signals
+    program = """
+        import resource, sys, numpy as np, topsign as ts
+        from topsign.index import segments
+        segments.MERGED_ENTRIES = 500
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        index = ts.AdaptiveIndex(n_features=8192, n_bits=5000, layout="fast", random_state=7, path=sys.argv[2])
+        signals = np.load(sys.argv[1], mmap_mode="r")
+        index.add(signals[:500])
+        before = peak()
+        index.add(signals)
+        print(peak() - before, len(index), index.nbytes // 2**20)
+    """
+    shown = run_python(program, tmp_path / "signals.npy", tmp_path / "a.topsign")
+    grown, n_entries, megabytes = map(int, shown.stdout.split())
+    assert (n_entries, megabytes) == (10_500, 50)
+    assert grown < 25
+
+
 def test_removed_bytes_are_used_again(path, rng, small_segments):
     index = make_index("fast", path)
     sizes = []

@@ -134,10 +134,7 @@ class FileStore:
                 for name in (*COLUMNS, "metadata", "alive"):
                     transaction.delete(column_key(name, number))
             for key, value in values.items():
-                if value is None:
-                    transaction.delete(key)
-                else:
-                    transaction.put(key, value)
+                transaction.put(key, value)
 
         self._environment.write(work)
 
@@ -298,7 +295,7 @@ class FileChange(Change):
         self._let_go()
         self._store.put(values | {b"state": pack(state.to_record())}, gone=gone)
         self.state, self.snapshot = self._store.load()
-        self._before = self.snapshot
+        self._before, self._ahead = self.snapshot, []
 
     def _planned(self) -> tuple[dict[bytes, Any], tuple[int, ...], int]:
         """Values to store, the segments in their order, and the next number."""

@@ -13,7 +13,7 @@ import os
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class Meta:
     records: Tree
     last_page: int
     transaction: int
+
+
+class Node(NamedTuple):
+    """A key, and what stands behind it."""
+
+    key: bytes
+    number: int  # of the child page, in a branch; of bytes of the value, in a leaf
+    big: bool  # whether the value has pages of its own
+    start: int  # where the value, or the number of its first page, stands in this one
 
 
 class PageReader:
@@ -141,28 +150,24 @@ class PageReader:
             if stored != number or kind != expected or not HEADER.size <= lower <= upper <= size or lower % 2:
                 self._fail(where, f"its head says page {stored}, kind {kind}, room from {lower} to {upper}")
             counts[kind] += 1
-            nodes = [
-                self._node(page, at, upper, where) for (at,) in struct.iter_unpack("<H", page[HEADER.size : lower])
-            ]
-            if not nodes:
-                self._fail(where, "empty")
+            nodes = self._nodes(page, kind, lower, upper, where)
             # A branch does not store its first key, which is the lower bound; the first key of a leaf may equal it.
-            keys = [low or b"", *(key for key, *_ in nodes[1:])] if kind == BRANCH else [key for key, *_ in nodes]
+            keys = [low or b"" if kind == BRANCH else nodes[0].key, *(node.key for node in nodes[1:])]
             rising = all(order(before) < order(after) for before, after in pairwise(keys))
             if not rising or (low and order(keys[0]) < order(low)) or (high and order(keys[-1]) >= order(high)):
                 self._fail(where, "its keys are out of order")
-            for i, (key, low_half, high_half, flags, start) in enumerate(nodes):
+            for i, node in enumerate(nodes):
                 if kind == BRANCH:
-                    child = low_half | high_half << 16 | flags << 32
-                    visit(child, depth + 1, keys[i], keys[i + 1] if i + 1 < len(keys) else high)
+                    visit(node.number, depth + 1, keys[i], keys[i + 1] if i + 1 < len(keys) else high)
+                elif node.big:
+                    (first,) = struct.unpack_from("<Q", page, node.start)
+                    n_pages = -(-(HEADER.size + node.number) // size)
+                    self._check_overflow(first, n_pages, meta, f"{section}, page {first}")
+                    used.append((first, n_pages))
+                    counts[OVERFLOWING] += n_pages
+                    values[node.key] = first * size + HEADER.size, node.number
                 else:
-                    values[key] = self._value(page, number, start, low_half | high_half << 16, flags, where)
-                    if flags:
-                        offset, length = values[key]
-                        span = (offset // size, -(-(HEADER.size + length) // size))
-                        self._overflow(span, meta, f"{section}, page {span[0]}")
-                        used.append(span)
-                        counts[OVERFLOWING] += span[1]
+                    values[node.key] = number * size + node.start, node.number
 
         if tree.root != NO_PAGE:
             visit(tree.root, 1, None, None)
@@ -174,28 +179,27 @@ class PageReader:
             self._fail(section, f"{told} branches, leaves, overflow pages and records are told of, {found} found")
         return values
 
-    def _node(self, page: bytes, at: int, upper: int, where: str) -> tuple[bytes, int, int, int, int]:
-        """Key, size in two halves, flags, and where the data begin."""
-        if at < upper or at % 2 or at + NODE.size > len(page):
-            self._fail(where, f"a node at {at}")
-        low, high, flags, key_size = NODE.unpack_from(page, at)
-        start = at + NODE.size + key_size
-        if start > len(page):
-            self._fail(where, f"a key of {key_size} bytes at {at}")
-        return page[at + NODE.size : start], low, high, flags, start
+    def _nodes(self, page: bytes, kind: int, lower: int, upper: int, where: str) -> list[Node]:
+        """The nodes of a page, packed without gaps from ``upper`` to the end; LMDB will write the next below ``upper``."""
+        nodes, spans = [], []
+        for (at,) in struct.iter_unpack("<H", page[HEADER.size : lower]):
+            if at % 2 or at + NODE.size > len(page):
+                self._fail(where, f"a node at {at}")
+            low, high, flags, key_size = NODE.unpack_from(page, at)
+            start = at + NODE.size + key_size
+            number = low | high << 16 | (flags << 32 if kind == BRANCH else 0)
+            held = 0 if kind == BRANCH else 8 if flags == BIG_VALUE else number
+            if start + held > len(page) or (kind == LEAF and flags not in (0, BIG_VALUE)):
+                self._fail(where, f"a node of {key_size} and {held} bytes with flags {flags} at {at}")
+            nodes.append(Node(page[at + NODE.size : start], number, kind == LEAF and flags == BIG_VALUE, start))
+            spans.append((at, start + held + (start + held) % 2))
+        bounds = [(0, upper), *sorted(spans), (len(page), 0)]
+        if not nodes or any(before[1] != after[0] for before, after in pairwise(bounds)):
+            self._fail(where, "its nodes overlap, or leave gaps")
+        return nodes
 
-    def _value(self, page: bytes, number: int, start: int, length: int, flags: int, where: str) -> tuple[int, int]:
-        """Offset and size of a leaf's value, in the page or on pages of its own."""
-        held = 8 if flags == BIG_VALUE else length
-        if flags not in (0, BIG_VALUE) or start + held > len(page):
-            self._fail(where, f"a value of {length} bytes with flags {flags}")
-        if flags == 0:
-            return number * len(page) + start, length
-        (overflow,) = struct.unpack_from("<Q", page, start)
-        return overflow * len(page) + HEADER.size, length
-
-    def _overflow(self, span: tuple[int, int], meta: Meta, where: str) -> None:
-        number, n_pages = span
+    def _check_overflow(self, number: int, n_pages: int, meta: Meta, where: str) -> None:
+        """Pages of one large value."""
         if not 2 <= number <= meta.last_page + 1 - n_pages:
             self._fail(where, f"{n_pages} pages that end after page {meta.last_page}")
         size = meta.free.page_bytes
