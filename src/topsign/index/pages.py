@@ -180,7 +180,7 @@ class PageReader:
         return values
 
     def _nodes(self, page: bytes, kind: int, lower: int, upper: int, where: str) -> list[Node]:
-        """The nodes of a page, packed without gaps from ``upper`` to the end; LMDB will write the next below ``upper``."""
+        """The nodes of a page, packed without gaps from ``upper`` to the end; LMDB would add others below ``upper``."""
         nodes, spans = [], []
         for (at,) in struct.iter_unpack("<H", page[HEADER.size : lower]):
             if at % 2 or at + NODE.size > len(page):
