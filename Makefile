@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/*)
 
-.PHONY: test lint wheel reproduce clean
+.PHONY: test test-faults lint wheel reproduce clean
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest
+
+# Writers of a durable index killed at 200 random instants; the suite does 20.
+test-faults: $(VENV)/ready
+	$(BIN)/python tests/faults/kill.py --rounds 200
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

@@ -32,11 +32,12 @@ def test_code_blocks_run(page, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_print_what_the_pages_show(page, tmp_path):
-    """Lines "$ topsign ..." are run; the lines below one, up to the next "$", must be what it prints."""
+    """Lines "$ topsign ..." and "$ python ..." are run; the lines below one, up to the next "$", are what it prints."""
     environment = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
     for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL):
-        for command, expected in re.findall(r"^\$ topsign (.*)\n((?:[^$].*\n|\n)*)", block, flags=re.MULTILINE):
-            program = [sys.executable, "-m", "topsign.cli", *shlex.split(command)]
+        pattern = r"^\$ (topsign|python) (.*)\n((?:[^$].*\n|\n)*)"
+        for name, command, expected in re.findall(pattern, block, flags=re.MULTILINE):
+            program = [sys.executable, *(["-m", "topsign.cli"] if name == "topsign" else []), *shlex.split(command)]
             shown = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, env=environment).stdout
             assert [line.rstrip() for line in shown.splitlines()] == [line.rstrip() for line in expected.splitlines()]
 

@@ -341,13 +341,15 @@ def test_codes_come_back_in_the_order_asked(rng):
         encoder = ts.AdaptiveEncoder(n_bits=20, norms=norms, random_state=7).fit(signals)
         for part in np.split(np.arange(20), [9, 12]):
             index.add(signals[part], ids=ids[part])
-        assert index.get(ids[wanted]) == encoder.encode(signals[wanted])
-        assert index.get([]) == encoder.encode(signals[:0])
+        assert index.get(ids[wanted]).codes == encoder.encode(signals[wanted])
+        assert index.get([]).codes == encoder.encode(signals[:0])
         assert index.projection == encoder.projection_
     index = ts.SignIndex(n_features=N_FEATURES, random_state=7)
     index.add(signals, ids=ids)
-    assert_array_equal(index.get(ids[wanted]), np.packbits(index.projection.apply(signals[wanted]) >= 0, 1, "little"))
-    assert index.get([]).shape == (0, N_FEATURES // 8)
+    assert_array_equal(
+        index.get(ids[wanted]).codes, np.packbits(index.projection.apply(signals[wanted]) >= 0, 1, "little")
+    )
+    assert index.get([]).codes.shape == (0, N_FEATURES // 8)
 
 
 def test_every_removed_entry_is_gone_and_no_other(rng):

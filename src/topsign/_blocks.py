@@ -23,16 +23,23 @@ class Block:
 
 
 def float_blocks(
-    signals: Array, n_rows: int, *, minus: Float32 | None = None, n_threads: int | None = None, name: str = "signals"
+    signals: Array,
+    n_rows: int,
+    *,
+    part: slice | None = None,
+    minus: Float32 | None = None,
+    n_threads: int | None = None,
+    name: str = "signals",
 ) -> Iterator[Block]:
-    """Blocks of ``n_rows`` signals, as float32 and less the vector ``minus``.
+    """Blocks of ``n_rows`` signals, all or a part of them, as float32 and less the vector ``minus``.
 
     Raises ValueError, naming the row and column, at the first signal whose projections would not be finite.
     """
     n_threads = kernels.n_threads(n_threads)
     limit = MAX_PROJECTION**2 / max(1, signals.shape[1])
-    for start in range(0, len(signals), n_rows):
-        rows = slice(start, min(start + n_rows, len(signals)))
+    first, end, _ = (part or slice(None)).indices(len(signals))
+    for start in range(first, end, n_rows):
+        rows = slice(start, min(start + n_rows, end))
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.ascontiguousarray(signals[rows], dtype=np.float32)
             if minus is not None:

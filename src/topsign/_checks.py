@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +19,18 @@ MAX_POOL = 2**24
 
 MAX_ID = 2**63 - 1
 """Largest id of an entry."""
+
+
+class StorageError(Exception):
+    """A file that cannot be trusted or written: says which file, which part of it, and what is wrong."""
+
+    def __init__(self, path: str | os.PathLike[str], section: str, problem: str) -> None:
+        super().__init__(f"{os.fspath(path)}, {section}: {problem}")
+        self.path, self.section, self.problem = os.fspath(path), section, problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.section, self.problem)
+
 
 # |projection| is at most |row| |signal|, about sqrt(n_features) |signal|; below this it fits float32.
 MAX_PROJECTION = 1e37
@@ -55,7 +69,8 @@ def check_real(value: object, name: str, *, minimum: float = -math.inf, maximum:
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
     if not (math.isfinite(number) and minimum <= number <= maximum):
-        limits = "finite" if maximum == math.inf else f"in [{minimum:g}, {maximum:g}]"
+        limits = f"in [{minimum:g}, {maximum:g}]" if maximum < math.inf else "finite"
+        limits += f" and at least {minimum:g}" if maximum == math.inf and minimum > -math.inf else ""
         raise ValueError(f"{name} must be {limits}, got {value!r}")
     return number
 
@@ -205,6 +220,83 @@ def raise_taken_ids(ids: Array, *, twice: bool) -> NoReturn:
     if twice:
         raise ValueError(f"ids must differ, but {_listed(ids)} given more than once")
     raise ValueError(f"ids must be new, but {_listed(ids)} in the index already; remove them first, or choose others")
+
+
+def check_metadata(metadata: object, n_signals: int) -> list[bytes] | None:
+    """JSON of each entry's dict, nothing for None; what would not come back as it was given is refused."""
+    if metadata is None:
+        return None
+    if isinstance(metadata, (str, bytes, dict)) or not isinstance(metadata, Iterable):
+        raise TypeError(f"metadata must be a sequence of one dict (or None) per signal, got {type(metadata).__name__}")
+    given = list(metadata)
+    if len(given) != n_signals:
+        raise ValueError(f"metadata must be one per signal, got {len(given)} for {n_signals} signals")
+    return [b"" if one is None else _json(one, row) for row, one in enumerate(given)]
+
+
+def _json(entry: object, row: int) -> bytes:
+    if not isinstance(entry, dict):
+        raise TypeError(f"metadata must be dicts or None, got {entry!r} of type {type(entry).__name__} at row {row}")
+    try:
+        text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        same = json.loads(text) == entry
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"metadata at row {row} is not JSON: {error}") from None
+    if not same:
+        raise ValueError(
+            f"metadata at row {row} would not come back from JSON as it is, got {entry!r}; "
+            "use strings as keys, and lists instead of tuples"
+        )
+    return text.encode()
+
+
+def check_stored(path: str, given: dict[str, object], stored: dict[str, object]) -> None:
+    """Parameters asked for must be those of the file."""
+    differing = [name for name in stored if name in given and given[name] != stored[name]]
+    if differing:
+        have = ", ".join(f"{name}={stored[name]!r}" for name in differing)
+        want = ", ".join(f"{name}={given[name]!r}" for name in differing)
+        raise ValueError(f"{path} was written with {have}, got {want}; topsign.open_index takes what the file has")
+
+
+def raise_other_projection(path: str, stored: str, made: str) -> NoReturn:
+    """The same parameters now make other projections."""
+    raise StorageError(
+        path,
+        "header",
+        f"the projection it was written with has the fingerprint {stored}, the one made from its parameters here has "
+        f"{made}; use the version of the library that wrote it",
+    )
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Seconds to wait for another writer; None waits as long as it takes."""
+    return None if timeout is None else check_real(timeout, "timeout", minimum=0)
+
+
+def raise_damaged(path: str, section: str, stored: int, computed: int) -> NoReturn:
+    """A checksum does not fit."""
+    raise StorageError(
+        path, section, f"damaged: checksum {stored:08x} stored, {computed:08x} computed; restore the file from a copy"
+    )
+
+
+def raise_readonly(path: str | None, why: str) -> NoReturn:
+    """Writing to an index that cannot be written."""
+    raise StorageError(path or "", "file", f"cannot be written: {why}")
+
+
+def raise_locked(path: str, timeout: float) -> NoReturn:
+    """Another writer is at work."""
+    raise TimeoutError(
+        f"{path} is being written by another process or thread, waited {timeout:g} s; "
+        "try again later, or give a longer timeout (None waits as long as it takes)"
+    )
+
+
+def raise_forked(path: str) -> NoReturn:
+    """LMDB's files do not survive a fork."""
+    raise StorageError(path, "file", "opened before this process was forked; close() it here and open it again")
 
 
 def _listed(ids: Array) -> str:

@@ -67,12 +67,18 @@ class _Embedding(TransformerMixin, BaseEstimator):
         return as_signals(array)
 
     def _projected_blocks(
-        self, signals: Array, *, minus: Float32 | None = None, n_threads: int, name: str = "signals"
+        self,
+        signals: Array,
+        *,
+        part: slice | None = None,
+        minus: Float32 | None = None,
+        n_threads: int,
+        name: str = "signals",
     ) -> Iterator[tuple[Block, Float32]]:
         """Blocks of signals with their projections, which the next block overwrites."""
         n_rows = self.projection_.block_signals
         projected = np.empty((min(n_rows, len(signals)), self.projection_.n_pool), np.float32)
-        for block in float_blocks(signals, n_rows, minus=minus, n_threads=n_threads, name=name):
+        for block in float_blocks(signals, n_rows, part=part, minus=minus, n_threads=n_threads, name=name):
             here = projected[: len(block.values)]
             self.projection_._project(block.values, None, here, n_threads)
             yield block, here
@@ -317,18 +323,22 @@ class AdaptiveEncoder(_Embedding):
         """
         check_is_fitted(self)
         signals = as_signals(signals, n_features=self.n_features_in_)
-        layout = self._code_layout
-        threads = kernels.n_threads(n_threads)
-        data = np.empty((len(signals), layout.code_bytes), np.uint8)
-        norms, scales = np.empty(len(signals), np.float32), np.empty(len(signals), np.float32)
-        for block, projected in self._projected_blocks(signals, minus=self.mean_, n_threads=threads):
+        return self._encode(signals, slice(0, len(signals)), kernels.n_threads(n_threads))
+
+    def _encode(self, signals: Array, part: slice, threads: int) -> AdaptiveCodes:
+        """Codes of a part of the signals; errors name the row of the whole."""
+        layout, n_codes = self._code_layout, part.stop - part.start
+        data = np.empty((n_codes, layout.code_bytes), np.uint8)
+        norms, scales = np.empty(n_codes, np.float32), np.empty(n_codes, np.float32)
+        for block, projected in self._projected_blocks(signals, part=part, minus=self.mean_, n_threads=threads):
+            rows = slice(block.rows.start - part.start, block.rows.stop - part.start)
             zeros = np.flatnonzero(block.square_norms == 0)
             if zeros.size:
                 raise_zero_signal(block.rows.start + int(zeros[0]), centered=self.center)
             locations, signs, totals = kernels.active().select(projected, layout.n_bits, n_threads=threads)
-            data[block.rows] = kernels.active().pack_codes(layout, locations, signs, n_threads=threads)
-            norms[block.rows] = np.sqrt(block.square_norms)
-            scales[block.rows] = block.square_norms / totals
+            data[rows] = kernels.active().pack_codes(layout, locations, signs, n_threads=threads)
+            norms[rows] = np.sqrt(block.square_norms)
+            scales[rows] = block.square_norms / totals
         return AdaptiveCodes._trusted(layout, data, *((norms, scales) if self.norms else ()))
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:

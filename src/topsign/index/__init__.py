@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .adaptive import AdaptiveIndex
-from .neighbors import Matches, Neighbors
+from .neighbors import Entries, Matches, Neighbors
+from .opening import open_index
 from .sign import SignIndex
 
-__all__ = ["AdaptiveIndex", "Matches", "Neighbors", "SignIndex"]
+__all__ = ["AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"]

@@ -11,8 +11,8 @@ from ..codes import AdaptiveCodes
 from ..embeddings import AdaptiveEncoder
 from ..kernels.interface import Bytes, Float32
 from ..projections import Projection
-from .base import Index
-from .neighbors import Matches, Neighbors
+from .base import Index, Path
+from .neighbors import Entries, Matches, Neighbors
 from .originals import Source
 
 
@@ -38,6 +38,11 @@ class AdaptiveIndex(Index):
     layout : "compact" or "fast"
         Of the codes, see :class:`topsign.AdaptiveCodes`.
     random_state : int, Generator or None
+    path : path, optional
+        Keeps the entries in this file, made when it does not exist. Of a file that exists, all parameters must agree;
+        ``n_pool=None`` and ``random_state=None`` agree with any, and :func:`topsign.open_index` needs none.
+    timeout : float, optional
+        Seconds that a change waits for another writer of the file, then TimeoutError; None waits as long as it takes.
 
     Examples
     --------
@@ -52,6 +57,8 @@ class AdaptiveIndex(Index):
     array([5])
     """
 
+    kind = "adaptive"
+
     def __init__(
         self,
         *,
@@ -63,8 +70,13 @@ class AdaptiveIndex(Index):
         norms: bool = True,
         layout: str = "compact",
         random_state: RandomState = None,
+        path: Path = None,
+        timeout: float | None = None,
     ) -> None:
         n_features = check_count(n_features, "n_features", minimum=2)
+        stored = self._stored(path, timeout)
+        if stored is not None:
+            n_pool, random_state = stored.not_given(n_pool, random_state, projection)
         encoder = AdaptiveEncoder(
             n_bits, n_pool=n_pool, projection=projection, norms=norms, layout=layout, random_state=random_state
         )
@@ -72,6 +84,7 @@ class AdaptiveIndex(Index):
         super().__init__(
             projection=self._encoder.projection_, layout=self._encoder._code_layout, metric=metric, norms=norms
         )
+        self._keep_in(path, timeout, stored)
 
     @property
     def n_bits(self) -> int:
@@ -83,15 +96,17 @@ class AdaptiveIndex(Index):
         """ "compact" or "fast"."""
         return self._layout.name
 
-    def get(self, ids: npt.ArrayLike) -> AdaptiveCodes:
-        """The codes of these entries, in the order asked; an unknown id raises. Safe from any thread."""
-        snapshot, places = self._located(ids)
+    def get(self, ids: npt.ArrayLike) -> Entries[AdaptiveCodes]:
+        """The codes and metadata of these entries, in the order asked; an unknown id raises. Safe from any thread."""
+        snapshot, ids, places = self._located(ids)
         if not places.size:
             empty = np.empty(0, np.float32)
             reals = (empty, empty) if self.norms else ()
-            return AdaptiveCodes._trusted(self._layout, np.empty((0, self._layout.code_bytes), np.uint8), *reals)
-        reals = (snapshot.gather("norms", places), snapshot.gather("scales", places)) if self.norms else ()
-        return AdaptiveCodes._trusted(self._layout, snapshot.gather("codes", places), *reals)
+            data = np.empty((0, self._layout.code_bytes), np.uint8)
+        else:
+            reals = (snapshot.gather("norms", places), snapshot.gather("scales", places)) if self.norms else ()
+            data = snapshot.gather("codes", places)
+        return Entries(ids, AdaptiveCodes._trusted(self._layout, data, *reals), snapshot.notes(places))
 
     def search(
         self,
@@ -172,8 +187,8 @@ class AdaptiveIndex(Index):
             n_threads=n_threads,
         )
 
-    def _encode(self, signals: Array, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
-        codes = self._encoder.encode(signals, n_threads=n_threads)
+    def _encode(self, signals: Array, part: slice, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
+        codes = self._encoder._encode(signals, part, n_threads)
         return codes.data, codes.norms, codes.scales
 
     def __repr__(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-import threading
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,11 @@ from .._checks import (
     check_false_alarm,
     check_flag,
     check_ids,
+    check_metadata,
     check_real,
+    check_stored,
+    check_timeout,
+    raise_other_projection,
     raise_taken_ids,
     raise_unknown_ids,
 )
@@ -31,11 +36,16 @@ from ..kernels import Layout
 from ..kernels.interface import Bytes, Float32, Float64, Int64
 from ..projections import Projection
 from ..theory.inference import SCORINGS
+from .file import FileStore
+from .metadata import Note
 from .neighbors import Matches, Neighbors
 from .originals import Originals, Source
 from .scans import AsymmetricScan, ChosenRowsScan, ExpectedScaleScan, HammingScan, Queries, Scan
 from .segments import Hits, Snapshot, make_segments
 from .significance import Significance, sample_pvalues, shared_significance
+from .store import Change, MemoryStore, Store
+
+Path = str | os.PathLike[str] | None
 
 QUERY_BYTES = 2**26  # projections of queries held at a time
 
@@ -47,6 +57,8 @@ class Index(ABC):
     and put a new snapshot in its place.
     """
 
+    kind: ClassVar[str]  # of index, as files call it
+
     def __init__(self, *, projection: Projection, layout: Layout, metric: str, norms: bool) -> None:
         self.projection = projection
         self.metric = check_choice(metric, "metric", METRICS)
@@ -57,9 +69,16 @@ class Index(ABC):
                 'metric="correlation"'
             )
         self._layout = layout
-        self._snapshot = Snapshot()
-        self._next_id = 0
-        self._lock = threading.Lock()
+        self._store: Store = MemoryStore()
+
+    @property
+    def path(self) -> str | None:
+        """The file, of a durable index."""
+        return self._store.path
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._store.snapshot
 
     @property
     def seed(self) -> int:
@@ -98,10 +117,18 @@ class Index(ABC):
             return False
         return 0 <= wanted <= MAX_ID and bool(self._snapshot.locate(np.array([wanted]))[0] >= 0)
 
-    def add(self, signals: npt.ArrayLike, *, ids: npt.ArrayLike | None = None, n_threads: int | None = None) -> Int64:
+    def add(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None = None,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+    ) -> Int64:
         """Adds signals, one entry each, and returns their ids.
 
-        Safe beside searches, which see all of the new entries or none; threads that add or remove take turns.
+        Safe beside searches, which see all of the new entries or none; threads and processes that add or remove take
+        turns. In a durable index all of the entries are on disk when this returns, or none of them ever is.
 
         Parameters
         ----------
@@ -110,29 +137,128 @@ class Index(ABC):
         ids : sequence of n_signals integers in [0, 2**63), optional
             Must differ from each other and from those in the index; those of removed entries are free again. Without
             them, the integers after the largest id ever used.
+        metadata : sequence of n_signals dicts or None, optional
+            What JSON can hold; :meth:`get` returns it.
 
         Raises
         ------
         ValueError, TypeError
             Before anything is added.
+        StorageError
+            Where a durable index cannot be written or is damaged; nothing is added.
         """
+        return self._add(signals, ids=ids, metadata=metadata, n_threads=n_threads)
+
+    def _add(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None = None,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+        chunk: slice | None = None,
+        source: tuple[str, dict[str, Any]] | None = None,
+    ) -> Int64:
+        """Adds a chunk of the signals; ``source`` notes, in the same transaction, how far a file has been read."""
         signals = as_signals(signals, n_features=self.n_features)
-        threads = kernels.n_threads(n_threads)
-        with self._lock:
-            new = self._free_ids(len(signals)) if ids is None else self._check_new(ids, len(signals))
-            segments = make_segments(new.copy(), *self._encode(signals, threads))
-            self._snapshot = self._snapshot.add(segments)
-            self._next_id = max(self._next_id, int(new.max(initial=-1)) + 1)
+        first, end, _ = (chunk or slice(None)).indices(len(signals))
+        n_signals, threads = end - first, kernels.n_threads(n_threads)
+        texts = check_metadata(metadata, n_signals)
+        with self._store.change() as change:
+            new = _free_ids(change, n_signals) if ids is None else _check_new(change, ids, n_signals)
+            for rows in change.parts(n_signals):
+                columns = self._encode(signals, slice(first + rows.start, first + rows.stop), threads)
+                change.add(make_segments(new[rows].copy(), *columns, texts and texts[rows]))
+            change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
+            change.sources.update([source] if source else [])
         return new
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Removes entries; an unknown id raises before any is removed.
 
-        Safe beside searches, which see all of the entries or none; threads that add or remove take turns.
+        Safe beside searches, which see all of the entries or none; threads and processes that add or remove take
+        turns. In a durable index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
         """
         wanted = check_ids(ids)
-        with self._lock:
-            self._snapshot = self._snapshot.remove(_places(self._snapshot, wanted))
+        with self._store.change() as change:
+            change.snapshot = change.snapshot.remove(_places(change.snapshot, wanted))
+
+    def compact(self) -> None:
+        """Frees the bytes of removed entries, and joins small segments, while searches go on.
+
+        A durable index is rewritten part by part in its own file, in transactions that each keep every entry. The file
+        does not become shorter: its free pages are used by later additions, once no process reads an older state.
+        """
+        with self._store.change() as change:
+            change.compact()
+
+    def refresh(self) -> bool:
+        """Looks at what other processes have added or removed; returns whether there was anything.
+
+        An index that searches sees the state of its opening, its last own change, or its last refresh.
+        """
+        return self._store.refresh()
+
+    def verify(self) -> None:
+        """Reads all of a durable index again: every checksum, every id. Raises StorageError naming what is damaged."""
+        self._store.verify()
+
+    def close(self) -> None:
+        """Lets go of the file of a durable index, or of the entries in memory; not needed before exit."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        """What a file must record to make this index again."""
+        projection = self.projection
+        return {
+            "kind": self.kind,
+            "n_features": self.n_features,
+            "n_bits": self.n_bits,
+            "n_pool": self.n_pool,
+            "layout": self._layout.name,
+            "metric": self.metric,
+            "norms": self.norms,
+            "projection": projection.kind,
+            "seed": projection.seed,
+            "options": projection.options,
+            "fingerprint": projection.fingerprint(),
+        }
+
+    @classmethod
+    def _stored(cls, path: Path, timeout: float | None) -> FileStore | None:
+        """What is in the file already, if there is one."""
+        if path is None and timeout is not None:
+            raise ValueError(f"timeout is for a file that others may write, got timeout={timeout!r} without a path")
+        if path is None or not os.path.lexists(path):
+            return None
+        store = FileStore(path, readonly=False, timeout=check_timeout(timeout))
+        check_stored(store.path, {"kind": cls.kind}, store.header)
+        return store
+
+    def _keep_in(self, path: Path, timeout: float | None, store: FileStore | None) -> None:
+        """Makes the index durable: in a new file, or as what is stored, whose parameters must be the same."""
+        if path is None:
+            return
+        if store is None:
+            FileStore.create(path, self._parameters)
+            store = FileStore(path, readonly=False, timeout=check_timeout(timeout))
+        self._use(store)
+
+    def _use(self, store: FileStore) -> None:
+        ours = self._parameters
+        fingerprint = ours.pop("fingerprint")
+        check_stored(store.path, ours, store.header)
+        if fingerprint != store.header["fingerprint"]:
+            raise_other_projection(store.path, store.header["fingerprint"], fingerprint)
+        store.limit_segments(self._layout.code_bytes)
+        self._store = store
 
     def _search(
         self,
@@ -255,31 +381,37 @@ class Index(ABC):
         snapshot = self._snapshot
         return snapshot if among is None else snapshot.among(_places(snapshot, check_ids(among, "among"), "among"))
 
-    def _located(self, ids: npt.ArrayLike) -> tuple[Snapshot, Int64]:
-        """A snapshot, and where in it these ids are."""
-        snapshot = self._snapshot
-        return snapshot, _places(snapshot, check_ids(ids))
+    def _located(self, ids: npt.ArrayLike) -> tuple[Snapshot, Int64, Int64]:
+        """A snapshot, these ids, and where in it they are."""
+        snapshot, wanted = self._snapshot, check_ids(ids)
+        return snapshot, wanted, _places(snapshot, wanted)
 
-    def _free_ids(self, n_signals: int) -> Int64:
-        if self._next_id + n_signals - 1 > MAX_ID:
-            raise ValueError(f"no ids are left after {self._next_id - 1}, the largest; give ids yourself")
-        return np.arange(self._next_id, self._next_id + n_signals)
-
-    def _check_new(self, ids: npt.ArrayLike, n_signals: int) -> Int64:
-        new = check_ids(ids)
-        if len(new) != n_signals:
-            raise ValueError(f"ids must be one per signal, got {len(new)} ids for {n_signals} signals")
-        unique, counts = np.unique(new, return_counts=True)
-        if (counts > 1).any():
-            raise_taken_ids(unique[counts > 1], twice=True)
-        taken = unique[self._snapshot.locate(unique) >= 0]
-        if taken.size:
-            raise_taken_ids(taken, twice=False)
-        return new
+    @property
+    @abstractmethod
+    def n_bits(self) -> int: ...
 
     @abstractmethod
-    def _encode(self, signals: Array, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
-        """Codes, and norms and scales where they are kept."""
+    def _encode(self, signals: Array, part: slice, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
+        """Codes of a part of the signals, and norms and scales where they are kept."""
+
+
+def _free_ids(change: Change, n_signals: int) -> Int64:
+    if change.next_id + n_signals - 1 > MAX_ID:
+        raise ValueError(f"no ids are left after {change.next_id - 1}, the largest; give ids yourself")
+    return np.arange(change.next_id, change.next_id + n_signals)
+
+
+def _check_new(change: Change, ids: npt.ArrayLike, n_signals: int) -> Int64:
+    new = check_ids(ids)
+    if len(new) != n_signals:
+        raise ValueError(f"ids must be one per signal, got {len(new)} ids for {n_signals} signals")
+    unique, counts = np.unique(new, return_counts=True)
+    if (counts > 1).any():
+        raise_taken_ids(unique[counts > 1], twice=True)
+    taken = unique[change.snapshot.locate(unique) >= 0]
+    if taken.size:
+        raise_taken_ids(taken, twice=False)
+    return new
 
 
 def _check_limit(radius: float | None, threshold: float | None) -> float:

@@ -1,13 +1,16 @@
-"""What a search returns."""
+"""What a search returns, and what an index holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
 from ..kernels.interface import Float32, Float64, Int64
+from .metadata import Note
+
+Codes = TypeVar("Codes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +68,15 @@ class Matches:
     def __len__(self) -> int:
         """Number of queries."""
         return len(self.starts) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Entries(Generic[Codes]):
+    """Entries as an index holds them, in the order asked."""
+
+    ids: Int64  # (n_entries,)
+    codes: Codes  # AdaptiveCodes, or packed signs (n_entries, ceil(n_pool / 8)) uint8
+    metadata: list[Note]  # what was noted with each, None where nothing was
+
+    def __len__(self) -> int:
+        return len(self.ids)

@@ -13,8 +13,8 @@ from ..embeddings import SignEmbedding
 from ..kernels import Layout
 from ..kernels.interface import Bytes, Float32
 from ..projections import Projection
-from .base import Index
-from .neighbors import Matches, Neighbors
+from .base import Index, Path
+from .neighbors import Entries, Matches, Neighbors
 from .originals import Source
 
 
@@ -30,7 +30,7 @@ class SignIndex(Index):
         Length of a signal, at least 2.
     n_pool : int
         Projections computed and signs kept; n_features when not given.
-    projection, metric, random_state
+    projection, metric, random_state, path, timeout
         As in :class:`AdaptiveIndex`.
     norms : bool
         Keep each signal's norm and scale (12 bytes an entry), as :class:`AdaptiveIndex` does.
@@ -45,6 +45,8 @@ class SignIndex(Index):
     array([[5]])
     """
 
+    kind = "sign"
+
     def __init__(
         self,
         *,
@@ -54,27 +56,34 @@ class SignIndex(Index):
         metric: str = "correlation",
         norms: bool = True,
         random_state: RandomState = None,
+        path: Path = None,
+        timeout: float | None = None,
     ) -> None:
         n_features = check_count(n_features, "n_features", minimum=2)
+        stored = self._stored(path, timeout)
+        if stored is not None:
+            n_pool, random_state = stored.not_given(n_pool, random_state, projection)
         _, n_pool = check_pool(1, n_features if n_pool is None else n_pool)
         embedding = SignEmbedding(n_pool, projection=projection, random_state=random_state)
         embedding.fit(np.zeros((1, n_features), np.float32))  # learns the number of features alone
         super().__init__(
             projection=embedding.projection_, layout=Layout("signs", n_pool, n_pool), metric=metric, norms=norms
         )
+        self._keep_in(path, timeout, stored)
 
     @property
     def n_bits(self) -> int:
         """Signs kept for each entry: those of the whole pool."""
         return self.n_pool
 
-    def get(self, ids: npt.ArrayLike) -> Bytes:
-        """Packed signs of these entries, (n_ids, ceil(n_pool / 8)) uint8, in the order asked; an unknown id raises.
+    def get(self, ids: npt.ArrayLike) -> Entries[Bytes]:
+        """Packed signs, (n_ids, ceil(n_pool / 8)) uint8, and metadata of these entries, in the order asked.
 
-        Safe from any thread.
+        An unknown id raises. Safe from any thread.
         """
-        snapshot, places = self._located(ids)
-        return snapshot.gather("codes", places) if places.size else np.empty((0, self._layout.code_bytes), np.uint8)
+        snapshot, ids, places = self._located(ids)
+        codes = snapshot.gather("codes", places) if places.size else np.empty((0, self._layout.code_bytes), np.uint8)
+        return Entries(ids, codes, snapshot.notes(places))
 
     def search(
         self,
@@ -141,19 +150,21 @@ class SignIndex(Index):
     def _check_kept(self, adaptive_bits: int | None) -> int | None:
         return None if adaptive_bits is None else check_count(adaptive_bits, "adaptive_bits", maximum=self.n_pool)
 
-    def _encode(self, signals: Array, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
-        codes = np.empty((len(signals), self._layout.code_bytes), np.uint8)
-        norms, scales = np.empty((2, len(signals)), np.float32)
-        for block in float_blocks(signals, self.projection.block_signals, n_threads=n_threads):
+    def _encode(self, signals: Array, part: slice, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
+        n_codes = part.stop - part.start
+        codes = np.empty((n_codes, self._layout.code_bytes), np.uint8)
+        norms, scales = np.empty((2, n_codes), np.float32)
+        for block in float_blocks(signals, self.projection.block_signals, part=part, n_threads=n_threads):
+            rows = slice(block.rows.start - part.start, block.rows.stop - part.start)
             zeros = np.flatnonzero(block.square_norms == 0)
             if zeros.size:
                 raise_zero_signal(block.rows.start + int(zeros[0]))
             projected = self.projection.apply(block.values, n_threads=n_threads)
-            codes[block.rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
+            codes[rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
             if self.norms:
                 _, _, totals = kernels.active().select(projected, self.n_pool, n_threads=n_threads)
-                norms[block.rows] = np.sqrt(block.square_norms)
-                scales[block.rows] = block.square_norms / totals
+                norms[rows] = np.sqrt(block.square_norms)
+                scales[rows] = block.square_norms / totals
         return (codes, norms, scales) if self.norms else (codes, None, None)
 
     def __repr__(self) -> str:

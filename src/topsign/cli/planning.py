@@ -1,4 +1,4 @@
-"""The command line: thin, every command a call of the library."""
+"""How many bits: ``topsign plan``."""
 
 from __future__ import annotations
 
@@ -7,44 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from . import __version__
-from .theory import Plan
-from .theory import plan as make_plan
-from .theory.pools import POOLS
-
-app = typer.Typer(
-    name="topsign",
-    help="Binary codes of signals that adapt to each signal.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
-console = Console()
-errors = Console(stderr=True)
-
-
-def fail(message: str, *, code: int) -> typer.Exit:
-    """Says what is wrong: code 1 for the data, 2 for the call."""
-    errors.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
-    return typer.Exit(code)
-
-
-def show_version(wanted: bool) -> None:
-    if wanted:
-        console.print(__version__, highlight=False)
-        raise typer.Exit
-
-
-@app.callback()
-def main_options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Binary codes of signals that adapt to each signal."""
+from ..theory import Plan
+from ..theory import plan as make_plan
+from ..theory.pools import POOLS
+from .app import app, console, fail
 
 
 @app.command()
@@ -110,17 +78,8 @@ def draw_plan(found: Plan, path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise fail(f"--plot: the folder {path.absolute().parent} does not exist; make it first", code=2)
     try:
-        from .plots import plot_plan
+        from ..plots import plot_plan
 
         plot_plan(found, path)
     except ImportError:
         raise fail("--plot needs matplotlib: pip install 'topsign[plot]'", code=2) from None
-
-
-def main() -> None:
-    """The entry point of ``topsign``."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""``python -m topsign.cli``"""
+
+from . import main
+
+main()

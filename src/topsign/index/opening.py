@@ -1,0 +1,45 @@
+"""Opening a durable index without knowing what it is."""
+
+from __future__ import annotations
+
+import os
+
+from .._checks import StorageError, check_flag, check_timeout
+from ..projections import make_projection
+from .adaptive import AdaptiveIndex
+from .file import FileStore
+from .sign import SignIndex
+
+
+def open_index(
+    path: str | os.PathLike[str], *, readonly: bool = False, timeout: float | None = None
+) -> AdaptiveIndex | SignIndex:
+    """The index in a file, of the kind and with the parameters that it was made with.
+
+    Parameters
+    ----------
+    path : path
+    readonly : bool
+        Refuse changes; the file and its folder may then be read-only too.
+    timeout : float, optional
+        Seconds that a change waits for another writer of the file, then TimeoutError; None waits as long as it takes.
+
+    Raises
+    ------
+    StorageError
+        Where there is no index, a damaged one, or one that this version of the library cannot read.
+    """
+    store = FileStore(path, readonly=check_flag(readonly, "readonly"), timeout=check_timeout(timeout))
+    header = store.header
+    if header["kind"] not in ("adaptive", "sign"):
+        raise StorageError(store.path, "header", f"an index of kind {header['kind']!r}; this version has none such")
+    shape = {"n_features": header["n_features"], "n_pool": header["n_pool"]}
+    projection = make_projection(header["projection"], seed=header["seed"], **shape, **header["options"])
+    same = {"projection": projection, "metric": header["metric"], "norms": header["norms"], **shape}
+    index: AdaptiveIndex | SignIndex
+    if header["kind"] == "adaptive":
+        index = AdaptiveIndex(n_bits=header["n_bits"], layout=header["layout"], **same)
+    else:
+        index = SignIndex(**same)
+    index._use(store)
+    return index

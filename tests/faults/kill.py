@@ -1,0 +1,199 @@
+"""Kills writers of a durable index with SIGKILL at random instants; nothing acknowledged may be lost, nothing partial.
+
+    python tests/faults/kill.py [--rounds 200] [--seed 0] [--folder FOLDER]
+
+Each round a process adds (several segments, written ahead), removes or compacts, and is killed: half of the rounds at
+an instant uniform over the time the operation usually takes, half inside one of its commits. Another process then
+opens the file, verifies every checksum and id, and compares all entries with those before the operation and with those
+after it: it must be one of the two, and the latter if the writer had returned. The next round goes on with the file.
+"""
+
+import argparse
+import mmap
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+
+import numpy as np
+
+import topsign as ts
+from topsign.index import segments
+from topsign.index.environment import Environment
+
+N_FEATURES = 64
+SEGMENT = 64  # entries, so that an addition takes several segments and a compaction several steps
+PREPARING, PUTTING, COMMITTING, BETWEEN = range(4)
+PHASES = ("preparing", "putting", "committing", "between commits or after")
+
+
+def signals_of(ids):
+    return np.stack([np.random.default_rng(i).standard_normal(N_FEATURES) for i in ids])
+
+
+def open_or_make(path):
+    return ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7, path=path)
+
+
+def operate(index, operation):
+    kind, ids = operation
+    if kind == "add":
+        index.add(signals_of(ids), ids=ids, metadata=[{"id": i} for i in ids])
+    elif kind == "remove":
+        index.remove(ids)
+    else:
+        index.compact()
+
+
+def after(entries, operation):
+    kind, ids = operation
+    return entries | set(ids) if kind == "add" else entries - set(ids) if kind == "remove" else entries
+
+
+def draw_operation(rng, entries, next_id):
+    kinds = ["add", "add", "remove", "compact"] if len(entries) > 200 else ["add"]
+    kind = rng.choice(kinds if len(entries) < 1500 else ["remove", "compact"])
+    if kind == "add":
+        return kind, list(range(next_id, next_id + rng.choice([1, 40, 300, 300])))
+    return kind, rng.sample(sorted(entries), rng.randrange(1, len(entries) // 2)) if kind == "remove" else []
+
+
+def forked(work):
+    """Runs work() in a child; returns its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os._exit(work() or 0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(70)
+
+
+def write(path, operation, ready, phase):
+    """Child: opens the file, says so, operates, says so, and waits for its end."""
+    plain_write = Environment.write
+
+    def watched_write(self, work):
+        def watched_work(transaction):
+            phase[0] = PUTTING
+            work(transaction)
+            phase[1] = min(phase[1] + 1, 255)
+            phase[0] = COMMITTING
+
+        plain_write(self, watched_work)
+        phase[0] = BETWEEN
+
+    index = open_or_make(path)
+    Environment.write = watched_write
+    os.write(ready, b"r")
+    operate(index, operation)
+    os.write(ready, b"d")
+    time.sleep(60)
+
+
+def check(path, before, wanted, acknowledged):
+    """Child: 0 if the file holds the entries before the operation, 1 if those after it."""
+    index = open_or_make(path)
+    index.verify()
+    found = set(index.ids.tolist())
+    assert found in (before, wanted), f"neither before nor after: {len(found)}, {len(before)}, {len(wanted)} entries"
+    assert not acknowledged or found == wanted, "acknowledged, and lost"
+    ids = sorted(found)
+    if ids:
+        entries = index.get(ids)
+        expected = ts.AdaptiveEncoder(n_bits=16, random_state=7).fit(np.eye(1, N_FEATURES)).encode(signals_of(ids))
+        assert entries.codes == expected, "entries differ from what was added"
+        assert entries.metadata == [{"id": i} for i in ids]
+        query = signals_of(ids[-1:])
+        assert index.search(query, k=1).ids.tolist() == [ids[-1:]], "the newest entry is not found"
+    return int(found == wanted)
+
+
+def killed(path, operation, delay, commit):
+    """Runs an operation and kills it; returns whether it was acknowledged, and in which phase it died."""
+    phase = mmap.mmap(-1, 2)
+    receiving, sending = os.pipe()
+    child = forked(lambda: write(path, operation, sending, phase))
+    os.close(sending)
+    said = os.read(receiving, 1)
+    if said:
+        if commit:  # wait for the commit of this number, unless there are fewer
+            end = time.monotonic() + 20 * delay + 0.5
+            while not (phase[1] >= commit and phase[0] == COMMITTING) and time.monotonic() < end:
+                pass
+        time.sleep(delay / 20 if commit else delay)
+        died_in = PHASES[phase[0]]
+        os.kill(child, signal.SIGKILL)
+        said += os.read(receiving, 2)
+    os.waitpid(child, 0)
+    os.close(receiving)
+    assert said[:1] == b"r", "the writer failed before it began"
+    return said[1:] == b"d", died_in
+
+
+def usual_times(folder):
+    """Seconds that each kind of operation takes when nobody kills it."""
+
+    def work():
+        index = open_or_make(os.path.join(folder, "calibration.topsign"))
+        operate(index, ("add", list(range(1000, 1300))))
+        for name, ids in (
+            ("add", range(300)),
+            ("little", range(300, 340)),
+            ("remove", range(0, 300, 2)),
+            ("compact", []),
+        ):
+            start = time.perf_counter()
+            operate(index, ("add" if name == "little" else name, list(ids)))
+            os.write(sending, f"{name} {time.perf_counter() - start}\n".encode())
+
+    receiving, sending = os.pipe()
+    child = forked(work)
+    os.close(sending)
+    with os.fdopen(receiving) as lines:
+        times = {kind: float(seconds) for kind, seconds in map(str.split, lines)}
+    assert os.waitpid(child, 0)[1] == 0
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", help="where to make the index; a temporary folder when not given")
+    options = parser.parse_args()
+    segments.MERGED_ENTRIES = SEGMENT
+    plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    plain.search(signals_of(plain.add(signals_of([0]))))  # makes the tables that all children share
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        path = os.path.join(folder, "killed.topsign")
+        times = usual_times(folder)
+        entries, next_id, outcomes = set(range(600)), 600, Counter()
+        assert os.waitpid(forked(lambda: operate(open_or_make(path), ("add", sorted(entries)))), 0)[1] == 0
+        for number in range(options.rounds):
+            operation = draw_operation(rng, entries, next_id)
+            wanted = after(entries, operation)
+            next_id = max([next_id, *(i + 1 for i in operation[1])])
+            name = "little" if operation[0] == "add" and len(operation[1]) <= 40 else operation[0]
+            n_commits = -(-len(operation[1]) // SEGMENT) if operation[0] == "add" else 1
+            commit = rng.randint(1, n_commits) if rng.random() < 0.5 else 0
+            acknowledged, died_in = killed(path, operation, rng.uniform(0, 1.1 * times[name]), commit)
+            status = os.waitpid(forked(lambda: check(path, entries, wanted, acknowledged)), 0)[1]  # noqa: B023
+            status = os.waitstatus_to_exitcode(status)
+            if status not in (0, 1):
+                sys.exit(f"round {number}: {operation[0]} of {len(operation[1])}, killed while {died_in}: see above")
+            entries = wanted if status else entries
+            outcomes[operation[0], died_in, "acknowledged" if acknowledged else "kept" if status else "undone"] += 1
+    print(f"{options.rounds} writers killed (seed {options.seed}); {len(entries)} entries in the end, none lost")
+    for (kind, died_in, outcome), count in sorted(outcomes.items()):
+        print(f"{count:5d}  {kind:8s} while {died_in:26s} {outcome}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""The commands of durable indexes, driven as a user would."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from typer.testing import CliRunner
+
+import topsign as ts
+from topsign.cli import app, changing
+from topsign.index.pages import PageReader
+
+N_FEATURES = 128
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, rng):
+    """Where a user works: signals, and queries that are noisy copies of rows 42 and 7."""
+    monkeypatch.chdir(tmp_path)
+    signals = rng.standard_normal((300, N_FEATURES)).astype(np.float32)
+    np.save("signals.npy", signals)
+    np.save("queries.npy", signals[[42, 7]] + 0.5 * rng.standard_normal((2, N_FEATURES)).astype(np.float32))
+    return tmp_path
+
+
+def run(command, *, code=0):
+    result = CliRunner(env={"COLUMNS": "150", "NO_COLOR": "1", "TERM": "dumb"}).invoke(app, command.split())
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.fixture
+def built(folder):
+    run("build signals.npy -o a.topsign --bits 32 --seed 7")
+    return folder
+
+
+def test_build_search_remove_verify(built):
+    index = ts.open_index("a.topsign")
+    assert (len(index), index.n_bits, index.seed) == (300, 32, 7)
+    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
+    memory.add(np.load("signals.npy"))
+    expected = memory.search(np.load("queries.npy"), k=3)
+    rows = json.loads(run("search a.topsign queries.npy -k 3 --format json"))
+    assert [row["id"] for row in rows] == expected.ids.ravel().tolist()
+    assert [row["p_value"] for row in rows] == expected.p_values.ravel().tolist()
+    assert [(row["query"], row["rank"]) for row in rows] == [(q, r) for q in (0, 1) for r in (1, 2, 3)]
+    assert "a.topsign: 1 removed, 299 entries left" in run("remove a.topsign 42")
+    assert 42 not in [row["id"] for row in json.loads(run("search a.topsign queries.npy --format json"))]
+    assert "a.topsign: sound: 299 entries" in run("verify a.topsign")
+    assert "1 removed entries freed, 299 entries in" in run("compact a.topsign")
+    assert ts.open_index("a.topsign").get([7]).codes == memory.get([7]).codes
+
+
+def test_search_formats(built):
+    table = run("search a.topsign queries.npy -k 1")
+    assert "query rank id score distance p_value 0 1 42" in table
+    lines = run("search a.topsign queries.npy -k 1 --format csv --scoring hamming").split()
+    assert lines[0] == "query,rank,id,score,distance,p_value"
+    assert [line.split(",")[2] for line in lines[1:]] == ["42", "7"]
+    run("search a.topsign queries.npy --false-alarm 1e-3 --format csv -o found.csv")
+    assert [line.split(",")[2] for line in Path("found.csv").read_text().split()[1:]] == ["42", "7"]
+    run("search a.topsign queries.npy -k 2 --format parquet -o found.parquet --metadata")
+    import pyarrow.parquet as parquet
+
+    found = parquet.read_table("found.parquet").to_pydict()
+    assert [found["id"][0], found["id"][2], found["metadata"]] == [42, 7, 4 * ["null"]]
+    np.save("noise.npy", np.random.default_rng(1).standard_normal((1, N_FEATURES)))
+    assert "no matches" in run("search a.topsign noise.npy --false-alarm 1e-9")
+
+
+def test_every_form_of_signals_gives_the_same_index(folder):
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+    from safetensors.numpy import save_file
+
+    signals = np.load("signals.npy")
+    np.savez("stored.npz", x=signals)
+    np.savez_compressed("packed.npz", x=signals, y=signals[:3])
+    save_file({"x": signals}, "x.safetensors")
+    cells = arrow.FixedSizeListArray.from_arrays(arrow.array(signals.ravel()), N_FEATURES)
+    parquet.write_table(arrow.table({"row": range(300), "x": cells}), "x.parquet", row_group_size=70)
+    parquet.write_table(arrow.table({"x": arrow.array(signals.tolist())}), "lists.parquet")
+    (folder / "parts").mkdir()
+    for i, part in enumerate(np.array_split(signals, 3)):
+        np.save(folder / "parts" / f"part{i}.npy", part)
+    forms = [
+        "signals.npy",
+        "stored.npz",
+        "packed.npz --array x",
+        "x.safetensors",
+        "x.parquet",
+        "lists.parquet",
+        "parts",
+    ]
+    for i, form in enumerate(forms):
+        shown = run(f"build {form} -o i{i}.topsign --bits 32 --seed 7")
+        assert ("unpacking" in shown) == (form.split()[0] in ("packed.npz", "x.parquet", "lists.parquet"))
+    expected = ts.open_index("i0.topsign").get(range(300))
+    for i in range(1, len(forms)):
+        assert ts.open_index(f"i{i}.topsign").get(range(300)).codes == expected.codes, forms[i]
+
+
+def test_add_with_ids_and_metadata(built):
+    np.save("ids.npy", np.arange(1000, 1300))
+    with open("notes.jsonl", "w") as file:
+        file.writelines(json.dumps({"row": i}) + "\n" for i in range(300))
+    shown = run("add a.topsign signals.npy --ids ids.npy --metadata notes.jsonl")
+    assert "signals.npy: 300 entries added, ids 1000 to 1299" in shown
+    assert ts.open_index("a.topsign").get([1042]).metadata == [{"row": 42}]
+    assert '{"row": 42}' in run("search a.topsign queries.npy -k 2 --metadata")
+    np.save("gone.npy", np.arange(300))
+    assert "300 removed, 300 entries left" in run("remove a.topsign --ids gone.npy")
+
+
+def test_a_sign_index(folder):
+    run("build signals.npy -o s.topsign --kind sign --pool 256 --no-norms --seed 3")
+    index = ts.open_index("s.topsign")
+    assert (type(index), index.n_pool, index.norms) == (ts.SignIndex, 256, False)
+    rows = json.loads(run("search s.topsign queries.npy -k 1 --adaptive-bits 32 --format json"))
+    assert [row["id"] for row in rows] == [42, 7]
+    run("export s.topsign -o s.npz --as bits")
+    with np.load("s.npz") as stored:
+        np.testing.assert_array_equal(stored["bits"], index.get(range(300)).codes)
+    assert "bits per dimension 2.0" in run("inspect s.topsign")
+
+
+def test_inspect_tells_what_to_expect(built):
+    shown = run("inspect a.topsign --correlation 0.3")
+    for words in ("kind adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1", "file bytes"):
+        assert words in shown
+    told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
+    assert told["header"]["magic"] == "topsign index"
+    assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
+    shape = {"n_bits": 32, "n_pool": N_FEATURES}
+    (row,) = told["expected"]
+    assert row["distance"] == float(ts.theory.expected_hamming(0.3, **shape))
+    assert row["interval"][0] < 0.3 < row["interval"][1]
+
+
+def test_exports_lose_nothing(built):
+    run("remove a.topsign 0 17")
+    index = ts.open_index("a.topsign")
+    expected = index.get(index.ids).codes
+    for form in ("codes", "bits", "sparse"):
+        assert "298 entries" in run(f"export a.topsign -o {form}.npz --as {form}")
+        with np.load(f"{form}.npz") as stored:
+            np.testing.assert_array_equal(stored["ids"], index.ids)
+            assert form == "sparse" or len(stored[form]) == 298
+    with np.load("codes.npz") as stored:
+        codes = dict(stored)
+    shape = {"n_bits": int(codes["n_bits"]), "n_pool": int(codes["n_pool"]), "layout": str(codes["layout"])}
+    assert ts.AdaptiveCodes(codes["codes"], **shape, norms=codes["norms"], scales=codes["scales"]) == expected
+    with np.load("bits.npz") as stored:
+        np.testing.assert_array_equal(stored["bits"], expected.to_bits())
+    assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
+
+
+def test_resume_goes_on_without_duplicates(folder, monkeypatch):
+    monkeypatch.setattr(changing, "CHUNK_ROWS", 40)
+    plain_add, calls = ts.AdaptiveIndex._add, []
+
+    def interrupted_add(self, *arguments, **options):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return plain_add(self, *arguments, **options)
+
+    monkeypatch.setattr(ts.AdaptiveIndex, "_add", interrupted_add)
+    shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
+    assert (
+        "interrupted: 120 of 300 signals are stored; go on with: topsign build signals.npy -o a.topsign --res" in shown
+    )
+    assert "n_bits=32, got n_bits=31" in run("build signals.npy -o a.topsign --resume --bits 31", code=2)
+    assert "300 entries" in run("build signals.npy -o a.topsign --resume")
+    assert "300 entries" in run("build signals.npy -o a.topsign --resume")  # nothing is left to do
+    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
+    memory.add(np.load("signals.npy"))
+    assert ts.open_index("a.topsign").get(range(300)).codes == memory.get(range(300)).codes
+    np.save("signals.npy", np.load("signals.npy")[::-1])
+    assert "not what this build began with, its first or last" in run("build signals.npy -o a.topsign --resume", code=1)
+    np.save("signals.npy", np.load("signals.npy")[:10])
+    assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=1)
+
+
+def test_sigint_keeps_what_was_built(folder, rng):
+    """A process interrupted by the keyboard's signal, then resumed, then verified."""
+    np.save("many.npy", rng.standard_normal((6000, N_FEATURES)).astype(np.float32))
+    program = "from topsign.cli import changing, main; changing.CHUNK_ROWS = 20; main()"
+    command = [sys.executable, "-c", program, "build", "many.npy", "-o", "m.topsign", "--bits", "32", "--seed", "7"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as building:
+        while not os.path.exists("m.topsign") or len(ts.open_index("m.topsign", readonly=True)) == 0:
+            assert building.poll() is None
+            time.sleep(0.01)
+        building.send_signal(signal.SIGINT)
+        _, complaints = building.communicate(timeout=60)
+    assert building.returncode == 130
+    assert "of 6,000 signals are stored; go on with: topsign build many.npy -o m.topsign --resume" in complaints
+    assert "Traceback" not in complaints
+    assert 0 < len(ts.open_index("m.topsign")) < 6000
+    assert "6,000 entries" in run("build many.npy -o m.topsign --resume")
+    run("verify m.topsign")
+    memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
+    memory.add(np.load("many.npy"))
+    assert ts.open_index("m.topsign").get(range(6000)).codes == memory.get(range(6000)).codes
+
+
+def damage(path):
+    """Flips one bit of the codes."""
+    with open(path, "r+b") as file:
+        reader = PageReader(path, file.fileno())
+        offset, size = reader.values(reader.metas()[0])[b"codes/000000000000"]
+        file.seek(offset + size // 2)
+        byte = file.read(1)
+        file.seek(offset + size // 2)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_damage_is_told_with_code_1(built):
+    damage("a.topsign")
+    assert "segment 0, codes: damaged: checksum" in run("verify a.topsign", code=1)
+    assert "segment 0, codes: damaged" in run("search a.topsign queries.npy", code=1)
+    with open("a.topsign", "r+b") as file:
+        file.truncate(9000)
+    assert "truncated: the file has 9000 bytes" in run("verify a.topsign", code=1)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("build nothing.npy -o b.topsign", 2, "nothing.npy does not exist"),
+        ("build signals.npy -o a.topsign", 2, "a.topsign exists; --resume goes on with it"),
+        ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; make it first"),
+        ("build notes.txt -o b.topsign", 2, "must be one of .npy, .npz, .parquet, .safetensors"),
+        ("build broken.npz -o b.topsign", 1, "broken.npz: File is not a zip file"),
+        ("build empty -o b.topsign", 2, "is a directory without .npy files"),
+        ("build nan.npy -o b.topsign --bits 8", 1, "nan.npy: NaN or infinity in signals, first at row 3, column 5"),
+        ("build words.npy -o b.topsign", 1, "must be real numbers"),
+        ("build signals.npy -o b.topsign --bits 999", 2, "n_bits=999 with n_pool=128"),
+        ("build signals.npy -o b.topsign --kind tree", 2, "--kind must be adaptive or sign, got tree"),
+        ("build signals.npy -o b.topsign --kind sign --bits 9", 2, "--bits goes with --kind adaptive"),
+        ("build signals.npy -o b.topsign --array x", 2, "--array goes with .npz, .parquet and .safetensors"),
+        ("build two.npz -o b.topsign", 2, "has 2 arrays of signals (x, y); choose one with --array"),
+        ("build two.npz -o b.topsign --array z", 2, "has no array 'z'; it has x, y"),
+        ("add a.topsign narrow.npy", 1, "narrow.npy has signals of 5 features, a.topsign takes 128"),
+        ("add a.topsign signals.npy --ids few.npy", 1, "one per signal, got 2 ids for 300 signals"),
+        ("add a.topsign signals.npy --ids taken.npy", 1, "ids must be new, but 0, 1, 2 and 297 more are in the index"),
+        ("add a.topsign signals.npy --metadata notes.txt", 2, "--metadata: notes.txt: Expecting value"),
+        ("search a.topsign queries.npy -k 0", 2, "k must be at least 1, got 0"),
+        ("search a.topsign queries.npy --false-alarm 2", 2, "false_alarm must be in [0, 1], got 2"),
+        ("search a.topsign queries.npy -k 3 --false-alarm 0.1", 2, "give -k or --false-alarm, not both"),
+        ("search a.topsign queries.npy --scoring best", 2, "scoring must be one of"),
+        ("search a.topsign queries.npy --format xml", 2, "--format must be one of table, json, csv, parquet, got xml"),
+        ("search a.topsign queries.npy --format parquet", 2, "--format parquet needs --output FILE"),
+        ("search a.topsign queries.npy --adaptive-bits 3", 2, "--adaptive-bits goes with a sign index"),
+        ("search a.topsign narrow.npy", 1, "narrow.npy has 5 features"),
+        ("search a.topsign nan.npy", 1, "NaN or infinity in queries"),
+        ("search b.topsign queries.npy", 2, "b.topsign does not exist, or is not a file"),
+        ("search notes.txt queries.npy", 1, "is this a topsign index at all"),
+        ("remove a.topsign 9999", 2, "9999 is not"),
+        ("remove a.topsign", 2, "give ids, or a file of them with --ids"),
+        ("inspect a.topsign --correlation 1.5", 2, "correlation"),
+        ("export a.topsign -o codes.txt", 2, "--output must be an .npz file"),
+        ("export a.topsign -o codes.npz --as text", 2, "--as must be one of codes, bits, sparse, got text"),
+    ],
+)
+def test_mistakes_are_explained_without_a_traceback(built, command, code, words):
+    signals = np.load("signals.npy")
+    np.save("narrow.npy", signals[:, :5])
+    np.save("words.npy", np.array(["a", "b"]))
+    signals[3, 5] = np.nan
+    np.save("nan.npy", signals)
+    np.savez("two.npz", x=signals, y=signals)
+    np.save("few.npy", [1, 2])
+    np.save("taken.npy", np.arange(300))
+    (built / "notes.txt").write_text("hello\n" * 3000)
+    (built / "broken.npz").write_text("hello")
+    (built / "empty").mkdir()
+    before = ts.open_index("a.topsign").ids
+    assert words in run(command, code=code)
+    np.testing.assert_array_equal(ts.open_index("a.topsign").ids, before)
+
+
+def test_a_busy_index_is_told(built):
+    program = """
+        import sys, topsign as ts
+        with ts.open_index("a.topsign")._store.change():
+            print("writing", flush=True)
+            sys.stdin.readline()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        writer.stdout.readline()
+        assert "is being written by another process" in run("remove a.topsign 1 --timeout 0.05", code=1)
+        writer.stdin.close()
+    run("remove a.topsign 1 --timeout 5")
+
+
+def test_every_command_has_help_with_examples_and_completes():
+    for command in ("build", "add", "search", "remove", "inspect", "verify", "compact", "export"):
+        shown = run(f"{command} --help")
+        assert "Examples" in shown
+        assert f"topsign {command} " in shown
+    completing = {"_TOPSIGN_COMPLETE": "complete_bash", "COMP_WORDS": "topsign ver", "COMP_CWORD": "1"}
+    program = "import sys; sys.argv = ['topsign']; from topsign.cli import main; main()"
+    shown = subprocess.run([sys.executable, "-c", program], env=os.environ | completing, capture_output=True, text=True)
+    assert shown.stdout.split() == ["verify"]
