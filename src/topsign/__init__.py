@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import kernels, projections, theory
+from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
 from .codes import AdaptiveCodes, hamming, query_bits
 from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
 from .index import AdaptiveIndex, Matches, Neighbors, SignIndex
@@ -13,11 +14,15 @@ __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveEncoder",
     "AdaptiveIndex",
+    "AdaptiveLinearClassifier",
+    "CompressionReport",
     "Matches",
     "Neighbors",
     "SignEmbedding",
     "SignIndex",
+    "SignLinearClassifier",
     "UniversalEmbedding",
+    "UniversalLinearClassifier",
     "hamming",
     "kernels",
     "make_projection",

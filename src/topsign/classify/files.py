@@ -1,0 +1,71 @@
+"""Heads in files: plain arrays and a line of JSON, nothing that could run."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._checks import Array, plain_labels, raise_not_a_head
+from ..projections import Projection, make_projection
+
+FORMAT = 1
+
+
+def write_head(
+    path: str | os.PathLike[str],
+    name: str,
+    parameters: dict[str, Any],
+    projection: Projection,
+    link: str | None,
+    arrays: dict[str, Array],
+) -> None:
+    """All of the file, or none of it."""
+    header = {
+        "format": FORMAT,
+        "classifier": name,
+        "parameters": parameters,
+        "projection": {
+            "kind": projection.kind,
+            "n_features": projection.n_features,
+            "n_pool": projection.n_pool,
+            "seed": projection.seed,
+            **projection.options,
+        },
+        "fingerprint": projection.fingerprint(),
+        "link": link,
+    }
+    arrays = arrays | {"classes": plain_labels(arrays["classes"]), "header": np.array(json.dumps(header))}
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_head(
+    path: str | os.PathLike[str], name: str
+) -> tuple[dict[str, Any], Projection, str | None, dict[str, Array]]:
+    """What was written; anything else raises ValueError that names the file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        header = json.loads(str(arrays.pop("header")))
+        written = (header["format"], header["classifier"])
+    except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise_not_a_head(path, str(error))
+    if written != (FORMAT, name):
+        raise_not_a_head(path, f"it holds format {written[0]} of {written[1]}, not format {FORMAT} of {name}")
+    projection = make_projection(**header["projection"])
+    if projection.fingerprint() != header["fingerprint"]:
+        raise_not_a_head(path, f"its fingerprint is {header['fingerprint']}, that of {projection!r} here is another")
+    return header["parameters"], projection, header["link"], arrays
