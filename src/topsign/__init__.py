@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import kernels, projections, theory
 from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
 from .codes import AdaptiveCodes, hamming, query_bits
@@ -32,3 +34,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """``topsign.nn`` needs PyTorch and is imported when it is first asked for."""
+    if name == "nn":
+        from importlib import import_module
+
+        return import_module(".nn", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

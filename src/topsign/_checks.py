@@ -325,6 +325,36 @@ def raise_not_a_head(path: object, why: str) -> NoReturn:
     raise ValueError(f"{path} is not a file that save() wrote for this class: {why}")
 
 
+def raise_without_torch() -> NoReturn:
+    """An optional package is missing."""
+    raise ImportError("topsign.nn needs PyTorch, which is not installed; pip install 'topsign[torch]'") from None
+
+
+def check_inputs(x: Any, in_features: int) -> None:
+    """An input of a layer: real floating-point values, the last axis of the right length."""
+    if not x.is_floating_point():
+        raise TypeError(f"inputs must be floating-point (float32, bfloat16 or float16), got {x.dtype}")
+    if x.ndim < 1 or x.shape[-1] != in_features:
+        raise ValueError(f"inputs must have {in_features} features in the last axis, got shape {tuple(x.shape)}")
+
+
+def raise_no_layer(found: object, *, name: str | None = None) -> NoReturn:
+    """Only linear layers can be compressed."""
+    where = "" if name is None else f" at {name!r}"
+    what = "nothing" if found is None else type(found).__name__
+    raise TypeError(
+        f"a torch.nn.Linear can be compressed, found {what}{where}; model.named_modules() lists what there is"
+    )
+
+
+def raise_other_layer(held: object, expected: object, projection: object) -> NoReturn:
+    """A state that belongs to another layer, or to another random generator."""
+    raise ValueError(
+        f"this state is of a layer with {held} over {projection!r}, this layer has {expected}; make the layer with the "
+        "same numbers (where these agree, the random bits of the seed do not: the state was written by another version)"
+    )
+
+
 def check_class_labels(classes: object, known: Array, *, present: bool) -> Array:
     """Labels that differ, and that all are (or all are not) among those known."""
     labels = np.array(classes, ndmin=1)

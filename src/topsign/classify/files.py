@@ -29,13 +29,7 @@ def write_head(
         "format": FORMAT,
         "classifier": name,
         "parameters": parameters,
-        "projection": {
-            "kind": projection.kind,
-            "n_features": projection.n_features,
-            "n_pool": projection.n_pool,
-            "seed": projection.seed,
-            **projection.options,
-        },
+        "projection": projection.description,
         "fingerprint": projection.fingerprint(),
         "link": link,
     }

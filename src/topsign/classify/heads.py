@@ -157,10 +157,10 @@ class AsymmetricHead:
         return _merged(classes, logits, min(k, width))
 
 
-def encode_adaptive(encoder: AdaptiveEncoder, weights: Array, *, name: str = "weights") -> tuple[Bytes, Float32]:
+def encode_adaptive(encoder: AdaptiveEncoder, weights: Array) -> tuple[Bytes, Float32]:
     """Codes and scales of weight vectors, read in blocks. A zero vector gets some code, and scale zero."""
     block_rows = encoder.projection_.block_signals
-    zero = [block.square_norms == 0 for block in float_blocks(weights, block_rows, name=name)]
+    zero = [block.square_norms == 0 for block in float_blocks(weights, block_rows, name="weights")]
     nonzero = np.flatnonzero(~np.concatenate(zero))
     if len(nonzero) == len(weights):
         codes = encoder.encode(weights)

@@ -67,7 +67,7 @@ def loss_interval(lost: int, gained: int, *, n_samples: int, confidence: float) 
     limits of Clopper and Pearson at half the risk, and the difference runs from one's low to the other's high.
 
     >>> [round(limit, 4) for limit in loss_interval(30, 10, n_samples=10_000, confidence=0.95)]
-    [-0.0001, 0.0041]
+    [-0.0001, 0.004]
     """
     risk = (1 - confidence) / 4  # two proportions, two sides
     counts = np.array([lost, gained])
