@@ -197,10 +197,12 @@ def linear_weights(estimator: Any, n_features: int | None) -> tuple[Array, Array
             "give LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier, Perceptron or the like"
         )
     coef = estimator.coef_
-    coef = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef)
-    classes = np.asarray(estimator.classes_)
+    coef, classes = check_weights(
+        coef.toarray() if hasattr(coef, "toarray") else coef,
+        classes=np.asarray(estimator.classes_),
+        n_features=n_features,
+    )
     intercept = np.broadcast_to(np.asarray(getattr(estimator, "intercept_", 0.0), np.float64), len(coef)).copy()
-    check_weights(coef, classes=classes, n_features=n_features)
     finite = np.isfinite(coef).all(axis=1)
     if not finite.all():
         raise_unusable(coef, int(np.argmin(finite)), "weights")

@@ -35,7 +35,7 @@ from ..kernels import Layout
 from ..kernels.interface import Bytes, Float32, Float64, Int64
 from ..projections import Projection
 from ..theory.inference import SCORINGS
-from .files import read_head, write_head
+from .files import check_head, read_head, write_head
 from .heads import AsymmetricHead, HammingHead
 from .links import link_of, probabilities
 from .report import CompressionReport, compare
@@ -169,7 +169,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if self.scoring == "asymmetric":
             return AsymmetricHead(self._layout, codes, scales, intercept if intercept.any() else None)
         if not scales.all():
-            raise_zero_weights(classes[-1 if self._one_vector else int(np.argmin(scales))])
+            raise_zero_weights(classes[-1 if self._one_vector else int(np.argmin(scales))].item())
         if intercept.any():
             warn_unused_intercepts(intercept)
         return HammingHead(self._layout, codes)
@@ -352,6 +352,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         parameters, projection, link, arrays = read_head(path, cls.__name__)
         classifier = cls(None, projection=projection, **parameters)
         classifier._set_embedding(projection.n_features)
+        check_head(path, arrays, classifier._layout.code_bytes, projection.n_features, scoring=classifier.scoring)
         classifier._link, classifier._coef = link, arrays.get("coef")
         classifier.classes_, classifier._intercept = arrays["classes"], arrays["intercept"]
         classifier._one_vector = len(classifier._intercept) < len(classifier.classes_)

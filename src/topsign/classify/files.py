@@ -51,15 +51,39 @@ def read_head(
 ) -> tuple[dict[str, Any], Projection, str | None, dict[str, Array]]:
     """What was written; anything else raises ValueError that names the file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         header = json.loads(str(arrays.pop("header")))
-        written = (header["format"], header["classifier"])
+        written = header["format"], header["classifier"]
+        parameters, made, fingerprint, link = (
+            header[key] for key in ("parameters", "projection", "fingerprint", "link")
+        )
     except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise_not_a_head(path, str(error))
+        raise_not_a_head(path, repr(error))
     if written != (FORMAT, name):
         raise_not_a_head(path, f"it holds format {written[0]} of {written[1]}, not format {FORMAT} of {name}")
-    projection = make_projection(**header["projection"])
-    if projection.fingerprint() != header["fingerprint"]:
-        raise_not_a_head(path, f"its fingerprint is {header['fingerprint']}, that of {projection!r} here is another")
-    return header["parameters"], projection, header["link"], arrays
+    projection = make_projection(**made)
+    if projection.fingerprint() != fingerprint:
+        raise_not_a_head(path, f"its fingerprint is {fingerprint}, that of {projection!r} here is another")
+    return parameters, projection, link, arrays
+
+
+def check_head(
+    path: str | os.PathLike[str], arrays: dict[str, Array], code_bytes: int, n_features: int, *, scoring: str
+) -> None:
+    """Shapes that fit together: kernels check nothing."""
+    n_rows = len(arrays.get("codes", ()))
+    wanted = {"codes": (n_rows, code_bytes)} | ({"scales": (n_rows,)} if scoring == "asymmetric" else {})
+    if "coef" in arrays:
+        wanted["coef"] = (n_rows, n_features)
+    kinds = {"codes": np.uint8, "scales": np.float32}
+    for name, shape in wanted.items():
+        if (
+            name not in arrays
+            or arrays[name].shape != shape
+            or arrays[name].dtype != kinds.get(name, arrays[name].dtype)
+        ):
+            raise_not_a_head(path, f"its array {name!r} is missing or not {shape}")
+    n_vectors = len(arrays["intercept"]) if "intercept" in arrays else 0
+    if "classes" not in arrays or not 0 < n_vectors <= min(n_rows, len(arrays["classes"])):
+        raise_not_a_head(path, "its classes and intercepts do not fit its codes")
