@@ -25,6 +25,8 @@ try:
 except ImportError:
     raise_without_torch()
 
+from . import kernels
+from ._blocks import float_blocks
 from ._random import RandomState
 from .classify.heads import AsymmetricHead, encode_adaptive
 from .embeddings import AdaptiveEncoder
@@ -53,8 +55,8 @@ class AdaptiveLinear(torch.nn.Module):
     restores codes, scales, biases and the projection, whose seed and fingerprint travel in the state.
 
     Logits are estimates without bias, computed in float32 and returned in the type of the input. On the CPU they come
-    from the C++ kernels, on other devices from PyTorch operations: the same within rounding. ``half()`` and the like
-    leave scales and biases in float32.
+    from the C++ kernels, where NaN and infinities raise; on other devices from PyTorch operations, the same within
+    rounding. ``half()`` and the like leave scales and biases in float32.
 
     Parameters
     ----------
@@ -185,18 +187,26 @@ class AdaptiveLinear(torch.nn.Module):
         bias = None if self.bias is None or not self.bias.any() else self.bias.numpy().astype(np.float64)
         return AsymmetricHead(self._layout, self.codes.numpy(), self.scales.numpy(), bias)
 
-    def _cpu_blocks(self, rows: Tensor) -> Iterator[Float32]:
-        for start in range(0, max(1, len(rows)), self.projection.block_signals):
-            yield self.projection.apply(rows[start : start + self.projection.block_signals].numpy())
+    def _cpu_blocks(self, rows: Tensor) -> Iterator[tuple[slice, Float32]]:
+        """Blocks of inputs, projected; NaN and infinities raise here, where other devices hand them on."""
+        n_threads = kernels.n_threads(None)
+        for block in float_blocks(rows.numpy(), self.projection.block_signals, name="inputs"):
+            projected = np.empty((len(block.values), self.n_pool), np.float32)
+            self.projection._project(block.values, None, projected, n_threads)
+            yield block.rows, projected
 
     def _cpu_logits(self, rows: Tensor) -> Tensor:
-        head = self._head
-        return torch.cat([torch.from_numpy(head.values(part)).float() for part in self._cpu_blocks(rows)])
+        head, out = self._head, torch.empty(len(rows), self.out_features)
+        for part, projected in self._cpu_blocks(rows):
+            out[part] = torch.from_numpy(head.values(projected))
+        return out
 
     def _cpu_topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         head = self._head
-        found = [head.best(part, k) for part in self._cpu_blocks(rows)]
-        indices, values = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True))
+        values, indices = torch.empty(len(rows), k), torch.empty(len(rows), k, dtype=torch.int64)
+        for part, projected in self._cpu_blocks(rows):
+            classes, logits = head.best(projected, k)
+            values[part], indices[part] = torch.from_numpy(logits), torch.from_numpy(classes)
         return values, indices
 
     # Anywhere: PyTorch operations, a block of classes at a time
