@@ -637,6 +637,11 @@ CALLS = [
     (lambda: WEIGHTS.add_classes(X[:1], classes=[2]), ValueError, "classes must be new, but 2 is among classes_"),
     (lambda: WEIGHTS.add_classes(X[:1], classes=[3, 4]), ValueError, "weights must have one row a class, got 1 rows"),
     (lambda: WEIGHTS.add_classes(X[:1, :9], classes=[3]), ValueError, "weights must have 20 features, got 9"),
+    (
+        lambda: WEIGHTS.add_classes(X[:1], classes=["new"]),
+        TypeError,
+        "labels like those of classes_ (int64), got ['new']",
+    ),
     (lambda: WEIGHTS.remove_classes([7]), ValueError, "classes must be known, but 7 is not"),
     (lambda: WEIGHTS.remove_classes([0, 1]), ValueError, "at least two classes must be left, not 1"),
     (lambda: TWO.add_classes(X[:1], classes=[3]), ValueError, "two classes share one weight vector here"),

@@ -362,6 +362,8 @@ def check_class_labels(classes: object, known: Array, *, present: bool) -> Array
     labels = np.array(classes, ndmin=1)
     if labels.ndim != 1 or len(np.unique(labels)) != len(labels):
         raise ValueError(f"classes must be a sequence of labels that differ, got {classes!r}")
+    if known.size and (labels.dtype.kind in "OSU") != (known.dtype.kind in "OSU"):
+        raise TypeError(f"classes must be labels like those of classes_ ({known.dtype}), got {classes!r}")
     wrong = labels[np.isin(labels, known) != present]
     if wrong.size and present:
         raise ValueError(f"classes must be known, but {_listed(wrong)} not; classes_ lists those that are")

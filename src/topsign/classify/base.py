@@ -298,7 +298,8 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> Self:
         """New classes after those there are, whose codes stay: a weight vector and a label each.
 
-        ``estimator_``, which does not know them, is let go of.
+        ``estimator_``, which does not know them, is let go of. Where a shortlist keeps a memory map of the original
+        weights, they are in memory from here on.
         """
         check_is_fitted(self)
         check_enough_classes(len(self.classes_), one_vector=self._one_vector)

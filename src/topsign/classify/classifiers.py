@@ -128,6 +128,13 @@ class SignLinearClassifier(_ProjectedClassifier):
         As in :class:`AdaptiveLinearClassifier`. ``hamming``, the default here, is the paper's baseline.
     n_bits : int
         Projections, all of which are kept.
+
+    Examples
+    --------
+    >>> import topsign as ts
+    >>> small = ts.SignLinearClassifier.from_weights([[3.0, 1.0], [-1.0, 3.0]], n_bits=128, random_state=7)
+    >>> small.predict([[1.0, 0.1], [0.1, 1.0]]), small.storage_bits_
+    (array([0, 1]), 256)
     """
 
     def __init__(
@@ -171,6 +178,13 @@ class UniversalLinearClassifier(CompressedClassifier):
         As in :class:`AdaptiveLinearClassifier`; intercepts play no part, and a zero weight vector raises.
     n_bits, step, dither, projection
         As in :class:`topsign.UniversalEmbedding`; choose the step by cross-validation.
+
+    Examples
+    --------
+    >>> import topsign as ts
+    >>> small = ts.UniversalLinearClassifier.from_weights([[3.0, 1.0], [-1.0, 3.0]], n_bits=128, random_state=7)
+    >>> small.predict([[1.0, 0.1], [0.1, 1.0]])
+    array([0, 1])
     """
 
     scoring = "hamming"
