@@ -169,7 +169,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if self.scoring == "asymmetric":
             return AsymmetricHead(self._layout, codes, scales, intercept if intercept.any() else None)
         if not scales.all():
-            raise_zero_weights(classes[-1 if self._one_vector else int(np.argmin(scales))].item())
+            raise_zero_weights(classes.tolist()[-1 if self._one_vector else int(np.argmin(scales))])
         if intercept.any():
             warn_unused_intercepts(intercept)
         return HammingHead(self._layout, codes)
