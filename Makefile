@@ -33,6 +33,7 @@ reproduce: $(VENV)/ready
 $(VENV)/ready: pyproject.toml $(NATIVE)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet torch==2.13.0  # the exact version first: a bare name may fetch several gigabytes
 	$(BIN)/pip install --quiet --editable ".[dev]"
 	touch $@
 

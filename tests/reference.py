@@ -213,3 +213,25 @@ def nearest(values, ids, k):
 def cosine(a, b):
     """Correlation of two signals in double precision."""
     return math.fsum(a * b) / math.sqrt(math.fsum(a * a) * math.fsum(b * b))
+
+
+# Heads: every class is compared
+
+
+def estimated_logit(projected, weight, weight_projected, n_bits, intercept=0.0):
+    """Scale times the sum of the input's projections with the code's signs, and the intercept; that alone for zeros."""
+    if not np.any(weight):
+        return intercept
+    locations, bits, _, scale = entry(weight, weight_projected, n_bits)
+    return float(score_sum(projected, bits, locations) * scale) + intercept
+
+
+def best_classes(scores, k):
+    """The k highest scores and their classes, of equal ones the lower class first."""
+    ordered = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:k]
+    return ordered, [scores[row] for row in ordered]
+
+
+def shortlisted(scores, exact, size):
+    """The class of the highest exact score among those of the highest estimates."""
+    return min(best_classes(scores, size)[0], key=lambda row: (-exact[row], row))

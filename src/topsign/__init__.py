@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import kernels, projections, theory
 from ._checks import StorageError
+from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
 from .codes import AdaptiveCodes, hamming, query_bits
 from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
 from .index import AdaptiveIndex, Entries, Matches, Neighbors, SignIndex, open_index
@@ -14,13 +17,17 @@ __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveEncoder",
     "AdaptiveIndex",
+    "AdaptiveLinearClassifier",
+    "CompressionReport",
     "Entries",
     "Matches",
     "Neighbors",
     "SignEmbedding",
     "SignIndex",
+    "SignLinearClassifier",
     "StorageError",
     "UniversalEmbedding",
+    "UniversalLinearClassifier",
     "hamming",
     "kernels",
     "make_projection",
@@ -31,3 +38,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """``topsign.nn`` needs PyTorch and is imported when it is first asked for."""
+    if name == "nn":
+        from importlib import import_module
+
+        return import_module(".nn", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

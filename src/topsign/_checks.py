@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -195,6 +196,195 @@ def raise_zero_signal(row: int, *, centered: bool = False) -> NoReturn:
     raise ValueError(
         f"signals row {row} {why}: all its projections tie, so it cannot be its own reference; drop that row"
     )
+
+
+def linear_weights(estimator: Any, n_features: int | None) -> tuple[Array, Array, Array]:
+    """Weight vectors, intercepts and classes of a fitted linear classifier.
+
+    Trusts nothing but its own ``decision_function``: that must be ``X @ coef_.T + intercept_``, one column a class or
+    one alone for two classes. A linear SVC of more than two classes, say, compares them pair by pair and is refused.
+    """
+    name = type(estimator).__name__
+    missing = [part for part in ("coef_", "classes_", "decision_function") if not hasattr(estimator, part)]
+    if missing:
+        raise TypeError(
+            f"a compressed classifier needs a fitted linear one, but {name} has no {', no '.join(missing)}; "
+            "give LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier, Perceptron or the like"
+        )
+    coef = estimator.coef_
+    coef, classes = check_weights(
+        coef.toarray() if hasattr(coef, "toarray") else coef,
+        classes=np.asarray(estimator.classes_),
+        n_features=n_features,
+    )
+    intercept = np.broadcast_to(np.asarray(getattr(estimator, "intercept_", 0.0), np.float64), len(coef)).copy()
+    finite = np.isfinite(coef).all(axis=1)
+    if not finite.all():
+        raise_unusable(coef, int(np.argmin(finite)), "weights")
+    probe = probe_signals(coef)
+    given, labels = (np.asarray(silently(estimator, method, probe)) for method in ("decision_function", "predict"))
+    linear = probe @ coef.T + intercept
+    limit = 1e-4 * max(1.0, float(np.abs(linear).max()))
+    if labels.ndim > 1 or given.size != linear.size or np.abs(given.reshape(linear.shape) - linear).max() > limit:
+        raise TypeError(
+            f"the decision_function of {name} is not X @ coef_.T + intercept_ with one weight vector a class, so its "
+            "classes have no weight vectors to compress; a one-against-rest or multinomial classifier of one label a "
+            "sample has (for several labels, wrap the compressed classifier in OneVsRestClassifier)"
+        )
+    return coef, intercept, classes
+
+
+def probe_signals(coef: Array) -> npt.NDArray[np.float64]:
+    """A few signals, always the same, on which logits of these weights are of order one."""
+    largest = float(np.linalg.norm(coef, axis=1).max(initial=0.0))
+    noise = np.random.default_rng(0).standard_normal((5, coef.shape[1]))
+    return noise / largest if largest > 0 else noise
+
+
+def silently(estimator: Any, method: str, signals: Array) -> Any:
+    """What a method says of signals that come without the feature names it may have been fitted with."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return getattr(estimator, method)(signals)
+
+
+def check_weights(
+    coef: object, *, classes: Array | None = None, n_features: int | None = None, one_each: bool = False
+) -> tuple[Array, Array]:
+    """Weight vectors as rows, one a class or (unless one_each) one alone for two, and labels: 0, 1, ... if not given.
+
+    Finiteness is checked as they are read.
+    """
+    weights = as_signals(coef, n_features=n_features, name="weights")
+    labels = np.arange(max(2, len(weights))) if classes is None else classes
+    alone = len(weights) == 1 and len(labels) == 2 and not one_each
+    if labels.ndim != 1 or not len(weights) or not (len(weights) == len(labels) or alone):
+        raise ValueError(
+            f"weights must have one row a class{'' if one_each else ', or one row alone for two classes'}, "
+            f"got {len(weights)} rows for classes of shape {labels.shape}"
+        )
+    return weights, labels
+
+
+def check_intercepts(intercept: object, n_vectors: int) -> npt.NDArray[np.float64]:
+    """One finite intercept a weight vector; none given means zeros."""
+    array = np.zeros(n_vectors) if intercept is None else np.array(intercept, np.float64, ndmin=1)
+    if array.shape != (n_vectors,) or not np.isfinite(array).all():
+        raise ValueError(f"intercept must be {n_vectors} finite values, one a weight vector, got shape {array.shape}")
+    return array
+
+
+def raise_zero_weights(label: object) -> NoReturn:
+    """Hamming scores compare directions, and a zero vector has none."""
+    raise ValueError(
+        f"the weight vector of class {label!r} is zero, so it has no signs to compare; drop that class, or take "
+        'scoring="asymmetric" of AdaptiveLinearClassifier or SignLinearClassifier, which scores it by its intercept'
+    )
+
+
+def warn_unused_intercepts(intercept: Array) -> None:
+    """Hamming scores know directions alone."""
+    warnings.warn(
+        f"intercepts, here up to {np.abs(intercept).max():.3g}, play no part in Hamming scores, which compare "
+        'directions alone; fit the estimator with fit_intercept=False, or take scoring="asymmetric"',
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def raise_no_estimator() -> NoReturn:
+    """A classifier that came from weights or a file cannot be fitted."""
+    raise ValueError(
+        "this classifier was made from weights or from a file and has no estimator to fit; "
+        "make one with an estimator, say AdaptiveLinearClassifier(LogisticRegression())"
+    )
+
+
+def raise_no_uncompressed() -> NoReturn:
+    """A report compares with something."""
+    raise ValueError(
+        "the uncompressed classifier is not at hand (this one was made from weights or a file, or its classes were "
+        "changed); pass against=, a fitted classifier or its predictions"
+    )
+
+
+def check_samples(predicted: Array, labels: Array, uncompressed: Array) -> None:
+    """One label and one prediction a sample."""
+    if not labels.shape == uncompressed.shape == predicted.shape:
+        raise ValueError(
+            f"a report needs one label and one uncompressed prediction a sample, got {len(predicted)} samples, "
+            f"labels of shape {labels.shape} and uncompressed predictions of shape {uncompressed.shape}"
+        )
+
+
+def check_enough_classes(n_classes: int, *, one_vector: bool) -> None:
+    """Classes can come and go where each has its own weight vector and two are left."""
+    if one_vector:
+        raise ValueError(
+            "two classes share one weight vector here, so none can be added or removed; "
+            "start from one weight vector a class (from_weights with two rows, say)"
+        )
+    if n_classes < 2:
+        raise ValueError(f"at least two classes must be left, not {n_classes}")
+
+
+def plain_labels(classes: Array) -> Array:
+    """Labels that a file can hold without code: numbers, booleans or strings."""
+    if classes.dtype == object and all(isinstance(label, str) for label in classes):
+        return classes.astype(str)
+    if classes.dtype == object:
+        raise TypeError(f"classes must be numbers or strings to be saved, got {classes[:3]!r}")
+    return classes
+
+
+def raise_not_a_head(path: object, why: str) -> NoReturn:
+    """A file that cannot be loaded."""
+    raise ValueError(f"{path} is not a file that save() wrote for this class: {why}")
+
+
+def raise_without_torch() -> NoReturn:
+    """An optional package is missing."""
+    raise ImportError("topsign.nn needs PyTorch, which is not installed; pip install 'topsign[torch]'") from None
+
+
+def check_inputs(x: Any, in_features: int) -> None:
+    """An input of a layer: real floating-point values, the last axis of the right length."""
+    if not x.is_floating_point():
+        raise TypeError(f"inputs must be floating-point (float32, bfloat16 or float16), got {x.dtype}")
+    if x.ndim < 1 or x.shape[-1] != in_features:
+        raise ValueError(f"inputs must have {in_features} features in the last axis, got shape {tuple(x.shape)}")
+
+
+def raise_no_layer(found: object, *, name: str | None = None) -> NoReturn:
+    """Only linear layers can be compressed."""
+    where = "" if name is None else f" at {name!r}"
+    what = "nothing" if found is None else type(found).__name__
+    raise TypeError(
+        f"a torch.nn.Linear can be compressed, found {what}{where}; model.named_modules() lists what there is"
+    )
+
+
+def raise_other_layer(held: object, expected: object, projection: object) -> NoReturn:
+    """A state that belongs to another layer, or to another random generator."""
+    raise ValueError(
+        f"this state is of a layer with {held} over {projection!r}, this layer has {expected}; make the layer with the "
+        "same numbers (where these agree, the random bits of the seed do not: the state was written by another version)"
+    )
+
+
+def check_class_labels(classes: object, known: Array, *, present: bool) -> Array:
+    """Labels that differ, and that all are (or all are not) among those known."""
+    labels = np.array(classes, ndmin=1)
+    if labels.ndim != 1 or len(np.unique(labels)) != len(labels):
+        raise ValueError(f"classes must be a sequence of labels that differ, got {classes!r}")
+    if known.size and (labels.dtype.kind in "OSU") != (known.dtype.kind in "OSU"):
+        raise TypeError(f"classes must be labels like those of classes_ ({known.dtype}), got {classes!r}")
+    wrong = labels[np.isin(labels, known) != present]
+    if wrong.size and present:
+        raise ValueError(f"classes must be known, but {_listed(wrong)} not; classes_ lists those that are")
+    if wrong.size:
+        raise ValueError(f"classes must be new, but {_listed(wrong)} among classes_ already")
+    return labels
 
 
 def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:

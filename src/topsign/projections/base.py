@@ -45,6 +45,16 @@ class Projection(ABC):
         return {}
 
     @property
+    def description(self) -> dict[str, Any]:
+        """What :func:`topsign.make_projection` makes it of again."""
+        return {
+            "kind": self.kind,
+            "n_features": self.n_features,
+            "n_pool": self.n_pool,
+            "seed": self.seed,
+        } | self.options
+
+    @property
     def block_signals(self) -> int:
         """Signals projected in one go."""
         return max(1, self.block_bytes // (4 * max(self.shape)))

@@ -1,0 +1,36 @@
+"""Accuracy that the head of a CIFAR-10 network loses when it is compressed: adaptive codes and the paper's baselines.
+
+Points against the uncompressed head, mean over seeds of the projection and its standard error. Equal computation is as
+many sign bits as adaptive ones, equal storage as many as an adaptive code takes with its locations.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from topsign.paper import heads
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--universal", action="store_true", help="also the universal embedding, which takes minutes")
+    options = parser.parse_args()
+    seeds = range(options.seeds)
+    head = heads.load_cifar10_head()
+    print(f"{len(head.labels)} images, accuracy {head.accuracy:.2%} uncompressed, {options.seeds} seeds")
+    for kind in ("gaussian", "hadamard"):
+        show(heads.adaptive_losses(head, seeds=seeds, kind=kind), kind)
+    show(heads.sign_losses(head, seeds=seeds), "gaussian")
+    if options.universal:
+        show(heads.universal_losses(head, seeds=seeds), "gaussian")
+
+
+def show(table, kind):
+    for loss in table:
+        name = f"{loss.method} ({kind})"
+        print(f"{name:45} {loss.n_bits:5} bits: {loss.mean:+7.3f} points, standard error {loss.standard_error:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""A linear head as codes of its weight vectors: scores of all classes, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from .. import kernels
+from .._blocks import float_blocks
+from .._checks import Array
+from ..embeddings import AdaptiveEncoder, SignEmbedding
+from ..kernels import Layout
+from ..kernels.interface import Bytes, Float32, Float64, Int64
+
+# Sums over all pairs cost 155 ns a pair at 128 of 1024, a matrix product over unpacked codes 25: worth unpacking
+# where many queries share it. Heads below this size always take the sums, whose bits do not depend on the batch.
+MANY_CLASSES, MANY_QUERIES = 256, 32
+
+BLOCK_CLASSES = 2**14  # compared at a time where what is found could be all of them
+
+# Kernels compare float32 scores with a threshold; a little below it none is missed, and what was found decides.
+SLACK = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class HammingHead:
+    """Classes by the number of signs that agree less those that differ, the paper's score."""
+
+    layout: Layout
+    codes: Bytes  # (n_classes, layout.code_bytes)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.codes.nbytes
+
+    def values(self, query_bits: Bytes) -> Float64:
+        """Scores of all classes, (n_queries, n_classes)."""
+        mismatches = kernels.active().mismatches(self.layout, self.codes, query_bits, n_threads=kernels.n_threads(None))
+        return self._from_mismatches(mismatches)
+
+    def best(self, query_bits: Bytes, k: int) -> tuple[Int64, Float64]:
+        """The k highest scores of each query, and their classes; of equal ones the lower class comes first."""
+        classes, mismatches = kernels.active().search_mismatches(
+            self.layout, self.codes, query_bits, k, n_threads=kernels.n_threads(None)
+        )
+        return classes, self._from_mismatches(mismatches)
+
+    def extended(self, other: Self) -> Self:
+        """With the classes of another head after its own."""
+        return replace(self, codes=np.concatenate([self.codes, other.codes]))
+
+    def kept(self, rows: Array) -> Self:
+        """Some of the classes."""
+        return replace(self, codes=self.codes[rows])
+
+    def _from_mismatches(self, mismatches: Array) -> Float64:
+        return self.layout.n_bits - 2.0 * mismatches
+
+
+@dataclass(frozen=True, eq=False)
+class AsymmetricHead:
+    """Classes by estimated logits: scale times the sum of the query's projections with the code's signs, and the bias.
+
+    A zero weight vector has scale zero: its logit is its bias.
+    """
+
+    layout: Layout
+    codes: Bytes  # (n_classes, layout.code_bytes)
+    scales: Float32  # (n_classes,)
+    biases: Float64 | None = None  # (n_classes,)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.codes.nbytes + self.scales.nbytes + (0 if self.biases is None else self.biases.nbytes)
+
+    def values(self, projected: Float32) -> Float64:
+        """Estimated logits of all classes, (n_queries, n_classes)."""
+        unpack = len(self) >= MANY_CLASSES and len(projected) >= MANY_QUERIES
+        logits = (self._products(projected) if unpack else self._sums(projected)).astype(np.float64)
+        return logits if self.biases is None else logits + self.biases
+
+    def best(self, projected: Float32, k: int) -> tuple[Int64, Float64]:
+        """The k highest estimated logits of each query, and their classes; of equal ones the lower class first."""
+        threads = kernels.n_threads(None)
+        classes, scores = kernels.active().search_scores(
+            self.layout, self.codes, projected, k, weights=self.scales, n_threads=threads
+        )
+        found = scores.astype(np.float64)
+        if self.biases is None:
+            return classes, found
+        # The best by score alone bound the k-th best logit from below; whoever may exceed it is looked at.
+        bounds = np.min(found + self.biases[classes], axis=1)
+        parts = [
+            self._reaching(projected, bounds, slice(start, start + BLOCK_CLASSES), k)
+            for start in range(0, len(self), BLOCK_CLASSES)
+        ]
+        return _merged(np.hstack([part[0] for part in parts]), np.hstack([part[1] for part in parts]), k)
+
+    def extended(self, other: Self) -> Self:
+        """With the classes of another head after its own."""
+        biases = None
+        if self.biases is not None or other.biases is not None:
+            biases = np.concatenate([_or_zeros(self), _or_zeros(other)])
+        codes, scales = np.concatenate([self.codes, other.codes]), np.concatenate([self.scales, other.scales])
+        return replace(self, codes=codes, scales=scales, biases=biases)
+
+    def kept(self, rows: Array) -> Self:
+        """Some of the classes."""
+        biases = None if self.biases is None else self.biases[rows]
+        return replace(self, codes=self.codes[rows], scales=self.scales[rows], biases=biases)
+
+    def _sums(self, projected: Float32) -> Float32:
+        sums = kernels.active().score_sums(self.layout, self.codes, projected, n_threads=kernels.n_threads(None))
+        sums *= self.scales
+        return sums
+
+    def _products(self, projected: Float32) -> Float32:
+        """The same within rounding, by products with the codes unpacked into rows of signs, a block at a time."""
+        out = np.empty((len(projected), len(self)), np.float32)
+        for start in range(0, len(self), BLOCK_CLASSES):
+            part = slice(start, start + BLOCK_CLASSES)
+            np.matmul(projected, dense_signs(self.layout, self.codes[part]).T, out=out[:, part])
+        out *= self.scales
+        return out
+
+    def _reaching(self, projected: Float32, bounds: Float64, part: slice, k: int) -> tuple[Int64, Float64]:
+        """The classes of a block whose logits reach the queries' bounds, k of them at most; -1 and -inf after."""
+        assert self.biases is not None
+        biases = self.biases[part]
+        needed = bounds - biases.max()
+        needed -= SLACK * np.abs(needed) + 1e-12 * (np.abs(bounds) + np.abs(biases.max()))
+        starts, found, scores = kernels.active().within_scores(
+            self.layout,
+            self.codes[part],
+            projected,
+            needed.astype(np.float32),
+            weights=self.scales[part],
+            n_threads=kernels.n_threads(None),
+        )
+        counts = np.diff(starts)
+        width = int(counts.max(initial=0))
+        classes, logits = np.full((len(counts), width), -1, np.int64), np.full((len(counts), width), -np.inf)
+        places = np.arange(width) < counts[:, np.newaxis]
+        classes[places] = found + part.start
+        logits[places] = scores.astype(np.float64) + biases[found]
+        return _merged(classes, logits, min(k, width))
+
+
+def encode_adaptive(encoder: AdaptiveEncoder, weights: Array) -> tuple[Bytes, Float32]:
+    """Codes and scales of weight vectors, read in blocks. A zero vector gets some code, and scale zero."""
+    block_rows = encoder.projection_.block_signals
+    zero = [block.square_norms == 0 for block in float_blocks(weights, block_rows, name="weights")]
+    nonzero = np.flatnonzero(~np.concatenate(zero))
+    if len(nonzero) == len(weights):
+        codes = encoder.encode(weights)
+        assert codes.scales is not None
+        return codes.data, codes.scales
+    stand_in = encoder.encode(np.ones((1, encoder.n_features_in_), np.float32))
+    data, scales = np.repeat(stand_in.data, len(weights), axis=0), np.zeros(len(weights), np.float32)
+    for start in range(0, len(nonzero), block_rows):
+        rows = nonzero[start : start + block_rows]
+        codes = encoder.encode(weights[rows])
+        data[rows], scales[rows] = codes.data, codes.scales
+    return data, scales
+
+
+def encode_signs(embedding: SignEmbedding, weights: Array) -> tuple[Bytes, Float32]:
+    """Packed signs of all projections of weight vectors, and the scales that make sums over them inner products."""
+    codes = np.empty((len(weights), -(-embedding.projection_.n_pool // 8)), np.uint8)
+    scales = np.zeros(len(weights), np.float32)
+    n_threads = kernels.n_threads(None)
+    for block, projected in embedding._projected_blocks(weights, n_threads=n_threads, name="weights"):
+        codes[block.rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
+        totals = np.abs(projected).sum(axis=1, dtype=np.float64)
+        np.divide(block.square_norms, totals, out=scales[block.rows], where=totals > 0, casting="same_kind")
+    return codes, scales
+
+
+def unit_rows(signals: Array, name: str) -> Iterator[tuple[slice, Float32, Float32]]:
+    """Blocks of rows scaled to length one, and their norms; a zero row stays zero."""
+    for block in float_blocks(signals, max(1, 2**20 // signals.shape[1]), name=name):
+        norms = np.sqrt(block.square_norms).astype(np.float32)
+        units = (block.values / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
+        yield block.rows, units, norms
+
+
+def dense_signs(layout: Layout, codes: Bytes) -> Float32:
+    """Codes as rows of +-1 at their locations and 0 elsewhere, (n_codes, n_pool)."""
+    if layout.name == "signs":
+        return _unpacked_signs(codes, layout.n_bits)
+    locations, packed = kernels.active().unpack_codes(layout, codes, n_threads=kernels.n_threads(None))
+    out = np.zeros((len(codes), layout.n_pool), np.float32)
+    np.put_along_axis(out, locations.astype(np.int64), _unpacked_signs(packed, layout.n_bits), axis=1)
+    return out
+
+
+def _unpacked_signs(packed: Bytes, n_bits: int) -> Float32:
+    return np.unpackbits(packed, axis=1, count=n_bits, bitorder="little").astype(np.float32) * 2 - 1
+
+
+def _merged(classes: Int64, logits: Float64, k: int) -> tuple[Int64, Float64]:
+    """The k highest of each row, by falling logit, then by class; rows come with ascending classes, -1 as filling."""
+    order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(classes, order, axis=1), np.take_along_axis(logits, order, axis=1)
+
+
+def _or_zeros(head: Any) -> Float64:
+    return np.zeros(len(head)) if head.biases is None else head.biases

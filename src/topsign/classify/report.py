@@ -1,0 +1,76 @@
+"""What compression cost on labelled data, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import beta
+
+from .._checks import Array
+
+
+@dataclass(frozen=True)
+class CompressionReport:
+    """Accuracy of a compressed classifier beside the uncompressed one's. Fractions, not points."""
+
+    n_samples: int
+    accuracy: float
+    accuracy_uncompressed: float
+    interval: tuple[float, float]
+    """Of the accuracy lost in the population the samples come from."""
+    confidence: float
+    agreement: float
+    """Fraction of samples on which both predict the same class."""
+    storage_bits: int
+    compression_ratio: float
+
+    @property
+    def accuracy_lost(self) -> float:
+        """On these samples; negative where compression happened to help."""
+        return self.accuracy_uncompressed - self.accuracy
+
+    def __str__(self) -> str:
+        low, high = (f"{100 * value:+.2f}" for value in self.interval)
+        return (
+            f"accuracy {self.accuracy:.2%}, uncompressed {self.accuracy_uncompressed:.2%}, {self.n_samples:,} samples\n"
+            f"lost {100 * self.accuracy_lost:+.2f} points; {low} to {high} with {self.confidence:.0%} confidence\n"
+            f"agreement {self.agreement:.2%}\n"
+            f"{self.storage_bits:,} bits, {self.compression_ratio:.1f} times fewer than float32"
+        )
+
+
+def compare(
+    labels: Array, predicted: Array, uncompressed: Array, *, confidence: float, storage_bits: int, ratio: float
+) -> CompressionReport:
+    """The report on two classifiers' predictions for the same samples."""
+    right, right_uncompressed = predicted == labels, uncompressed == labels
+    lost, gained = int((right_uncompressed & ~right).sum()), int((right & ~right_uncompressed).sum())
+    return CompressionReport(
+        n_samples=len(labels),
+        accuracy=float(right.mean()),
+        accuracy_uncompressed=float(right_uncompressed.mean()),
+        interval=loss_interval(lost, gained, n_samples=len(labels), confidence=confidence),
+        confidence=confidence,
+        agreement=float((predicted == uncompressed).mean()),
+        storage_bits=storage_bits,
+        compression_ratio=ratio,
+    )
+
+
+def loss_interval(lost: int, gained: int, *, n_samples: int, confidence: float) -> tuple[float, float]:
+    """Interval for the difference of two paired accuracies.
+
+    ``lost`` samples only the uncompressed classifier has right, ``gained`` samples only the compressed one.
+
+    Bound: covers with at least this confidence for any number of samples and any accuracies. Each proportion gets the
+    limits of Clopper and Pearson at half the risk, and the difference runs from one's low to the other's high.
+
+    >>> [round(limit, 4) for limit in loss_interval(30, 10, n_samples=10_000, confidence=0.95)]
+    [-0.0001, 0.004]
+    """
+    risk = (1 - confidence) / 4  # two proportions, two sides
+    counts = np.array([lost, gained])
+    low = np.where(counts > 0, beta.ppf(risk, counts, n_samples - counts + 1), 0.0)
+    high = np.where(counts < n_samples, beta.isf(risk, counts + 1, n_samples - counts), 1.0)
+    return float(low[0] - high[1]), float(high[0] - low[1])

@@ -1,0 +1,301 @@
+"""PyTorch layers: the same numbers as the classifiers, on every path, through every format of weights."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign import kernels, nn
+from topsign.kernels import Layout
+from topsign.kernels import torch as torch_kernels
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def make_linear(in_features=48, out_features=30, *, bias=True, dtype=torch.float32):
+    return torch.nn.Linear(in_features, out_features, bias=bias, dtype=dtype).requires_grad_(False)
+
+
+def assert_close(actual, expected, n_terms):
+    """float32 sums of n_terms in two orders: each term is rounded once on the way, relative to the largest sum."""
+    assert actual.shape == expected.shape
+    assert (actual - expected).abs().max() <= n_terms * 2**-24 * expected.abs().max()
+
+
+# Kernels as PyTorch operations
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("n", [1, 2, 3, 64, 100, 384, 1000, 1024])
+def test_the_rotation_has_the_same_bits(rng, device, n):
+    signals = rng.standard_normal((5, n)).astype(np.float32)
+    signs = np.packbits(rng.integers(0, 2, (4, n)), axis=1, bitorder="little")
+    flips = np.unpackbits(signs, axis=1, count=n, bitorder="little").astype(np.float32) * 2 - 1
+    rotated = torch_kernels.rotate(torch.from_numpy(signals).to(device), torch.from_numpy(flips).to(device))
+    assert_array_equal(rotated.cpu().numpy(), kernels.active().rotate(signals, signs))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (3, 200), (9, 9), (16, 1024), (100, 300), (200, 256)])
+def test_codes_are_unpacked_without_loss(rng, device, layout, n_bits, n_pool):
+    """Elias-Fano and bitmap, one block and several."""
+    locations, signs, _ = kernels.active().select(rng.standard_normal((7, n_pool)).astype(np.float32), n_bits)
+    shape = Layout(layout, n_bits, n_pool)
+    codes = torch.from_numpy(kernels.active().pack_codes(shape, locations, signs)).to(device)
+    found, plus_minus = torch_kernels.unpack_codes(shape, codes)
+    assert_array_equal(found.cpu().numpy(), locations)
+    bits = np.unpackbits(signs, axis=1, count=n_bits, bitorder="little")
+    assert_array_equal(plus_minus.cpu().numpy(), bits * 2.0 - 1)
+
+
+# Layers
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+@pytest.mark.parametrize("projection", ["hadamard", "gaussian", "circulant"])
+@pytest.mark.parametrize("n_pool", [None, 40, 100])
+def test_both_paths_estimate_what_the_classifier_does(bias, layout, projection, n_pool):
+    linear, x = make_linear(bias=bias), torch.randn(6, 48)
+    linear.weight[4] = 0
+    shape = {"n_bits": 12, "n_pool": n_pool, "projection": projection, "layout": layout, "random_state": 7}
+    layer = nn.compress(linear, **shape)
+    classifier = ts.AdaptiveLinearClassifier.from_weights(
+        linear.weight.numpy(), intercept=linear.bias.numpy() if bias else None, **shape
+    )
+    expected = torch.from_numpy(classifier.decision_function(x.numpy()).astype(np.float32))
+    assert torch.equal(layer(x), expected)
+    # The other kinds of projection are matrix products of 48 terms on one side and FFTs or BLAS on the other.
+    assert_close(layer._logits(x), expected, 12 if projection == "hadamard" else 48 + 12)
+    assert torch.equal(layer(x)[:, 4], (linear.bias[4] if bias else torch.tensor(0.0)).expand(6))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
+def test_the_gpu_gives_the_same_within_rounding(projection):
+    linear, x = make_linear(1024, 5000), torch.randn(64, 1024)
+    layer = nn.compress(linear, n_bits=64, projection=projection, random_state=7)
+    expected, best = layer(x), layer.topk(x, k=5)
+    layer.to("cuda")
+    assert_close(layer(x.to("cuda")).cpu(), expected, 1024 + 64)
+    assert (layer.topk(x.to("cuda"), k=5).indices.cpu() == best.indices).float().mean() > 0.99
+    again = nn.compress(linear.to("cuda"), n_bits=64, projection=projection, random_state=7)
+    assert again.codes.device.type == "cuda"
+    assert torch.equal(again.codes, layer.codes)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_top_classes_are_those_of_the_logits(monkeypatch, bias):
+    """Of equal ones the lower class first; in blocks smaller than the head."""
+    linear, x = make_linear(bias=bias), torch.randn(2, 3, 48)
+    linear.weight[7], linear.weight[20] = linear.weight[3], linear.weight[3]
+    if bias:
+        linear.bias[[7, 20]] = linear.bias[3].clone()
+    layer = nn.compress(linear, n_bits=12, random_state=7)
+    monkeypatch.setattr(nn, "BLOCK_VALUES", 8 * 48)
+    for path, logits in (
+        (layer.topk, layer(x)),
+        (lambda x, k: nn.TopK(*layer._topk(x, k)), layer._logits(x.view(6, 48))),
+    ):
+        for k in (1, 5, 30):
+            order = logits.argsort(dim=-1, descending=True, stable=True)[..., :k]
+            found = path(x if logits.ndim == 3 else x.view(6, 48), k)
+            assert torch.equal(found.indices, order)
+            assert torch.equal(found.values, logits.gather(-1, order))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_types_of_inputs_and_weights(dtype):
+    linear, x = make_linear(dtype=dtype), torch.randn(6, 48, dtype=dtype)
+    layer = nn.compress(linear, n_bits=12, random_state=7)
+    logits = layer(x)
+    assert logits.dtype == dtype
+    assert torch.equal(logits, layer(x.float()).to(dtype))  # computed in float32, whatever the type
+    best = layer.topk(x, k=4)
+    assert best.values.dtype == dtype
+    assert torch.equal(best.indices, layer.topk(x.float(), k=4).indices)
+    wide = nn.compress(make_linear().to(dtype), n_bits=12, random_state=7)
+    assert wide.scales.dtype == wide.bias.dtype == torch.float32
+
+
+def test_casting_a_model_leaves_the_scales_alone():
+    layer = nn.compress(make_linear(), n_bits=12, random_state=7)
+    x, scales = torch.randn(6, 48), layer.scales.clone()
+    before = layer(x)
+    for cast in (layer.half, layer.bfloat16, layer.double, layer.float):
+        cast()
+        assert torch.equal(layer.scales, scales)
+    assert torch.equal(layer(x), before)
+
+
+def test_shapes_follow_the_input():
+    layer = nn.compress(make_linear(), n_bits=12, random_state=7)
+    x = torch.randn(2, 3, 48)
+    flat = layer(x.view(6, 48))
+    assert torch.equal(layer(x), flat.view(2, 3, 30))
+    assert torch.equal(layer(x[0, 0]), flat[0])
+    assert layer.topk(x, k=4).values.shape == layer.topk(x, k=4).indices.shape == (2, 3, 4)
+    for path in (layer, layer._logits):
+        assert path(torch.empty(0, 48)).shape == (0, 30)
+    assert layer.topk(torch.empty(0, 48), k=4).indices.shape == (0, 4)
+
+
+def test_layers_stay_in_eval_mode_and_out_of_graphs():
+    model = torch.nn.Sequential(torch.nn.Linear(20, 48), nn.compress(make_linear(), n_bits=12, random_state=7))
+    model.train()
+    assert model.training
+    assert not model[1].training
+    assert not model(torch.randn(3, 20)).requires_grad
+    assert not list(model[1].parameters())
+
+
+# State
+
+
+@pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
+def test_states_round_trip(projection):
+    """Also as a file that is read without unpickling code; the seed comes with the state."""
+    shape = {"n_bits": 12, "n_pool": 60, "projection": projection, "layout": "fast"}
+    layer, x = nn.compress(make_linear(), random_state=7, **shape), torch.randn(6, 48)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert all(isinstance(value, torch.Tensor) for value in state.values())
+    fresh = nn.AdaptiveLinear(48, 30, random_state=8, **shape)
+    assert not fresh(x).any()  # nothing loaded yet
+    fresh.load_state_dict(state)
+    assert fresh.projection == layer.projection
+    assert torch.equal(fresh(x), layer(x))
+    assert torch.equal(fresh._logits(x), layer._logits(x))
+    assert set(state) == {"codes", "scales", "bias", "_extra_state"}
+
+
+def test_states_of_other_layers_are_refused(monkeypatch):
+    layer = nn.compress(make_linear(), n_bits=12, random_state=7)
+    state = layer.state_dict()
+    with pytest.raises(RuntimeError, match="size mismatch for codes"):
+        nn.AdaptiveLinear(48, 31, n_bits=12).load_state_dict(state)
+    assert nn.AdaptiveLinear(48, 30, n_bits=12, layout="fast").codes.shape != state["codes"].shape
+    other = nn.AdaptiveLinear(48, 30, n_bits=12, n_pool=47)
+    assert other.codes.shape == state["codes"].shape  # as many bytes, another meaning
+    with pytest.raises(ValueError, match=r"n_pool': 48.*this layer has.*n_pool': 47"):
+        other.load_state_dict(state)
+    monkeypatch.setattr(type(layer.projection), "revision", 99)
+    with pytest.raises(ValueError, match="the random bits of the seed do not"):
+        nn.AdaptiveLinear(48, 30, n_bits=12).load_state_dict(state)
+
+
+# Compressing
+
+
+def test_a_layer_of_a_model_is_replaced_in_place():
+    model = torch.nn.ModuleDict({"body": torch.nn.Sequential(torch.nn.ReLU(), make_linear()), "fc": make_linear()})
+    kept = model["fc"]
+    assert nn.compress_module(model, "body.1", n_bits=12, random_state=7) is model
+    assert isinstance(model["body"][1], nn.AdaptiveLinear)
+    assert model["fc"] is kept
+    assert torch.equal(
+        ts.nn.compress(kept, n_bits=12, random_state=7).codes, nn.compress(kept, n_bits=12, random_state=7).codes
+    )
+
+
+def test_blocks_of_weights_make_no_difference(monkeypatch):
+    linear = make_linear()
+    linear.weight[[0, 9, 29]] = 0
+    whole = nn.compress(linear, n_bits=12, random_state=7)
+    monkeypatch.setattr(nn, "BLOCK_VALUES", 7 * 48)
+    parts = nn.compress(linear, n_bits=12, random_state=7)
+    for name, buffer in whole.named_buffers():
+        assert torch.equal(buffer, getattr(parts, name))
+    assert whole.nbytes == sum(buffer.nbytes for buffer in whole.buffers())
+
+
+PROGRAM = """
+import resource
+import torch, topsign as ts
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+torch.set_num_threads(1)
+linear = torch.nn.Linear(1024, 30_000, bias=False, dtype=torch.bfloat16)
+ts.nn.BLOCK_VALUES = 2**20
+ts.nn.compress(torch.nn.Linear(1024, 20), n_bits=16, random_state=7)
+before = peak()
+layer = ts.nn.compress(linear, n_bits=16, random_state=7)
+print(peak() - before, layer.nbytes // 2**20)
+"""
+
+
+def test_a_large_head_is_compressed_without_a_second_copy():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    grown, held = map(int, done.stdout.split())
+    # Blocks of 4 MiB and their projections, besides the codes; the weights have 59 MiB in bfloat16, 117 in float32.
+    assert grown < held + 30
+
+
+# Bad input and absence
+
+LAYER = nn.AdaptiveLinear(48, 30, n_bits=12, random_state=7)
+CALLS = [
+    (lambda: LAYER(torch.randn(2, 47)), ValueError, "inputs must have 48 features in the last axis, got shape (2, 47)"),
+    (lambda: LAYER(torch.ones(2, 48, dtype=torch.int64)), TypeError, "inputs must be floating-point"),
+    (lambda: LAYER(torch.full((2, 48), torch.nan)), ValueError, "NaN or infinity in inputs, first at row 0, column 0"),
+    (lambda: LAYER.topk(torch.randn(2, 48), k=0), ValueError, "k must be in [1, 30], got 0"),
+    (lambda: LAYER.topk(torch.randn(2, 48), k=31), ValueError, "k must be in [1, 30], got 31"),
+    (lambda: nn.compress(make_linear(), n_bits=49), ValueError, "got n_bits=49 with n_pool=48"),
+    (lambda: nn.compress(torch.nn.ReLU()), TypeError, "a torch.nn.Linear can be compressed, found ReLU;"),
+    (lambda: nn.compress_module(torch.nn.Sequential(make_linear()), "fc"), TypeError, "found nothing at 'fc'"),
+    (lambda: nn.compress_module(make_linear(), ""), TypeError, "can be compressed, found Linear at ''"),
+    (lambda: nn.AdaptiveLinear(0, 30), ValueError, "in_features must be at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), CALLS)
+def test_bad_input_is_explained(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_weights_that_are_not_finite_are_named():
+    linear = make_linear()
+    linear.weight[5, 6] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinity in weights, first at row 5, column 6"):
+        nn.compress(linear, n_bits=12)
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+
+sys.meta_path.insert(0, Absent())
+import topsign
+print("imported")
+topsign.nn
+"""
+
+
+def test_torch_is_asked_for_by_name():
+    """Without PyTorch everything else works, and topsign.nn says what is missing."""
+    shown = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
+    assert "ImportError: topsign.nn needs PyTorch" in shown.stderr
+    assert shown.stdout.strip() == "imported"
+    with pytest.raises(AttributeError, match="module 'topsign' has no attribute 'missing'"):
+        _ = ts.missing
