@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,6 @@ from ..kernels import Layout
 from ..kernels.interface import Bytes, Float32, Float64, Int64
 from ..projections import Projection
 from ..theory.inference import SCORINGS
-from .file import FileStore
 from .metadata import Note
 from .neighbors import Matches, Neighbors
 from .originals import Originals, Source
@@ -44,6 +43,9 @@ from .scans import AsymmetricScan, ChosenRowsScan, ExpectedScaleScan, HammingSca
 from .segments import Hits, Snapshot, make_segments
 from .significance import Significance, sample_pvalues, shared_significance
 from .store import Change, MemoryStore, Store
+
+if TYPE_CHECKING:
+    from .file import FileStore  # LMDB is imported by the first durable index
 
 Path = str | os.PathLike[str] | None
 
@@ -238,6 +240,8 @@ class Index(ABC):
             raise ValueError(f"timeout is for a file that others may write, got timeout={timeout!r} without a path")
         if path is None or not os.path.lexists(path):
             return None
+        from .file import FileStore
+
         store = FileStore(path, readonly=False, timeout=check_timeout(timeout))
         check_stored(store.path, {"kind": cls.kind}, store.header)
         return store
@@ -247,6 +251,8 @@ class Index(ABC):
         if path is None:
             return
         if store is None:
+            from .file import FileStore
+
             FileStore.create(path, self._parameters)
             store = FileStore(path, readonly=False, timeout=check_timeout(timeout))
         self._use(store)

@@ -7,7 +7,6 @@ import os
 from .._checks import StorageError, check_flag, check_timeout
 from ..projections import make_projection
 from .adaptive import AdaptiveIndex
-from .file import FileStore
 from .sign import SignIndex
 
 
@@ -29,6 +28,8 @@ def open_index(
     StorageError
         Where there is no index, a damaged one, or one that this version of the library cannot read.
     """
+    from .file import FileStore
+
     store = FileStore(path, readonly=check_flag(readonly, "readonly"), timeout=check_timeout(timeout))
     header = store.header
     if header["kind"] not in ("adaptive", "sign"):
