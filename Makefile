@@ -7,7 +7,7 @@ NATIVE := $(wildcard native/*)
 .PHONY: test test-faults lint wheel reproduce clean
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # Writers of a durable index killed at 200 random instants; the suite does 20.
 test-faults: $(VENV)/ready
