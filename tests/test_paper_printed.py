@@ -56,14 +56,15 @@ def test_theorem_2_uses_the_wrong_index():
 
 def test_unknown_projections_give_no_poisson_binomial_law():
     """Of all Poisson-binomial laws of a mean the binomial has the largest variance; the exact one's is larger still."""
-    shape = {"n_bits": 4, "n_pool": 8}
-    mean, variance = theory.expected_hamming(0.8, **shape), theory.hamming_variance(0.8, **shape)
-    largest = mean * (1 - mean) / 4
-    for flips in ([mean] * 4, [0.0, 0.0, 2 * mean, 2 * mean]):
-        counts = theory.poisson_binomial_pmf(flips)
-        assert_allclose(counts @ np.arange(5) / 4, mean)
-        assert counts @ (np.arange(5) / 4 - mean) ** 2 <= largest * (1 + 1e-12)
-    assert variance > 1.05 * largest
+    shape = {"n_bits": 32, "n_pool": 40}
+    mean, variance = theory.expected_hamming(0.95, **shape), theory.hamming_variance(0.95, **shape)
+    largest = mean * (1 - mean) / 32
+    distances = np.arange(33) / 32
+    for flips in (np.full(32, mean), np.linspace(0, 2 * mean, 32)):
+        law = theory.poisson_binomial_pmf(flips)
+        assert_allclose(law @ distances, mean)
+        assert law @ (distances - mean) ** 2 <= largest * (1 + 1e-12)
+    assert variance > 1.15 * largest
 
 
 def test_theorem_3_is_half_the_truth_for_an_orthogonal_reference():

@@ -15,7 +15,7 @@ from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
-N_FEATURES = 256
+N_FEATURES = 128
 """Of the measured signals: the law depends on their inner product alone."""
 
 CORRELATIONS = np.array([-0.8, -0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])

@@ -29,8 +29,8 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
     count = 512 * 0.434
     last = float(2 * np.e - 1)
     small = {"n_bits": 1, "n_pool": 8}
-    shared = {"n_bits": 4, "n_pool": 8}
-    mean, variance = (float(law(0.8, **shared)) for law in (theory.expected_hamming, theory.hamming_variance))
+    shared = {"n_bits": 32, "n_pool": 40}
+    mean, variance = (float(law(0.95, **shared)) for law in (theory.expected_hamming, theory.hamming_variance))
     orthogonal = {"uv": 0.0, "uw": 0.0, "vw": 0.5}
     found = [
         Erratum(
@@ -83,7 +83,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "Theorem 2, the law",
             "differing bits follow a Poisson-binomial law when the projections are not known",
             "the bits share the threshold that all kept magnitudes exceed: a binomial mixture, of larger variance",
-            "largest variance of a Poisson-binomial law of this mean, and the exact one; m = 4, M = 8, correlation 0.8",
+            "largest variance of a Poisson-binomial law of this mean, and the exact one; m = 32, M = 40, correlation 0.95",
             mean * (1 - mean) / shared["n_bits"],
             variance,
             "test_paper_printed.py::test_unknown_projections_give_no_poisson_binomial_law",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
@@ -129,32 +129,30 @@ def universal_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwa
     chosen_on = np.arange(len(head.labels)) % 10 == 0
     sizes = list(_sizes("universal"))
 
-    def predicted(seed: int, images: npt.NDArray[np.float32], step: float) -> Predictions:
+    def predicted(seed: int, images: npt.NDArray[np.float32], steps: Iterable[float]) -> Iterator[tuple[float, Any]]:
+        """Classes by size, for each step."""
         shape = {"n_features": head.weights.shape[1], "n_pool": max(STORAGE.values())}
         projection = make_projection("gaussian", seed=seed, **shape)
-        embedding = UniversalEmbedding(shape["n_pool"], step=step, projection=projection).fit(head.weights)
-        inputs, references = (
-            np.unpackbits(embedding.transform(_units(signals)), axis=1, bitorder="little") == 1
-            for signals in (images, head.weights)
-        )
-        inputs, references = _signs(inputs), _signs(references)
-        for method, size in sizes:
-            yield method, size, (inputs[:, :size] @ references[:, :size].T).argmax(axis=1)
+        projected = [projection.apply(_units(signals)) for signals in (images, head.weights)]
+        for step in steps:
+            dither = UniversalEmbedding(shape["n_pool"], step=step, projection=projection).fit(head.weights).dither_
+            cells = (np.floor((part + dither) / step).astype(np.int32) for part in projected)
+            inputs, references = (_signs(part & 1 == 1) for part in cells)
+            yield step, {one: (inputs[:, : one[1]] @ references[:, : one[1]].T).argmax(axis=1) for one in sizes}
 
-    n_right = {step: dict.fromkeys(sizes, 0) for step in STEPS}
-    for step, right in n_right.items():
-        for seed in seeds[:5]:
-            for method, size, classes in predicted(seed, head.features[chosen_on], step):
-                right[method, size] += int(np.count_nonzero(classes == head.labels[chosen_on]))
-    steps = {one: STEPS[int(np.argmax([n_right[step][one] for step in STEPS]))] for one in sizes}
+    n_right = {(step, one): 0 for step in STEPS for one in sizes}
+    for seed in seeds[:5]:
+        for step, classes in predicted(seed, head.features[chosen_on], STEPS):
+            for one in sizes:
+                n_right[step, one] += int(np.count_nonzero(classes[one] == head.labels[chosen_on]))
+    steps = {one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in sizes}
 
     rest = replace(head, features=head.features[~chosen_on], labels=head.labels[~chosen_on])
 
     def predictions(seed: int) -> Predictions:
-        for step in sorted(set(steps.values())):
-            for method, size, classes in predicted(seed, rest.features, step):
-                if steps[method, size] == step:
-                    yield method, size, classes
+        by_step = dict(predicted(seed, rest.features, sorted(set(steps.values()))))
+        for method, size in sizes:
+            yield method, size, by_step[steps[method, size]][method, size]
 
     losses = _losses(rest, seeds, predictions, advance)
     return [replace(loss, step=steps[loss.method, loss.n_bits]) for loss in losses]

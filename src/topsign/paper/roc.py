@@ -106,7 +106,7 @@ class Detection:
         z = 1.959964
         middle = (self.at_levels + z**2 / (2 * worth)) / (1 + z**2 / worth)
         half = z / (1 + z**2 / worth) * np.sqrt(self.at_levels * (1 - self.at_levels) / worth + (z / worth) ** 2 / 4)
-        return middle - half, middle + half
+        return np.minimum(middle - half, self.at_levels), np.maximum(middle + half, self.at_levels)  # rounding at one
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
     area by the share of impostors below its match, plus the mean share of matches above the impostors that it has
     part in; and a detection by whether its match is detected, less the curve's slope times the false alarms that it
     has part in, which is the threshold's own error. Where all or nearly all matches are detected the draws would show
-    no error: it is never taken smaller than the exact law of the matches alone gives.
+    no error: what their spread lacks of the exact law's is added.
     """
     n_references = scores.shape[1]
     own = np.eye(n_references, dtype=bool)
@@ -236,10 +236,9 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
 
     below = _shares_below(ranked, matches)
     auc = float(below.mean())
-    auc_error = _error(below + by_draw(1 - _shares_below(ranked_matches, scores)))
-
+    above = by_draw(1 - _shares_below(ranked_matches, scores))
     false_alarm = (exact.pfa[1:] + exact.pfa[:-1]) / 2
-    exact_spread = np.sqrt(max(0.0, float(false_alarm**2 @ np.diff(exact.pd)) - exact.missed_area**2))
+    exact_variance = float(false_alarm**2 @ np.diff(exact.pd)) - exact.missed_area**2
     errors = []
     at_levels = _detections(ranked, ranked_matches, LEVELS)
     exact_at_levels = exact.detection_at(LEVELS)
@@ -248,7 +247,7 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
         slope = float(np.diff(exact.detection_at([0.9 * level, 1.1 * level]))[0] / (0.2 * level))
         detected = (matches > threshold) + coin * (matches == threshold)
         false_alarms = by_draw((scores > threshold) + coin * (scores == threshold))
-        errors.append(max(_error(detected - slope * false_alarms), np.sqrt(expected * (1 - expected) / matches.size)))
+        errors.append(_error(detected, -slope * false_alarms, expected * (1 - expected)))
     return Detection(
         name=detector.name,
         stored_bits=detector.stored_bits,
@@ -257,15 +256,17 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
         measured_pd=_detections(ranked, ranked_matches, SHOWN),
         exact_auc=exact.auc,
         auc=auc,
-        auc_error=max(auc_error, exact_spread / np.sqrt(matches.size)),
+        auc_error=_error(below, above, exact_variance),
         exact_at_levels=exact_at_levels,
         at_levels=at_levels,
         errors_at_levels=np.array(errors),
     )
 
 
-def _error(terms: Floats) -> float:
-    return float(terms.std(ddof=1) / np.sqrt(terms.size))
+def _error(own: Floats, shared: Floats, exact_variance: float) -> float:
+    """Of a mean over draws, each with a term of its match and one of its impostors; the exact variance is the first's."""
+    lacking = max(0.0, exact_variance - own.var(ddof=1))
+    return float(np.sqrt(((own + shared).var(ddof=1) + lacking) / own.size))
 
 
 def _shares_below(ranked: Scores, scores: Scores) -> Floats:
