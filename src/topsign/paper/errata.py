@@ -83,7 +83,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "Theorem 2, the law",
             "differing bits follow a Poisson-binomial law when the projections are not known",
             "the bits share the threshold that all kept magnitudes exceed: a binomial mixture, of larger variance",
-            "largest variance of a Poisson-binomial law of this mean, and the exact one; m = 32, M = 40, correlation 0.95",
+            "largest variance of such a law of this mean, and the exact one; m = 32, M = 40, correlation 0.95",
             mean * (1 - mean) / shared["n_bits"],
             variance,
             "test_paper_printed.py::test_unknown_projections_give_no_poisson_binomial_law",

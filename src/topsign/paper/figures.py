@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .curve import Curve
 from .measuring import Points
 from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Detection, Roc
@@ -44,6 +47,8 @@ STYLES: dict[str, Style] = {
     f"sign, {STORAGE}, Hadamard, real query": {"color": ORANGE, "linestyle": (0, (1, 2)), "marker": "D"},
     "adaptive, Hadamard, real query": {"color": GOLD, "linestyle": (0, (8, 2)), "marker": "v"},
 }
+WHOLE_RANGE = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
 LIBRARY = ("uncompressed", "adaptive, entries adapt")
 """Of the paper's, shown beside the library's own."""
 
@@ -58,6 +63,7 @@ def draw_curve(found: Curve) -> dict[str, Figure]:
     axes.plot(found.correlation, found.printed, color=GREY, linestyle=":", label="Theorem 2 as printed", linewidth=2)
     axes.plot(found.correlation, found.bound, color=GREEN, linestyle="-.", label="its replacement, a true bound")
     axes.set_title(f"{found.n_bits} of {found.n_pool} projections")
+    axes.set_xticks(WHOLE_RANGE)
     _finish(left, axes)
 
     right, axes = _panel("inner product with the reference (unit norms)", "Hamming distance (fraction of bits)")
@@ -85,6 +91,7 @@ def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
         name = "Theorem 3 as printed (same colours)" if pair is found.pairs[0] else None
         axes.plot(pair.inner_product, pair.printed, color=color, linestyle=":", linewidth=1.2, label=name)
     axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e. (a shape each)")
+    axes.set_xticks(WHOLE_RANGE)
     axes.set_title(f"Two other signals, {found.n_bits} of {found.n_pool}")
     _finish(figure, axes)
     return {"three-party": figure}
@@ -102,7 +109,7 @@ def draw_roc(found: Roc) -> dict[str, Figure]:
     ):
         panels[name], axes = _panel("false alarm Pfa (probability)", "detection Pd (probability)", height=5.6)
         for one in shown:
-            _detection(axes, found, one)
+            _detection(axes, found, one, found.levels >= (0 if scale == "log" else 0.03))  # rarer ones lie in a heap
         lowest = 1e-4 if scale == "log" else -0.01
         axes.set(xscale=scale, xlim=(lowest, 1.0 if scale == "log" else 1.01), ylim=(-0.02, 1.03))
         axes.set_title(title)
@@ -110,15 +117,15 @@ def draw_roc(found: Roc) -> dict[str, Figure]:
     return panels
 
 
-def _detection(axes: Axes, found: Roc, one: Detection) -> None:
+def _detection(axes: Axes, found: Roc, one: Detection, marked: npt.NDArray[np.bool_]) -> None:
     """Theory as a broad pale line, the measured curve on it, and points with error bars."""
     style = STYLES[one.name]
     color, marker = style["color"], style["marker"]
     axes.plot(found.pfa, one.exact_pd, color=color, linewidth=5, alpha=0.25, solid_capstyle="butt")
     axes.plot(found.pfa, one.measured_pd, color=color, linestyle=style["linestyle"], linewidth=1.3)
-    errors: Style = {"yerr": 2 * one.errors_at_levels, "elinewidth": 1, "capsize": 2}
+    errors: Style = {"yerr": 2 * one.errors_at_levels[marked], "elinewidth": 1, "capsize": 2}
     points: Style = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": ""}
-    axes.errorbar(found.levels, one.at_levels, **errors, **points)
+    axes.errorbar(found.levels[marked], one.at_levels[marked], **errors, **points)
     axes.plot([], [], label=one.name, markersize=4.5, **style)
 
 

@@ -86,7 +86,7 @@ def render(
         "<p>Every figure and the table of “Binary adaptive embeddings from order statistics of random projections” "
         "(D. Valsesia and E. Magli, IEEE Signal Processing Letters 24(1), 2017; arXiv 1701.08511), computed again by "
         "<strong>topsign</strong> beside exact theory, and what the paper gets wrong.</p>",
-        "<nav>" + "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links.items()) + "</nav>",
+        "<nav>" + " ".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links.items()) + "</nav>",
         '<h2 id="verdicts">Verdicts</h2>',
         *_verdicts(claims),
     ]

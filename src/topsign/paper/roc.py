@@ -264,7 +264,7 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
 
 
 def _error(own: Floats, shared: Floats, exact_variance: float) -> float:
-    """Of a mean over draws, each with a term of its match and one of its impostors; the exact variance is the first's."""
+    """Of a mean over draws: of a term of each match, whose exact variance is known, and one of its impostors."""
     lacking = max(0.0, exact_variance - own.var(ddof=1))
     return float(np.sqrt(((own + shared).var(ddof=1) + lacking) / own.size))
 

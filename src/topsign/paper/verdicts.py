@@ -135,7 +135,7 @@ def judge_table(found: Table) -> Iterator[Claim]:
         yield Claim(
             f"The {method} embedding at equal computation is far below at 32 bits (by more than 5 points)",
             "Table I",
-            bool(cell.lost - adaptive[0].lost - SURE * cell.standard_error > 5),
+            _surely((cell.lost - adaptive[0].lost - 5) / cell.standard_error),
             f"{points(cell)} points lost",
             published(cell),
         )
