@@ -194,6 +194,9 @@ def test_verdicts_follow_the_numbers(parts):
     assert list(fates.values()) == [True, True, True, False]  # the last: storage differs by who adapts
     swapped = [replace(one, auc=1 - one.auc) for one in exact.detections]
     assert not any(claim.reproduced for claim in verdicts.judge_roc(replace(exact, detections=swapped)))
+    vague = [replace(one, auc_error=0.01) for one in exact.detections]
+    assert next(verdicts.judge_roc(replace(exact, detections=vague))).reproduced
+    assert list(verdicts.judge_roc(replace(exact, detections=vague)))[1].reproduced is None
     assert [claim.reproduced for claim in verdicts.judge_curve(parts["curve"])] == [True, False]
     assert [claim.reproduced for claim in verdicts.judge_three_party(parts["three-party"])] == [False]
     assert [claim.reproduced for claim in verdicts.judge_errata(parts["errata"])] == [False, False, False]
