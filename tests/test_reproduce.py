@@ -28,7 +28,7 @@ from topsign.paper.table import _row
 from topsign.paper.three_party import three_party
 from topsign.theory.detection import _continuous_roc
 
-TINY = report.Effort(curve_draws=10, pair_draws=24, roc_matrices=1, roc_references=200, table_seeds=2)
+TINY = report.Effort(curve_draws=6, pair_draws=24, roc_matrices=1, roc_references=200, table_seeds=2)
 FIGURES = ("curve", "curve-pools", "three-party", "roc", "roc-log", "roc-library")
 
 
@@ -102,17 +102,17 @@ def test_detectors_follow_their_curves(parts):
 
 
 def test_errors_of_detection_allow_for_shared_signals():
-    """Scores of pairs are sums of a query's part and an entry's: the spread over 400 repetitions is the error told."""
+    """Scores of pairs are sums of a query's part and an entry's: the spread over 200 repetitions is the error told."""
     sigma = np.sqrt(3)
     exact = _continuous_roc(lambda s: norm.sf(s / sigma), lambda s: norm.sf((s - 2.5) / sigma))
     rng = np.random.default_rng(4)
     found = []
-    for _ in range(400):
+    for _ in range(200):
         entry, query = rng.standard_normal((2, 60))
         scores = entry + query[:, np.newaxis] + rng.standard_normal((60, 60)) + 2.5 * np.eye(60)
         found.append(_measured(DETECTORS[0], scores.astype(np.float32)[np.newaxis], exact))
-    # A spread of 400 values has a relative standard error of 1 / sqrt(800); the errors told are first order in 1/60.
-    tolerance = 4 / np.sqrt(800) + 2 / 60
+    # A spread of 200 values has a relative standard error of 1 / sqrt(400); the errors told are first order in 1/60.
+    tolerance = 4 / np.sqrt(400) + 2 / 60
     told, spread = np.mean([one.auc_error**2 for one in found]), np.var([one.auc for one in found])
     assert_allclose(np.sqrt(told / spread), 1, atol=tolerance)
     told = np.mean([one.errors_at_levels[-1] ** 2 for one in found])

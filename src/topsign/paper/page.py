@@ -162,9 +162,9 @@ def _roc(found: Roc, figures: Figures) -> Iterator[str]:
     yield (
         f"<p>n = M = {found.n_features}, m = {found.n_bits}; a match is its reference u of unit norm in noise, "
         f"u + {found.noise} N(0, I), at an expected correlation of {found.correlation:.4f}; impostors are independent. "
-        f"{found.n_matches:,} matches and {impostors:,} impostor pairs under {found.n_matrices} random matrices; all "
-        "detectors see the same signals. The Gaussian pool is the paper's. Universal codes have step 2 and no dither, "
-        "as in the authors' demonstration.</p>"
+        f"{found.n_matches:,} matches and {impostors:,} impostor pairs, with a fresh random matrix for every "
+        f"{found.n_references:,} matches; all detectors see the same signals. The Gaussian pool is the paper's. "
+        "Universal codes have step 2 and no dither, as in the authors' demonstration.</p>"
     )
     yield from _panels(
         figures,
@@ -219,7 +219,7 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
 
     def cell(one: Cell) -> str:
         digits = 2 if one.lost < 10 else 1
-        text = f"{one.lost:.{digits}f} ± {one.standard_error:.{digits}f}"
+        text = f"{round(one.lost, digits) + 0.0:.{digits}f} ± {one.standard_error:.{digits}f}"  # no minus zero
         if one.published_lost is not None:
             text += f"<span class='interval'>[{one.published_lost:.2f}]</span>"
         return text + ("" if one.step is None else f"<span class='interval'>step {one.step:g}</span>")

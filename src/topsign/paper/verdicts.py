@@ -174,7 +174,7 @@ def _excess(mine: Cell, other: Cell) -> tuple[float, float]:
 
 
 def _pm(value: float, error: float, *, digits: int = 3) -> str:
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{round(value, digits) + 0.0:.{digits}f} ± {error:.{digits}f}"
 
 
 def _number(value: float) -> str:
