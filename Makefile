@@ -27,8 +27,9 @@ wheel: $(VENV)/ready
 	cd $(VENV)/from-wheel && bin/python -c "import topsign; print('installed from the wheel:', topsign.kernels.info())"
 	@ls -l dist
 
+# Every figure and the table of the paper, on a page: report/index.html.
 reproduce: $(VENV)/ready
-	$(BIN)/python examples/curve.py
+	$(BIN)/topsign reproduce --out report
 
 $(VENV)/ready: pyproject.toml $(NATIVE)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)

@@ -28,7 +28,8 @@ def main():
 
 def show(table, kind):
     for loss in table:
-        name = f"{loss.method} ({kind})"
+        step = "" if loss.step is None else f", step {loss.step:g}"
+        name = f"{loss.method}{step} ({kind})"
         print(f"{name:45} {loss.n_bits:5} bits: {loss.mean:+7.3f} points, standard error {loss.standard_error:.3f}")
 
 

@@ -233,7 +233,7 @@ def test_the_table_is_what_the_classifiers_lose(cifar10):
         cifar10.features[::50], cifar10.labels[::50], cifar10.weights, cifar10.coef, cifar10.intercept, {}
     )
     shown = {
-        (loss.method.rpartition(", step")[0] or loss.method, loss.n_bits): loss.points
+        (loss.method, loss.n_bits): loss
         for loss in [
             *adaptive_losses(few, seeds=range(3, 4)),
             *sign_losses(few, seeds=range(3, 4)),
@@ -253,7 +253,15 @@ def test_the_table_is_what_the_classifiers_lose(cifar10):
     }
     for key, classifier in classifiers.items():
         lost = few.accuracy - classifier.score(few.features, few.labels)
-        assert_allclose(shown[key], 100 * lost, atol=1e-9)
+        assert_allclose(shown[key].points, 100 * lost, atol=1e-9)
+
+    rest = np.arange(len(few.labels)) % 10 > 0  # of every tenth image the step of the universal embedding was chosen
+    exact = np.mean((few.features @ few.weights.T).argmax(axis=1)[rest] == few.labels[rest])
+    for n_bits in (32, 1081):
+        (loss,) = (shown[key] for key in shown if key[0].startswith("universal") and key[1] == n_bits)
+        universal = ts.UniversalLinearClassifier.from_weights(few.weights, n_bits=n_bits, step=loss.step, **gaussian)
+        lost = exact - universal.score(few.features[rest], few.labels[rest])
+        assert_allclose(loss.points, 100 * lost, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "hadamard"])

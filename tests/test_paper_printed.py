@@ -54,6 +54,19 @@ def test_theorem_2_uses_the_wrong_index():
     assert magnitude - wrong > 0.28
 
 
+def test_unknown_projections_give_no_poisson_binomial_law():
+    """Of all Poisson-binomial laws of a mean the binomial has the largest variance; the exact one's is larger still."""
+    shape = {"n_bits": 32, "n_pool": 40}
+    mean, variance = theory.expected_hamming(0.95, **shape), theory.hamming_variance(0.95, **shape)
+    largest = mean * (1 - mean) / 32
+    distances = np.arange(33) / 32
+    for flips in (np.full(32, mean), np.linspace(0, 2 * mean, 32)):
+        law = theory.poisson_binomial_pmf(flips)
+        assert_allclose(law @ distances, mean)
+        assert law @ (distances - mean) ** 2 <= largest * (1 + 1e-12)
+    assert variance > 1.15 * largest
+
+
 def test_theorem_3_is_half_the_truth_for_an_orthogonal_reference():
     for vw in (-0.5, 0.0, 0.7):
         right = theory.pair_flip_probability(1.5, uv=0.0, uw=0.0, vw=vw)

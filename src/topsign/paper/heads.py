@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..classify import UniversalLinearClassifier
-from ..embeddings import AdaptiveEncoder
+from ..embeddings import AdaptiveEncoder, UniversalEmbedding
 from ..projections import make_projection
+from .measuring import Advance, unwatched
 
 N_POOL = 1024
 
@@ -74,6 +74,7 @@ class Loss:
     method: str
     n_bits: int
     points: npt.NDArray[np.float64]  # (n_seeds,)
+    step: float | None = None  # of the universal embedding
 
     @property
     def mean(self) -> float:
@@ -86,7 +87,9 @@ class Loss:
         return float(self.points.std(ddof=1) / np.sqrt(len(self.points)))
 
 
-def adaptive_losses(head: TrainedHead, *, seeds: range, kind: str = "gaussian") -> list[Loss]:
+def adaptive_losses(
+    head: TrainedHead, *, seeds: range, kind: str = "gaussian", advance: Advance = unwatched
+) -> list[Loss]:
     """What AdaptiveLinearClassifier loses by both scorings, computed from one projection a seed."""
 
     def predictions(seed: int) -> Predictions:
@@ -98,10 +101,10 @@ def adaptive_losses(head: TrainedHead, *, seeds: range, kind: str = "gaussian") 
             yield "adaptive, hamming", n_bits, codes.mismatches(projected).argmin(axis=1)
             yield "adaptive, asymmetric", n_bits, codes.scores(projected).argmax(axis=1)
 
-    return _losses(head, map(predictions, seeds))
+    return _losses(head, seeds, predictions, advance)
 
 
-def sign_losses(head: TrainedHead, *, seeds: range) -> list[Loss]:
+def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
     """What SignLinearClassifier loses with Gaussian projections at equal computation and at equal storage.
 
     Row i of a projection depends on the seed and i alone, so small ones are the beginning of the largest.
@@ -110,42 +113,70 @@ def sign_losses(head: TrainedHead, *, seeds: range) -> list[Loss]:
     def predictions(seed: int) -> Predictions:
         shape = {"n_features": head.weights.shape[1], "n_pool": max(STORAGE.values())}
         projection = make_projection("gaussian", seed=seed, **shape)
-        inputs, references = (
-            np.where(projection.apply(signals) >= 0, np.float32(1), np.float32(-1))
-            for signals in (head.features, head.weights)
-        )
-        for n_bits, storage in STORAGE.items():
-            for method, size in (("sign, equal computation", n_bits), ("sign, equal storage", storage)):
-                yield method, size, (inputs[:, :size] @ references[:, :size].T).argmax(axis=1)
+        inputs, references = (_signs(projection.apply(signals) >= 0) for signals in (head.features, head.weights))
+        for method, size in _sizes("sign"):
+            yield method, size, (inputs[:, :size] @ references[:, :size].T).argmax(axis=1)
 
-    return _losses(head, map(predictions, seeds))
+    return _losses(head, seeds, predictions, advance)
 
 
-def universal_losses(head: TrainedHead, *, seeds: range) -> list[Loss]:
-    """What UniversalLinearClassifier loses; its step is the best on every tenth image, over five seeds."""
+def universal_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
+    """What UniversalLinearClassifier loses with the step that is best on every tenth image, on the other images.
 
-    def classifier(n_bits: int, step: float, seed: int) -> UniversalLinearClassifier:
-        return UniversalLinearClassifier.from_weights(head.weights, n_bits=n_bits, step=step, random_state=seed)
+    The step is chosen over the first five seeds. Rows of a projection and of the dither depend on the seed and their
+    number alone, so small embeddings are the beginning of the largest.
+    """
+    chosen_on = np.arange(len(head.labels)) % 10 == 0
+    sizes = list(_sizes("universal"))
 
-    def best_step(n_bits: int) -> float:
-        tenth = head.features[::10], head.labels[::10]
-        return max(STEPS, key=lambda step: sum(classifier(n_bits, step, seed).score(*tenth) for seed in seeds[:5]))
+    def predicted(seed: int, images: npt.NDArray[np.float32], steps: Iterable[float]) -> Iterator[tuple[float, Any]]:
+        """Classes by size, for each step."""
+        shape = {"n_features": head.weights.shape[1], "n_pool": max(STORAGE.values())}
+        projection = make_projection("gaussian", seed=seed, **shape)
+        projected = [projection.apply(_units(signals)) for signals in (images, head.weights)]
+        for step in steps:
+            dither = UniversalEmbedding(shape["n_pool"], step=step, projection=projection).fit(head.weights).dither_
+            cells = (np.floor((part + dither) / step).astype(np.int32) for part in projected)
+            inputs, references = (_signs(part & 1 == 1) for part in cells)
+            yield step, {one: (inputs[:, : one[1]] @ references[:, : one[1]].T).argmax(axis=1) for one in sizes}
 
-    steps = {size: best_step(size) for size in (*STORAGE, *STORAGE.values())}
+    n_right = {(step, one): 0 for step in STEPS for one in sizes}
+    for seed in seeds[:5]:
+        for step, classes in predicted(seed, head.features[chosen_on], STEPS):
+            for one in sizes:
+                n_right[step, one] += int(np.count_nonzero(classes[one] == head.labels[chosen_on]))
+    steps = {one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in sizes}
+
+    rest = replace(head, features=head.features[~chosen_on], labels=head.labels[~chosen_on])
 
     def predictions(seed: int) -> Predictions:
-        for n_bits, storage in STORAGE.items():
-            for method, size in (("universal, equal computation", n_bits), ("universal, equal storage", storage)):
-                predicted = classifier(size, steps[size], seed).predict(head.features)
-                yield f"{method}, step {steps[size]:g}", size, predicted
+        by_step = dict(predicted(seed, rest.features, sorted(set(steps.values()))))
+        for method, size in sizes:
+            yield method, size, by_step[steps[method, size]][method, size]
 
-    return _losses(head, map(predictions, seeds))
+    losses = _losses(rest, seeds, predictions, advance)
+    return [replace(loss, step=steps[loss.method, loss.n_bits]) for loss in losses]
 
 
-def _losses(head: TrainedHead, per_seed: Iterable[Predictions]) -> list[Loss]:
+def _sizes(method: str) -> Iterator[tuple[str, int]]:
+    for n_bits, storage in STORAGE.items():
+        yield f"{method}, equal computation", n_bits
+        yield f"{method}, equal storage", storage
+
+
+def _signs(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
+    return np.where(bits, np.float32(1), np.float32(-1))
+
+
+def _units(signals: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return np.asarray(signals / np.linalg.norm(signals, axis=1, keepdims=True))
+
+
+def _losses(head: TrainedHead, seeds: range, predictions: Callable[[int], Predictions], advance: Advance) -> list[Loss]:
     found: dict[tuple[str, int], list[float]] = {}
-    for predictions in per_seed:
-        for method, n_bits, predicted in predictions:
+    for n_done, seed in enumerate(seeds, start=1):
+        for method, n_bits, predicted in predictions(seed):
             lost = 100 * (head.accuracy - head.accuracy_of(predicted))
             found.setdefault((method, n_bits), []).append(lost)
+        advance(n_done / len(seeds))
     return [Loss(method, n_bits, np.array(points)) for (method, n_bits), points in found.items()]

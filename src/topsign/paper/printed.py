@@ -17,6 +17,10 @@ from ..theory.order_statistics import Floats
 TABLE_STORAGE_BITS = {32: 233, 64: 405, 128: 679, 256: 1065}
 """Bits per class in the paper's table, by n_bits out of 1024; 256 costs 1081.6."""
 
+TABLE_ACCURACY: dict[str, dict[int, float]] = {}
+"""Accuracies in the paper's table, in percent: by method as :mod:`topsign.paper.table` names it, then by n_bits; the
+uncompressed head's under "uncompressed" and 0. None is known to this project yet, so none is shown."""
+
 DEMO_STORAGE_BITS = 2969
 """Sign projections that the authors' demonstration calls equal in storage to 512 of 8192; it is 3269.3."""
 

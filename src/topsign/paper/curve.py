@@ -1,0 +1,107 @@
+"""The paper's first figure: distance to the reference against the inner product with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import theory
+from ..codes import hamming
+from ..embeddings import AdaptiveEmbedding, SignEmbedding
+from ..projections import make_projection
+from ..theory.order_statistics import Floats
+from . import printed
+from .measuring import Advance, Points, check_draws, unwatched
+
+N_BITS, N_POOL = 800, 5000
+N_FEATURES = 128
+"""Of the measured signals: the law depends on their inner product alone."""
+
+CORRELATIONS = np.array([-0.8, -0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+OTHER_POOLS = ((50, 5000), (800, 20000), (2500, 5000))
+OTHER_CORRELATIONS = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+"""Beyond a half, 50 signs of 5000 hardly ever differ: nothing would be measured."""
+
+
+@dataclass(frozen=True)
+class OtherPool:
+    """The same curve for other numbers of projections."""
+
+    n_bits: int
+    n_pool: int
+    exact: Floats
+    points: Points
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Expected Hamming distance, exact and as printed, on a grid of inner products; and measured points."""
+
+    n_bits: int
+    n_pool: int
+    n_features: int
+    n_draws: int
+    correlation: Floats  # the grid; signals have unit norm
+    exact: Floats
+    sign: Floats
+    printed: Floats  # Theorem 2, nan at +-1
+    bound: Floats  # what replaces it, nan below zero, where no upper bound is claimed
+    adaptive: Points
+    signs: Points
+    others: list[OtherPool]
+
+
+def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
+    """Measures with fresh signals and a fresh Gaussian matrix for every draw."""
+    adaptive, signs = [], []
+    others: list[list[Floats]] = [[] for _ in OTHER_POOLS]
+    for draw in range(check_draws(n_draws)):
+        rng = np.random.default_rng([1, draw])
+        reference, signals = _signals_at(rng, CORRELATIONS)
+        adaptive.append(_distances(reference, signals, N_BITS, N_POOL, draw))
+        embedding = SignEmbedding(N_BITS, projection="gaussian", random_state=draw).fit(signals)
+        signs.append(hamming(embedding.transform(signals), embedding.transform([reference]), n_bits=N_BITS))
+        for found, (n_bits, n_pool) in zip(others, OTHER_POOLS, strict=True):
+            reference, signals = _signals_at(rng, OTHER_CORRELATIONS)
+            found.append(_distances(reference, signals, n_bits, n_pool, draw))
+        advance((draw + 1) / n_draws)
+
+    grid = np.linspace(-1, 1, 201)
+    inside, above = np.abs(grid) < 1, grid >= 0
+    as_printed, bound = np.full((2, len(grid)), np.nan)
+    as_printed[inside] = printed.expected_hamming_bound(grid[inside], n_bits=N_BITS, n_pool=N_POOL)
+    bound[above] = theory.expected_hamming_bound(grid[above], n_bits=N_BITS, n_pool=N_POOL)
+
+    def exact(x: Floats, n_bits: int, n_pool: int) -> Floats:
+        return theory.expected_hamming(x, n_bits=n_bits, n_pool=n_pool)
+
+    return Curve(
+        n_bits=N_BITS,
+        n_pool=N_POOL,
+        n_features=N_FEATURES,
+        n_draws=n_draws,
+        correlation=grid,
+        exact=exact(grid, N_BITS, N_POOL),
+        sign=theory.sign_expected_hamming(grid),
+        printed=as_printed,
+        bound=bound,
+        adaptive=Points.of(CORRELATIONS, adaptive, exact(CORRELATIONS, N_BITS, N_POOL)),
+        signs=Points.of(CORRELATIONS, signs, theory.sign_expected_hamming(CORRELATIONS)),
+        others=[
+            OtherPool(*pool, exact(grid, *pool), Points.of(OTHER_CORRELATIONS, found, exact(OTHER_CORRELATIONS, *pool)))
+            for pool, found in zip(OTHER_POOLS, others, strict=True)
+        ],
+    )
+
+
+def _signals_at(rng: np.random.Generator, correlations: Floats) -> tuple[Floats, Floats]:
+    """A unit reference, and unit signals at these inner products with it, each in a direction of its own."""
+    reference, *noise = np.linalg.qr(rng.standard_normal((N_FEATURES, 1 + len(correlations))))[0].T
+    return reference, np.outer(correlations, reference) + np.sqrt(1 - correlations**2)[:, np.newaxis] * np.array(noise)
+
+
+def _distances(reference: Floats, signals: Floats, n_bits: int, n_pool: int, seed: int) -> Floats:
+    projection = make_projection("gaussian", n_features=N_FEATURES, n_pool=n_pool, seed=seed)
+    embedding = AdaptiveEmbedding(n_bits, n_pool=n_pool, projection=projection).fit(reference)
+    return hamming(embedding.transform(signals), embedding.reference_code_, n_bits=n_bits)

@@ -1,0 +1,185 @@
+"""The figures, drawn from the data of the parts. Needs matplotlib (``pip install topsign[plot]``)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .curve import Curve
+from .measuring import Points
+from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Detection, Roc
+from .three_party import ThreeParty
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Light, dark. Okabe and Ito's hues, told apart by most eyes; every line has its own dashes and marker as well.
+PALETTE = {
+    "ink": ("#15181c", "#e8eaed"),
+    "faint": ("#d3d7dc", "#3a4048"),
+    "blue": ("#0072b2", "#5cb8f0"),
+    "orange": ("#d55e00", "#ff9248"),
+    "green": ("#00805c", "#35d0a0"),
+    "pink": ("#b8558c", "#f09ac8"),
+    "gold": ("#8f6a00", "#f0c540"),
+    "grey": ("#5f6670", "#a8b0ba"),
+}
+INK, FAINT, BLUE, ORANGE, GREEN, PINK, GOLD, GREY = (light for light, _ in PALETTE.values())
+
+Style = dict[str, Any]
+STYLES: dict[str, Style] = {
+    "uncompressed": {"color": GREY, "linestyle": (0, (1, 1.2)), "marker": "x"},
+    "adaptive, entries adapt": {"color": BLUE, "linestyle": "-", "marker": "o"},
+    "adaptive, queries adapt": {"color": PINK, "linestyle": (0, (2, 2)), "marker": "+"},
+    f"sign, {STORAGE} (equal storage)": {"color": ORANGE, "linestyle": "--", "marker": "s"},
+    f"sign, {AUTHORS_STORAGE} (authors' demo)": {"color": GOLD, "linestyle": (0, (8, 2, 1, 2)), "marker": "d"},
+    f"universal, {STORAGE} (equal storage)": {"color": GREEN, "linestyle": "-.", "marker": "^"},
+    f"sign, {N_BITS} (equal computation)": {"color": ORANGE, "linestyle": (0, (1, 2)), "marker": "D"},
+    f"universal, {N_BITS} (equal computation)": {"color": GREEN, "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
+    "adaptive, real query": {"color": PINK, "linestyle": "--", "marker": "s"},
+    "adaptive, Hadamard": {"color": GREEN, "linestyle": "-.", "marker": "^"},
+    f"sign, {STORAGE}, Hadamard, real query": {"color": ORANGE, "linestyle": (0, (1, 2)), "marker": "D"},
+    "adaptive, Hadamard, real query": {"color": GOLD, "linestyle": (0, (8, 2)), "marker": "v"},
+}
+WHOLE_RANGE = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+LIBRARY = ("uncompressed", "adaptive, entries adapt")
+"""Of the paper's, shown beside the library's own."""
+
+
+def draw_curve(found: Curve) -> dict[str, Figure]:
+    """Two panels: the paper's pool, and others."""
+    left, axes = _panel("inner product with the reference (unit norms)", "Hamming distance (fraction of bits)")
+    axes.plot(found.correlation, found.exact, color=BLUE, label="adaptive, exact", linewidth=1.8)
+    _points(axes, found.adaptive, "adaptive, measured ± 2 s.e.", color=BLUE, marker="o")
+    axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="sign projections, exact")
+    _points(axes, found.signs, "sign projections, measured ± 2 s.e.", color=ORANGE, marker="s")
+    axes.plot(found.correlation, found.printed, color=GREY, linestyle=":", label="Theorem 2 as printed", linewidth=2)
+    axes.plot(found.correlation, found.bound, color=GREEN, linestyle="-.", label="its replacement, a true bound")
+    axes.set_title(f"{found.n_bits} of {found.n_pool} projections")
+    axes.set_xticks(WHOLE_RANGE)
+    _finish(left, axes)
+
+    right, axes = _panel("inner product with the reference (unit norms)", "Hamming distance (fraction of bits)")
+    styles = [(PINK, (0, (8, 2)), "v"), (GOLD, "-.", "^"), (GREEN, ":", "D")]
+    for other, (color, dashes, marker) in zip(found.others, styles, strict=True):
+        label = f"{other.n_bits} of {other.n_pool}"
+        axes.plot(found.correlation, other.exact, color=color, linestyle=dashes, label=f"{label}, exact")
+        _points(axes, other.points, f"{label}, measured ± 2 s.e.", color=color, marker=marker)
+    axes.plot(found.correlation, found.exact, color=BLUE, label=f"{found.n_bits} of {found.n_pool}, exact")
+    axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="all kept (sign projections)")
+    axes.set(xlim=(0, 1), ylim=(-0.01, 0.52))
+    axes.set_title("Other pools: the fewer of more, the steeper")
+    _finish(right, axes)
+    return {"curve": left, "curve-pools": right}
+
+
+def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
+    """One panel: exact lines, measured points, and the printed formula."""
+    figure, axes = _panel("inner product of the two signals (unit norms)", "Hamming distance (fraction of bits)")
+    looks = [(BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PINK, (0, (8, 2)), "v")]
+    for pair, (color, dashes, marker) in zip(found.pairs, looks, strict=True):
+        label = f"both at {pair.shared:g} to the reference, exact"
+        axes.plot(pair.inner_product, pair.exact, color=color, linestyle=dashes, label=label)
+        _points(axes, pair.points, None, color=color, marker=marker)
+        name = "Theorem 3 as printed (same colours)" if pair is found.pairs[0] else None
+        axes.plot(pair.inner_product, pair.printed, color=color, linestyle=":", linewidth=1.2, label=name)
+    axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e. (a shape each)")
+    axes.set_xticks(WHOLE_RANGE)
+    axes.set_title(f"Two other signals, {found.n_bits} of {found.n_pool}")
+    _finish(figure, axes)
+    return {"three-party": figure}
+
+
+def draw_roc(found: Roc) -> dict[str, Figure]:
+    """The paper's detectors on linear and logarithmic axes; then the library's own."""
+    papers = [one for one in found.detections if not one.ours]
+    own = [one for one in found.detections if one.ours or one.name in LIBRARY]
+    panels = {}
+    for name, shown, scale, title in (
+        ("roc", papers, "linear", "The paper's detectors"),
+        ("roc-log", papers, "log", "The paper's detectors, rare false alarms"),
+        ("roc-library", own, "log", f"The library's own, {STORAGE} bits"),
+    ):
+        panels[name], axes = _panel("false alarm Pfa (probability)", "detection Pd (probability)", height=5.6)
+        for one in shown:
+            _detection(axes, found, one, found.levels >= (0 if scale == "log" else 0.03))  # rarer ones lie in a heap
+        lowest = 1e-4 if scale == "log" else -0.01
+        axes.set(xscale=scale, xlim=(lowest, 1.0 if scale == "log" else 1.01), ylim=(-0.02, 1.03))
+        axes.set_title(title)
+        _finish(panels[name], axes)
+    return panels
+
+
+def _detection(axes: Axes, found: Roc, one: Detection, marked: npt.NDArray[np.bool_]) -> None:
+    """Theory as a broad pale line, the measured curve on it, and points with error bars."""
+    style = STYLES[one.name]
+    color, marker = style["color"], style["marker"]
+    axes.plot(found.pfa, one.exact_pd, color=color, linewidth=5, alpha=0.25, solid_capstyle="butt")
+    axes.plot(found.pfa, one.measured_pd, color=color, linestyle=style["linestyle"], linewidth=1.3)
+    errors: Style = {"yerr": 2 * one.errors_at_levels[marked], "elinewidth": 1, "capsize": 2}
+    points: Style = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": ""}
+    axes.errorbar(found.levels[marked], one.at_levels[marked], **errors, **points)
+    axes.plot([], [], label=one.name, markersize=4.5, **style)
+
+
+def _points(axes: Axes, points: Points, label: str | None, *, color: str, marker: str) -> None:
+    look: Style = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": "", "capsize": 2, "elinewidth": 1}
+    axes.errorbar(points.x, points.measured, yerr=2 * points.standard_error, label=label, **look)
+
+
+def _panel(x: str, y: str, *, height: float = 5.0) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.7, height), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y)
+    return figure, axes
+
+
+def _finish(figure: Figure, axes: Axes) -> None:
+    axes.grid(color=FAINT, linewidth=0.7)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=1, frameon=False, handlelength=3.2)
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """What all figures share; figures must be made, and saved, inside."""
+    import matplotlib
+
+    ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    sizes = {"font.size": 10, "axes.titlesize": 11, "legend.fontsize": 9, "axes.linewidth": 0.8}
+    settings: dict[Any, Any] = dict.fromkeys(ink, INK) | sizes | {"svg.fonttype": "none"}
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def png(figure: Figure) -> bytes:
+    """For everything that shows no SVG; white behind."""
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    return target.getvalue()
+
+
+def svg(figure: Figure, *, name: str) -> str:
+    """An SVG element whose colours are variables of the page, so that it follows light and dark."""
+    import matplotlib
+
+    target = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # ids that repeat in every run, and in no other figure
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(target, format="svg", transparent=True, metadata=nothing)
+    text = target.getvalue()
+    text = text[text.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
+    for mark in ('id="', 'href="#', "url(#"):
+        text = text.replace(mark, f"{mark}{name}-")
+    for color, (light, _) in PALETTE.items():
+        text = text.replace(light, f"var(--{color})")
+    return text

@@ -1,0 +1,157 @@
+"""The whole reproduction: runs the parts, draws them, and writes the page with its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, kernels
+from .._checks import check_choice
+from . import figures, page
+from .curve import curve
+from .errata import errata
+from .measuring import Advance, plain
+from .roc import roc
+from .table import table
+from .three_party import three_party
+from .verdicts import Claim, judge_curve, judge_errata, judge_roc, judge_table, judge_three_party
+
+PARTS = ("curve", "three-party", "roc", "table", "errata")
+
+Progress = Callable[[str, float], None]
+"""Told the part at work and the fraction of the whole that is done."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is drawn: what a number costs, and how exact it is."""
+
+    curve_draws: int
+    pair_draws: int
+    roc_matrices: int
+    roc_references: int
+    table_seeds: int
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """About what each part takes on two cores; the progress bar divides its length by it."""
+        roc_seconds = self.roc_matrices * (5 + 9e-3 * self.roc_references) + 5
+        table_seconds = 4.5 * self.table_seeds + 5
+        draws = {"curve": 0.35 * self.curve_draws, "three-party": 0.15 * self.pair_draws}
+        return draws | {"roc": roc_seconds, "table": table_seconds, "errata": 0.1}
+
+
+FULL = Effort(curve_draws=60, pair_draws=60, roc_matrices=8, roc_references=1000, table_seeds=20)
+QUICK = Effort(curve_draws=12, pair_draws=12, roc_matrices=1, roc_references=500, table_seeds=3)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run found, and where it lies."""
+
+    page: Path
+    parts: dict[str, Any]
+    claims: list[Claim]
+    conditions: dict[str, str]
+
+
+def reproduce(
+    out: str | os.PathLike[str],
+    *,
+    parts: Iterable[str] = PARTS,
+    effort: Effort = FULL,
+    progress: Progress = lambda part, fraction: None,
+) -> Report:
+    """Runs the parts and writes ``index.html``, a JSON file for each part and a PNG for each figure into a folder.
+
+    Numbers depend on the effort alone: seeds are fixed. Needs matplotlib (``pip install topsign[plot]``).
+    """
+    chosen = [check_choice(part, "parts", PARTS) for part in parts]
+    with figures.house_style():  # matplotlib is missed before anything is computed
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, Callable[[Advance], Any]] = {
+        "curve": lambda advance: curve(n_draws=effort.curve_draws, advance=advance),
+        "three-party": lambda advance: three_party(n_draws=effort.pair_draws, advance=advance),
+        "roc": lambda advance: roc(n_matrices=effort.roc_matrices, n_references=effort.roc_references, advance=advance),
+        "table": lambda advance: table(n_seeds=effort.table_seeds, advance=advance),
+        "errata": lambda advance: errata(advance=advance),
+    }
+    expected = [effort.seconds[part] for part in chosen]
+    found: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    for i, part in enumerate(chosen):
+
+        def advance(fraction: float, i: int = i, part: str = part) -> None:
+            progress(part, (sum(expected[:i]) + fraction * expected[i]) / sum(expected))
+
+        start = time.perf_counter()
+        advance(0.0)
+        found[part] = runs[part](advance)
+        seconds[part] = time.perf_counter() - start
+    return _write(folder, found, effort, seconds)
+
+
+def _write(folder: Path, found: dict[str, Any], effort: Effort, seconds: dict[str, float]) -> Report:
+    judges: dict[str, Any] = {
+        "curve": judge_curve,
+        "three-party": judge_three_party,
+        "roc": judge_roc,
+        "table": judge_table,
+        "errata": judge_errata,
+    }
+    drawings: dict[str, Any] = {
+        "curve": figures.draw_curve,
+        "three-party": figures.draw_three_party,
+        "roc": figures.draw_roc,
+    }
+    claims = [claim for part, data in found.items() for claim in judges[part](data)]
+    files, drawn = [], {}
+    for part, data in found.items():
+        (folder / f"{part}.json").write_text(json.dumps(plain(data), indent=1, allow_nan=False))
+        files.append(f"{part}.json")
+        with figures.house_style():
+            for name, figure in (drawings[part](data) if part in drawings else {}).items():
+                drawn[name] = figures.svg(figure, name=name)
+                (folder / f"{name}.png").write_bytes(figures.png(figure))
+                files.append(f"{name}.png")
+    (folder / "verdicts.json").write_text(json.dumps(plain(claims), indent=1))
+    files.append("verdicts.json")
+    conditions = _conditions(effort, seconds)
+    index = folder / "index.html"
+    index.write_text(page.render(found, claims, drawn, conditions, files), encoding="utf-8")
+    return Report(index, found, claims, conditions)
+
+
+def _conditions(effort: Effort, seconds: dict[str, float]) -> dict[str, str]:
+    packages = [f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn", "matplotlib")]
+    took = ", ".join(f"{part} {taken:.0f} s" for part, taken in seconds.items())
+    return {
+        "Made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by topsign {__version__}",
+        "Time": f"{sum(seconds.values()):.0f} s ({took})",
+        "Machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}; kernels: {kernels.info()['kernels']}",
+        "Versions": f"Python {platform.python_version()}, " + ", ".join(packages),
+        "Effort": ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in asdict(effort).items()),
+        "Seeds": "fixed: draw i of a part uses seed i, so that another run gives the same numbers",
+        "Held equal": "all detectors see the same signals and, plain signs being the beginning of the pool, the same "
+        "matrix; all classifiers the same images and seeds; equal storage counts m + log2 C(M, m) bits, the "
+        "information in signs and locations, as the paper does",
+    }
+
+
+def _processor() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,293 @@
+"""The paper's third figure: detection of weak matches against false alarms, by detector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import theory
+from .._checks import check_count
+from ..codes import AdaptiveCodes
+from ..embeddings import AdaptiveEncoder
+from ..projections import make_projection
+from ..theory import RocCurve
+from ..theory.order_statistics import Floats
+from . import printed
+from .measuring import Advance, check_draws, unwatched
+
+Scores = npt.NDArray[np.float32]
+
+N_FEATURES = N_POOL = 8192
+N_BITS = 512
+NOISE = 0.15
+STEP = 2.0
+CORRELATION = float(1 / np.hypot(1, NOISE * np.sqrt(N_FEATURES)))
+"""Of a reference of unit norm with itself in noise: 0.0735 is expected."""
+
+STORAGE = int(theory.storage_bits(n_bits=N_BITS, n_pool=N_POOL))
+AUTHORS_STORAGE = printed.DEMO_STORAGE_BITS
+
+LEVELS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
+"""False alarms at which detection is measured with its error."""
+
+SHOWN = np.unique(np.concatenate([np.geomspace(1e-4, 1, 81), np.linspace(0.01, 1, 100)]))
+"""False alarms at which curves are drawn."""
+
+
+@dataclass(frozen=True)
+class Detector:
+    """What it is called, what it stores, and which law it follows."""
+
+    name: str
+    stored_bits: int  # of an entry
+    law: dict[str, Any]
+    ours: bool = False  # not in the paper
+
+
+_ADAPTIVE = {"n_bits": N_BITS, "n_pool": N_POOL}
+DETECTORS = (
+    Detector("uncompressed", 32 * N_FEATURES, {"scoring": "uncompressed"}),
+    Detector("adaptive, entries adapt", STORAGE, {"scoring": "hamming", **_ADAPTIVE}),
+    Detector("adaptive, queries adapt", N_POOL, {"scoring": "hamming", **_ADAPTIVE}),
+    Detector(f"sign, {STORAGE} (equal storage)", STORAGE, {"scoring": "sign_hamming", "n_bits": STORAGE}),
+    Detector(
+        f"sign, {AUTHORS_STORAGE} (authors' demo)",
+        AUTHORS_STORAGE,
+        {"scoring": "sign_hamming", "n_bits": AUTHORS_STORAGE},
+    ),
+    Detector(f"universal, {STORAGE} (equal storage)", STORAGE, {"scoring": "universal", "n_bits": STORAGE}),
+    Detector(f"sign, {N_BITS} (equal computation)", N_BITS, {"scoring": "sign_hamming", "n_bits": N_BITS}),
+    Detector(f"universal, {N_BITS} (equal computation)", N_BITS, {"scoring": "universal", "n_bits": N_BITS}),
+    Detector("adaptive, real query", STORAGE, {"scoring": "asymmetric", **_ADAPTIVE}, True),
+    Detector("adaptive, Hadamard", STORAGE, {"scoring": "hamming", "pool": "hadamard", **_ADAPTIVE}, True),
+    Detector(
+        f"sign, {STORAGE}, Hadamard, real query",
+        STORAGE,
+        {"scoring": "sign_asymmetric", "n_bits": STORAGE, "pool": "hadamard"},
+        True,
+    ),
+    Detector(
+        "adaptive, Hadamard, real query", STORAGE, {"scoring": "asymmetric", "pool": "hadamard", **_ADAPTIVE}, True
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One detector: its curve, exact and measured, and its figures with standard errors."""
+
+    name: str
+    stored_bits: int
+    ours: bool
+    exact_pd: Floats  # at the false alarms of the whole
+    measured_pd: Floats
+    exact_auc: float
+    auc: float
+    auc_error: float
+    exact_at_levels: Floats
+    at_levels: Floats
+    errors_at_levels: Floats
+
+    @property
+    def deviations(self) -> Floats:
+        """Of the area, then of detection at each level, from what is exact; in standard errors."""
+        measured, exact = np.append(self.auc, self.at_levels), np.append(self.exact_auc, self.exact_at_levels)
+        return np.asarray((measured - exact) / np.append(self.auc_error, self.errors_at_levels))
+
+    def interval_at_levels(self, n_matches: int) -> tuple[Floats, Floats]:
+        """95% intervals of detection (Wilson's, of as many draws as the standard error is worth)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worth = self.at_levels * (1 - self.at_levels) / self.errors_at_levels**2
+        worth = np.where(worth > 0, worth, n_matches)  # none missed: nothing but the number of draws is known
+        z = 1.959964
+        middle = (self.at_levels + z**2 / (2 * worth)) / (1 + z**2 / worth)
+        half = z / (1 + z**2 / worth) * np.sqrt(self.at_levels * (1 - self.at_levels) / worth + (z / worth) ** 2 / 4)
+        return np.minimum(middle - half, self.at_levels), np.maximum(middle + half, self.at_levels)  # rounding at one
+
+
+@dataclass(frozen=True)
+class Roc:
+    """Every detector on the same signals."""
+
+    n_features: int
+    n_bits: int
+    n_pool: int
+    noise: float
+    correlation: float
+    n_matrices: int
+    n_references: int  # a matrix; each has one match, and is an impostor of all others
+    pfa: Floats
+    levels: Floats
+    detections: list[Detection]
+
+    @property
+    def n_matches(self) -> int:
+        return self.n_matrices * self.n_references
+
+    def of(self, name: str) -> Detection:
+        """The detector of this name."""
+        return next(one for one in self.detections if one.name == name)
+
+
+def roc(*, n_matrices: int = 8, n_references: int = 1000, advance: Advance = unwatched) -> Roc:
+    """Scores every query against every reference under the same matrix, for several matrices.
+
+    Query i is reference i in noise, so each matrix gives as many matches as references, and impostors for every
+    other pair.
+    """
+    n_matrices, n_references = check_count(n_matrices, "n_matrices"), check_draws(n_references, "n_references")
+    scores = {one.name: np.empty((n_matrices, n_references, n_references), np.float32) for one in DETECTORS}
+    steps, done = n_matrices * 3 + len(DETECTORS), 0
+    for matrix in range(n_matrices):
+        rng = np.random.default_rng([3, matrix])
+        references = _units(rng.standard_normal((n_references, N_FEATURES), dtype=np.float32))
+        noise = rng.standard_normal((n_references, N_FEATURES), dtype=np.float32)
+        queries = _units(references + np.float32(NOISE) * noise)
+        for name, found in _all_scores(references, queries, seed=matrix):
+            scores[name][matrix] = found
+        done += 3
+        advance(done / steps)
+    detections = []
+    for one in DETECTORS:
+        law: dict[str, Any] = {"pool": "gaussian", "step": STEP} | one.law
+        exact = theory.roc(correlation=CORRELATION, n_features=N_FEATURES, **law)
+        detections.append(_measured(one, scores.pop(one.name), exact))
+        done += 1
+        advance(done / steps)
+    return Roc(
+        n_features=N_FEATURES,
+        n_bits=N_BITS,
+        n_pool=N_POOL,
+        noise=NOISE,
+        correlation=CORRELATION,
+        n_matrices=n_matrices,
+        n_references=n_references,
+        pfa=SHOWN,
+        levels=LEVELS,
+        detections=detections,
+    )
+
+
+def _units(signals: Scores) -> Scores:
+    return np.asarray(signals / np.linalg.norm(signals, axis=1, keepdims=True))
+
+
+def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Scores by detector, (n_queries, n_references): the larger, the closer. Entries are the references.
+
+    Plain signs are the beginning of the same pool, as in the authors' demonstration.
+    """
+    names = [one.name for one in DETECTORS]
+    yield names[0], queries @ references.T
+    encoder, entries, projected = _encoded("gaussian", references, queries, seed)
+    yield names[1], -entries.codes.mismatches(projected)
+    yield names[2], -encoder.encode(queries).mismatches(entries.projected).T
+    for name, n_bits in ((names[3], STORAGE), (names[4], AUTHORS_STORAGE), (names[6], N_BITS)):
+        yield name, _signs(projected[:, :n_bits] >= 0) @ _signs(entries.projected[:, :n_bits] >= 0).T
+    for name, n_bits in ((names[5], STORAGE), (names[7], N_BITS)):
+        odd, odd_entries = (np.floor(part[:, :n_bits] / STEP) % 2 == 1 for part in (projected, entries.projected))
+        yield name, _signs(odd) @ _signs(odd_entries).T
+    yield names[8], entries.codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
+    _, entries, projected = _encoded("hadamard", references, queries, seed)
+    yield names[9], -entries.codes.mismatches(projected)
+    kept = entries.projected[:, :STORAGE]
+    yield names[10], projected[:, :STORAGE] @ (_signs(kept >= 0) / np.abs(kept).sum(axis=1, keepdims=True)).T
+    yield names[11], entries.codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
+
+
+@dataclass(frozen=True)
+class _Entries:
+    codes: AdaptiveCodes
+    projected: Scores
+
+
+def _encoded(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[AdaptiveEncoder, _Entries, Scores]:
+    pool = make_projection(kind, n_features=N_FEATURES, n_pool=N_POOL, seed=seed)
+    encoder = AdaptiveEncoder(N_BITS, n_pool=N_POOL, projection=pool).fit(references[:1])
+    return encoder, _Entries(encoder.encode(references), encoder.project(references)), encoder.project(queries)
+
+
+def _signs(bits: npt.NDArray[np.bool_]) -> Scores:
+    return np.where(bits, np.float32(1), np.float32(-1))
+
+
+def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
+    """Areas and detections with the standard errors of means over independent draws (Hoeffding).
+
+    A draw is a reference and its query: one match, and part in the impostors of a row and of a column. It moves the
+    area by the share of impostors below its match, plus the mean share of matches above the impostors that it has
+    part in; and a detection by whether its match is detected, less the curve's slope times the false alarms that it
+    has part in, which is the threshold's own error. Where all or nearly all matches are detected the draws would show
+    no error: what their spread lacks of the exact law's is added.
+    """
+    n_references = scores.shape[1]
+    own = np.eye(n_references, dtype=bool)
+    matches = scores[:, own]
+    ranked, ranked_matches = np.sort(scores[:, ~own], axis=None), np.sort(matches, axis=None)
+
+    def by_draw(values: Any) -> Floats:
+        """Means over the row and over the column of a draw, without its match; their sum."""
+        values = np.where(own, 0.0, values)
+        return np.asarray((values.sum(axis=1) + values.sum(axis=2)) / (n_references - 1))
+
+    below = _shares_below(ranked, matches)
+    auc = float(below.mean())
+    above = by_draw(1 - _shares_below(ranked_matches, scores))
+    false_alarm = (exact.pfa[1:] + exact.pfa[:-1]) / 2
+    exact_variance = float(false_alarm**2 @ np.diff(exact.pd)) - exact.missed_area**2
+    errors = []
+    at_levels = _detections(ranked, ranked_matches, LEVELS)
+    exact_at_levels = exact.detection_at(LEVELS)
+    for level, expected in zip(LEVELS, exact_at_levels, strict=True):
+        threshold, coin = _test(ranked, level)
+        slope = float(np.diff(exact.detection_at([0.9 * level, 1.1 * level]))[0] / (0.2 * level))
+        detected = (matches > threshold) + coin * (matches == threshold)
+        false_alarms = by_draw((scores > threshold) + coin * (scores == threshold))
+        errors.append(_error(detected, -slope * false_alarms, expected * (1 - expected)))
+    return Detection(
+        name=detector.name,
+        stored_bits=detector.stored_bits,
+        ours=detector.ours,
+        exact_pd=np.interp(SHOWN, exact.pfa, exact.pd),
+        measured_pd=_detections(ranked, ranked_matches, SHOWN),
+        exact_auc=exact.auc,
+        auc=auc,
+        auc_error=_error(below, above, exact_variance),
+        exact_at_levels=exact_at_levels,
+        at_levels=at_levels,
+        errors_at_levels=np.array(errors),
+    )
+
+
+def _error(own: Floats, shared: Floats, exact_variance: float) -> float:
+    """Of a mean over draws: of a term of each match, whose exact variance is known, and one of its impostors."""
+    lacking = max(0.0, exact_variance - own.var(ddof=1))
+    return float(np.sqrt(((own + shared).var(ddof=1) + lacking) / own.size))
+
+
+def _shares_below(ranked: Scores, scores: Scores) -> Floats:
+    """The share of ascending values that each score exceeds, ties counted half."""
+    places = np.searchsorted(ranked, scores, "left") + np.searchsorted(ranked, scores, "right")
+    return np.asarray(places / (2 * ranked.size))
+
+
+def _test(ranked: Scores, level: float) -> tuple[np.float32, float]:
+    """The threshold, and the chance of accepting a score equal to it, that make this share of false alarms."""
+    wanted = level * ranked.size
+    threshold = ranked[ranked.size - min(ranked.size, int(np.ceil(wanted)))]
+    first, last = np.searchsorted(ranked, threshold, "left"), np.searchsorted(ranked, threshold, "right")
+    return threshold, float((wanted - (ranked.size - last)) / (last - first))
+
+
+def _detections(ranked: Scores, ranked_matches: Scores, levels: Floats) -> Floats:
+    found = []
+    for level in levels:
+        threshold, coin = _test(ranked, level)
+        at_least = ranked_matches.size - np.searchsorted(ranked_matches, threshold, "left")
+        above = ranked_matches.size - np.searchsorted(ranked_matches, threshold, "right")
+        found.append((above + coin * (at_least - above)) / ranked_matches.size)
+    return np.array(found)

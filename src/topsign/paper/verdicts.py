@@ -1,0 +1,181 @@
+"""What the paper claims, and whether it was reproduced: judged by the numbers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .curve import Curve
+from .errata import Erratum
+from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Roc
+from .table import Cell, Table
+from .three_party import ThreeParty
+
+SURE = 4.0
+"""Standard errors that a difference must exceed to count."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim, our number and theirs."""
+
+    claim: str
+    where: str
+    reproduced: bool | None  # None: so few draws do not decide
+    ours: str
+    theirs: str
+
+
+def judge_curve(found: Curve) -> Iterator[Claim]:
+    """Figure 1 and Theorem 2."""
+    adaptive, signs = found.adaptive, found.signs
+    above = adaptive.x > 0
+    gain = (signs.measured - adaptive.measured) / np.hypot(adaptive.standard_error, signs.standard_error)
+    at = int(np.flatnonzero(adaptive.x == 0.3)[0])
+    yield Claim(
+        "Signals correlated with the reference come closer than under sign projections",
+        "Figure 1",
+        _surely(gain[above].min()),
+        f"{_pm(adaptive.measured[at], adaptive.standard_error[at])} against "
+        f"{_pm(signs.measured[at], signs.standard_error[at])} at inner product 0.3",
+        "drawn, no numbers printed",
+    )
+    violated = found.exact - found.printed > 1e-12
+    low = int(np.flatnonzero(np.isclose(found.correlation, -0.3))[0])
+    yield Claim(
+        "Theorem 2 bounds the expected distance from above",
+        "Theorem 2",
+        not violated.any(),
+        f"the distance is {found.exact[low]:.3f} at inner product −0.3, "
+        f"and above the bound on {violated[np.isfinite(found.printed)].mean():.0%} of [−1, 1]",
+        f"at most {found.printed[low]:.3f}",
+    )
+
+
+def judge_three_party(found: ThreeParty) -> Iterator[Claim]:
+    """Figure 2 and Theorem 3."""
+    points, as_printed, gaps = [], [], []
+    for pair in found.pairs:
+        value = np.interp(pair.points.x, pair.inner_product, pair.printed)
+        points.append(pair.points)
+        as_printed.append(value)
+        gaps.append((pair.points.measured - value) / pair.points.standard_error)
+    far = np.abs(gaps).max()
+    deviation = max(float(np.abs(one.deviations).max()) for one in points)
+    one, value = points[0], as_printed[0]
+    yield Claim(
+        "Theorem 3 gives the distance between two other signals",
+        "Figure 2, Theorem 3",
+        bool(far <= SURE),
+        f"{_pm(one.measured[2], one.standard_error[2])} at inner product {one.x[2]:.1f}, reference orthogonal to both; "
+        f"corrected, it holds within {deviation:.1f} standard errors at every point",
+        f"{value[2]:.3f}",
+    )
+
+
+def judge_roc(found: Roc) -> Iterator[Claim]:
+    """Figure 3."""
+    adaptive, whole = found.of("adaptive, entries adapt"), found.of("uncompressed")
+    storage, computation = (
+        [found.of(f"{method}, {n_bits} ({what})") for method in ("sign", "universal")]
+        for n_bits, what in ((STORAGE, "equal storage"), (N_BITS, "equal computation"))
+    )
+
+    for other, what in ((computation[0], "equal computation"), (storage[0], f"equal storage ({STORAGE} bits)")):
+        yield Claim(
+            f"Adaptive codes detect better than sign projections at {what}",
+            "Figure 3",
+            _surely((adaptive.auc - other.auc) / np.hypot(adaptive.auc_error, other.auc_error)),
+            f"AUC {_pm(adaptive.auc, adaptive.auc_error)} against {_pm(other.auc, other.auc_error)}",
+            "drawn, no numbers printed",
+        )
+    ordered = [whole, adaptive, storage[0], storage[1], computation[0], computation[1]]
+    areas = np.array([one.auc for one in ordered])
+    yield Claim(
+        "Order of the curves: uncompressed, adaptive, sign and universal at equal storage, then at equal computation",
+        "Figure 3",
+        bool((np.diff(areas) < 0).all()),
+        "AUC " + ", ".join(f"{area:.3f}" for area in areas),
+        "drawn in this order",
+    )
+    query = found.of("adaptive, queries adapt")
+    same = abs(adaptive.auc - query.auc) < SURE * np.hypot(adaptive.auc_error, query.auc_error)
+    yield Claim(
+        "Entries may adapt (text) or queries (caption), with the same storage",
+        "Figure 3",
+        bool(same) and query.stored_bits == adaptive.stored_bits,
+        f"AUC {adaptive.auc:.3f} and {query.auc:.3f}, but {adaptive.stored_bits} and {query.stored_bits} bits an entry",
+        f"one curve; equal storage taken as {AUTHORS_STORAGE} bits",
+    )
+
+
+def judge_table(found: Table) -> Iterator[Claim]:
+    """Table I."""
+    adaptive = found.of("adaptive").cells
+
+    def points(cell: Cell) -> str:
+        return _pm(cell.lost, cell.standard_error, digits=2)
+
+    def published(cell: Cell) -> str:
+        return "not at hand" if cell.published_lost is None else f"{cell.published_lost:.2f} points"
+
+    yield Claim(
+        "A compressed head loses little even at 32 of 1024 (at most 0.35 points)",
+        "Table I",
+        adaptive[0].lost <= 0.35,
+        f"{points(adaptive[0])} points of {found.accuracy:.2f}%",
+        published(adaptive[0]),
+    )
+    for method in ("sign", "universal"):
+        cell = found.of(f"{method}, equal computation").cells[0]
+        yield Claim(
+            f"The {method} embedding at equal computation is far below at 32 bits (by more than 5 points)",
+            "Table I",
+            _surely((cell.lost - adaptive[0].lost - 5) / cell.standard_error),
+            f"{points(cell)} points lost",
+            published(cell),
+        )
+    for method in ("sign", "universal"):
+        cells = found.of(f"{method}, equal storage").cells
+        worse = [_excess(mine, other) for mine, other in zip(adaptive, cells, strict=True)]
+        yield Claim(
+            f"At equal storage the {method} embedding is no better at any size",
+            "Table I",
+            all(mean > -SURE * error for mean, error in worse),
+            "loses more by " + ", ".join(_pm(mean, error, digits=2) for mean, error in worse) + " points",
+            "no better" if cells[0].published_lost is None else ", ".join(published(cell) for cell in cells),
+        )
+
+
+def judge_errata(found: list[Erratum]) -> Iterator[Claim]:
+    """The formulas that no figure draws."""
+    for wanted, claim in (
+        ("Theorem 1, concentration", "Theorem 1 bounds the deviation of the distance"),
+        ("Table I, storage", "256 of 1024 take 1065 bits"),
+        ("Figure 3, equal storage in the authors' demonstration", "512 of 8192 take 2969 bits (demonstration)"),
+    ):
+        (one,) = (one for one in found if one.where == wanted)
+        same = bool(np.isclose(one.printed_value, one.correct_value, atol=1))
+        if wanted.startswith("Theorem 1"):
+            same = one.printed_value < 1
+        yield Claim(claim, wanted.split(",")[0], same, _number(one.correct_value), _number(one.printed_value))
+
+
+def _surely(deviation: float) -> bool | None:
+    """Whether a difference in standard errors is above zero; None where it is too small to tell."""
+    return None if abs(deviation) <= SURE else bool(deviation > 0)
+
+
+def _excess(mine: Cell, other: Cell) -> tuple[float, float]:
+    """What the other loses more than this, and its standard error."""
+    return other.lost - mine.lost, float(np.hypot(mine.standard_error, other.standard_error))
+
+
+def _pm(value: float, error: float, *, digits: int = 3) -> str:
+    return f"{round(value, digits) + 0.0:.{digits}f} ± {error:.{digits}f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 100 else f"{value:.1f}".removesuffix(".0")

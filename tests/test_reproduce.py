@@ -1,0 +1,351 @@
+"""The reproduction of the paper: its numbers against theory, its page in a browser."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+import topsign as ts
+from topsign import theory
+from topsign.cli import app, reproducing
+from topsign.paper import figures, heads, page, printed, report, verdicts
+from topsign.paper.curve import curve
+from topsign.paper.errata import errata
+from topsign.paper.measuring import plain
+from topsign.paper.roc import DETECTORS, N_BITS, N_POOL, STORAGE, _measured, _test
+from topsign.paper.table import _row
+from topsign.paper.three_party import three_party
+from topsign.theory.detection import _continuous_roc
+
+TINY = report.Effort(curve_draws=6, pair_draws=24, roc_matrices=1, roc_references=200, table_seeds=2)
+FIGURES = ("curve", "curve-pools", "three-party", "roc", "roc-log", "roc-library")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A whole report by ``topsign reproduce --quick``, with even fewer draws: (result of the command, report)."""
+    reports = []
+
+    def remember(*arguments, **options):
+        reports.append(report.reproduce(*arguments, **options))
+        return reports[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproducing, "QUICK", TINY)
+        patch.setattr(reproducing, "make_report", remember)
+        folder = tmp_path_factory.mktemp("reproduced") / "report"
+        result = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(folder)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result, reports[0]
+
+
+@pytest.fixture(scope="module")
+def parts(made):
+    return made[1].parts
+
+
+# Numbers
+
+
+def test_the_curve_is_the_exact_one(parts):
+    """Means of known variance: four standard errors, exact ones, for there are too few draws to estimate them."""
+    found = parts["curve"]
+    for n_bits, n_pool, points in [
+        (found.n_bits, found.n_pool, found.adaptive),
+        *((other.n_bits, other.n_pool, other.points) for other in found.others),
+    ]:
+        shape = {"n_bits": n_bits, "n_pool": n_pool}
+        assert_array_equal(points.exact, theory.expected_hamming(points.x, **shape))
+        error = np.sqrt(theory.hamming_variance(points.x, **shape) / found.n_draws)
+        assert (np.abs(points.measured - points.exact) < 4 * error).all()
+    signs = found.signs
+    error = np.sqrt(signs.exact * (1 - signs.exact) / found.n_bits / found.n_draws)
+    assert (np.abs(signs.measured - signs.exact) < 4 * error).all()
+
+
+def test_the_replacement_bounds_the_curve_and_theorem_2_does_not(parts):
+    found = parts["curve"]
+    above = found.correlation >= 0
+    assert (found.bound[above] >= found.exact[above] - 1e-12).all()
+    assert (found.printed < found.exact)[found.correlation < -0.05][1:].all()
+
+
+def test_two_other_signals_are_as_far_as_theory_says(parts):
+    for pair in parts["three-party"].pairs:
+        assert (np.abs(pair.points.deviations) < 4).all()
+        as_printed = np.interp(pair.points.x, pair.inner_product, pair.printed)
+        assert ((pair.points.measured - as_printed) / pair.points.standard_error > 10).all()
+    assert_allclose(parts["three-party"].pairs[0].printed, parts["three-party"].pairs[0].exact / 2)
+
+
+def test_detectors_follow_their_curves(parts):
+    found = parts["roc"]
+    assert len(found.detections) == 12
+    for one in found.detections:
+        assert (np.abs(one.deviations) < 4).all(), one.name
+        low, high = one.interval_at_levels(found.n_matches)
+        assert ((low <= one.at_levels) & (one.at_levels <= high) & (high <= 1 + 1e-12)).all()
+    areas = [one.exact_auc for one in found.detections if not one.ours]
+    assert_allclose(areas, [1.0, 0.9731, 0.9731, 0.9605, 0.9540, 0.839, 0.7703, 0.655], atol=6e-4)
+    assert areas == sorted(areas, reverse=True)
+
+
+def test_errors_of_detection_allow_for_shared_signals():
+    """Scores of pairs are sums of a query's part and an entry's: the spread over 200 repetitions is the error told."""
+    sigma = np.sqrt(3)
+    exact = _continuous_roc(lambda s: norm.sf(s / sigma), lambda s: norm.sf((s - 2.5) / sigma))
+    rng = np.random.default_rng(4)
+    found = []
+    for _ in range(200):
+        entry, query = rng.standard_normal((2, 60))
+        scores = entry + query[:, np.newaxis] + rng.standard_normal((60, 60)) + 2.5 * np.eye(60)
+        found.append(_measured(DETECTORS[0], scores.astype(np.float32)[np.newaxis], exact))
+    # A spread of 200 values has a relative standard error of 1 / sqrt(400); the errors told are first order in 1/60.
+    tolerance = 4 / np.sqrt(400) + 2 / 60
+    told, spread = np.mean([one.auc_error**2 for one in found]), np.var([one.auc for one in found])
+    assert_allclose(np.sqrt(told / spread), 1, atol=tolerance)
+    told = np.mean([one.errors_at_levels[-1] ** 2 for one in found])
+    assert_allclose(np.sqrt(told / np.var([one.at_levels[-1] for one in found])), 1, atol=tolerance)
+
+
+def test_thresholds_give_the_false_alarms_asked_for():
+    ranked = np.sort(np.random.default_rng(0).integers(0, 20, 1000).astype(np.float32))
+    for level in (0.001, 0.01, 0.25, 1.0):
+        threshold, coin = _test(ranked, level)
+        assert 0 < coin <= 1
+        assert_allclose(np.mean(ranked > threshold) + coin * np.mean(ranked == threshold), level)
+
+
+def test_either_side_may_adapt_but_only_entries_save_storage(rng, parts):
+    """Adapting to the query is a search of plain signs for its largest projections; its entries keep them all."""
+    entries, queries = rng.standard_normal((2, 30, 256))
+    index = ts.SignIndex(n_features=256, random_state=7, norms=False)
+    index.add(entries)
+    found = index.search(queries, k=30, scoring="hamming", adaptive_bits=32)
+    encoder = ts.AdaptiveEncoder(32, random_state=7).fit(entries)
+    by_query = encoder.encode(queries).mismatches(encoder.project(entries)).T
+    assert_allclose(np.take_along_axis(by_query, found.ids, axis=1) / 32, found.distances)
+    assert 8 * index.get([0]).codes.nbytes == 256
+    entry, query = (parts["roc"].of(f"adaptive, {who} adapt") for who in ("entries", "queries"))
+    assert entry.exact_auc == query.exact_auc
+    assert (entry.stored_bits, query.stored_bits) == (STORAGE, N_POOL)
+    assert int(theory.storage_bits(n_bits=N_BITS, n_pool=N_POOL)) == STORAGE
+
+
+def test_the_table_has_every_row_and_column(parts):
+    found = parts["table"]
+    assert [row.method for row in found.rows if not row.ours] == [
+        "adaptive",
+        "sign, equal computation",
+        "sign, equal storage",
+        "universal, equal computation",
+        "universal, equal storage",
+    ]
+    assert [len(row.cells) for row in found.rows] == [4] * 8
+    assert [cell.storage for cell in found.of("sign, equal storage").cells] == [233, 405, 679, 1081]
+    assert found.of("adaptive").cells[0].lost < 1 < found.of("sign, equal computation").cells[0].lost
+    assert all(cell.step in heads.STEPS for cell in found.of("universal, equal storage").cells)
+
+
+def test_published_accuracies_are_shown_as_drops(monkeypatch):
+    losses = [heads.Loss("sign, equal storage", n_bits, np.array([0.1, 0.3])) for n_bits in heads.STORAGE.values()]
+    assert _row("sign, equal storage", losses).cells[0].published_lost is None
+    monkeypatch.setattr(printed, "TABLE_ACCURACY", {"uncompressed": {0: 90.0}, "sign, equal storage": {32: 88.5}})
+    drops = [cell.published_lost for cell in _row("sign, equal storage", losses).cells]
+    assert drops == [1.5, None, None, None]
+
+
+def test_another_run_gives_the_same_numbers():
+    for part in (curve, three_party):
+        assert plain(part(n_draws=2)) == plain(part(n_draws=2))
+
+
+def test_every_erratum_shows_a_difference_and_a_test_that_exists():
+    found = errata()
+    assert len(found) == 10
+    for one in found:
+        assert abs(one.printed_value - one.correct_value) > 0.01 * abs(one.correct_value), one.where
+        file, _, name = one.test.partition("::")
+        tree = ast.parse((Path(__file__).parent / file).read_text())
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+# Verdicts
+
+
+def test_verdicts_follow_the_numbers(parts):
+    """With exact numbers in place of few draws: the paper's claims about distances and detection, and their fate."""
+    exact = replace(
+        parts["roc"],
+        detections=[replace(one, auc=one.exact_auc, auc_error=1e-3) for one in parts["roc"].detections],
+    )
+    fates = {claim.claim: claim.reproduced for claim in verdicts.judge_roc(exact)}
+    assert list(fates.values()) == [True, True, True, False]  # the last: storage differs by who adapts
+    swapped = [replace(one, auc=1 - one.auc) for one in exact.detections]
+    assert not any(claim.reproduced for claim in verdicts.judge_roc(replace(exact, detections=swapped)))
+    vague = [replace(one, auc_error=0.01) for one in exact.detections]
+    assert next(verdicts.judge_roc(replace(exact, detections=vague))).reproduced
+    assert list(verdicts.judge_roc(replace(exact, detections=vague)))[1].reproduced is None
+    assert [claim.reproduced for claim in verdicts.judge_curve(parts["curve"])] == [True, False]
+    assert [claim.reproduced for claim in verdicts.judge_three_party(parts["three-party"])] == [False]
+    assert [claim.reproduced for claim in verdicts.judge_errata(parts["errata"])] == [False, False, False]
+
+
+def test_verdicts_on_the_table_need_a_margin(parts):
+    found = parts["table"]
+
+    def fates(lost):
+        rows = [
+            replace(row, cells=[replace(cell, lost=lost(row.method, cell), standard_error=0.01) for cell in row.cells])
+            for row in found.rows
+        ]
+        return [claim.reproduced for claim in verdicts.judge_table(replace(found, rows=rows))]
+
+    assert fates(lambda method, cell: 10.0 if "computation" in method else 0.1) == [True] * 5
+    assert fates(lambda method, cell: 0.4 if method == "adaptive" else 0.1) == [False] * 5
+
+
+# The page and its files
+
+
+def test_the_command_tells_verdicts_and_the_page(made):
+    result, whole = made
+    assert str(whole.page.absolute()) in result.stdout.replace("\n", "")
+    assert "not reproduced" in result.stdout
+    assert len(whole.claims) == 15
+
+
+def test_data_beside_the_page_are_the_data_of_the_run(made):
+    folder, whole = made[1].page.parent, made[1]
+    for part, data in whole.parts.items():
+        assert json.loads((folder / f"{part}.json").read_text()) == plain(data)
+    assert json.loads((folder / "verdicts.json").read_text()) == plain(whole.claims)
+    for name in FIGURES:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+class Page(HTMLParser):
+    """Every attribute of a page, and how many elements of each kind it has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.counts = [], [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href", "srcset")]
+
+
+def test_the_page_is_one_file(made):
+    """Nothing is fetched: links lead into the page, or to files beside it."""
+    path = made[1].page
+    text = path.read_text()
+    found = Page(text)
+    assert found.counts["svg"] == found.counts["figure"] == len(FIGURES)
+    assert found.counts["table"] == 5
+    assert "script" not in found.counts
+    assert len(found.ids) == len(set(found.ids))
+    for link in found.links:
+        if link.startswith("#"):
+            assert link[1:] in found.ids
+        elif link != "data:,":
+            assert (path.parent / link).is_file()
+    assert not re.search(r"@import|url\((?!#)", text)
+
+
+def test_figures_follow_the_page_into_the_dark(made):
+    """No colour is left in a figure that is not one of the page's variables."""
+    text = made[1].page.read_text()
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
+    assert not re.search(r"(fill|stroke): #", drawn)
+    for name in figures.PALETTE:
+        assert page.STYLE.count(f"--{name}:") == 3  # light, dark, print
+
+
+def test_a_part_alone_has_a_page_of_its_own(tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", "errata", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["parts"]["errata"] == plain(errata())
+    found = Page((tmp_path / "index.html").read_text())
+    assert "svg" not in found.counts
+    assert {"verdicts", "errata", "conditions", "files"} <= set(found.ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "code"),
+    [
+        (["everything"], "must be one of 'curve', 'three-party', 'roc', 'table', 'errata', 'all'", 2),
+        (["table", "--seeds", "1"], "--seeds must be at least 2, got 1", 2),
+        (["errata", "--out", __file__], "cannot be written", 1),
+    ],
+)
+def test_mistakes_are_told(arguments, words, code):
+    result = CliRunner().invoke(app, ["reproduce", *arguments], env={"COLUMNS": "500"})
+    assert result.exit_code == code
+    assert words in result.stderr
+
+
+def test_without_matplotlib_a_sentence_says_so(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, ["reproduce", "errata", "--out", str(tmp_path / "report")])
+    assert result.exit_code == 2
+    assert "figures need matplotlib: pip install 'topsign[plot]'" in result.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def browser():
+    names = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const drawn = [...document.querySelectorAll("figure svg")].map(one => one.getBoundingClientRect());
+  const tables = [...document.querySelectorAll("table")].map(one => one.getBoundingClientRect());
+  parent.postMessage(JSON.stringify({
+    width: innerWidth, page: document.documentElement.scrollWidth,
+    drawn: drawn.map(one => [one.width, one.height]), tables: tables.map(one => [one.width, one.height])}), "*");
+});
+</script></body>"""
+
+FRAME = """<!doctype html><body><iframe src="probed.html" style="width:{width}px;height:900px;border:0"></iframe>
+<pre id="told"></pre><script>addEventListener("message", event => document.getElementById("told").textContent =
+event.data)</script></body>"""
+
+
+@pytest.mark.skipif(browser() is None, reason="no Chromium on this machine (apt-get install chromium)")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_in_a_browser(made, tmp_path, width):
+    """Every figure and table is drawn, nothing is wider than the window, and the console is silent."""
+    text = made[1].page.read_text()
+    (tmp_path / "probed.html").write_text(text.replace("</body>", PROBE))
+    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000"]
+    shown = subprocess.run(
+        [browser(), *options, f"--user-data-dir={tmp_path}", "--dump-dom", (tmp_path / "frame.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "CONSOLE" not in shown.stderr
+    told = json.loads(re.search(r'<pre id="told">(.*?)</pre>', shown.stdout).group(1))
+    assert told["width"] == width
+    assert told["page"] <= width
+    assert len(told["drawn"]) == len(FIGURES)
+    assert len(told["tables"]) == 5
+    assert all(200 < across <= width and down > 200 for across, down in told["drawn"])
+    assert all(across > 200 and down > 50 for across, down in told["tables"])
