@@ -75,7 +75,7 @@ class AdaptiveCodes:
         ``compact`` is Elias-Fano, within 1.12 of the entropy bound for n_bits <= n_pool / 8 (a bitmap where
         that is smaller); ``fast`` takes a byte per location and one per 128 rows of the pool.
     norms, scales : float32 arrays of shape (n_codes,), optional
-        Norms of the signals, and |u|**2 / (sum of the kept |projections|): ``scale`` times the sum of a
+        Norms of the signals, and ``|u|**2 / (sum of the kept |projections|)``: ``scale`` times the sum of a
         query's projections, each with the code's sign, estimates the inner product without bias.
     """
 

