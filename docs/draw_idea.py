@@ -60,7 +60,7 @@ def draw():
         height = 68 + side * limit * scale * 0.985
         parts.append(line(LEFT, height, WIDTH - LEFT, height, GREY, dashes="3 4"))
     parts += bars(projected, kept, 68, scale)
-    parts += [text(LEFT, 138, "the largest are kept: places and signs are the code", weight="600")]
+    parts += [text(LEFT, 138, "the largest are kept: places and signs", weight="600")]
     parts += [text(WIDTH - LEFT, 138, f"n_bits = {N_BITS}", size=13, anchor="end")]
     for slot, sign in kept.items():
         x, colour = middle(slot), colour_of(sign)
