@@ -18,8 +18,8 @@ def run_blocks(page, capsys):
     for block in blocks(page, "python"):
         for code, expected in split_at_expectations(block):
             exec(compile(code, str(page), "exec"), namespace)
+            shown = capsys.readouterr().out.strip()
             if expected is not None:
-                shown = capsys.readouterr().out.strip()
                 assert shown == expected, f"{page.name} says {expected!r}, it is {shown!r}:\n{code}"
 
 
