@@ -18,7 +18,7 @@ test-faults: $(VENV)/ready
 	$(BIN)/python tests/faults/kill.py --rounds 200
 
 # The core tests, those that need no extra, in a fresh environment: $(call core-tests,its name,what pip installs)
-CORE := $(addprefix tests/test_,$(addsuffix .py,bad_input codes design detection durable embeddings index inference \
+CORE := $(addprefix tests/test_,$(addsuffix .py,bad_input cli codes design detection durable embeddings index inference \
 	kernels law packaging projections random theory))
 define core-tests
 	rm -rf $(VENV)/$(1)
