@@ -4,14 +4,51 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/*)
 
-.PHONY: test test-faults lint wheel reproduce clean
+.PHONY: test test-engines test-faults test-dist test-lowest test-generic lint docs wheel reproduce clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
+# Codes in FAISS, usearch, LanceDB, DuckDB, Qdrant and PostgreSQL with pgvector: the same ids and mismatches as ours.
+test-engines: $(VENV)/engines
+	$(BIN)/python -m pytest -m engines tests/engines
+
 # Writers of a durable index killed at 200 random instants; the suite does 20.
 test-faults: $(VENV)/ready
 	$(BIN)/python tests/faults/kill.py --rounds 200
+
+# The core tests, those that need no extra, in a fresh environment: $(call core-tests,its name,what pip installs)
+CORE := $(addprefix tests/test_,$(addsuffix .py,bad_input cli codes design detection durable embeddings index inference \
+	kernels law packaging projections random theory))
+define core-tests
+	rm -rf $(VENV)/$(1)
+	$(PYTHON) -m venv $(VENV)/$(1)
+	$(VENV)/$(1)/bin/pip install --quiet pytest hypothesis mypy $(2)
+	$(VENV)/$(1)/bin/python -m pytest -q $(CORE)
+endef
+
+# The sdist and the wheel made of it, each installed alone.
+test-dist: $(VENV)/ready
+	rm -rf dist
+	$(BIN)/pip install --quiet build
+	$(BIN)/python -m build --outdir dist .
+	test $$(stat -c %s dist/*.whl) -lt 8000000
+	$(call core-tests,from-sdist,dist/*.tar.gz)
+	$(call core-tests,from-wheel,dist/*.whl)
+
+# Exactly the lowest version of every dependency that pyproject.toml admits.
+LOWEST = $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'])")
+test-lowest:
+	$(call core-tests,lowest,. $(subst >=,==,$(LOWEST)))
+
+# The portable scalar path alone, as a processor without a faster one would build it.
+test-generic:
+	$(call core-tests,generic,. --config-settings cmake.define.TOPSIGN_GENERIC=ON)
+	$(VENV)/generic/bin/python -c "import topsign; assert topsign.kernels.available() == ['scalar', 'numpy']"
+
+# Pages in build/docs/index.html; a warning is an error.
+docs: $(VENV)/docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -36,6 +73,14 @@ $(VENV)/ready: pyproject.toml $(NATIVE)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet torch==2.13.0  # the exact version first: a bare name may fetch several gigabytes
 	$(BIN)/pip install --quiet --editable ".[dev]"
+	touch $@
+
+$(VENV)/docs: $(VENV)/ready
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	touch $@
+
+$(VENV)/engines: $(VENV)/ready
+	$(BIN)/pip install --quiet --editable ".[engines]"
 	touch $@
 
 clean:

@@ -12,7 +12,7 @@
 
 #include "topsign.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(TOPSIGN_GENERIC)
 #define TOPSIGN_X86 1
 #include <immintrin.h>
 // Compiled for AVX2 whatever the build's target; called only where ts_supports(kAvx2).

@@ -1,5 +1,6 @@
 """The commands of durable indexes, driven as a user would."""
 
+import csv
 import json
 import os
 import signal
@@ -163,6 +164,18 @@ def test_exports_lose_nothing(built):
     with np.load("bits.npz") as stored:
         np.testing.assert_array_equal(stored["bits"], expected.to_bits())
     assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
+    for form in ("codes", "bits", "sparse"):
+        assert "298 entries" in run(f"export a.topsign -o {form}.parquet --as {form}")
+        table = ts.export.read_parquet(f"{form}.parquet")
+        np.testing.assert_array_equal(table.entries.ids, index.ids)
+        assert table.entries.codes == expected
+    for form, engine in (("bits", ts.export.PgvectorBits), ("sparse", ts.export.PgvectorSparse)):
+        run(f"export a.topsign -o {form}.csv --as {form}")
+        with open(f"{form}.csv") as file:
+            rows = list(csv.reader(file))
+        assert rows[0] == ["id", form]
+        texts = engine.of(index).entries(expected)
+        assert rows[1:] == [[str(id), text] for id, text in zip(index.ids, texts, strict=True)]
 
 
 def test_resume_goes_on_without_duplicates(folder, monkeypatch):
@@ -269,7 +282,8 @@ def test_damage_is_told_with_code_1(built):
         ("remove a.topsign 9999", 2, "9999 is not"),
         ("remove a.topsign", 2, "give ids, or a file of them with --ids"),
         ("inspect a.topsign --correlation 1.5", 2, "correlation"),
-        ("export a.topsign -o codes.txt", 2, "--output must be an .npz file"),
+        ("export a.topsign -o codes.txt", 2, "--output must be one of .npz, .parquet, .csv, got codes.txt"),
+        ("export a.topsign -o codes.csv", 2, "a .csv holds bits or sparse"),
         ("export a.topsign -o codes.npz --as text", 2, "--as must be one of codes, bits, sparse, got text"),
     ],
 )

@@ -15,7 +15,7 @@ LAYERS = [
     {"projections", "codes"},
     {"embeddings"},
     {"index", "classify"},
-    {"nn"},
+    {"nn", "export"},
     {"plots"},
     {"__init__"},
     {"paper"},

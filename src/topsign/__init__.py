@@ -1,16 +1,21 @@
-"""Binary codes of signals that adapt to each signal: random projections, the largest kept, their signs."""
+"""Binary codes of signals that adapt to each signal: random projections, the largest kept, their signs.
+
+Names are imported when they are first asked for: ``import topsign`` itself takes milliseconds.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from . import kernels, projections, theory
-from ._checks import StorageError
-from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
-from .codes import AdaptiveCodes, hamming, query_bits
-from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
-from .index import AdaptiveIndex, Entries, Matches, Neighbors, SignIndex, open_index
-from .projections import make_projection
+if TYPE_CHECKING:
+    from . import export, kernels, projections, theory
+    from ._checks import StorageError
+    from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
+    from .codes import AdaptiveCodes, hamming, query_bits
+    from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
+    from .index import AdaptiveIndex, Entries, Matches, Neighbors, SignIndex, open_index
+    from .projections import make_projection
 
 __all__ = [
     "AdaptiveCodes",
@@ -28,6 +33,7 @@ __all__ = [
     "StorageError",
     "UniversalEmbedding",
     "UniversalLinearClassifier",
+    "export",
     "hamming",
     "kernels",
     "make_projection",
@@ -39,11 +45,31 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+_MODULES = ("export", "kernels", "nn", "projections", "theory")  # nn needs PyTorch, and is not among __all__
+_HOMES = {
+    "_checks": ("StorageError",),
+    "classify": (
+        "AdaptiveLinearClassifier",
+        "CompressionReport",
+        "SignLinearClassifier",
+        "UniversalLinearClassifier",
+    ),
+    "codes": ("AdaptiveCodes", "hamming", "query_bits"),
+    "embeddings": ("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"),
+    "index": ("AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"),
+    "projections": ("make_projection",),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """``topsign.nn`` needs PyTorch and is imported when it is first asked for."""
-    if name == "nn":
-        from importlib import import_module
-
-        return import_module(".nn", __name__)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    for module, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+            return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -134,10 +134,11 @@ def check_rows(rows: npt.ArrayLike, n_pool: int, name: str = "rows") -> Array:
 def as_signals(signals: object, *, n_features: int | None = None, name: str = "signals") -> Array:
     """One signal or a matrix of them as rows, not copied and not yet converted.
 
-    One signal of shape (n_features,) becomes a matrix of one row. Finiteness is checked later, block by
+    One signal of shape (n_features,) becomes a matrix of one row. NumPy arrays and memory maps, nested lists, PyTorch
+    tensors, Arrow arrays and anything with ``__array__`` or DLPack are taken. Finiteness is checked later, block by
     block, so that a memory map is read once.
     """
-    array = signals if isinstance(signals, np.ndarray) else np.asarray(signals)
+    array = np.asarray(interchanged(signals, name))
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be real numbers (float16, float32, float64 or integers), got dtype {array.dtype}")
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
@@ -154,6 +155,43 @@ def as_signals(signals: object, *, n_features: int | None = None, name: str = "s
             "every signal must have the length the projection was made for"
         )
     return array
+
+
+def interchanged(values: Any, name: str = "signals") -> Any:
+    """NumPy's view of a PyTorch tensor, an Arrow array of lists or a DLPack array; anything else as it is."""
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        if hasattr(values, "detach"):  # a tensor, perhaps one that gradients flow to
+            return np.asarray(values.detach())
+        if hasattr(getattr(values, "type", None), "value_type"):
+            return _arrow_rows(values, name)
+        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+            return np.from_dlpack(values)
+    except (TypeError, RuntimeError, BufferError) as error:
+        raise TypeError(
+            f"{name} of type {type(values).__name__} cannot be read as a NumPy array: {error}; "
+            "move them to the CPU and convert them to float32 first"
+        ) from None
+    return values
+
+
+def _arrow_rows(lists: Any, name: str) -> Array:
+    """Rows of an Arrow array of lists of one length, or of its chunks; a single chunk is not copied."""
+    rows = []
+    for chunk in getattr(lists, "chunks", [lists]):
+        flat = chunk.flatten()
+        if chunk.null_count or flat.null_count:
+            raise ValueError(f"{name} have empty cells (nulls); drop or fill them first")
+        lengths = {chunk.type.list_size} if hasattr(chunk.type, "list_size") else set(np.diff(chunk.offsets))
+        if len(lengths) > 1:
+            raise ValueError(f"{name} must be lists of one length, got lengths {min(lengths)} to {max(lengths)}")
+        if len(chunk):
+            rows.append(flat.to_numpy(zero_copy_only=False).reshape(len(chunk), -1))
+    widths = {part.shape[1] for part in rows}
+    if len(widths) > 1:
+        raise ValueError(f"{name} must be lists of one length, got lengths {min(widths)} to {max(widths)}")
+    return np.empty((0, 0)) if not rows else rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 def as_projected(projected: object, *, n_pool: int) -> Array:
@@ -438,6 +476,59 @@ def _json(entry: object, row: int) -> bytes:
             "use strings as keys, and lists instead of tuples"
         )
     return text.encode()
+
+
+def check_codes_fit(codes: Any, n_bits: int, n_pool: int) -> None:
+    """Codes of the numbers that an engine was made for."""
+    if (codes.n_bits, codes.n_pool) != (n_bits, n_pool):
+        raise ValueError(
+            f"codes of n_bits={codes.n_bits}, n_pool={codes.n_pool} do not fit an engine made for n_bits={n_bits}, "
+            f"n_pool={n_pool}; make it with of(codes)"
+        )
+
+
+def check_answer(mismatches: npt.NDArray[np.float64], n_bits: int) -> npt.NDArray[np.int64]:
+    """Whole counts in [0, n_bits]: an engine that answered anything else compared something else."""
+    wrong = ~((mismatches >= 0) & (mismatches <= n_bits) & (mismatches == np.rint(mismatches)))
+    if wrong.any():
+        raise ValueError(
+            f"an answer stands for {mismatches[wrong].flat[0]:g} mismatches out of {n_bits}, which cannot be; were "
+            "entries and queries made by the same adapter, compared by the measure it names, and no more asked for "
+            "than there are?"
+        )
+    return mismatches.astype(np.int64)
+
+
+def raise_open_tie(k: int, n_asked: int, n_entries: int) -> NoReturn:
+    """Entries that an engine left out may tie with the last one wanted."""
+    raise ValueError(
+        f"of {n_entries} entries the {n_asked} nearest were asked for, and the {k}-th ties with the last of them: "
+        "others may tie with it, too; ask the engine for more"
+    )
+
+
+def import_pyarrow(why: str) -> Any:
+    """pyarrow, or how to get it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ImportError(f"{why}, which is not installed; pip install 'topsign[files]'") from None
+    return pyarrow
+
+
+def raise_not_codes(why: str) -> NoReturn:
+    """A table of something else."""
+    raise ValueError(f"not a table of codes that topsign wrote: {why}")
+
+
+def raise_index_knows() -> NoReturn:
+    """An index brings its own."""
+    raise ValueError("an index has its own ids, metadata and projection; give those with codes alone")
+
+
+def raise_sign_forms() -> NoReturn:
+    """Sign codes have no locations."""
+    raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
 
 
 def check_stored(path: str, given: dict[str, object], stored: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kernels
-from ._checks import Array, as_projected, check_choice, check_count, check_pool
+from ._checks import Array, as_projected, as_signals, check_choice, check_count, check_pool
 from .kernels import LAYOUTS, Layout
 from .kernels.interface import Bytes, Float32, Int32
 from .theory import mean_kept_magnitude, storage_bits
@@ -55,7 +55,7 @@ def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> npt.N
 
 def query_bits(projected: npt.ArrayLike) -> Bytes:
     """One-hot bits of queries, to go with :meth:`AdaptiveCodes.to_bits`: (n_queries, ceil(2 * n_pool / 8))."""
-    projected = as_projected(projected, n_pool=np.atleast_2d(np.asarray(projected)).shape[-1])
+    projected = as_projected(projected, n_pool=as_signals(projected, name="projected").shape[1])
     positive = projected >= 0
     return np.packbits(np.hstack([positive, ~positive]), axis=1, bitorder="little")
 
@@ -75,7 +75,7 @@ class AdaptiveCodes:
         ``compact`` is Elias-Fano, within 1.12 of the entropy bound for n_bits <= n_pool / 8 (a bitmap where
         that is smaller); ``fast`` takes a byte per location and one per 128 rows of the pool.
     norms, scales : float32 arrays of shape (n_codes,), optional
-        Norms of the signals, and |u|**2 / (sum of the kept |projections|): ``scale`` times the sum of a
+        Norms of the signals, and ``|u|**2 / (sum of the kept |projections|)``: ``scale`` times the sum of a
         query's projections, each with the code's sign, estimates the inner product without bias.
     """
 
@@ -260,10 +260,48 @@ class AdaptiveCodes:
         Bit j stands for row j kept with a positive sign, bit n_pool + j for a negative one. The plain
         Hamming distance to :func:`query_bits` is ``n_pool - n_bits + 2 * mismatches``, exactly.
         """
-        bits = np.zeros((len(self), 2 * self.n_pool), bool)
-        columns = self.locations + np.where(self.signs > 0, 0, self.n_pool)
-        np.put_along_axis(bits, columns, True, axis=1)
-        return np.packbits(bits, axis=1, bitorder="little")
+        out = np.empty((len(self), -(-2 * self.n_pool // 8)), np.uint8)
+        n_rows = max(1, 2**24 // self.n_pool)  # unpacked bits held at a time: 32 MB
+        for start in range(0, len(self), n_rows):
+            part = self[start : start + n_rows]
+            bits = np.zeros((len(part), 2 * self.n_pool), bool)
+            np.put_along_axis(bits, part.locations + np.where(part.signs > 0, 0, self.n_pool), True, axis=1)
+            out[start : start + n_rows] = np.packbits(bits, axis=1, bitorder="little")
+        return out
+
+    @classmethod
+    def from_bits(
+        cls,
+        bits: npt.ArrayLike,
+        *,
+        n_bits: int,
+        n_pool: int,
+        layout: str = "compact",
+        norms: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
+    ) -> AdaptiveCodes:
+        """The codes whose :meth:`to_bits` these are; anything else raises ValueError.
+
+        >>> codes = AdaptiveCodes.from_locations([[3, 5]], [[1, -1]], n_pool=8)
+        >>> AdaptiveCodes.from_bits(codes.to_bits(), n_bits=2, n_pool=8) == codes
+        True
+        """
+        n_bits, n_pool = check_pool(n_bits, n_pool)
+        packed = np.asarray(bits)
+        if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != -(-2 * n_pool // 8):
+            raise ValueError(
+                f"one-hot codes with n_pool={n_pool} must be uint8 of shape (n_codes, {-(-2 * n_pool // 8)}), "
+                f"got dtype {packed.dtype} and shape {packed.shape}"
+            )
+        locations = np.empty((len(packed), n_bits), np.int32)
+        signs = np.empty((len(packed), n_bits), np.int8)
+        for row, one in enumerate(packed):
+            positive, negative = np.unpackbits(one, count=2 * n_pool, bitorder="little").reshape(2, n_pool)
+            kept = np.flatnonzero(positive | negative)
+            if len(kept) != n_bits or (positive & negative).any():
+                raise ValueError(f"bits are not a one-hot code at row {row}: {n_bits} rows must have one sign each")
+            locations[row], signs[row] = kept, np.where(positive[kept], 1, -1)
+        return cls.from_locations(locations, signs, n_pool=n_pool, layout=layout, norms=norms, scales=scales)
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Codes as rows of +-1, (n_codes, n_pool) float32 CSR.

@@ -1,6 +1,8 @@
 """The idea: signs of random projections, and of the largest ones a reference chooses.
 
 All follow scikit-learn's conventions: constructors store, ``fit`` learns, learned names end in ``_``.
+Signals may be NumPy arrays, PyTorch tensors on the CPU, Arrow arrays or anything with ``__array__`` or DLPack; what
+comes back is always NumPy's.
 Codes are packed uint8, little-endian bits (the order of FAISS), ``projected >= 0`` being 1.
 """
 
@@ -23,6 +25,7 @@ from ._checks import (
     check_count,
     check_pool,
     check_positive,
+    interchanged,
     raise_zero_signal,
 )
 from ._random import RandomState, uniforms
@@ -62,7 +65,12 @@ class _Embedding(TransformerMixin, BaseEstimator):
     def _check(self, signals: object, *, reset: bool = False) -> Array:
         """Shape, type and feature names; finiteness is checked block by block where signals are read."""
         array: Array = validate_data(
-            self, signals, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=int(reset)
+            self,
+            interchanged(signals),
+            reset=reset,
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=int(reset),
         )
         return as_signals(array)
 
@@ -254,7 +262,7 @@ class AdaptiveEmbedding(_Embedding):
     def transform(self, signals: npt.ArrayLike) -> Bytes:
         """Packed signs of the kept projections, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
-        signals = self._check(np.atleast_2d(np.asarray(signals)))
+        signals = self._check(np.atleast_2d(np.asarray(interchanged(signals))))
         return kernels.active().pack_bits(self.projection_.apply(signals, rows=self.locations_))
 
 

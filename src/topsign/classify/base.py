@@ -25,6 +25,7 @@ from .._checks import (
     check_real,
     check_samples,
     check_weights,
+    interchanged,
     linear_weights,
     raise_no_estimator,
     raise_no_uncompressed,
@@ -97,6 +98,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self._check_parameters()
         if self.estimator is None:
             raise_no_estimator()
+        X, y = interchanged(X, "X"), interchanged(y, "y")
         _, labels = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(labels)
         self._set_embedding(self.n_features_in_)  # before the training: a wrong n_bits is known at once
@@ -209,6 +211,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _check(self, X: npt.ArrayLike) -> Array:
         """Shape, type and feature names; finiteness is checked block by block where rows are projected."""
         check_is_fitted(self)
+        X = interchanged(X, "X")
         return validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)  # type: ignore[no-any-return]
 
     def _values(self, signals: Array, queries: Any) -> Float64:

@@ -1,4 +1,4 @@
-"""Commands that read many entries: ``search``, ``export``."""
+"""The command ``search``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import io
 import json
 import os
 import sys
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,17 +16,14 @@ import typer
 from rich.table import Table
 
 from .._checks import Array
-from ..codes import AdaptiveCodes
-from ..index import AdaptiveIndex, Matches, Neighbors, SignIndex
+from ..index import Matches, Neighbors, SignIndex
 from ..theory.inference import SCORINGS
 from .app import app, console, fail, told
-from .changing import ArrayName, IndexPath, Threads, opened_index, progress_bar
+from .changing import ArrayName, IndexPath, Threads, opened_index
 from .sources import open_sources
 
 FORMATS = ("table", "json", "csv", "parquet")
-EXPORTS = ("codes", "bits", "sparse")
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value")
-EXPORT_ROWS = 4096
 
 
 @app.command()
@@ -135,7 +131,7 @@ def _write_rows(rows: list[dict[str, Any]], output_format: str, output: Path | N
     if output is None:
         sys.stdout.write(text)
     else:
-        _writing(output, lambda draft: draft.write_text(text))
+        writing(output, lambda draft: draft.write_text(text))
 
 
 def _show_table(rows: list[dict[str, Any]], names: list[str]) -> None:
@@ -161,10 +157,10 @@ def _write_parquet(rows: list[dict[str, Any]], names: list[str], output: Path) -
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in COLUMNS}
     if "metadata" in names:
         columns["metadata"] = arrow.array([json.dumps(row["metadata"]) for row in rows], arrow.string())
-    _writing(output, lambda draft: parquet.write_table(arrow.table(columns), draft))
+    writing(output, lambda draft: parquet.write_table(arrow.table(columns), draft))
 
 
-def _writing(output: Path, write: Callable[[Path], object]) -> None:
+def writing(output: Path, write: Callable[[Path], object]) -> None:
     """A file that appears when it is complete."""
     draft = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -174,80 +170,3 @@ def _writing(output: Path, write: Callable[[Path], object]) -> None:
         raise fail(f"{output} cannot be written: {error}", code=1) from None
     finally:
         draft.unlink(missing_ok=True)
-
-
-@app.command()
-def export(
-    index: IndexPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .npz to write.")],
-    form: Annotated[
-        str, typer.Option("--as", help="codes, bits (one-hot, any Hamming engine) or sparse (+-1).")
-    ] = "codes",
-) -> None:
-    """Write the codes into an .npz, with their ids; nothing is lost.
-
-    codes: data, and norms and scales where they are kept, as topsign.AdaptiveCodes takes them. bits: 2 * pool bits an
-    entry, little-endian. sparse: what scipy.sparse.load_npz reads. A sign index has its packed signs as codes and bits.
-
-    [bold]Examples[/]
-
-    topsign export cameras.topsign -o codes.npz
-
-    topsign export cameras.topsign -o onehot.npz --as bits
-    """
-    if form not in EXPORTS:
-        raise fail(f"--as must be one of {', '.join(EXPORTS)}, got {form}", code=2)
-    if output.suffix != ".npz":
-        raise fail(f"--output must be an .npz file, got {output}", code=2)
-    opened = opened_index(index, readonly=True)
-    if form == "sparse" and isinstance(opened, SignIndex):
-        raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
-    with told(1):
-        ids = opened.ids
-        _writing(output, lambda draft: _write_npz(draft, ids, opened, form))
-    console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
-
-
-def _write_npz(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: str) -> None:
-    """Array after array, each a part at a time, so that nothing large is held."""
-    n_entries, n_bits = len(ids), index.n_bits
-
-    def codes() -> Iterator[Any]:
-        for start in range(0, n_entries, EXPORT_ROWS):
-            yield index.get(ids[start : start + EXPORT_ROWS]).codes
-
-    def column(get: Callable[[AdaptiveCodes], Array]) -> Iterator[Array]:
-        return (get(part) for part in codes())
-
-    arrays: dict[str, tuple[tuple[int, ...], Any, Iterator[Array]]]
-    if isinstance(index, SignIndex):
-        arrays = {form: ((n_entries, index._layout.code_bytes), "|u1", codes())}
-    elif form == "bits":
-        arrays = {"bits": ((n_entries, -(-2 * index.n_pool // 8)), "|u1", column(lambda part: part.to_bits()))}
-    elif form == "sparse":
-        starts = np.arange(0, (n_entries + 1) * n_bits, n_bits, dtype="<i8")
-        arrays = {
-            "data": ((n_entries * n_bits,), "<f4", column(lambda part: part.to_sparse().data)),
-            "indices": ((n_entries * n_bits,), "<i8", column(lambda part: part.to_sparse().indices.astype("<i8"))),
-            "indptr": (starts.shape, "<i8", iter([starts])),
-        }
-    else:
-        arrays = {"codes": ((n_entries, index._layout.code_bytes), "|u1", column(lambda part: part.data))}
-        if index.norms:
-            arrays["norms"] = (n_entries,), "<f4", column(lambda part: part.norms)  # type: ignore[arg-type,return-value]
-            arrays["scales"] = (n_entries,), "<f4", column(lambda part: part.scales)  # type: ignore[arg-type,return-value]
-    shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index._layout.name}
-    if form == "sparse":
-        shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}
-    with zipfile.ZipFile(draft, "w") as members, progress_bar() as progress:
-        for name, value in ({"ids": ids} | shape).items():
-            with members.open(f"{name}.npy", "w") as target:
-                np.lib.format.write_array(target, np.asanyarray(value), allow_pickle=False)
-        for name, (size, dtype, parts) in arrays.items():
-            bar = progress.add_task(name, total=size[0])
-            with members.open(f"{name}.npy", "w", force_zip64=True) as target:
-                header = {"shape": size, "fortran_order": False, "descr": dtype}
-                np.lib.format.write_array_header_1_0(target, header)
-                for part in parts:
-                    target.write(np.ascontiguousarray(part, dtype).tobytes())
-                    progress.advance(bar, len(part))

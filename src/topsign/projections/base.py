@@ -22,7 +22,7 @@ class Projection(ABC):
     """A random operator (n_pool, n_features) known by its kind, its seed and a few options.
 
     Entries behave like independent standard normal ones: every projection of a signal v has mean 0 and
-    variance |v|**2 over the seeds, so theory and thresholds are the same for all kinds.
+    variance ``|v|**2`` over the seeds, so theory and thresholds are the same for all kinds.
     """
 
     kind: ClassVar[str]

@@ -58,7 +58,7 @@ def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
 
 
 def hoeffding(deviation: npt.ArrayLike, *, n_bits: int) -> Floats:
-    """Bound on P(|hamming - mean| > deviation). Upper bound for independent bits: ``2 exp(-2 m deviation**2)``."""
+    """Bound on ``P(|hamming - mean| > deviation)``. Upper bound for independent bits: ``2 exp(-2 m deviation**2)``."""
     n_bits = check_count(n_bits, "n_bits")
     return np.asarray(np.minimum(1.0, 2 * np.exp(-2 * n_bits * np.asarray(deviation, dtype=np.float64) ** 2)))
 

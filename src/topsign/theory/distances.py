@@ -18,7 +18,7 @@ _NODES, _NODE_WEIGHTS = legendre_rule(40)
 def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Floats:
     """Probability that a kept sign differs, the reference's projection known.
 
-    Exact (Theorem 1, with the absolute value it lacks): ``Q(kappa |s|)``, s the projection over sigma |u| and
+    Exact (Theorem 1, with the absolute value it lacks): ``Q(kappa |s|)``, s the projection over ``sigma |u|`` and
     kappa = rho / sqrt(1 - rho**2).
 
     >>> round(float(flip_probability(-2.0, 0.3)), 4)

@@ -1,0 +1,44 @@
+"""Search with no training set: a durable index, a query of many, the same codes in Parquet and in another engine.
+
+A search engineer keeps 5,000 vectors of 2048 dimensions in a hundredth of their bytes, without learning anything from
+them, and moves the codes wherever they are needed.
+"""
+
+import numpy as np
+
+import topsign as ts
+
+N_ENTRIES, N_FEATURES = 5_000, 2048
+
+
+def main():
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
+    queries = vectors[:200] + 3 * rng.standard_normal((200, N_FEATURES)).astype(np.float32)
+
+    with ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=64, norms=False, random_state=7, path="v.topsign") as index:
+        index.add(vectors, metadata=[{"row": row} for row in range(N_ENTRIES)])
+    index = ts.open_index("v.topsign", readonly=True)
+    code_bytes = len(index.get([0]).codes.data[0])
+    print(f"{code_bytes} bytes a code, {vectors[0].nbytes // code_bytes} times smaller than float32")
+    for scoring in ("asymmetric", "hamming"):
+        found = index.search(queries, k=1, scoring=scoring)
+        print(f"{scoring:>10}: {(found.ids[:, 0] == np.arange(200)).mean():.1%} of the first hits are right")
+    exact = index.search(queries, k=1, rescore=vectors, rescore_factor=20)
+    print(f"  rescored: {(exact.ids[:, 0] == np.arange(200)).mean():.1%}, the 20 best codes compared exactly")
+
+    engine = ts.export.ScipySparse.of(index)  # FAISS, PostgreSQL and others: see the docs
+    products = engine.entries(index.get(index.ids).codes) @ engine.queries(index.projection.apply(queries)).T
+    ours = index.search(queries, k=1, scoring="hamming").distances[:, 0] * index.n_bits
+    print("SciPy finds the same mismatches:", (engine.mismatches(products).min(axis=0) == ours).all())
+    try:
+        ts.export.write_parquet("codes.parquet", index)
+    except ImportError as error:
+        print(error)
+    else:
+        table = ts.export.read_parquet("codes.parquet")
+        print("through Parquet nothing is lost:", table.entries.codes == index.get(index.ids).codes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""A network's head, many times smaller: in scikit-learn and in PyTorch, with an accuracy certificate.
+
+The head is that of a CIFAR-10 network, 1024 features and 10 classes, with the features of the 10,000 test images.
+"""
+
+import numpy as np
+
+import topsign as ts
+from topsign.paper.heads import load_cifar10_head
+
+
+def main():
+    head = load_cifar10_head()
+    exact = (head.features @ head.weights.T).argmax(axis=1)
+    print(f"uncompressed: {(exact == head.labels).mean():.2%} right")
+    for n_bits in (16, 32, 64, 128):
+        small = ts.AdaptiveLinearClassifier.from_weights(head.weights, n_bits=n_bits, random_state=7)
+        report = small.report(head.features, head.labels, against=exact)
+        right = (small.predict(head.features) == head.labels).mean()
+        print(f"{n_bits:4} bits: {report.compression_ratio:4.0f} times smaller, {right:.2%} right, ", end="")
+        print(f"{report.agreement:.2%} as before")
+
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch is not installed: pip install 'topsign[torch]'")
+        return
+    linear = torch.nn.Linear(1024, 10, bias=False)
+    linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))
+    layer = ts.nn.compress(linear, n_bits=64, random_state=7)
+    best = layer.topk(torch.from_numpy(np.array(head.features, np.float32)), k=1).indices[:, 0].numpy()
+    print(f"as a PyTorch layer, 64 bits: {(best == head.labels).mean():.2%} right")
+
+
+if __name__ == "__main__":
+    main()

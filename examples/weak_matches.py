@@ -1,0 +1,44 @@
+"""Detection: plan a code, build it, and see that it keeps its promises.
+
+A detection engineer looks for 2,000 known fingerprints in noisy recordings that contain one of them at a correlation
+of 0.15, or none at all. The plan says beforehand how many bytes that takes and where to put the threshold.
+"""
+
+import numpy as np
+
+import topsign as ts
+
+N_ENTRIES, N_FEATURES, N_RECORDINGS, CORRELATION = 2_000, 4096, 400, 0.15
+
+
+def main():
+    plan = ts.theory.plan(
+        correlation=CORRELATION, detection=0.95, false_alarm=0.01, n_features=N_FEATURES, entries=N_ENTRIES
+    )
+    print(f"plan: {plan.n_bits} of {plan.n_pool} projections, {plan.bytes_per_entry} bytes an entry")
+    print(f"      accept from an estimated correlation of {plan.threshold:.4f} on")
+
+    rng = np.random.default_rng(1)
+    fingerprints = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=plan.n_bits, norms=False, random_state=7)
+    index.add(fingerprints)
+
+    noise = rng.standard_normal((N_RECORDINGS, N_FEATURES)).astype(np.float32)
+    strength = CORRELATION / np.sqrt(1 - CORRELATION**2)
+    present = strength * fingerprints[:N_RECORDINGS] + noise
+    found = index.within(present, false_alarm=0.01)
+    queries = np.repeat(np.arange(N_RECORDINGS), np.diff(found.starts))
+    detected = (found.ids == queries).sum()
+    print(f"detected {detected / N_RECORDINGS:.1%} of {N_RECORDINGS} (planned: {plan.detection:.1%})")
+    alarms = np.diff(index.within(noise, false_alarm=0.01).starts) > 0
+    print(f"false alarms in {alarms.mean():.2%} of {N_RECORDINGS} searches for nothing (planned: 1%)")
+
+    best = index.search(present[0], k=2)
+    shape = {"n_bits": plan.n_bits, "n_pool": N_FEATURES}
+    for id, score, p_value in zip(best.ids[0], best.scores[0], best.p_values[0], strict=True):
+        low, high = ts.theory.correlation_interval(float(score), scoring="asymmetric", **shape)
+        print(f"recording 0: entry {id}, correlation {score:.3f} [{low:.3f}, {high:.3f}], p-value {p_value:.1e}")
+
+
+if __name__ == "__main__":
+    main()

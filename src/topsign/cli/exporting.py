@@ -1,0 +1,135 @@
+"""The command ``export``."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .._checks import Array
+from ..codes import AdaptiveCodes
+from ..export import FORMS, PgvectorBits, PgvectorSparse, write_parquet
+from ..export.engines import bit_texts
+from ..index import AdaptiveIndex, SignIndex
+from .app import app, console, fail, told
+from .changing import IndexPath, opened_index, progress_bar
+from .searching import writing
+
+SUFFIXES = (".npz", ".parquet", ".csv")
+EXPORT_ROWS = 4096
+
+
+@app.command()
+def export(
+    index: IndexPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .npz, .parquet or .csv to write.")],
+    form: Annotated[
+        str, typer.Option("--as", help="codes, bits (one-hot, any Hamming engine) or sparse (+-1).")
+    ] = "codes",
+) -> None:
+    """Write the codes into a file for other programs, with their ids; nothing is lost.
+
+    .npz: codes are data, and norms and scales where they are kept, as topsign.AdaptiveCodes takes them; bits are
+    2 * pool bits an entry, little-endian; sparse is what scipy.sparse.load_npz reads. .parquet: the same as columns,
+    with norms, scales, metadata, and the parameters in the schema. .csv: bits as text and sparse as pgvector's
+    sparsevec, for COPY and read_csv. A sign index has its packed signs as codes and bits.
+
+    [bold]Examples[/]
+
+    topsign export cameras.topsign -o codes.parquet
+
+    topsign export cameras.topsign -o onehot.npz --as bits
+
+    topsign export cameras.topsign -o vectors.csv --as sparse
+    """
+    if form not in FORMS:
+        raise fail(f"--as must be one of {', '.join(FORMS)}, got {form}", code=2)
+    if output.suffix not in SUFFIXES:
+        raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {output}", code=2)
+    if form == "codes" and output.suffix == ".csv":
+        raise fail("a .csv holds bits or sparse: add --as bits or --as sparse", code=2)
+    opened = opened_index(index, readonly=True)
+    if form == "sparse" and isinstance(opened, SignIndex):
+        raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
+    with told(1):
+        ids = opened.ids
+        if output.suffix == ".parquet":
+            _write_parquet(output, opened, form)
+        else:
+            write = _write_npz if output.suffix == ".npz" else _write_csv
+            writing(output, lambda draft: write(draft, ids, opened, form))
+    console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
+
+
+def _write_parquet(output: Path, index: AdaptiveIndex | SignIndex, form: str) -> None:
+    try:
+        write_parquet(output, index, form=form)
+    except ImportError as error:
+        raise fail(str(error), code=2) from None
+    except OSError as error:
+        raise fail(f"{output} cannot be written: {error}", code=1) from None
+
+
+def _write_csv(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: str) -> None:
+    """An id and a text a row."""
+    with open(draft, "w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["id", form])
+        for start in range(0, len(ids), EXPORT_ROWS):
+            part = ids[start : start + EXPORT_ROWS]
+            if isinstance(index, SignIndex):
+                texts = bit_texts(index.get(part).codes, index.n_pool)
+            else:
+                engine = (PgvectorSparse if form == "sparse" else PgvectorBits).of(index)
+                texts = engine.entries(index.get(part).codes)
+            rows.writerows(zip(part.tolist(), texts, strict=True))
+
+
+def _write_npz(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: str) -> None:
+    """Array after array, each a part at a time, so that nothing large is held."""
+    n_entries, n_bits = len(ids), index.n_bits
+
+    def codes() -> Iterator[Any]:
+        for start in range(0, n_entries, EXPORT_ROWS):
+            yield index.get(ids[start : start + EXPORT_ROWS]).codes
+
+    def column(get: Callable[[AdaptiveCodes], Array]) -> Iterator[Array]:
+        return (get(part) for part in codes())
+
+    arrays: dict[str, tuple[tuple[int, ...], Any, Iterator[Array]]]
+    if isinstance(index, SignIndex):
+        arrays = {form: ((n_entries, index._layout.code_bytes), "|u1", codes())}
+    elif form == "bits":
+        arrays = {"bits": ((n_entries, -(-2 * index.n_pool // 8)), "|u1", column(lambda part: part.to_bits()))}
+    elif form == "sparse":
+        starts = np.arange(0, (n_entries + 1) * n_bits, n_bits, dtype="<i8")
+        arrays = {
+            "data": ((n_entries * n_bits,), "<f4", column(lambda part: part.to_sparse().data)),
+            "indices": ((n_entries * n_bits,), "<i8", column(lambda part: part.to_sparse().indices.astype("<i8"))),
+            "indptr": (starts.shape, "<i8", iter([starts])),
+        }
+    else:
+        arrays = {"codes": ((n_entries, index._layout.code_bytes), "|u1", column(lambda part: part.data))}
+        if index.norms:
+            arrays["norms"] = (n_entries,), "<f4", column(lambda part: part.norms)  # type: ignore[arg-type,return-value]
+            arrays["scales"] = (n_entries,), "<f4", column(lambda part: part.scales)  # type: ignore[arg-type,return-value]
+    shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index._layout.name}
+    if form == "sparse":
+        shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}
+    with zipfile.ZipFile(draft, "w") as members, progress_bar() as progress:
+        for name, value in ({"ids": ids} | shape).items():
+            with members.open(f"{name}.npy", "w") as target:
+                np.lib.format.write_array(target, np.asanyarray(value), allow_pickle=False)
+        for name, (size, dtype, parts) in arrays.items():
+            bar = progress.add_task(name, total=size[0])
+            with members.open(f"{name}.npy", "w", force_zip64=True) as target:
+                header = {"shape": size, "fortran_order": False, "descr": dtype}
+                np.lib.format.write_array_header_1_0(target, header)
+                for part in parts:
+                    target.write(np.ascontiguousarray(part, dtype).tobytes())
+                    progress.advance(bar, len(part))

@@ -1,0 +1,274 @@
+"""Codes as Arrow tables and Parquet files, with the parameters that made them in the schema's metadata.
+
+One row an entry: ``id`` (int64); the code in one of three forms; ``norm`` and ``scale`` (float32) where they are kept;
+``metadata`` (JSON text, null where nothing was noted). The forms:
+
+- ``codes``: ``code``, the packed bytes of the layout (binary): the smallest;
+- ``bits``: ``bits``, one-hot bits (binary), for Hamming distances in SQL;
+- ``sparse``: ``locations`` (lists of int32) and ``signs`` (lists of int8), for anything else.
+
+All three come back as they were. Needs pyarrow (``pip install 'topsign[files]'``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._checks import (
+    Array,
+    StorageError,
+    check_choice,
+    check_ids,
+    check_metadata,
+    import_pyarrow,
+    raise_index_knows,
+    raise_not_codes,
+    raise_other_projection,
+    raise_sign_forms,
+)
+from ..codes import AdaptiveCodes
+from ..index import AdaptiveIndex, Entries, SignIndex
+from ..index.metadata import Note
+from ..kernels import Layout
+from ..kernels.interface import Bytes
+from ..projections import Projection, make_projection
+
+FORMS = ("codes", "bits", "sparse")
+FORMAT = 1
+KEY = b"topsign"
+PART_ROWS = 16_384  # entries of a row group, and held at a time
+
+NEEDS_PYARROW = "tables are made with pyarrow"
+Source = AdaptiveIndex | SignIndex | AdaptiveCodes
+
+
+@dataclass(frozen=True, eq=False)
+class CodeTable:
+    """What a table of codes holds."""
+
+    entries: Entries[Any]  # ids, codes (AdaptiveCodes, or packed signs of a sign index), metadata
+    parameters: dict[str, Any]  # of the schema: kind, n_bits, n_pool, layout, and what an index or projection adds
+
+    def projection(self) -> Projection:
+        """The projection that queries need, made again; ValueError where the table does not say which."""
+        made = self.parameters
+        if "projection" not in made:
+            raise ValueError("this table does not say which projection its codes were made with; write it with one")
+        shape = {"n_features": made["n_features"], "n_pool": made["n_pool"]}
+        projection = make_projection(made["projection"], seed=made["seed"], **shape, **made["options"])
+        if projection.fingerprint() != made["fingerprint"]:
+            raise_other_projection("the table", made["fingerprint"], projection.fingerprint())
+        return projection
+
+
+def to_arrow(
+    source: Source,
+    *,
+    form: str = "codes",
+    ids: npt.ArrayLike | None = None,
+    metadata: Iterable[Note] | None = None,
+    projection: Projection | None = None,
+) -> Any:
+    """Codes as a ``pyarrow.Table``.
+
+    Parameters
+    ----------
+    source : AdaptiveIndex, SignIndex or AdaptiveCodes
+        An index brings its ids, metadata and projection with it. A sign index has its packed signs as ``code``, its
+        norms stay behind.
+    form : "codes", "bits" or "sparse"
+    ids, metadata, projection
+        Of codes alone: ids are 0, 1, ... when not given, and a projection (``encoder.projection_``) lets a reader
+        compare queries. The mean that an encoder with ``center=True`` removes is not kept.
+    """
+    arrow = import_pyarrow(NEEDS_PYARROW)
+    parts, schema = _parts(arrow, source, form, ids, metadata, projection)
+    return arrow.Table.from_batches(list(parts), schema)
+
+
+def write_parquet(
+    path: str | os.PathLike[str],
+    source: Source,
+    *,
+    form: str = "codes",
+    ids: npt.ArrayLike | None = None,
+    metadata: Iterable[Note] | None = None,
+    projection: Projection | None = None,
+) -> None:
+    """Writes what :func:`to_arrow` makes into a Parquet file, a part at a time; it appears when it is complete."""
+    arrow = import_pyarrow(NEEDS_PYARROW)
+    import pyarrow.parquet as parquet
+
+    parts, schema = _parts(arrow, source, form, ids, metadata, projection)
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with parquet.ParquetWriter(draft, schema, compression="zstd", use_dictionary=["metadata"]) as writer:
+            for part in parts:
+                writer.write_batch(part)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def from_arrow(table: Any) -> CodeTable:
+    """What :func:`to_arrow` made, checked; rows may have been filtered or reordered since."""
+    raw = (table.schema.metadata or {}).get(KEY)
+    if raw is None:
+        raise_not_codes("its schema has no metadata of topsign")
+    parameters = json.loads(raw)
+    if parameters.pop("format") != FORMAT:
+        raise_not_codes(f"this version reads format {FORMAT}")
+    form = parameters.pop("form")
+    missing = [name for name in ("id", *_columns(form), "metadata") if name not in table.column_names]
+    if missing:
+        raise_not_codes(f"it has no column {', '.join(missing)}")
+    ids = check_ids(table.column("id").to_numpy())
+    notes = [None if text is None else json.loads(text) for text in table.column("metadata").to_pylist()]
+    codes = _signs_of(table, parameters) if parameters["kind"] == "sign" else _codes_of(table, form, parameters)
+    return CodeTable(Entries(ids, codes, notes), parameters)
+
+
+def read_parquet(path: str | os.PathLike[str]) -> CodeTable:
+    """What :func:`write_parquet` wrote; StorageError where a file holds anything else."""
+    import_pyarrow(NEEDS_PYARROW)
+    import pyarrow.parquet as parquet
+
+    try:
+        return from_arrow(parquet.read_table(path))
+    except (ValueError, TypeError, KeyError) as error:  # ArrowInvalid is a ValueError
+        raise StorageError(path, "codes", str(error)) from None
+
+
+def _parts(
+    arrow: Any,
+    source: Source,
+    form: str,
+    ids: npt.ArrayLike | None,
+    metadata: Iterable[Note] | None,
+    projection: Projection | None,
+) -> tuple[Iterator[Any], Any]:
+    """Record batches, made as they are asked for, and their schema."""
+    check_choice(form, "form", FORMS)
+    entries: Iterator[Entries[Any]]
+    if isinstance(source, AdaptiveCodes):
+        parameters = {"kind": "adaptive", "n_bits": source.n_bits, "n_pool": source.n_pool, "layout": source.layout}
+        if projection is not None:
+            parameters |= {"projection": projection.kind, "n_features": projection.n_features, "seed": projection.seed}
+            parameters |= {"options": projection.options, "fingerprint": projection.fingerprint()}
+        entries = _entries_of_codes(source, ids, metadata)
+        norms = source.norms is not None
+    else:
+        if ids is not None or metadata is not None or projection is not None:
+            raise_index_knows()
+        parameters, norms = dict(source._parameters), source.norms and isinstance(source, AdaptiveIndex)
+        entries = _entries_of_index(source)
+    if parameters["kind"] == "sign" and form == "sparse":
+        raise_sign_forms()
+    form = form if parameters["kind"] == "adaptive" else "codes"  # packed signs are both
+    types = {"id": arrow.int64(), "code": arrow.binary(), "bits": arrow.binary()}
+    types |= {"locations": arrow.list_(arrow.int32()), "signs": arrow.list_(arrow.int8())}
+    types |= {"norm": arrow.float32(), "scale": arrow.float32()}
+    names = ["id", *_columns(form), *(["norm", "scale"] if norms else [])]
+    fields = [arrow.field(name, types[name], nullable=False) for name in names]
+    told = {"format": FORMAT, "form": form} | parameters
+    schema = arrow.schema([*fields, arrow.field("metadata", arrow.string())], metadata={KEY: json.dumps(told)})
+    return (_batch(arrow, part, schema) for part in entries), schema
+
+
+def _entries_of_codes(
+    codes: AdaptiveCodes, ids: npt.ArrayLike | None, metadata: Iterable[Note] | None
+) -> Iterator[Entries[AdaptiveCodes]]:
+    known = check_ids(np.arange(len(codes)) if ids is None else ids)
+    if len(known) != len(codes):
+        raise ValueError(f"ids must be one per code, got {len(known)} ids for {len(codes)} codes")
+    notes: Sequence[Note] = [None] * len(codes) if metadata is None else list(metadata)
+    check_metadata(notes, len(codes))
+    for start in range(0, len(codes), PART_ROWS):
+        rows = slice(start, start + PART_ROWS)
+        yield Entries(known[rows], codes[rows], list(notes[rows]))
+
+
+def _entries_of_index(index: AdaptiveIndex | SignIndex) -> Iterator[Entries[Any]]:
+    ids = index.ids
+    for start in range(0, len(ids), PART_ROWS):
+        yield index.get(ids[start : start + PART_ROWS])
+
+
+def _columns(form: str) -> list[str]:
+    return {"codes": ["code"], "bits": ["bits"], "sparse": ["locations", "signs"]}[form]
+
+
+def _batch(arrow: Any, entries: Entries[Any], schema: Any) -> Any:
+    """Entries as a record batch."""
+    codes = entries.codes
+    makers = {
+        "id": lambda: arrow.array(entries.ids),
+        "code": lambda: _rows_of_bytes(arrow, codes.data if isinstance(codes, AdaptiveCodes) else codes),
+        "bits": lambda: _rows_of_bytes(arrow, codes.to_bits()),
+        "locations": lambda: _lists(arrow, codes.locations),
+        "signs": lambda: _lists(arrow, codes.signs),
+        "norm": lambda: arrow.array(codes.norms),
+        "scale": lambda: arrow.array(codes.scales),
+        "metadata": lambda: arrow.array(
+            [None if note is None else json.dumps(note, ensure_ascii=False) for note in entries.metadata],
+            arrow.string(),
+        ),
+    }
+    return arrow.record_batch([makers[field.name]() for field in schema], schema=schema)
+
+
+def _rows_of_bytes(arrow: Any, matrix: Bytes) -> Any:
+    """Each row as one binary value."""
+    offsets = arrow.py_buffer(np.arange(0, matrix.size + 1, matrix.shape[1], dtype=np.int32))
+    values = arrow.py_buffer(np.ascontiguousarray(matrix))
+    return arrow.Array.from_buffers(arrow.binary(), len(matrix), [None, offsets, values])
+
+
+def _lists(arrow: Any, matrix: Array) -> Any:
+    """Each row as one list."""
+    offsets = np.arange(0, matrix.size + 1, matrix.shape[1], dtype=np.int32)
+    return arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(matrix.ravel()))
+
+
+def _codes_of(table: Any, form: str, parameters: dict[str, Any]) -> AdaptiveCodes:
+    n_bits, shape = parameters["n_bits"], {name: parameters[name] for name in ("n_pool", "layout")}
+    reals = {}
+    if "norm" in table.column_names:
+        reals = {"norms": table.column("norm").to_numpy(), "scales": table.column("scale").to_numpy()}
+    if form == "codes":
+        width = Layout(parameters["layout"], n_bits, parameters["n_pool"]).code_bytes
+        return AdaptiveCodes(_matrix_of_bytes(table, "code", width), n_bits=n_bits, **shape, **reals)
+    if form == "bits":
+        bits = _matrix_of_bytes(table, "bits", -(-2 * parameters["n_pool"] // 8))
+        return AdaptiveCodes.from_bits(bits, n_bits=n_bits, **shape, **reals)
+    locations, signs = (_matrix_of_lists(table, name, n_bits) for name in ("locations", "signs"))
+    return AdaptiveCodes.from_locations(locations, signs, **shape, **reals)
+
+
+def _signs_of(table: Any, parameters: dict[str, Any]) -> Bytes:
+    return _matrix_of_bytes(table, "code", -(-parameters["n_pool"] // 8))
+
+
+def _matrix_of_bytes(table: Any, name: str, width: int) -> Bytes:
+    """A column of binary values of one length, as rows of bytes."""
+    values = table.column(name).to_pylist()
+    if any(value is None or len(value) != width for value in values):
+        raise_not_codes(f"the values of column {name} do not have {width} bytes each")
+    return np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width)
+
+
+def _matrix_of_lists(table: Any, name: str, width: int) -> Array:
+    column = table.column(name)
+    values: Array = np.asarray(column.combine_chunks().flatten().to_numpy(zero_copy_only=False))
+    if len(values) != len(column) * width:
+        raise_not_codes(f"the lists of column {name} do not have {width} elements each")
+    return values.reshape(-1, width)

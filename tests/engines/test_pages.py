@@ -1,0 +1,39 @@
+"""The page about engines, and the SQL of the page about tables."""
+
+import numpy as np
+from pages import ROOT, blocks, run_blocks
+
+import topsign as ts
+
+
+def test_the_page_about_engines_runs(tmp_path, monkeypatch, capsys, postgres_settings):
+    monkeypatch.chdir(tmp_path)
+    for name, value in postgres_settings.items():
+        monkeypatch.setenv(name, value)
+    run_blocks(ROOT / "docs" / "engines.md", capsys)
+
+
+def test_sql_on_parquet(problem, tmp_path, monkeypatch):
+    import duckdb
+
+    monkeypatch.chdir(tmp_path)
+    (sql,) = blocks(ROOT / "docs" / "interchange.md", "sql")
+    ts.export.write_parquet("codes.parquet", problem.index, form="bits")
+    for row, query in enumerate(ts.query_bits(problem.projected)):
+        found = duckdb.execute(sql, [query.tobytes()]).fetchnumpy()
+        np.testing.assert_array_equal(found["id"], problem.expected_ids[row, :10])
+        mismatches = ts.export.DuckDBBits.of(problem.index).mismatches(found["distance"])
+        np.testing.assert_array_equal(mismatches, problem.expected[row, :10])
+
+
+def test_polars_reads_the_parquet(problem, tmp_path):
+    import polars
+
+    file = tmp_path / "codes.parquet"
+    ts.export.write_parquet(file, problem.index, form="sparse")
+    frame = polars.read_parquet(file)
+    assert frame.columns == ["id", "locations", "signs", "norm", "scale", "metadata"]
+    codes = problem.index.get(frame["id"].to_numpy()).codes
+    np.testing.assert_array_equal(np.stack(frame["locations"].to_list()), codes.locations)
+    np.testing.assert_array_equal(np.stack(frame["signs"].to_list()), codes.signs)
+    np.testing.assert_array_equal(frame["norm"].to_numpy(), codes.norms)

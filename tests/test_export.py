@@ -1,0 +1,222 @@
+"""Adapters of engines, and tables of codes: exact both ways. Real engines are met in tests/engines."""
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import reference
+from numpy.testing import assert_array_equal
+from test_codes import make_codes
+
+import topsign as ts
+from topsign import export
+
+HAMMING = [export.FaissBinary, export.USearchBits, export.LanceBinary, export.PgvectorBits, export.DuckDBBits]
+SPARSE = [export.ScipySparse, export.QdrantSparse, export.PgvectorSparse]
+SHAPES = [(1, 1), (3, 7), (12, 101), (64, 1024)]
+
+
+def bits_of(entry):
+    """What an entry of a Hamming engine holds, as booleans."""
+    if isinstance(entry, str):
+        return np.array(list(entry)) == "1"
+    values = np.array(entry.as_py() if hasattr(entry, "as_py") else entry, np.uint8)
+    return np.unpackbits(values, bitorder="little").astype(bool)
+
+
+def dense_of(entry, n_pool):
+    """What an entry of a sparse engine holds, as a dense vector."""
+    out = np.zeros(n_pool)
+    if isinstance(entry, str):
+        values, size = entry.split("/")
+        assert int(size) == n_pool
+        pairs = [pair.split(":") for pair in values.strip("{}").split(",")]
+        out[[int(row) - 1 for row, _ in pairs]] = [float(value) for _, value in pairs]
+    elif isinstance(entry, dict):
+        out[entry["indices"]] = entry["values"]
+    else:
+        out[:] = entry
+    return out
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
+@pytest.mark.parametrize("adapter", HAMMING, ids=lambda adapter: adapter.__name__)
+def test_hamming_engines_by_the_definition(rng, adapter, n_bits, n_pool):
+    codes, projected = make_codes(rng, 6, n_bits, n_pool), rng.standard_normal((4, n_pool)).astype(np.float32)
+    engine = adapter.of(codes)
+    entries, queries = engine.entries(codes), engine.queries(projected)
+    distances = [[(bits_of(query) != bits_of(entry)).sum() for entry in entries] for query in queries]
+    wanted = [
+        [
+            reference.mismatches(query >= 0, signs > 0, rows)
+            for rows, signs in zip(codes.locations, codes.signs, strict=True)
+        ]
+        for query in projected
+    ]
+    assert_array_equal(engine.mismatches(distances), wanted)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
+@pytest.mark.parametrize("adapter", SPARSE, ids=lambda adapter: adapter.__name__)
+def test_sparse_engines_by_the_definition(rng, adapter, n_bits, n_pool):
+    codes, projected = make_codes(rng, 6, n_bits, n_pool), rng.standard_normal((4, n_pool)).astype(np.float32)
+    engine = adapter.of(codes)
+    entries = engine.entries(codes)
+    rows = entries.toarray() if adapter is export.ScipySparse else [dense_of(entry, n_pool) for entry in entries]
+    products = np.array([dense_of(query, n_pool) for query in engine.queries(projected)]) @ np.array(rows).T
+    answers = -products if adapter is export.PgvectorSparse else products
+    assert_array_equal(engine.mismatches(answers), codes.mismatches(projected))
+
+
+def test_engines_of_an_index(rng):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    assert export.PgvectorBits.of(index) == export.PgvectorBits(n_bits=8, n_pool=64)
+    assert export.PgvectorBits.of(index).column == "bit(128)"
+    assert export.PgvectorSparse.of(index).column == "sparsevec(64)"
+    assert export.FaissBinary(n_bits=3, n_pool=5).dimension == 16
+
+
+def test_engines_refuse_what_does_not_fit(rng):
+    engine = export.FaissBinary(n_bits=8, n_pool=64)
+    with pytest.raises(ValueError, match="codes of n_bits=4, n_pool=64 do not fit an engine made for n_bits=8"):
+        engine.entries(make_codes(rng, 2, 4, 64))
+    with pytest.raises(ValueError, match="one column per row of the pool, n_pool=64"):
+        engine.queries(np.zeros((1, 63)))
+    for wrong in (55, 57.5, 56 + 17, np.nan, 2**31 - 1):
+        with pytest.raises(ValueError, match="mismatches out of 8, which cannot be"):
+            engine.mismatches([56, wrong])
+    with pytest.raises(ValueError, match="n_bits must lie in"):
+        export.ScipySparse(n_bits=65, n_pool=64)
+    with pytest.raises(ValueError, match=r"n_pool of a sparsevec query must be in \[1, 16000\], got 16001"):
+        export.PgvectorSparse(n_bits=8, n_pool=16_001)
+
+
+def test_nearest_orders_ties_by_id_and_refuses_to_guess():
+    ids, mismatches = [[9, 4, 7, 1], [3, 2, 1, 0]], [[2, 2, 1, 2], [0, 1, 2, 3]]
+    found = export.nearest(ids, mismatches, k=3, n_entries=4)
+    assert_array_equal(found[0], [[7, 1, 4], [3, 2, 1]])
+    assert_array_equal(found[1], [[1, 2, 2], [0, 1, 2]])
+    with pytest.raises(ValueError, match="of 5 entries the 4 nearest were asked for, and the 3-th ties with the last"):
+        export.nearest(ids, mismatches, k=3, n_entries=5)
+    assert_array_equal(export.nearest(ids[1], mismatches[1], k=3, n_entries=5)[0], [3, 2, 1])
+
+
+def test_one_hot_codes_come_back(rng):
+    for n_bits, n_pool in SHAPES:
+        codes = make_codes(rng, 5, n_bits, n_pool, norms=False)
+        assert ts.AdaptiveCodes.from_bits(codes.to_bits(), n_bits=n_bits, n_pool=n_pool) == codes
+    codes = make_codes(rng, 3, 4, 10)
+    both = codes.to_bits()
+    both[1] = 255
+    with pytest.raises(ValueError, match="not a one-hot code at row 1: 4 rows must have one sign each"):
+        ts.AdaptiveCodes.from_bits(both, n_bits=4, n_pool=10)
+    with pytest.raises(ValueError, match=r"must be uint8 of shape \(n_codes, 3\)"):
+        ts.AdaptiveCodes.from_bits(both[:, :2], n_bits=4, n_pool=10)
+
+
+# Tables
+
+
+def make_index(rng, *, norms=True, n_entries=40):
+    index = ts.AdaptiveIndex(n_features=100, n_bits=12, random_state=7, norms=norms)
+    notes = [{"camera": row, "name": "Zoë"} if row % 3 else None for row in range(n_entries)]
+    index.add(rng.standard_normal((n_entries, 100)), ids=rng.permutation(1000)[:n_entries], metadata=notes)
+    return index
+
+
+@pytest.mark.parametrize("norms", [True, False])
+@pytest.mark.parametrize("form", export.FORMS)
+def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, form, norms):
+    monkeypatch.setattr(export.tables, "PART_ROWS", 16)  # several row groups
+    index = make_index(rng, norms=norms)
+    export.write_parquet(tmp_path / "codes.parquet", index, form=form)
+    assert [file.name for file in tmp_path.iterdir()] == ["codes.parquet"]
+    table = export.read_parquet(tmp_path / "codes.parquet")
+    held = index.get(index.ids)
+    assert_array_equal(table.entries.ids, held.ids)
+    assert table.entries.codes == held.codes
+    assert table.entries.metadata == held.metadata
+    assert table.parameters == index._parameters
+    queries = rng.standard_normal((3, 100))
+    assert_array_equal(table.projection().apply(queries), index.projection.apply(queries))
+
+
+@pytest.mark.parametrize("form", export.FORMS)
+def test_codes_alone_and_none_at_all(rng, form):
+    encoder = ts.AdaptiveEncoder(n_bits=12, random_state=7, layout="fast").fit(np.zeros((1, 100)))
+    codes = encoder.encode(rng.standard_normal((5, 100)))
+    table = export.from_arrow(export.to_arrow(codes, form=form, projection=encoder.projection_))
+    assert_array_equal(table.entries.ids, range(5))
+    assert (table.entries.codes, table.entries.codes.layout) == (codes, "fast")
+    assert table.entries.metadata == [None] * 5
+    assert table.projection() == encoder.projection_
+    empty = export.from_arrow(export.to_arrow(codes[:0], form=form))
+    assert len(empty.entries) == len(empty.entries.codes) == 0
+    with pytest.raises(ValueError, match="does not say which projection"):
+        empty.projection()
+
+
+def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
+    index = ts.SignIndex(n_features=100, n_pool=60, random_state=7)
+    index.add(rng.standard_normal((7, 100)))
+    for form in ("codes", "bits"):
+        export.write_parquet(tmp_path / "signs.parquet", index, form=form)
+        table = export.read_parquet(tmp_path / "signs.parquet")
+        assert_array_equal(table.entries.codes, index.get(range(7)).codes)
+    with pytest.raises(ValueError, match='form="sparse" goes with adaptive codes'):
+        export.to_arrow(index, form="sparse")
+
+
+def test_the_schema_says_what_the_columns_are(rng):
+    table = export.to_arrow(make_index(rng))
+    assert table.schema.names == ["id", "code", "norm", "scale", "metadata"]
+    assert [str(kind) for kind in table.schema.types] == ["int64", "binary", "float", "float", "string"]
+    told = json.loads(table.schema.metadata[b"topsign"])
+    assert (told["format"], told["form"], told["n_bits"], told["n_pool"], told["seed"]) == (1, "codes", 12, 100, 7)
+    sparse = export.to_arrow(make_index(rng), form="sparse").schema
+    assert [str(sparse.field(name).type) for name in ("locations", "signs")] == [
+        "list<item: int32>",
+        "list<item: int8>",
+    ]
+
+
+def test_rows_may_be_filtered_and_reordered(rng):
+    index = make_index(rng)
+    table = export.to_arrow(index, form="sparse")
+    chosen = export.from_arrow(table.take([30, 2, 17]))
+    assert chosen.entries.codes == index.get(index.ids[[30, 2, 17]]).codes
+
+
+def test_what_is_not_codes_is_refused(rng, tmp_path):
+    path = tmp_path / "other.parquet"
+    table = export.to_arrow(make_index(rng))
+    told = json.loads(table.schema.metadata[b"topsign"])
+    for damaged, words in [
+        (pyarrow.table({"id": [1]}), "not a table of codes that topsign wrote: its schema has no metadata"),
+        (table.drop_columns(["code"]), "it has no column code"),
+        (table.replace_schema_metadata({b"topsign": json.dumps(told | {"format": 2})}), "this version reads format 1"),
+        (table.replace_schema_metadata({b"topsign": json.dumps(told | {"n_bits": 13})}), "do not have .* bytes each"),
+    ]:
+        pyarrow.parquet.write_table(damaged, path)
+        with pytest.raises(ts.StorageError, match=words) as caught:
+            export.read_parquet(path)
+        assert str(path) in str(caught.value)
+    path.write_bytes(b"PAR1 but nothing else")
+    with pytest.raises(ts.StorageError, match=r"other\.parquet"):
+        export.read_parquet(path)
+    with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'sparse', got 'text'"):
+        export.to_arrow(make_index(rng), form="text")
+    with pytest.raises(ValueError, match="an index has its own ids"):
+        export.to_arrow(make_index(rng), ids=[1])
+    with pytest.raises(ValueError, match="ids must be one per code, got 1 ids for 2 codes"):
+        export.to_arrow(make_codes(rng, 2, 3, 10), ids=[1])
+
+
+def test_another_projection_is_noticed(rng):
+    table = export.to_arrow(make_index(rng))
+    told = json.loads(table.schema.metadata[b"topsign"])
+    changed = table.replace_schema_metadata({b"topsign": json.dumps(told | {"fingerprint": "0" * 32})})
+    with pytest.raises(ts.StorageError, match="has the fingerprint 00000000"):
+        export.from_arrow(changed).projection()

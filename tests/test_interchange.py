@@ -1,0 +1,123 @@
+"""Signals from other libraries: the same answers as from NumPy, and NumPy arrays back."""
+
+import numpy as np
+import pyarrow
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from sklearn.linear_model import LogisticRegression
+
+import topsign as ts
+
+
+class OnlyArray:
+    """Anything with ``__array__``."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+
+class OnlyDLPack:
+    """Anything with DLPack and nothing else."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+def fixed_lists(values):
+    return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.ravel()), values.shape[1])
+
+
+FORMS = {
+    "torch": torch.from_numpy,
+    "torch with gradients": lambda values: torch.from_numpy(values).requires_grad_(),
+    "arrow lists": lambda values: pyarrow.array(list(values)),
+    "arrow fixed-size lists": fixed_lists,
+    "a slice of arrow lists": lambda values: fixed_lists(np.vstack([values[:1], values]))[1:],
+    "arrow chunks": lambda values: pyarrow.chunked_array([fixed_lists(values[:3]), fixed_lists(values[3:])]),
+    "__array__": OnlyArray,
+    "dlpack": OnlyDLPack,
+    "nested lists": lambda values: values.tolist(),
+}
+
+
+@pytest.fixture
+def signals(rng):
+    return rng.standard_normal((20, 64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_answers_from_every_form(signals, form):
+    given = FORMS[form](signals)
+    projection = ts.make_projection("hadamard", n_features=64, seed=7)
+    assert_array_equal(projection.apply(given), projection.apply(signals))
+    encoder = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(given)
+    plain = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(signals)
+    assert encoder.encode(given) == plain.encode(signals)
+    for made in (encoder.project(given), encoder.transform(given)):
+        assert type(made) is np.ndarray
+    assert_array_equal(encoder.project(given), plain.project(signals))
+    for kind in (ts.SignEmbedding, ts.UniversalEmbedding):
+        assert_array_equal(
+            kind(16, random_state=7).fit_transform(given), kind(16, random_state=7).fit_transform(signals)
+        )
+    adaptive = ts.AdaptiveEmbedding(n_bits=8, random_state=7).fit(signals[0])
+    assert_array_equal(adaptive.transform(given), adaptive.transform(signals))
+    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    index.add(given)
+    assert_array_equal(index.search(given, k=1).ids[:, 0], range(20))
+    assert_array_equal(ts.query_bits(FORMS[form](plain.project(signals))), ts.query_bits(plain.project(signals)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_classifiers_take_every_form(signals, form):
+    signals = signals.astype(np.float64)  # what scikit-learn makes of lists
+    labels = np.arange(20) % 3
+    given = FORMS[form](signals)
+    make = {"n_bits": 16, "n_pool": 256, "random_state": 7}
+    plain = ts.AdaptiveLinearClassifier(LogisticRegression(), **make).fit(signals, labels)
+    other = ts.AdaptiveLinearClassifier(LogisticRegression(), **make).fit(given, torch.from_numpy(labels))
+    assert_array_equal(other.decision_function(given), plain.decision_function(signals))
+    assert type(other.predict(given)) is np.ndarray
+
+
+def test_one_signal_of_every_kind(signals):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    index.add(signals)
+    for one in (torch.from_numpy(signals[4]), pyarrow.array(signals[4]), OnlyDLPack(signals[4]), OnlyArray(signals[4])):
+        assert index.search(one, k=1).ids.tolist() == [[4]]
+
+
+def test_a_tensor_is_not_copied():
+    from topsign._checks import as_signals
+
+    tensor = torch.zeros(3, 4)
+    assert np.shares_memory(as_signals(tensor), tensor.numpy())
+    lists = fixed_lists(np.zeros((3, 4), np.float32))
+    assert np.shares_memory(as_signals(lists), np.asarray(lists.flatten()))
+
+
+def test_what_cannot_be_read_is_refused_in_words():
+    projection = ts.make_projection("hadamard", n_features=2, seed=7)
+    with pytest.raises(TypeError, match=r"signals of type Tensor cannot be read as a NumPy array: .*BFloat16.*float32"):
+        projection.apply(torch.zeros(3, 2, dtype=torch.bfloat16))
+    with pytest.raises(TypeError, match="signals of type Tensor cannot be read as a NumPy array"):
+        projection.apply(torch.zeros(3, 2, device="meta"))
+    with pytest.raises(ValueError, match="signals must be lists of one length, got lengths 1 to 2"):
+        projection.apply(pyarrow.array([[1.0, 2.0], [1.0]]))
+    with pytest.raises(ValueError, match="signals must be lists of one length, got lengths 1 to 2"):
+        projection.apply(pyarrow.chunked_array([[[1.0, 2.0]], [[1.0]]]))
+    for lists in ([[1.0, None]], [[1.0, 2.0], None]):
+        with pytest.raises(ValueError, match="signals have empty cells"):
+            projection.apply(pyarrow.array(lists))
+    with pytest.raises(TypeError, match="signals must be real numbers"):
+        projection.apply(pyarrow.array([["a", "b"]]))
