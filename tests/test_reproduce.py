@@ -197,7 +197,15 @@ def test_verdicts_follow_the_numbers(parts):
     vague = [replace(one, auc_error=0.01) for one in exact.detections]
     assert next(verdicts.judge_roc(replace(exact, detections=vague))).reproduced
     assert list(verdicts.judge_roc(replace(exact, detections=vague)))[1].reproduced is None
-    assert [claim.reproduced for claim in verdicts.judge_curve(parts["curve"])] == [True, False]
+    found = parts["curve"]
+    adaptive, signs = (
+        replace(points, measured=points.exact, standard_error=np.full(len(points.x), 1e-3))
+        for points in (found.adaptive, found.signs)
+    )
+    exact_curve = replace(found, adaptive=adaptive, signs=signs)
+    assert [claim.reproduced for claim in verdicts.judge_curve(exact_curve)] == [True, False]
+    exact_curve = replace(found, adaptive=signs, signs=adaptive)
+    assert [claim.reproduced for claim in verdicts.judge_curve(exact_curve)] == [False, False]
     assert [claim.reproduced for claim in verdicts.judge_three_party(parts["three-party"])] == [False]
     assert [claim.reproduced for claim in verdicts.judge_errata(parts["errata"])] == [False, False, False]
 

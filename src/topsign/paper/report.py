@@ -43,9 +43,9 @@ class Effort:
     @property
     def seconds(self) -> dict[str, float]:
         """About what each part takes on two cores; the progress bar divides its length by it."""
-        roc_seconds = self.roc_matrices * (5 + 9e-3 * self.roc_references) + 5
+        roc_seconds = self.roc_matrices * (6 + 14e-3 * self.roc_references) + 5
         table_seconds = 4.5 * self.table_seeds + 5
-        draws = {"curve": 0.35 * self.curve_draws, "three-party": 0.15 * self.pair_draws}
+        draws = {"curve": 0.3 * self.curve_draws, "three-party": 0.15 * self.pair_draws}
         return draws | {"roc": roc_seconds, "table": table_seconds, "errata": 0.1}
 
 
