@@ -56,6 +56,7 @@ def split_at_expectations(block):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_examples_run(example, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out
 
