@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/*)
 
-.PHONY: test test-faults lint wheel reproduce clean
+.PHONY: test test-faults lint wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest
@@ -29,6 +29,21 @@ wheel: $(VENV)/ready
 
 reproduce: $(VENV)/ready
 	$(BIN)/python examples/curve.py
+
+# Every benchmark, its peers, and the pages written from the numbers; RESIDUALS=file.npz for the cameras too.
+bench: $(VENV)/bench
+	$(BIN)/python benchmarks/run.py $(if $(RESIDUALS),--residuals $(RESIDUALS))
+	$(BIN)/python benchmarks/page.py --charts
+
+# The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
+bench-quick: $(VENV)/bench
+	$(BIN)/python benchmarks/run.py --quick $(if $(RESIDUALS),--residuals $(RESIDUALS))
+	cp README.md build/bench-quick
+	$(BIN)/python benchmarks/page.py --charts --results build/bench-quick --out build/bench-quick
+
+$(VENV)/bench: $(VENV)/ready
+	$(BIN)/pip install --quiet --editable ".[bench]"
+	touch $@
 
 $(VENV)/ready: pyproject.toml $(NATIVE)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
