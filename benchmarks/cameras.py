@@ -1,6 +1,6 @@
 """Photographs told apart by the noise of their cameras: adaptive codes beside sign codes and uncompressed correlation.
 
-    python benchmarks/cameras.py residuals.npz [--kept 32 128 512 2048 8192] [--seeds 10] [--json FILE] [--plot FILE]
+    python benchmarks/cameras.py residuals.npz [--kept 32 128 512 2048 8192] [--seeds 10] [--json FILE]
 
 Residuals as ``examples/camera_fingerprints.py`` reads them. Half of each camera's photographs make its fingerprint,
 the others are compared with all fingerprints; then the halves change places. Sign codes of equal computation have as
@@ -100,34 +100,37 @@ def row(method, scoring, kept, values, sizes):
     return result
 
 
-def draw(path, rows):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    styles = {
-        ("adaptive", "real query"): ("#0072B2", "-", "o"),
-        ("adaptive", "Hamming"): ("#CC79A7", "-.", "s"),
-        ("sign codes, equal bytes", "real query"): ("#D55E00", "--", "D"),
-        ("sign codes, equal bytes", "Hamming"): ("#009E73", ":", "^"),
+def identify(residuals, cameras, kept):
+    """Scores of the second halves of the photographs, and what both nulls say of their first places."""
+    enrolled, _ = halves(cameras)
+    n_cameras, truth = len(np.unique(cameras)), cameras[~enrolled]
+    index = ts.AdaptiveIndex(n_features=residuals.shape[1], n_bits=kept, norms=False, random_state=7)
+    index.add(fingerprints(residuals[enrolled], cameras[enrolled]))
+    known, questioned = (index.search(residuals[part], k=n_cameras) for part in (enrolled, ~enrolled))
+    others = cameras[enrolled, np.newaxis] != np.arange(n_cameras)
+    null = ts.theory.EmpiricalNull(by_camera(known, known.scores)[others], method="normal")
+    scores, own = by_camera(questioned, questioned.scores), truth[:, np.newaxis] == np.arange(n_cameras)
+    corrected = {
+        name: ts.theory.correct_pvalues(p_values, entries=scores.size).max()
+        for name, p_values in [
+            ("theoretical", questioned.p_values[:, 0]),
+            ("empirical", null.pvalue(questioned.scores[:, 0])),
+        ]
     }
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    for axes, name, label in zip(
-        panels, ("top1", "d_prime"), ("right at first place", "d': own camera against others"), strict=True
-    ):
-        for (method, scoring), (color, line, marker) in styles.items():
-            chosen = [one for one in rows if (one["method"], one["scoring"]) == (method, scoring)]
-            means, spreads = ([one[name][of] for one in chosen] for of in ("mean", "spread"))
-            label_of = f"{method.partition(',')[0]}, {scoring}"
-            sizes = [one["bytes"] for one in chosen]
-            axes.errorbar(sizes, means, spreads, color=color, ls=line, marker=marker, capsize=3, label=label_of)
-        (whole,) = [one for one in rows if one["method"] == "uncompressed"]
-        axes.axhline(whole[name]["mean"], color="#555555", ls=":", label=f"uncompressed ({whole['bytes'] // 1024} KiB)")
-        axes.set(xscale="log", xlabel="bytes a camera", ylabel=label)
-        axes.grid(alpha=0.3)
-    panels[0].legend()
-    figure.savefig(path, dpi=130)
+    theoretical = by_camera(questioned, questioned.p_values)[~own]
+    return {
+        "kept": kept,
+        "right": int(np.count_nonzero(questioned.ids[:, 0] == truth)),
+        "photographs": len(truth),
+        "genuine": scores[own].tolist(),
+        "impostor": scores[~own].tolist(),
+        "null": np.asarray(null.impostors).tolist(),
+        "largest_p_value": {name: float(value) for name, value in corrected.items()},
+        "impostors_below_0.01": {
+            "theoretical": float(np.mean(theoretical <= 0.01)),
+            "empirical": float(np.mean(null.pvalue(scores[~own]) <= 0.01)),
+        },
+    }
 
 
 def main():
@@ -136,7 +139,6 @@ def main():
     parser.add_argument("--kept", type=int, nargs="+", default=[32, 128, 512, 2048, 8192])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--json", help="write the numbers into this file")
-    parser.add_argument("--plot", help="draw a chart into this file")
     options = parser.parse_args()
     residuals, cameras, names = load(options.residuals)
     n_photographs, n_features = residuals.shape
@@ -153,9 +155,8 @@ def main():
                 rows.append(row(method, scoring, kept, values, sizes))
     if options.json:
         shape = {"cameras": list(names), "n_photographs": n_photographs, "n_features": n_features}
-        save(options.json, options, shape | {"rows": rows})
-    if options.plot:
-        draw(options.plot, rows)
+        scores = identify(residuals, cameras, 2048 if 2048 in options.kept else options.kept[-1])
+        save(options.json, options, shape | {"rows": rows, "identification": scores})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 
 COLORS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#555555", "#E69F00", "#56B4E9", "#000000", "#A0522D", "#7B68EE")
 MARKERS = "osD^v<>Phx*dpX"
@@ -12,12 +13,17 @@ MARKERS = "osD^v<>Phx*dpX"
 def draw(results, folder):
     """Every chart whose results are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    charts = {"text_embeddings": text_chart, "search-512-8192-t1": search_chart, "scale": scale_chart}
-    names = {"search-512-8192-t1": "search"}
-    for name, chart in charts.items():
+    charts = {
+        "text_embeddings": ("text_embeddings", text_chart),
+        "search": ("search-512-8192-t1", search_chart),
+        "scale": ("scale", scale_chart),
+        "cameras": ("cameras", cameras_chart),
+        "camera_scores": ("cameras", scores_chart),
+    }
+    for file, (name, chart) in charts.items():
         if name in results:
             figure = chart(results[name])
-            figure.savefig(folder / f"{names.get(name, name)}.png", dpi=130)
+            figure.savefig(folder / f"{file}.png", dpi=130)
             plt.close(figure)
 
 
@@ -105,4 +111,44 @@ def scale_chart(report):
     axes.set(xscale="log", yscale="log", xlabel="entries", ylabel="milliseconds a search")
     axes.grid(alpha=0.3)
     axes.legend()
+    return figure
+
+
+def cameras_chart(report):
+    styles = {
+        ("adaptive", "real query"): ("#0072B2", "-", "o"),
+        ("adaptive", "Hamming"): ("#CC79A7", "-.", "s"),
+        ("sign codes, equal bytes", "real query"): ("#D55E00", "--", "D"),
+        ("sign codes, equal bytes", "Hamming"): ("#009E73", ":", "^"),
+    }
+    rows = report["measured"]["rows"]
+    (whole,) = [row for row in rows if row["method"] == "uncompressed"]
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    sides = [("top1", "right at first place"), ("d_prime", "d': own camera against others")]
+    for axes, (name, label) in zip(panels, sides, strict=True):
+        for (method, scoring), (color, line, marker) in styles.items():
+            chosen = [row for row in rows if (row["method"], row["scoring"]) == (method, scoring)]
+            means, spreads = ([row[name][of] for row in chosen] for of in ("mean", "spread"))
+            style = {"color": color, "ls": line, "marker": marker, "label": f"{method.partition(',')[0]}, {scoring}"}
+            axes.errorbar([row["bytes"] for row in chosen], means, spreads, capsize=3, **style)
+        axes.axhline(whole[name]["mean"], color="#555555", ls=":", label=f"uncompressed ({whole['bytes'] // 1024} KiB)")
+        axes.set(xscale="log", xlabel="bytes a camera", ylabel=label)
+        axes.grid(alpha=0.3)
+    panels[0].legend()
+    return figure
+
+
+def scores_chart(report):
+    found = report["measured"]["identification"]
+    genuine, impostor, null = (np.array(found[name]) for name in ("genuine", "impostor", "null"))
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    bins = np.linspace(min(impostor.min(), 0), genuine.max(), 40)
+    axes.hist(impostor, bins, density=True, color="#D55E00", alpha=0.6, label="photographs of other cameras")
+    axes.hist(genuine, bins, density=True, color="#0072B2", alpha=0.7, hatch="//", label="photographs of the camera")
+    fine = np.linspace(bins[0], bins[-1], 400)
+    normal = np.exp(-(((fine - null.mean()) / null.std(ddof=1)) ** 2) / 2) / (null.std(ddof=1) * np.sqrt(2 * np.pi))
+    axes.plot(fine, normal, "k--", lw=1.5, label="null learned from enrolled photographs")
+    axes.set(xlabel=f"estimated correlation with a fingerprint, {found['kept']} bits kept", ylabel="density")
+    axes.margins(y=0.3)  # room for the legend
+    axes.legend(loc="upper right")
     return figure
