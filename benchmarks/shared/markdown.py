@@ -29,7 +29,8 @@ def source(results, *names):
     parts = []
     for name in names:
         report = results[name]
-        arguments = " ".join(flags(report["options"]))
+        given = ["residuals.npz"] if report["script"] == "cameras.py" else []
+        arguments = " ".join([*given, *flags(report["options"])])
         parts.append(f"`python benchmarks/{report['script']}{' ' + arguments if arguments else ''}`")
     report = results[names[0]]
     machine = report["machine"]

@@ -75,13 +75,20 @@ def cameras_verdict(report):
     if report is None:
         return ""
     rows = report["measured"]["rows"]
-    (row,) = (r for r in rows if (r["method"], r["scoring"], r["kept"]) == ("adaptive", "real query", 2048))
-    times = 4 * report["measured"]["n_features"] / row["bytes"]
+    kept = report["measured"]["identification"]["kept"]
+
+    def row(method):
+        return next(r for r in rows if (r["method"], r["scoring"], r["kept"]) == (method, "real query", kept))
+
+    ours, signs = row("adaptive"), row("sign codes, equal bytes")
+    (whole,) = (r for r in rows if r["method"] == "uncompressed")
     return (
-        f"**Cameras told by their noise** ({len(report['measured']['cameras'])} real cameras). {row['bytes']} "
-        f"bytes a camera, "
-        f"{times:.0f} times less than float32: {row['top1']['mean']:.1%} right, AUC {row['auc']['mean']:.4f}; "
-        "see [cameras](cameras.md)."
+        f"**Cameras told by their noise** ({len(report['measured']['cameras'])} real cameras, see "
+        f"[cameras](cameras.md)). "
+        f"In {ours['bytes']:,} bytes a camera, {whole['bytes'] / ours['bytes']:.0f} times less than float32, "
+        f"{ours['top1']['mean']:.1%} are right and AUC is {ours['auc']['mean']:.4f}; d' is "
+        f"{ours['d_prime']['mean']:.2f}, "
+        f"of sign codes of the same bytes {signs['d_prime']['mean']:.2f}, uncompressed {whole['d_prime']['mean']:.2f}."
     )
 
 
@@ -221,7 +228,7 @@ def cameras_page(results):
     found = measured["identification"]
     parts = [
         f"# Cameras told by their noise\n\n{NOTICE}",
-        cameras_verdict(report).replace("; see [cameras](cameras.md)", ""),
+        cameras_verdict(report).replace(", see [cameras](cameras.md)", ""),
         "Every sensor leaves a faint pattern in its photographs, which stays when the scene is filtered out. A "
         "camera's "
         "fingerprint is the mean of such residuals; a photograph is compared with the fingerprints of all cameras. "
