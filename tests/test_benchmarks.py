@@ -35,16 +35,13 @@ def test_pages_agree_with_results():
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("results/*.json")))
-def test_a_changed_result_is_told(name, tmp_path):
-    """Every result file is on a page: doubling its numbers makes the pages stale."""
-    shutil.copytree(BENCHMARKS / "results", tmp_path / "results")
-    path = tmp_path / "results" / f"{name}.json"
-    report = json.loads(path.read_text())
-    report["measured"] = doubled(report["measured"])
-    path.write_text(json.dumps(report))
-    shown = run("page.py", "--check", "--results", tmp_path / "results")
-    assert shown.returncode == 1
-    assert "not what benchmarks/results says" in shown.stderr
+def test_every_result_is_on_a_page(name, load):
+    """Doubling its numbers changes what is written."""
+    page = load("page")
+    results = page.load(BENCHMARKS / "results")
+    written = page.pages(results, ROOT)
+    changed = results | {name: results[name] | {"measured": doubled(results[name]["measured"])}}
+    assert page.pages(changed, ROOT) != written
 
 
 def doubled(value):
@@ -109,13 +106,13 @@ def test_sizes_of_codes_stay_within_the_budget(load):
 
 
 def test_detection_agrees_with_theory(tmp_path):
-    shown = run("detection.py", "--pairs", 1000, "--json", tmp_path / "detection.json")
+    shown = run("detection.py", "--pairs", 600, "--json", tmp_path / "detection.json")
     assert shown.returncode == 0, shown.stderr
     rows = json.loads((tmp_path / "detection.json").read_text())["measured"]["rows"]
     assert len(rows) == 10
     for row in rows:
         # d' of n pairs has a variance near (1 + d'**2 / 4) / n: four standard errors.
-        assert abs(row["d_prime"] - row["theory"]) < 4 * np.sqrt((1 + row["theory"] ** 2 / 4) / 1000)
+        assert abs(row["d_prime"] - row["theory"]) < 4 * np.sqrt((1 + row["theory"] ** 2 / 4) / 600)
 
 
 def test_camera_codes_are_compared_at_equal_sizes(tmp_path):
