@@ -55,6 +55,7 @@ def readme(text, results, written):
         "pages": join(
             "`make bench` measures everything again and writes these pages and the tables below:", "\n".join(lines)
         ),
+        "heads": speed_page.heads_table(results),
         "encode": speed_page.encoding_table(results),
         "search": speed_page.searching_table(results),
         "memory": speed_page.memory_sentence(results),

@@ -23,27 +23,32 @@ def runs():
     found = {"limits": ("limits.py", "", "--megabytes 64 --size 512 --repeats 3")}
     for threads in THREADS:
         small = f"--features 1024 --pool 1024 --bits 64 --repeats 2 --threads {threads}"
-        found[f"encode-t{threads}"] = "encode.py", f"--repeats 5 --threads {threads}", small
+        found[f"encode-t{threads}"] = "encode.py", f"--repeats {5 if threads == 1 else 3} --threads {threads}", small
     for n_bits, n_pool in SHAPES:
         for threads in THREADS:
             shape = f"--bits {n_bits} --pool {n_pool} --threads {threads}"
-            full = f"{shape} --entries 200000 --repeats 3" if n_pool > 1024 else f"{shape} --entries 200000 --repeats 5"
+            full = f"{shape} --entries {200_000 if n_pool > 1024 and threads == 1 else 100_000} --repeats 3"
             small = f"{shape} --entries 2000 --real-entries 1000 --batches 1 64 --repeats 2"
             found[f"search-{n_bits}-{n_pool}-t{threads}"] = "search.py", full, small
     small = "--entries 20000 --signals 1000 --bits 64 --pool 1024 --repeats 2"
     found["durable"] = "durable.py", "--repeats 5", small
     for correlation in (0.4, 0.45, 0.5):
-        layouts = "fast compact" if correlation == 0.45 else "fast"
-        full = f"--correlation {correlation} --layouts {layouts} --repeats 5"
+        # Only agreement depends on the correlation: times are taken at one.
+        layouts, repeats = ("fast compact", 5) if correlation == 0.45 else ("fast", 1)
+        full = f"--correlation {correlation} --layouts {layouts} --repeats {repeats}"
         small = f"--correlation {correlation} --layouts {layouts} --classes 2000 --inputs 500 --repeats 2"
         found[f"heads-{correlation}"] = "heads.py", full, small
-    found["memory"] = "memory.py", "--signals 50000", "--signals 2000 --features 1024 --entries 20000"
-    found["theory"] = "theory.py", "", "--repeats 1"
-    found["scale"] = "scale.py", "", "--entries 1000 10000 --features 1024 8192 --code-megabytes 2 --repeats 2"
+    found["memory"] = "memory.py", "--signals 20000", "--signals 2000 --features 1024 --entries 20000"
+    found["theory"] = "theory.py", "--repeats 3", "--repeats 1"
+    found["scale"] = (
+        "scale.py",
+        "--repeats 3",
+        "--entries 1000 10000 --features 1024 8192 --code-megabytes 2 --repeats 2",
+    )
     found["detection"] = "detection.py", "", "--pairs 1000"
-    found["cifar10_head"] = "cifar10_head.py", "--seeds 20 --universal", "--seeds 2"
+    found["cifar10_head"] = "cifar10_head.py", "--seeds 20", "--seeds 2"
     small = "--entries 3000 --queries 100 --seeds 1 --opq-iterations 2"
-    found["text_embeddings"] = "text_embeddings.py", "", small
+    found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 10", small
     found["cameras"] = "cameras.py", "", "--kept 128 --seeds 2"
     return found
 

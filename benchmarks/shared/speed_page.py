@@ -238,6 +238,49 @@ def large_heads(results):
     )
 
 
+def heads_table(results):
+    names = sorted(name for name in results if name.startswith("heads-"))
+    if "heads-0.45" not in names:
+        return ""
+    report = results["heads-0.45"]
+    options = report["options"]
+    rows = {row["name"]: row for row in report["measured"]["rows"]}
+    kept = f"{options['bits'][0]} of {options['pool']}"
+    listed = f"{kept}, fast, shortlist={options['shortlist']}"
+
+    def speed(name):
+        return f"{rows[name]['times_faster']['median']:.1f}"
+
+    fast, compact = rows[f"{kept}, fast"], rows[f"{kept}, compact"]
+    lines = [["accuracy of the exact head", *(f"{results[name]['measured']['accuracy']:.1%}" for name in names)]]
+    for words, wanted in [
+        ("agreement, codes alone", f"{kept}, fast"),
+        (f"agreement, shortlist={options['shortlist']}", listed),
+    ]:
+        found = [next(row for row in results[name]["measured"]["rows"] if row["name"] == wanted) for name in names]
+        lines.append([words, *(f"{row['agreement']:.2%}" for row in found)])
+    return join(
+        f"A head of {options['classes']:,} classes and {options['features']} features (synthetic, one thread, "
+        f"batches of "
+        f"{options['batch']}): codes of {kept} in the fast layout are {fast['times_smaller']:.0f} times smaller "
+        f"than float32 and "
+        f"find the top class {speed(f'{kept}, fast')} times faster than the matrix product, {speed(listed)} times with "
+        f"`shortlist={options['shortlist']}`; in the compact layout they are {compact['times_smaller']:.0f} "
+        f"times smaller and "
+        f"{speed(f'{kept}, compact')} times faster. A shortlist keeps the original weights, on disk or in "
+        f"memory, and decides among "
+        "the best classes by exact logits. How often the top class is the exact head's depends on how clear it is, "
+        f"{options['inputs']:,} inputs each. " + source(results, "heads-0.45"),
+        table(
+            [
+                "correlation of an input with its class's weights",
+                *(results[name]["options"]["correlation"] for name in names),
+            ],
+            lines,
+        ),
+    )
+
+
 def memory_sentence(results):
     if "memory" not in results:
         return ""
