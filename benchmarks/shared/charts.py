@@ -57,7 +57,7 @@ def text_chart(report):
         axes.set(xscale="log", xlabel=label)
         axes.grid(alpha=0.3, which="both")
     panels[0].set_xticks([0.1, 0.25, 0.5, 1, 2], ["0.1", "0.25", "0.5", "1", "2"])
-    ticks = [5, 10, 20, 50, 100]
+    ticks = [5, 10, 20, 50, 100, 200, 500]
     panels[1].set_xticks(ticks, [str(tick) for tick in ticks])
     for axes in panels:
         axes.minorticks_off()
