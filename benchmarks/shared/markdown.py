@@ -38,7 +38,8 @@ def source(results, *names):
     machine = report["machine"]
     load = "" if report["script"] in UNTIMED else f", load {machine['load']}"
     return (
-        f"{', '.join(parts)}; {machine['processor']}, {machine['cores']} cores, {machine['kernels']} kernels{load}, commit "
+        f"{', '.join(parts)}; {machine['processor']}, {machine['cores']} cores, {machine['kernels']} "
+        f"kernels{load}, commit "
         f"`{report['commit']}`, {report['date']}."
     )
 
