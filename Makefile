@@ -32,8 +32,8 @@ reproduce: $(VENV)/ready
 
 # Every benchmark, its peers, and the pages written from the numbers; RESIDUALS=file.npz for the cameras too.
 bench: $(VENV)/bench
-	$(BIN)/python benchmarks/run.py $(if $(RESIDUALS),--residuals $(RESIDUALS))
-	$(BIN)/python benchmarks/page.py --charts
+	failed=0; $(BIN)/python benchmarks/run.py $(if $(RESIDUALS),--residuals $(RESIDUALS)) || failed=1; \
+	$(BIN)/python benchmarks/page.py --charts && exit $$failed
 
 # The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
 bench-quick: $(VENV)/bench
