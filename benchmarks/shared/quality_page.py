@@ -202,18 +202,18 @@ def heads_section(results):
     if report is None:
         return ""
     rows = report["measured"]["rows"]
-    lines = []
-    for method, pool in dict.fromkeys((row["method"], row["pool"]) for row in rows):
-        chosen = [row for row in rows if (row["method"], row["pool"]) == (method, pool)]
-        cells = [f"{row['points_lost']:.2f} ± {row['standard_error']:.2f} ({row['n_bits']} bits)" for row in chosen]
-        lines.append([f"{method}, {pool} pool", *cells])
+    lines = {}
+    for row in rows:
+        name = f"{row['method'].partition(', step')[0]}, {row['pool']} pool"  # steps of universal codes differ by size
+        cell = f"{row['points_lost']:.2f} ± {row['standard_error']:.2f} ({row['n_bits']} bits)"
+        lines.setdefault(name, [name]).append(cell)
     return join(
         "## A network's head, compressed",
         f"Points of accuracy lost by the head of a CIFAR-10 network ({report['measured']['accuracy']:.2%} "
         f"uncompressed, "
         f"{report['measured']['images']:,} images), mean of {report['options']['seeds']} seeds and its standard error. "
         + source(results, "cifar10_head"),
-        table(["", *["points lost"] * (max(map(len, lines)) - 1)], lines),
+        table(["", *["points lost"] * (max(map(len, lines.values())) - 1)], lines.values()),
     )
 
 
