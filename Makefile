@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/*)
 
-.PHONY: test test-engines test-faults test-dist test-lowest test-generic lint docs wheel reproduce clean
+.PHONY: test test-engines test-faults test-dist test-lowest test-generic lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -67,6 +67,21 @@ wheel: $(VENV)/ready
 # Every figure and the table of the paper, on a page: report/index.html.
 reproduce: $(VENV)/ready
 	$(BIN)/topsign reproduce --out report
+
+# Every benchmark, its peers, and the pages written from the numbers; RESIDUALS=file.npz for the cameras too.
+bench: $(VENV)/bench
+	failed=0; $(BIN)/python benchmarks/run.py $(if $(RESIDUALS),--residuals $(RESIDUALS)) || failed=1; \
+	$(BIN)/python benchmarks/page.py --charts && exit $$failed
+
+# The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
+bench-quick: $(VENV)/bench
+	$(BIN)/python benchmarks/run.py --quick $(if $(RESIDUALS),--residuals $(RESIDUALS))
+	cp README.md build/bench-quick
+	$(BIN)/python benchmarks/page.py --charts --results build/bench-quick --out build/bench-quick
+
+$(VENV)/bench: $(VENV)/ready
+	$(BIN)/pip install --quiet --editable ".[bench]"
+	touch $@
 
 $(VENV)/ready: pyproject.toml $(NATIVE)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)

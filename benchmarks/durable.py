@@ -1,7 +1,7 @@
 """Durable indexes beside those in memory: time to open, to search, to add, and memory of a process that searches.
 
     python benchmarks/durable.py [--entries 1000000] [--signals 16384] [--bits 512] [--pool 8192] [--threads 1]
-                                 [--repeats 5] [--folder FOLDER]
+                                 [--repeats 5] [--folder FOLDER] [--json FILE]
 
 Entries are 20,000 random codes over and over: nothing measured depends on their contents. Every repeat searches the
 file and the memory in turn, and adds and encodes in turn; ratios are medians of ratios within a repeat. Opening, first
@@ -21,6 +21,7 @@ THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv e
 os.environ["TOPSIGN_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = THREADS
 
 import numpy as np  # noqa: E402  (threads are set first)
+from shared.results import save, spread  # noqa: E402
 
 import topsign as ts  # noqa: E402
 from topsign import kernels  # noqa: E402
@@ -81,30 +82,39 @@ def timed(call):
 
 
 def compare(first, second, repeats):
-    """Seconds of two calls in turn: medians, and the median of their ratios."""
+    """Seconds of two calls in turn, and their ratio within a turn: the spread of each."""
     times = np.array([[timed(first), timed(second)] for _ in range(repeats + 1)][1:])
-    return (*np.median(times, axis=0), np.median(times[:, 0] / times[:, 1]))
+    return *(spread(side) for side in times.T), spread(times[:, 0] / times[:, 1])
 
 
 def report_fresh(path, options):
     command = [sys.executable, "-c", FRESH, path, str(options.pool)]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(options.repeats)]
-    opening, first, second, beyond, mapped = np.median([json.loads(shown) for shown in runs], axis=0)
+    table = np.array([json.loads(shown) for shown in runs])
+    opening, first, second, beyond, mapped = np.median(table, axis=0)
     print(f"open                                    {1e3 * opening:8.1f} ms")
     print(f"first search (checks every code), next  {1e3 * first:8.1f} ms {1e3 * second:10.1f} ms")
     print(f"resident, beyond the mapped file        {beyond:8.0f} MB  (mapped: {mapped:.0f} MB)")
+    names = ("open_seconds", "first_search_seconds", "next_search_seconds", "resident_mb_beyond_file", "mapped_mb")
+    return {name: spread(column) for name, column in zip(names, table.T, strict=True)}
 
 
 def report_searches(path, shape, rng, options):
     index = ts.open_index(path, readonly=True)
     memory = copied(index, **shape)
+    rows = []
     for n_queries in (1, 64):
         queries = rng.standard_normal((n_queries, options.pool)).astype(np.float32)
         for scoring in ("asymmetric", "hamming"):
             search = partial(index.search, queries, scoring=scoring), partial(memory.search, queries, scoring=scoring)
             durable, plain, ratio = compare(*search, options.repeats)
             name = f"search, {n_queries} queries, {scoring}"
-            print(f"{name:39s} {1e3 * durable:8.1f} ms {1e3 * plain:10.1f} ms in memory, ratio {ratio:.3f}")
+            rows.append(
+                {"queries": n_queries, "scoring": scoring, "seconds": durable, "in_memory": plain, "ratio": ratio}
+            )
+            milliseconds = f"{1e3 * durable['median']:8.1f} ms {1e3 * plain['median']:10.1f} ms in memory"
+            print(f"{name:39s} {milliseconds}, ratio {ratio['median']:.3f}")
+    return rows
 
 
 def report_adding(folder, shape, rng, options):
@@ -117,9 +127,11 @@ def report_adding(folder, shape, rng, options):
     index = ts.AdaptiveIndex(**shape, path=os.path.join(folder, "b.topsign"))
     encoder = ts.AdaptiveEncoder(options.bits, random_state=7).fit(signals[:1])
     adding, encoding, ratio = compare(partial(index.add, signals), partial(encoder.encode, signals), options.repeats)
-    print(f"add {len(signals):,} signals                      {adding:8.2f} s  {encoding:9.2f} s to encode alone")
-    speed = f"{len(signals) / adding:,.0f} signals a second"
-    print(f"add: {speed}, {1 / ratio:.0%} of the speed of encoding alone")
+    name, spent = f"add {len(signals):,} signals", adding["median"]
+    print(f"{name:39s} {spent:8.2f} s  {encoding['median']:9.2f} s to encode alone")
+    speed = f"{len(signals) / spent:,.0f} signals a second"
+    print(f"add: {speed}, {1 / ratio['median']:.0%} of the speed of encoding alone")
+    return {"signals": len(signals), "seconds": adding, "encode_seconds": encoding, "ratio": ratio}
 
 
 def main():
@@ -131,6 +143,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", help="on the disk to be measured; a temporary folder when not given")
+    parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     shape = {"n_features": options.pool, "n_bits": options.bits, "random_state": 7}
@@ -143,9 +156,14 @@ def main():
         fill(index, rng, options.entries)
         index.close()
         del index
-        report_fresh(path, options)
-        report_searches(path, shape, rng, options)
-        report_adding(folder, shape, rng, options)
+        measured = {
+            "file_bytes": os.path.getsize(path),
+            "fresh": report_fresh(path, options),
+            "rows": report_searches(path, shape, rng, options),
+            "adding": report_adding(folder, shape, rng, options),
+        }
+    if options.json:
+        save(options.json, options, measured)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Speed of encoding: microseconds per signal, one thread, all contestants interleaved in one run.
+"""Speed of encoding: microseconds per signal, all contestants interleaved in one run.
 
-    python benchmarks/encode.py [--features 8192] [--pool 8192] [--bits 512] [--repeats 7]
+    python benchmarks/encode.py [--features 8192] [--pool 8192] [--bits 512] [--threads 1] [--repeats 7] [--json FILE]
 
 Batches of 256 and of 1 signal. Every repeat runs each contestant once; the median over repeats is shown, and
 the ratio is the median over repeats of (GEMM time / time) taken within one repeat.
@@ -8,13 +8,15 @@ the ratio is the median over repeats of (GEMM time / time) taken within one repe
 
 import argparse
 import os
-import time
+import sys
+from functools import partial
 
-os.environ["TOPSIGN_NUM_THREADS"] = "1"
-for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
+for name in ("TOPSIGN_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = THREADS
 
 import numpy as np  # noqa: E402  (threads are set first)
+from shared.results import interleaved, save, spread  # noqa: E402
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection  # noqa: E402
 
 import topsign as ts  # noqa: E402
@@ -47,7 +49,7 @@ def make_contestants(n_features, n_pool, n_bits):
     except ImportError:
         print("faiss is not installed: its line is missing (pip install topsign[bench])")
     else:
-        faiss.omp_set_num_threads(1)
+        faiss.omp_set_num_threads(int(THREADS))
         index = faiss.IndexLSH(n_features, n_pool)
         index.train(some)
         contestants["faiss IndexLSH.sa_encode"] = index.sa_encode
@@ -56,34 +58,31 @@ def make_contestants(n_features, n_pool, n_bits):
     return contestants
 
 
-def measure(contestants, batch, repeats):
-    """Seconds, (repeats, contestants)."""
-    times = np.empty((repeats, len(contestants)))
-    for repeat in range(repeats):
-        for i, run in enumerate(contestants.values()):
-            start = time.perf_counter()
-            run(batch)
-            times[repeat, i] = time.perf_counter() - start
-    return times
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", type=int, default=8192)
     parser.add_argument("--pool", type=int, default=8192)
     parser.add_argument("--bits", type=int, default=512)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", help="write the times into this file")
     options = parser.parse_args()
     print(f"n_features={options.features} n_pool={options.pool} n_bits={options.bits}; {ts.kernels.info()}")
     contestants = make_contestants(options.features, options.pool, options.bits)
     rng = np.random.default_rng(1)
+    rows = []
     for size in (256, 1):
         batch = rng.standard_normal((size, options.features)).astype(np.float32)
-        times = measure(contestants, batch, options.repeats)
-        ratios = np.median(times[:, :1] / times, axis=0)
-        print(f"\nbatch of {size}: microseconds per signal, median of {options.repeats}, one thread")
-        for name, seconds, ratio in zip(contestants, np.median(times, axis=0), ratios, strict=True):
-            print(f"{name:42s} {seconds / size * 1e6:10.1f}   {ratio:6.1f} times as fast as GEMM")
+        times = interleaved([partial(run, batch) for run in contestants.values()], options.repeats) / size * 1e6
+        print(f"\nbatch of {size}: microseconds per signal, median of {options.repeats}, {options.threads} thread(s)")
+        for name, ours in zip(contestants, times.T, strict=True):
+            times_gemm = spread(times[:, 0] / ours)
+            rows.append(
+                {"name": name, "batch": size, "microseconds": spread(ours), "times_as_fast_as_gemm": times_gemm}
+            )
+            print(f"{name:42s} {np.median(ours):10.1f}   {times_gemm['median']:6.1f} times as fast as GEMM")
+    if options.json:
+        save(options.json, options, {"rows": rows})
 
 
 if __name__ == "__main__":

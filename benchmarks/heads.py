@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
+from functools import partial
 
 import numpy as np
+from shared.results import interleaved, save, spread
 from threadpoolctl import threadpool_limits
 
 import topsign as ts
@@ -36,12 +37,6 @@ def exact_top(weights, inputs):
     return (inputs @ weights.T).argmax(axis=1)
 
 
-def seconds(run, *arguments):
-    start = time.perf_counter()
-    run(*arguments)
-    return time.perf_counter() - start
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, default=100_000)
@@ -54,11 +49,15 @@ def main():
     parser.add_argument("--inputs", type=int, default=10_000, help="on which agreement is measured")
     parser.add_argument("--correlation", type=float, default=0.45, help="of an input with its class's weights")
     parser.add_argument("--decay", type=float, default=0.7, help="of the eigenvalues")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
-    os.environ["TOPSIGN_NUM_THREADS"] = "1"
-    with threadpool_limits(1):
-        compare(options)
+    os.environ["TOPSIGN_NUM_THREADS"] = str(options.threads)
+    with threadpool_limits(options.threads):
+        measured = compare(options)
+    if options.json:
+        save(options.json, options, measured)
 
 
 def compare(options):
@@ -77,21 +76,28 @@ def compare(options):
                 heads[name] = ts.AdaptiveLinearClassifier.from_weights(
                     weights, n_bits=n_bits, n_pool=options.pool, layout=layout, shortlist=shortlist, random_state=7
                 )
-    times = np.array(
-        [
-            [seconds(exact_top, weights, batch), *(seconds(head.predict, batch) for head in heads.values())]
-            for _ in range(options.repeats)
-        ]
-    )
-    ratios = np.median(times[:, :1] / times[:, 1:], axis=0)
+    runs = [partial(exact_top, weights, batch), *(partial(head.predict, batch) for head in heads.values())]
+    times = interleaved(runs, options.repeats)
     print(f"float32: {1000 * np.median(times[:, 0]):.0f} ms a batch")
-    for (name, head), spent, ratio in zip(heads.items(), np.median(times, axis=0)[1:], ratios, strict=True):
+    rows = [{"name": "float32", "bytes_per_class": 4 * options.features, "milliseconds": spread(1000 * times[:, 0])}]
+    for (name, head), spent in zip(heads.items(), times.T[1:], strict=True):
         found = head.predict(inputs)
+        row = {
+            "name": name,
+            "bytes_per_class": head.storage_bits_ / 8 / options.classes,
+            "times_smaller": float(head.compression_ratio_),
+            "milliseconds": spread(1000 * spent),
+            "times_faster": spread(times[:, 0] / spent),
+            "agreement": float(np.mean(found == exact)),
+            "accuracy": float(np.mean(found == labels)),
+        }
+        rows.append(row)
         print(
-            f"{name}: {head.storage_bits_ / 8 / options.classes:.0f} bytes a class, "
-            f"{head.compression_ratio_:.1f} times smaller; {1000 * spent:.0f} ms, {ratio:.1f} times faster; "
-            f"agreement {np.mean(found == exact):.4%}, top-1 accuracy {np.mean(found == labels):.4f}"
+            f"{name}: {row['bytes_per_class']:.0f} bytes a class, {row['times_smaller']:.1f} times smaller; "
+            f"{row['milliseconds']['median']:.0f} ms, {row['times_faster']['median']:.1f} times faster; "
+            f"agreement {row['agreement']:.4%}, top-1 accuracy {row['accuracy']:.4f}"
         )
+    return {"accuracy": float(np.mean(exact == labels)), "rows": rows}
 
 
 if __name__ == "__main__":

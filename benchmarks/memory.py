@@ -1,6 +1,6 @@
 """Memory of encoding a large memory-mapped file, the time of one very long signal, and memory of a large index.
 
-    python benchmarks/memory.py [--signals 100000] [--features 8192] [--entries 1000000]
+    python benchmarks/memory.py [--signals 100000] [--features 8192] [--entries 1000000] [--json FILE]
 
 Resident memory is read from the operating system before and after; the codes themselves are part of the growth.
 Writes a temporary file of signals * features * 4 bytes. Each index is filled in a process of its own, 2,000 signals
@@ -11,10 +11,12 @@ import argparse
 import resource
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import Process, get_context
 from pathlib import Path
 
 import numpy as np
+from shared.results import save, spread
 
 import topsign as ts
 
@@ -56,6 +58,7 @@ def fill_index(layout, n_entries, n_features):
         f"{len(index)} entries of {n_features // 16}/{n_features}, {layout}: memory grew by {growth:.0f} MB, "
         f"at the highest {peak:.0f} MB ({peak / growth:.2f} times), in {time.perf_counter() - start:.0f} s"
     )
+    return {"layout": layout, "entries": len(index), "growth_mb": growth, "highest_mb": peak}
 
 
 def main():
@@ -63,6 +66,7 @@ def main():
     parser.add_argument("--signals", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=8192)
     parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "signals.npy"
@@ -85,10 +89,19 @@ def main():
         encoder.encode(signal)
         times.append(time.perf_counter() - start)
     print(f"one signal of n = 2**20, n_bits = 2**16: {np.median(times) * 1e3:.0f} ms")
+    rows = []
     for layout in ("compact", "fast"):
-        filler = get_context("spawn").Process(target=fill_index, args=(layout, options.entries, options.features))
-        filler.start()
-        filler.join()
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as one:
+            rows.append(one.submit(fill_index, layout, options.entries, options.features).result())
+    if options.json:
+        encoding = {
+            "signals": len(codes),
+            "file_mb": signals.nbytes / 1e6,
+            "growth_mb": after - before,
+            "codes_mb": codes.nbytes / 1e6,
+        }
+        long_signal = {"features": 2**20, "milliseconds": spread(1e3 * np.array(times))}
+        save(options.json, options, {"encoding": encoding, "long_signal": long_signal, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -5,27 +5,38 @@
 
 Codes and queries are uniform random. Peers: faiss BinaryFlat at equal computation (n_bits bits) and at equal storage
 (n_bits + log2 C(n_pool, n_bits) bits), usearch's exact search on the same bits, and, on n_pool real dimensions, faiss
-RaBitQ with 4-bit queries and FlatIP. FlatIP holds --real-entries entries, since all of them would not fit in memory;
-its time per pair hardly depends on it. Every repeat runs each contestant once; medians are shown, and
-ratios are medians of ratios within a repeat.
+LSH (n_bits bits; the time includes the projection of the queries), RaBitQ with 1- and 4-bit queries, PQ fast-scan with
+the power of two of 4-bit parts nearest to the compact layout's bytes, FlatIP, and scikit-learn's brute-force
+NearestNeighbors. The last two hold --real-entries entries, since all of them would not fit in memory; their time per
+pair hardly depends on it. Every repeat runs each contestant once; medians are shown, and ratios are medians of ratios
+within a repeat. In JSON every time has its least and its most, and ``bytes`` is what an entry's code takes.
 """
 
 import argparse
-import json
 import os
 import sys
-import time
+from functools import partial
+from typing import NamedTuple
 
 THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
 for name in ("TOPSIGN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = THREADS
 
 import numpy as np  # noqa: E402  (threads are set first)
+from shared.results import interleaved, save, spread  # noqa: E402
+from sklearn.neighbors import NearestNeighbors  # noqa: E402
 
 from topsign import kernels, theory  # noqa: E402
 from topsign.kernels import Layout  # noqa: E402
 
 K = 10
+OURS = "topsign Hamming, fast"
+
+
+class Search(NamedTuple):
+    run: object  # function of a batch of real projections
+    entries: int
+    code_bytes: int
 
 
 def random_codes(rng, n_entries, n_bits, n_pool):
@@ -38,7 +49,7 @@ def random_codes(rng, n_entries, n_bits, n_pool):
 
 
 def our_searches(rng, options):
-    """Name -> (function of a batch of real projections, entries)."""
+    """Searches by name."""
     kernel, threads = kernels.active(), options.threads
     locations, signs = random_codes(rng, options.entries, options.bits, options.pool)
     signs &= 255 if options.bits % 8 == 0 else 0
@@ -53,18 +64,18 @@ def our_searches(rng, options):
         def asymmetric(queries, layout=layout, codes=codes):
             kernel.search_scores(layout, codes, queries, K, n_threads=threads)
 
-        searches[f"topsign Hamming, {name}"] = hamming, options.entries
-        searches[f"topsign asymmetric, {name}"] = asymmetric, options.entries
+        searches[f"topsign Hamming, {name}"] = Search(hamming, options.entries, layout.code_bytes)
+        searches[f"topsign asymmetric, {name}"] = Search(asymmetric, options.entries, layout.code_bytes)
     return searches
 
 
 def peer_searches(rng, options):
     """The peers that are installed; a missing one is named, not hidden."""
-    searches = {}
     storage = int(np.ceil(theory.storage_bits(n_bits=options.bits, n_pool=options.pool) / 8)) * 8
     sizes = {f"equal computation, {options.bits} bits": options.bits, f"equal storage, {storage} bits": storage}
     packed = {n: rng.integers(0, 256, (options.entries, n // 8), dtype=np.uint8) for n in sizes.values()}
     queries = {n: rng.integers(0, 256, (max(options.batches), n // 8), dtype=np.uint8) for n in sizes.values()}
+    searches = {}
     try:
         import faiss
     except ImportError:
@@ -75,19 +86,13 @@ def peer_searches(rng, options):
             index = faiss.IndexBinaryFlat(n)
             index.add(packed[n])
             run = lambda batch, index=index, n=n: index.search(queries[n][: len(batch)], K)  # noqa: E731
-            searches[f"faiss BinaryFlat, {name}"] = run, options.entries
-        rabitq = faiss.IndexRaBitQ(options.pool, faiss.METRIC_INNER_PRODUCT)
-        rabitq.qb = 4
-        for start in range(0, options.entries, options.real_entries):
-            n_signals = min(options.real_entries, options.entries - start)
-            signals = rng.standard_normal((n_signals, options.pool), dtype=np.float32)
-            if start == 0:
-                rabitq.train(signals[:1000])
-            rabitq.add(signals)
-        searches["faiss RaBitQ, 4-bit queries"] = lambda batch: rabitq.search(batch, K), options.entries
-        flat = faiss.IndexFlatIP(options.pool)
-        flat.add(signals)
-        searches["faiss FlatIP, float32"] = lambda batch: flat.search(batch, K), options.real_entries
+            searches[f"faiss BinaryFlat, {name}"] = Search(run, options.entries, n // 8)
+        searches |= faiss_on_reals(faiss, rng, options)
+    signals = rng.standard_normal((options.real_entries, options.pool), dtype=np.float32)
+    brute = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(signals)
+    searches["scikit-learn NearestNeighbors, float32"] = Search(
+        brute.kneighbors, options.real_entries, 4 * options.pool
+    )
     try:
         import usearch.index
     except ImportError:
@@ -100,19 +105,42 @@ def peer_searches(rng, options):
                 threads=options.threads,
             )  # fmt: skip
 
-        searches[f"usearch exact, {options.bits} bits"] = usearch_exact, options.entries
+        searches[f"usearch exact, {options.bits} bits"] = Search(usearch_exact, options.entries, options.bits // 8)
     return searches
 
 
-def measure(searches, batch, repeats):
-    """Nanoseconds per pair, (repeats, searches)."""
-    times = np.empty((repeats, len(searches)))
-    for repeat in range(repeats):
-        for i, (run, n_entries) in enumerate(searches.values()):
-            start = time.perf_counter()
-            run(batch)
-            times[repeat, i] = (time.perf_counter() - start) / (n_entries * len(batch)) * 1e9
-    return times
+def faiss_on_reals(faiss, rng, options):
+    """faiss's codes of real vectors, filled a part at a time."""
+    pool = options.pool
+    compact = Layout("compact", options.bits, pool).code_bytes
+    n_parts = 2 ** round(np.log2(2 * compact))
+    lsh = faiss.IndexLSH(pool, options.bits, True, False)
+    rabitq = faiss.IndexRaBitQ(pool, faiss.METRIC_INNER_PRODUCT)
+    pq = faiss.IndexPQFastScan(pool, n_parts, 4, faiss.METRIC_INNER_PRODUCT)
+    for start in range(0, options.entries, options.real_entries):
+        signals = rng.standard_normal((min(options.real_entries, options.entries - start), pool), dtype=np.float32)
+        for index in (lsh, rabitq, pq):
+            if start == 0:
+                index.train(signals[:2000])
+            index.add(signals)
+    flat = faiss.IndexFlatIP(pool)
+    flat.add(signals)
+
+    def search_rabitq(batch, bits):
+        rabitq.qb = bits
+        rabitq.search(batch, K)
+
+    return {
+        f"faiss LSH, {options.bits} bits": Search(
+            lambda batch: lsh.search(batch, K), options.entries, options.bits // 8
+        ),
+        "faiss RaBitQ, 1-bit queries": Search(partial(search_rabitq, bits=1), options.entries, rabitq.code_size),
+        "faiss RaBitQ, 4-bit queries": Search(partial(search_rabitq, bits=4), options.entries, rabitq.code_size),
+        f"faiss PQ fast-scan, {n_parts} x 4 bits": Search(
+            lambda batch: pq.search(batch, K), options.entries, n_parts // 2
+        ),
+        "faiss FlatIP, float32": Search(lambda batch: flat.search(batch, K), len(signals), 4 * pool),
+    }
 
 
 def draw(path, results, batches):
@@ -122,7 +150,7 @@ def draw(path, results, batches):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.5, 5), layout="constrained")
-    for marker, (name, values) in zip("osD^v<>Phx*", results.items(), strict=False):
+    for marker, (name, values) in zip("osD^v<>Phx*dpX", results.items(), strict=False):
         own = name.startswith("topsign")
         axes.plot(
             batches, values, marker=marker, linestyle="-" if own else "--", linewidth=2 if own else 1.2, label=name
@@ -149,25 +177,27 @@ def main():
     rng = np.random.default_rng(0)
     print(f"{options.entries} entries of {options.bits}/{options.pool}, {options.threads} thread(s); {kernels.info()}")
     searches = our_searches(rng, options) | peer_searches(rng, options)
-    everything = {}
+    pairs = np.array([search.entries for search in searches.values()])
+    times = {}  # nanoseconds per pair of each batch: (repeats, searches)
     for size in options.batches:
         batch = rng.standard_normal((size, options.pool)).astype(np.float32)
-        everything[size] = measure(searches, batch, options.repeats)
-    medians = {
-        name: [float(np.median(everything[n][:, i])) for n in options.batches] for i, name in enumerate(searches)
-    }
+        calls = [partial(search.run, batch) for search in searches.values()]
+        times[size] = interleaved(calls, options.repeats) / (pairs * size) * 1e9
+    medians = {name: [float(np.median(times[n][:, i])) for n in options.batches] for i, name in enumerate(searches)}
     print(f"nanoseconds per pair, median of {options.repeats}" + "".join(f"{n:>9}" for n in options.batches))
     for name, values in medians.items():
         print(f"{name:44s}" + "".join(f"{value:9.2f}" for value in values))
-    ours = list(searches).index("topsign Hamming, fast")
-    print("times as long as topsign Hamming, fast (median of ratios within a repeat)")
-    for i, name in enumerate(searches):
-        ratios = [np.median(everything[n][:, i] / everything[n][:, ours]) for n in options.batches]
-        print(f"{name:44s}" + "".join(f"{ratio:9.2f}" for ratio in ratios))
+    ours = list(searches).index(OURS)
+    print(f"times as long as {OURS} (median of ratios within a repeat)")
+    rows = []
+    for i, (name, search) in enumerate(searches.items()):
+        ratios = [spread(times[n][:, i] / times[n][:, ours]) for n in options.batches]
+        print(f"{name:44s}" + "".join(f"{ratio['median']:9.2f}" for ratio in ratios))
+        for n, ratio in zip(options.batches, ratios, strict=True):
+            row = {"name": name, "batch": n, "entries": search.entries, "bytes": search.code_bytes}
+            rows.append(row | {"nanoseconds": spread(times[n][:, i]), "times_ours": ratio})
     if options.json:
-        report = {"options": vars(options), "ns_per_pair": {n: t.tolist() for n, t in everything.items()}}
-        with open(options.json, "w") as file:
-            json.dump(report | {"searches": list(searches), "kernels": kernels.info()}, file, indent=1)
+        save(options.json, options, {"ours": OURS, "rows": rows})
     if options.plot:
         draw(options.plot, medians, options.batches)
 

@@ -1,12 +1,13 @@
 """Speed of the theory: seconds for what a user waits for.
 
-python benchmarks/theory.py [--repeats 5]
+python benchmarks/theory.py [--repeats 5] [--json FILE]
 """
 
 import argparse
 import time
 
 import numpy as np
+from shared.results import save, spread
 
 from topsign import theory
 
@@ -47,7 +48,9 @@ def forget():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--json", help="write the times into this file")
+    options = parser.parse_args()
+    repeats = options.repeats
     times = {name: [] for name in CASES}
     for _ in range(repeats):
         for name, case in CASES.items():
@@ -58,6 +61,9 @@ def main():
     print(f"seconds, median (worst) of {repeats} interleaved repeats, caches empty")
     for name, seconds in times.items():
         print(f"{name:52s} {np.median(seconds):7.3f} ({max(seconds):.3f})")
+    if options.json:
+        rows = [{"name": name, "seconds": spread(seconds)} for name, seconds in times.items()]
+        save(options.json, options, {"rows": rows})
 
 
 if __name__ == "__main__":

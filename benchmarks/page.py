@@ -1,0 +1,109 @@
+"""Writes docs/benchmarks.md, docs/cameras.md, docs/scale.md and the README's measured tables from benchmarks/results.
+
+    python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
+
+A section whose results are missing does not appear; of the README, the text between two markers ``<!-- begin NAME
+-->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails where a page differs from its results.
+--charts draws the charts as well.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from shared import scale_page, speed_page
+from shared.markdown import NOTICE, join
+from shared.quality_page import cameras_page, detection_section, heads_section, text_section, verdicts
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(folder):
+    """Reports by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
+
+
+def benchmarks_page(results):
+    return join(
+        f"# Benchmarks\n\n{NOTICE}",
+        verdicts(results),
+        text_section(results),
+        detection_section(results),
+        heads_section(results),
+        speed_page.targets(results),
+        speed_page.limits(results),
+        speed_page.encoding(results),
+        speed_page.searching(results),
+        speed_page.durable(results),
+        speed_page.large_heads(results),
+        speed_page.memory(results),
+        speed_page.theory(results),
+    )
+
+
+def readme(text, results, written):
+    """The README with the measured parts of these results; a part whose results are missing stays as it is."""
+    about = {
+        "docs/benchmarks.md": "all that was measured, with peers, the machine's limits and what was missed",
+        "docs/cameras.md": "photographs told apart by the noise of their cameras",
+        "docs/scale.md": "how cost grows, and a billion entries on paper",
+    }
+    lines = [f"- [{name}]({name}): {words}" for name, words in about.items() if written[name]]
+    blocks = {
+        "pages": join(
+            "`make bench` measures everything again and writes these pages and the tables below:", "\n".join(lines)
+        ),
+        "heads": speed_page.heads_table(results),
+        "encode": speed_page.encoding_table(results),
+        "search": speed_page.searching_table(results),
+        "memory": speed_page.memory_sentence(results),
+        "durable": speed_page.durable_sentence(results),
+    }
+    for name, block in blocks.items():
+        if block:
+            marked = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", flags=re.DOTALL)
+            if not marked.search(text):
+                raise ValueError(f"README.md has no markers <!-- begin {name} --> and <!-- end {name} -->")
+            text = marked.sub(lambda found, block=block: f"{found[1]}{block.strip()}\n{found[2]}", text)
+    return text
+
+
+def pages(results, root):
+    """Path -> text."""
+    written = {
+        "docs/benchmarks.md": benchmarks_page(results),
+        "docs/cameras.md": cameras_page(results),
+        "docs/scale.md": scale_page.page(results),
+    }
+    written["README.md"] = readme((root / "README.md").read_text(), results, written)
+    return {root / name: text for name, text in written.items() if text}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail where a page differs from its results")
+    parser.add_argument("--charts", action="store_true", help="draw the charts as well")
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results")
+    parser.add_argument("--out", type=Path, default=ROOT, help="folder that holds README.md and docs")
+    options = parser.parse_args()
+    results = load(options.results)
+    if options.charts:
+        from shared import charts
+
+        charts.draw(results, options.out / "docs/images")
+    stale = []
+    for path, text in pages(results, options.out).items():
+        if not path.exists() or path.read_text() != text:
+            stale.append(str(path.relative_to(options.out)))
+            if not options.check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    if options.check and stale:
+        sys.exit(f"{', '.join(stale)}: not what benchmarks/results says; run python benchmarks/page.py")
+    print("written: " + ", ".join(stale) if stale else "pages and results agree")
+
+
+if __name__ == "__main__":
+    main()

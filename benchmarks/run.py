@@ -1,0 +1,90 @@
+"""Runs every benchmark and collects its numbers: one JSON file each, with machine, versions, commit and spread.
+
+    python benchmarks/run.py [--quick] [--only NAME ...] [--results FOLDER] [--residuals FILE]
+
+Without --quick the sizes are those that the documentation shows, into benchmarks/results. With it they are small, to
+see that everything runs, into build/bench-quick: such numbers are not published. Photographs of cameras are compared
+where their residuals are given. A benchmark that fails is named at the end, and its older numbers stay.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+THREADS = (1, 2)
+SHAPES = ((512, 8192), (128, 1024), (64, 1024))
+
+
+def runs():
+    """Name of a result -> script, arguments, arguments of the quick run."""
+    found = {"limits": ("limits.py", "", "--megabytes 64 --size 512 --repeats 3")}
+    for threads in THREADS:
+        small = f"--features 1024 --pool 1024 --bits 64 --repeats 2 --threads {threads}"
+        found[f"encode-t{threads}"] = "encode.py", f"--repeats {5 if threads == 1 else 3} --threads {threads}", small
+    for n_bits, n_pool in SHAPES:
+        for threads in THREADS:
+            shape = f"--bits {n_bits} --pool {n_pool} --threads {threads}"
+            full = f"{shape} --entries {200_000 if n_pool > 1024 and threads == 1 else 100_000} --repeats 3"
+            small = f"{shape} --entries 2000 --real-entries 1000 --batches 1 64 --repeats 2"
+            found[f"search-{n_bits}-{n_pool}-t{threads}"] = "search.py", full, small
+    small = "--entries 20000 --signals 1000 --bits 64 --pool 1024 --repeats 2"
+    found["durable"] = "durable.py", "--repeats 5", small
+    for correlation in (0.4, 0.45, 0.5):
+        # Only agreement depends on the correlation: times are taken at one.
+        layouts, repeats = ("fast compact", 5) if correlation == 0.45 else ("fast", 1)
+        full = f"--correlation {correlation} --layouts {layouts} --repeats {repeats}"
+        small = f"--correlation {correlation} --layouts {layouts} --classes 2000 --inputs 500 --repeats 2"
+        found[f"heads-{correlation}"] = "heads.py", full, small
+    found["memory"] = "memory.py", "--signals 20000", "--signals 2000 --features 1024 --entries 20000"
+    found["theory"] = "theory.py", "--repeats 3", "--repeats 1"
+    found["scale"] = (
+        "scale.py",
+        "--repeats 3",
+        "--entries 1000 10000 --features 1024 8192 --code-megabytes 2 --repeats 2",
+    )
+    found["detection"] = "detection.py", "", "--pairs 1000"
+    found["cifar10_head"] = "cifar10_head.py", "--seeds 20", "--seeds 2"
+    small = "--entries 3000 --queries 100 --seeds 1 --opq-iterations 2"
+    found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 10", small
+    found["cameras"] = "cameras.py", "", "--kept 128 --seeds 2"
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, into build/bench-quick")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(runs())}")
+    parser.add_argument("--results", type=Path, help="folder of the JSON files")
+    parser.add_argument("--residuals", help=".npz file of photographs' residuals, for the cameras")
+    options = parser.parse_args()
+    unknown = set(options.only or ()) - set(runs())
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(runs())}")
+    results = options.results or (FOLDER.parent / "build/bench-quick" if options.quick else FOLDER / "results")
+    results.mkdir(parents=True, exist_ok=True)
+    failed, begin = [], time.perf_counter()
+    for name, (script, full, quick) in runs().items():
+        if options.only and name not in options.only:
+            continue
+        arguments = (quick if options.quick else full).split()
+        if script == "cameras.py":
+            if options.residuals is None:
+                print("\n== cameras: left out, no residuals given (--residuals)", flush=True)
+                continue
+            arguments.insert(0, options.residuals)
+        print(f"\n== {name}: {script} {' '.join(arguments)}", flush=True)
+        start = time.perf_counter()
+        command = [sys.executable, str(FOLDER / script), *arguments, "--json", str(results / f"{name}.json")]
+        if subprocess.run(command).returncode != 0:
+            failed.append(name)
+        print(f"== {name}: {time.perf_counter() - start:.0f} s", flush=True)
+    print(f"\n{time.perf_counter() - begin:.0f} s in all, results in {results}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

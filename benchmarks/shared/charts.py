@@ -1,0 +1,154 @@
+"""Charts of the generated pages."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+COLORS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#555555", "#E69F00", "#56B4E9", "#000000", "#A0522D", "#7B68EE")
+MARKERS = "osD^v<>Phx*dpX"
+
+
+def draw(results, folder):
+    """Every chart whose results are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    charts = {
+        "text_embeddings": ("text_embeddings", text_chart),
+        "search": ("search-512-8192-t1", search_chart),
+        "scale": ("scale", scale_chart),
+        "cameras": ("cameras", cameras_chart),
+        "camera_scores": ("cameras", scores_chart),
+    }
+    for file, (name, chart) in charts.items():
+        if name in results:
+            figure = chart(results[name])
+            figure.savefig(folder / f"{file}.png", dpi=130)
+            plt.close(figure)
+
+
+def text_chart(report):
+    figure, panels = plt.subplots(1, 2, figsize=(12.5, 5), layout="constrained", sharey=True)
+    sides = [
+        ("information", lambda row: row["bits_per_dimension"], "bits of information per dimension"),
+        ("bytes", lambda row: row["bytes_per_entry"], "all stored bytes an entry, codebooks included"),
+    ]
+    rows = report["measured"]["rows"]
+    for axes, (equal, size, label) in zip(panels, sides, strict=True):
+        for method, color, marker in zip(dict.fromkeys(row["method"] for row in rows), COLORS, MARKERS, strict=False):
+            chosen = [row for row in rows if row["method"] == method and row["equal"] in (equal, "both")]
+            means = [row["recall"]["mean"] for row in chosen]
+            ends = [row["recall"]["interval"] for row in chosen]
+            errors = [
+                [m - e[0] for m, e in zip(means, ends, strict=True)],
+                [e[1] - m for m, e in zip(means, ends, strict=True)],
+            ]
+            line = "-" if method.startswith("adaptive") else "--" if method.startswith("sign") else ":"
+            axes.errorbar(
+                [size(row) for row in chosen],
+                means,
+                errors,
+                color=color,
+                marker=marker,
+                ls=line,
+                capsize=2,
+                label=method,
+            )
+        axes.set(xscale="log", xlabel=label)
+        axes.grid(alpha=0.3, which="both")
+    panels[0].set_xticks([0.1, 0.25, 0.5, 1, 2], ["0.1", "0.25", "0.5", "1", "2"])
+    ticks = [5, 10, 20, 50, 100, 200, 500]
+    panels[1].set_xticks(ticks, [str(tick) for tick in ticks])
+    for axes in panels:
+        axes.minorticks_off()
+    panels[0].set_ylabel("recall@10")
+    panels[0].legend(fontsize=9)
+    figure.suptitle(f"{report['options']['entries']:,} sentence vectors of 384 dimensions", fontsize=12)
+    return figure
+
+
+def search_chart(report):
+    figure, axes = plt.subplots(figsize=(9.5, 5), layout="constrained")
+    rows = report["measured"]["rows"]
+    for name, color, marker in zip(dict.fromkeys(row["name"] for row in rows), COLORS * 2, MARKERS, strict=False):
+        chosen = [row for row in rows if row["name"] == name]
+        own = name.startswith("topsign")
+        line = {"ls": "-", "lw": 2} if own else {"ls": "--", "lw": 1.2}
+        axes.plot(
+            [row["batch"] for row in chosen],
+            [row["nanoseconds"]["median"] for row in chosen],
+            color=color,
+            marker=marker,
+            label=name,
+            **line,
+        )
+    batches = sorted({row["batch"] for row in rows})
+    axes.set(xscale="log", yscale="log", xlabel="queries in a batch", ylabel="nanoseconds per entry and query")
+    axes.set_xticks(batches, [str(n) for n in batches])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
+    return figure
+
+
+def scale_chart(report):
+    figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
+    rows = report["measured"]["entries"]
+    for (scoring, queries), color, marker in zip(
+        dict.fromkeys((row["scoring"], row["queries"]) for row in rows), COLORS, MARKERS, strict=False
+    ):
+        chosen = [row for row in rows if (row["scoring"], row["queries"]) == (scoring, queries)]
+        line = "-" if scoring == "asymmetric" else "--"
+        times = [1e3 * row["seconds"]["median"] for row in chosen]
+        axes.plot(
+            [row["entries"] for row in chosen],
+            times,
+            color=color,
+            marker=marker,
+            ls=line,
+            label=f"{scoring}, {queries} queries",
+        )
+    axes.set(xscale="log", yscale="log", xlabel="entries", ylabel="milliseconds a search")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def cameras_chart(report):
+    styles = {
+        ("adaptive", "real query"): ("#0072B2", "-", "o"),
+        ("adaptive", "Hamming"): ("#CC79A7", "-.", "s"),
+        ("sign codes, equal bytes", "real query"): ("#D55E00", "--", "D"),
+        ("sign codes, equal bytes", "Hamming"): ("#009E73", ":", "^"),
+    }
+    rows = report["measured"]["rows"]
+    (whole,) = [row for row in rows if row["method"] == "uncompressed"]
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    sides = [("top1", "right at first place"), ("d_prime", "d': own camera against others")]
+    for axes, (name, label) in zip(panels, sides, strict=True):
+        for (method, scoring), (color, line, marker) in styles.items():
+            chosen = [row for row in rows if (row["method"], row["scoring"]) == (method, scoring)]
+            means, spreads = ([row[name][of] for row in chosen] for of in ("mean", "spread"))
+            style = {"color": color, "ls": line, "marker": marker, "label": f"{method.partition(',')[0]}, {scoring}"}
+            axes.errorbar([row["bytes"] for row in chosen], means, spreads, capsize=3, **style)
+        axes.axhline(whole[name]["mean"], color="#555555", ls=":", label=f"uncompressed ({whole['bytes'] // 1024} KiB)")
+        axes.set(xscale="log", xlabel="bytes a camera", ylabel=label)
+        axes.grid(alpha=0.3)
+    panels[0].legend()
+    return figure
+
+
+def scores_chart(report):
+    found = report["measured"]["identification"]
+    genuine, impostor, null = (np.array(found[name]) for name in ("genuine", "impostor", "null"))
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    bins = np.linspace(min(impostor.min(), 0), genuine.max(), 40)
+    axes.hist(impostor, bins, density=True, color="#D55E00", alpha=0.6, label="photographs of other cameras")
+    axes.hist(genuine, bins, density=True, color="#0072B2", alpha=0.7, hatch="//", label="photographs of the camera")
+    fine = np.linspace(bins[0], bins[-1], 400)
+    normal = np.exp(-(((fine - null.mean()) / null.std(ddof=1)) ** 2) / 2) / (null.std(ddof=1) * np.sqrt(2 * np.pi))
+    axes.plot(fine, normal, "k--", lw=1.5, label="null learned from enrolled photographs")
+    axes.set(xlabel=f"estimated correlation with a fingerprint, {found['kept']} bits kept", ylabel="density")
+    axes.margins(y=0.3)  # room for the legend
+    axes.legend(loc="upper right")
+    return figure

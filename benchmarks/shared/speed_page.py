@@ -1,0 +1,449 @@
+"""How fast and how large: encoding, searching, durable indexes, heads, memory, theory; beside the machine's limits."""
+
+from math import log2
+
+from shared.markdown import join, number, source, table
+
+LANES = 8  # float32 in a vector of 256 bits
+MAIN = "search-512-8192-t1"
+
+
+def rates(results, threads):
+    """Measured bytes and vector operations a second, or None."""
+    if "limits" not in results:
+        return None
+    rows = {row["threads"]: row for row in results["limits"]["measured"]["rows"]}
+    row = rows.get(threads)
+    return row and (row["gigabytes_per_second"]["median"] * 1e9, row["gigaflops"]["median"] * 1e9 / (2 * LANES))
+
+
+def limits(results):
+    if "limits" not in results:
+        return ""
+    lines = [
+        [
+            row["threads"],
+            f"{row['gigabytes_per_second']['median']:.1f}",
+            f"{row['gigaflops']['median']:.0f}",
+            f"{row['gigaflops']['median'] / (2 * LANES):.1f}",
+        ]
+        for row in results["limits"]["measured"]["rows"]
+    ]
+    return join(
+        "## Limits of the machine",
+        "Below, in parentheses, stands about the least time that a method needs on this machine: the larger of "
+        "the bytes "
+        "it must read over the measured bandwidth (codes that stay in a cache are read faster), and the fewest "
+        "operations "
+        "of its inner loop over the measured peak. Counted are, for a pair: five logical operations on 256 "
+        "queries' bits "
+        "per kept projection (topsign, Hamming), an addition of sixteen 16-bit values per kept projection (topsign, "
+        "real-valued query), a popcount per 64 bits (sign codes; RaBitQ, for each bit of the query), a shuffle per 32 "
+        "parts (PQ fast-scan), a fused multiply-add of eight floats (float32). " + source(results, "limits"),
+        table(["threads", "GB/s read", "GFLOP/s float32", "10^9 vector operations a second"], lines),
+    )
+
+
+def operations(name, options):
+    """Fewest operations of a pair, by the name of the search."""
+    bits, pool = options["bits"], options["pool"]
+    if name.startswith("topsign Hamming"):
+        return 5 * bits / 256
+    if name.startswith("topsign asymmetric"):
+        return bits / 16
+    if "RaBitQ" in name:
+        return pool / 64 * (4 if "4-bit" in name else 1)
+    if "fast-scan" in name:
+        return int(name.split(",")[1].split()[0]) / 32
+    if "float32" in name:
+        return pool / LANES
+    return int(name.rsplit(",", 1)[1].split()[0]) / 64  # so many sign bits
+
+
+def search_limit(row, options, rate):
+    """Nanoseconds per pair: codes are read once a batch."""
+    bandwidth, peak = rate
+    return 1e9 * max(row["bytes"] / row["batch"] / bandwidth, operations(row["name"], options) / peak)
+
+
+def search_lines(results, name, *, with_limits):
+    report = results[name]
+    rows, options = report["measured"]["rows"], report["options"]
+    rate = rates(results, options["threads"]) if with_limits else None
+    lines = []
+    for search in dict.fromkeys(row["name"] for row in rows):
+        chosen = [row for row in rows if row["name"] == search]
+        cells = []
+        for row in chosen:
+            limit = f" ({number(search_limit(row, options, rate))})" if rate else ""
+            cells.append(number(row["nanoseconds"]["median"]) + limit)
+        own = search.startswith("topsign")
+        lines.append([f"**{search}**" if own else search, f"{chosen[0]['bytes']:,}", *cells])
+    batches = [row["batch"] for row in rows if row["name"] == rows[0]["name"]]
+    return table(["queries at a time", "bytes", *batches], lines)
+
+
+def searching(results):
+    parts = []
+    for name in sorted((name for name in results if name.startswith("search-")), key=shape_of):
+        options = results[name]["options"]
+        largest = max(
+            row["nanoseconds"]["most"] / row["nanoseconds"]["median"] for row in results[name]["measured"]["rows"]
+        )
+        parts.append(f"### {options['bits']} of {options['pool']}, {options['threads']} thread(s)")
+        parts.append(
+            f"{options['entries']:,} entries, the ten best; the slowest repeat of any took {largest:.2f} times "
+            f"its median. " + source(results, name)
+        )
+        parts.append(search_lines(results, name, with_limits=True))
+    if not parts:
+        return ""
+    head = [
+        "## Search",
+        "Nanoseconds per entry and query of an exact search, medians of interleaved repeats, with the limit in "
+        "parentheses.",
+    ]
+    if MAIN in results:
+        head.append("![Nanoseconds against queries at a time](images/search.png)")
+    return join(*head, *parts)
+
+
+def shape_of(name):
+    _, bits, pool, threads = name.split("-")
+    return -int(pool), -int(bits), threads
+
+
+def searching_table(results):
+    if MAIN not in results:
+        return ""
+    options = results[MAIN]["options"]
+    return join(
+        f"Nanoseconds per entry and query of an exact search for the ten best, {options['entries']:,} entries "
+        f"of 512 of 8192, one thread, "
+        f"medians of {options['repeats']} interleaved repeats. " + source(results, MAIN),
+        search_lines(results, MAIN, with_limits=False),
+    )
+
+
+def encode_lines(results, name, *, with_limits):
+    report = results[name]
+    rows, options = report["measured"]["rows"], report["options"]
+    rate = rates(results, options["threads"]) if with_limits else None
+    n, pool = options["features"], options["pool"]
+
+    def limit(row):
+        work = {
+            "GEMM": n * pool / LANES,
+            "hadamard": 3 * n * log2(n) / LANES,
+            "gaussian": n * pool / LANES,
+            "LSH": n * pool / LANES,
+        }
+        for key, amount in work.items():
+            if key in row["name"] and rate:
+                return f" ({number(1e6 * max(4 * n / rate[0], amount / rate[1]))})"
+        return ""
+
+    batches = list(dict.fromkeys(row["batch"] for row in rows))
+    lines = []
+    for contestant in dict.fromkeys(row["name"] for row in rows):
+        chosen = {row["batch"]: row for row in rows if row["name"] == contestant}
+        cells = [number(chosen[size]["microseconds"]["median"]) + limit(chosen[size]) for size in batches]
+        own = f"**{contestant}**" if contestant == "topsign encode, hadamard" else contestant
+        lines.append([own, *cells, f"{chosen[batches[0]]['times_as_fast_as_gemm']['median']:.1f}"])
+    return table(["signals at a time", *batches, f"times as fast as GEMM, {batches[0]}"], lines)
+
+
+def encoding(results):
+    names = [name for name in ("encode-t1", "encode-t2") if name in results]
+    parts = []
+    for name in names:
+        options = results[name]["options"]
+        parts += [
+            f"### {options['threads']} thread(s)",
+            source(results, name),
+            encode_lines(results, name, with_limits=True),
+        ]
+    head = [
+        "## Encoding",
+        "Microseconds per signal, medians of interleaved repeats, with the limit in parentheses: three rounds "
+        "of n log2 n additions "
+        "for Hadamard pools, a multiplication by a matrix for dense ones.",
+    ]
+    return join(*head, *parts) if parts else ""
+
+
+def encoding_table(results):
+    if "encode-t1" not in results:
+        return ""
+    options = results["encode-t1"]["options"]
+    head = (
+        f"Microseconds to encode one signal, {options['features']} features, {options['bits']} of {options['pool']} "
+        f"kept, one thread, medians of {options['repeats']} interleaved repeats (scikit-learn and GEMM: the projection "
+        "alone). "
+    )
+    return join(head + source(results, "encode-t1"), encode_lines(results, "encode-t1", with_limits=False))
+
+
+def durable_sentence(results):
+    if "durable" not in results:
+        return ""
+    report = results["durable"]
+    measured, options = report["measured"], report["options"]
+    fresh, ratios = measured["fresh"], [row["ratio"]["median"] for row in measured["rows"]]
+    return (
+        f"A durable index of {options['entries']:,} entries of {options['bits']} of {options['pool']} "
+        f"({measured['file_bytes'] / 1e6:,.0f} MB): opened in "
+        f"{1e3 * fresh['open_seconds']['median']:.0f} ms; searched from the map in {min(ratios):.2f} to "
+        f"{max(ratios):.2f} times the time of the same "
+        "entries in memory (medians of ratios within a repeat, 1 and 64 queries, both scorings); the first "
+        "search compares every "
+        f"checksum and takes {fresh['first_search_seconds']['median']:.2f} s, the next "
+        f"{fresh['next_search_seconds']['median']:.2f} s; a process that "
+        f"searches holds {fresh['resident_mb_beyond_file']['median']:.0f} MB beyond the mapped file; `add` reaches "
+        f"{1 / measured['adding']['ratio']['median']:.0%} of the speed of encoding alone. " + source(results, "durable")
+    )
+
+
+def durable(results):
+    return join("## Durable indexes", durable_sentence(results)) if "durable" in results else ""
+
+
+def large_heads(results):
+    names = sorted(name for name in results if name.startswith("heads-"))
+    if not names:
+        return ""
+    lines = []
+    for name in names:
+        measured, correlation = results[name]["measured"], results[name]["options"]["correlation"]
+        for row in measured["rows"]:
+            exact = row["name"] == "float32"
+            lines.append(
+                [
+                    correlation,
+                    row["name"],
+                    f"{row['bytes_per_class']:,.0f}",
+                    number(row["milliseconds"]["median"]),
+                    "" if exact else f"{row['times_faster']['median']:.1f}",
+                    "" if exact else f"{row['agreement']:.2%}",
+                    f"{measured['accuracy'] if exact else row['accuracy']:.2%}",
+                ]
+            )
+    options = results[names[0]]["options"]
+    return join(
+        "## Large heads",
+        f"The top class of {options['classes']:,}, {options['features']} features, batches of "
+        f"{options['batch']}, one thread; synthetic, the correlation "
+        "of an input with its class's weights says how clear the top class is. " + source(results, *names),
+        table(["correlation", "head", "bytes a class", "ms a batch", "times faster", "agreement", "accuracy"], lines),
+    )
+
+
+def heads_table(results):
+    names = sorted(name for name in results if name.startswith("heads-"))
+    if "heads-0.45" not in names:
+        return ""
+    report = results["heads-0.45"]
+    options = report["options"]
+    rows = {row["name"]: row for row in report["measured"]["rows"]}
+    kept = f"{options['bits'][0]} of {options['pool']}"
+    listed = f"{kept}, fast, shortlist={options['shortlist']}"
+
+    def speed(name):
+        return f"{rows[name]['times_faster']['median']:.1f}"
+
+    fast, compact = rows[f"{kept}, fast"], rows[f"{kept}, compact"]
+    lines = [["accuracy of the exact head", *(f"{results[name]['measured']['accuracy']:.1%}" for name in names)]]
+    for words, wanted in [
+        ("agreement, codes alone", f"{kept}, fast"),
+        (f"agreement, shortlist={options['shortlist']}", listed),
+    ]:
+        found = [next(row for row in results[name]["measured"]["rows"] if row["name"] == wanted) for name in names]
+        lines.append([words, *(f"{row['agreement']:.2%}" for row in found)])
+    return join(
+        f"A head of {options['classes']:,} classes and {options['features']} features (synthetic, one thread, "
+        f"batches of "
+        f"{options['batch']}): codes of {kept} in the fast layout are {fast['times_smaller']:.0f} times smaller "
+        f"than float32 and "
+        f"find the top class {speed(f'{kept}, fast')} times faster than the matrix product, {speed(listed)} times with "
+        f"`shortlist={options['shortlist']}`; in the compact layout they are {compact['times_smaller']:.0f} "
+        f"times smaller and "
+        f"{speed(f'{kept}, compact')} times faster. A shortlist keeps the original weights, on disk or in "
+        f"memory, and decides among "
+        "the best classes by exact logits. How often the top class is the exact head's depends on how clear it is, "
+        f"{options['inputs']:,} inputs each. " + source(results, "heads-0.45"),
+        table(
+            [
+                "correlation of an input with its class's weights",
+                *(results[name]["options"]["correlation"] for name in names),
+            ],
+            lines,
+        ),
+    )
+
+
+def memory_sentence(results):
+    if "memory" not in results:
+        return ""
+    encoding, long_signal = (results["memory"]["measured"][name] for name in ("encoding", "long_signal"))
+    return (
+        f"Encoding {encoding['signals']:,} signals of 8192 features from a memory-mapped file of "
+        f"{encoding['file_mb']:,.0f} MB raised the peak memory by "
+        f"{encoding['growth_mb']:.0f} MB, {encoding['codes_mb']:.0f} MB of them codes; one signal of "
+        f"{long_signal['features']:,} features is encoded in "
+        f"{long_signal['milliseconds']['median']:.0f} ms. " + source(results, "memory")
+    )
+
+
+def memory(results):
+    if "memory" not in results:
+        return ""
+    rows = results["memory"]["measured"]["rows"]
+    lines = [
+        [row["layout"], f"{row['entries']:,}", f"{row['growth_mb']:.0f}", f"{row['highest_mb']:.0f}"] for row in rows
+    ]
+    return join(
+        "## Memory",
+        memory_sentence(results),
+        "Memory that an index grows by, with norms, scales and ids:",
+        table(["layout", "entries", "growth, MB", "at the highest, MB"], lines),
+    )
+
+
+def theory(results):
+    if "theory" not in results:
+        return ""
+    rows = results["theory"]["measured"]["rows"]
+    lines = [[row["name"], f"{row['seconds']['median']:.3f}", f"{row['seconds']['most']:.3f}"] for row in rows]
+    return join("## Theory", source(results, "theory"), table(["first call, caches empty", "seconds", "worst"], lines))
+
+
+def targets(results):
+    """What the library set out to reach, and whether this run did; what is missed has its cause beside it."""
+    lines = [target for target in [*search_targets(results), *other_targets(results)] if target]
+    shown = []
+    for words, value, bound, at_least, cause in lines:
+        held = value >= bound if at_least else value <= bound
+        sign = "at least" if at_least else "at most"
+        shown.append([words, f"{sign} {bound:g}", number(value), "yes" if held else f"**no**; likely cause: {cause}"])
+    if not shown:
+        return ""
+    return join(
+        "## Targets",
+        "What was set out to be reached, and what this run gave.",
+        table(["", "target", "measured", "held"], shown),
+    )
+
+
+def search_targets(results):
+    if MAIN not in results:
+        return
+
+    def ns(name, batch, run=MAIN):
+        rows = results[run]["measured"]["rows"]
+        found = [row for row in rows if row["name"].startswith(name) and row["batch"] == batch]
+        return found[0]["nanoseconds"]["median"] if found else None
+
+    def ratio(words, slower, faster, batch, bound, at_least, cause):
+        above, below = ns(slower, batch), ns(faster, batch)
+        return (words, above / below, bound, at_least, cause) if above and below else None
+
+    few, many = "faiss BinaryFlat, equal computation", "faiss BinaryFlat, equal storage"
+    hamming, compact, real = "topsign Hamming, fast", "topsign Hamming, compact", "topsign asymmetric, fast"
+    table_cause = (
+        "the table of the queries' bits fills the second-level cache; a slower cache or a busy neighbour shows here"
+    )
+    one_cause = (
+        "one query shares its looked-up values with no other, so that every kept projection costs a load of its own"
+    )
+    yield ratio(
+        "Hamming, 256 queries: times as fast as BinaryFlat of 512 bits", few, hamming, 256, 1.2, True, table_cause
+    )
+    yield ratio(
+        "Hamming, 256 queries: times as fast as BinaryFlat of equal storage", many, hamming, 256, 12, True, table_cause
+    )
+    yield ratio(
+        "Hamming, 64 queries: times the time of BinaryFlat of 512 bits", hamming, few, 64, 2.6, False, table_cause
+    )
+    yield ratio(
+        "Hamming, 1 query: times the time of BinaryFlat of equal storage", hamming, many, 1, 2.8, False, one_cause
+    )
+    yield ratio(
+        "compact over fast, Hamming, 256 queries",
+        compact,
+        hamming,
+        256,
+        1.6,
+        False,
+        "codes are unpacked once for all queries",
+    )
+    yield ratio(
+        "real-valued, 256 queries: times as fast as RaBitQ, 4-bit",
+        "faiss RaBitQ, 4-bit",
+        real,
+        256,
+        10,
+        True,
+        table_cause,
+    )
+    yield ratio(
+        "real-valued, 1 query: times as fast as RaBitQ, 4-bit", "faiss RaBitQ, 4-bit", real, 1, 1, True, one_cause
+    )
+    two = "search-512-8192-t2"
+    if two in results and ns(hamming, 256, two):
+        gain = ns(hamming, 256) / ns(hamming, 256, two)
+        yield (
+            "two threads over one, Hamming, 256 queries",
+            gain,
+            1.6,
+            True,
+            "the cores share a cache or were not both free",
+        )
+
+
+def other_targets(results):
+    if "durable" in results:
+        measured = results["durable"]["measured"]
+        slowest = max(row["ratio"]["median"] for row in measured["rows"])
+        share = 1 / measured["adding"]["ratio"]["median"]
+        beyond = measured["fresh"]["resident_mb_beyond_file"]["median"]
+        yield "durable: ms to open", 1e3 * measured["fresh"]["open_seconds"]["median"], 50, False, "the disk"
+        yield (
+            "durable: search over that in memory",
+            slowest,
+            1.1,
+            False,
+            "pages of the map are small, and miss more often",
+        )
+        yield "durable: speed of add over encoding alone", share, 0.6, True, "the disk"
+        yield "durable: MB beyond the mapped file", beyond, 300, False, "workspace of the batch kernels"
+    if "heads-0.45" in results:
+        rows = {row["name"]: row for row in results["heads-0.45"]["measured"]["rows"]}
+        fast = next((row for name, row in rows.items() if name.endswith("fast")), None)
+        listed = next((row for name, row in rows.items() if "fast, shortlist" in name), None)
+        if fast and listed:
+            yield "head of 100,000 classes: times smaller", fast["times_smaller"], 12, True, "few features"
+            yield "head: times as fast as float32", fast["times_faster"]["median"], 3, True, "few features"
+            yield (
+                "head, shortlist=100: percent agreement",
+                100 * listed["agreement"],
+                99.9,
+                True,
+                "top classes too close",
+            )
+    if "memory" in results:
+        for row in results["memory"]["measured"]["rows"]:
+            bound = {"compact": 490, "fast": 620}[row["layout"]]
+            if row["entries"] == 10**6:
+                yield f"million entries, {row['layout']}: MB", row["growth_mb"], bound, False, "ids, norms and scales"
+                yield (
+                    f"million entries, {row['layout']}: peak over final",
+                    row["highest_mb"] / row["growth_mb"],
+                    1.3,
+                    False,
+                    "merging",
+                )
+    if "detection" in results:
+        rows = results["detection"]["measured"]["rows"]
+        by = {(row["method"], row["equal"]): row["d_prime"] for row in rows if row["scoring"] == "real query"}
+        ours, theirs = by[("adaptive", "")], by[("sign codes", "equal bytes, compact layout")]
+        yield "detection: d' over that of sign codes of equal bytes", ours / theirs, 1, True, "too few pairs"

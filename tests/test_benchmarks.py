@@ -1,0 +1,137 @@
+"""Pages say what the results say, and the benchmarks measure what they claim to."""
+
+import argparse
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import topsign as ts
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def run(script, *arguments):
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """A benchmark as a module."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module
+
+
+def test_pages_agree_with_results():
+    shown = run("page.py", "--check")
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("results/*.json")))
+def test_every_result_is_on_a_page(name, load):
+    """Doubling its numbers changes what is written."""
+    page = load("page")
+    results = page.load(BENCHMARKS / "results")
+    written = page.pages(results, ROOT)
+    changed = results | {name: results[name] | {"measured": doubled(results[name]["measured"])}}
+    assert page.pages(changed, ROOT) != written
+
+
+def doubled(value):
+    """Reals doubled, whole numbers (sizes, by which rows are found) kept."""
+    if isinstance(value, dict):
+        return {name: doubled(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [doubled(one) for one in value]
+    return 2 * value if isinstance(value, float) else value
+
+
+def test_a_page_edited_by_hand_is_told(tmp_path):
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    assert run("page.py", "--check", "--out", tmp_path).returncode == 0
+    page = tmp_path / "docs/benchmarks.md"
+    page.write_text(page.read_text().replace("0.", "0.9", 1))
+    shown = run("page.py", "--check", "--out", tmp_path)
+    assert shown.returncode == 1
+    assert shown.stderr.startswith("docs/benchmarks.md: not what")
+
+
+def test_results_carry_machine_versions_commit_and_spread(tmp_path):
+    shown = run("run.py", "--quick", "--only", "limits", "--results", tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    report = json.loads((tmp_path / "limits.json").read_text())
+    assert report["versions"]["topsign"] == ts.__version__
+    assert report["machine"]["cores"] >= 1
+    assert report["machine"]["kernels"] in ts.kernels.available()
+    assert set(report) >= {"script", "options", "date", "commit"}
+    bandwidth = report["measured"]["rows"][0]["gigabytes_per_second"]
+    assert 0 < bandwidth["least"] <= bandwidth["median"] <= bandwidth["most"]
+
+
+def test_an_unknown_benchmark_is_named():
+    shown = run("run.py", "--only", "serach")
+    assert shown.returncode == 2
+    assert "no benchmark is called serach" in shown.stderr
+
+
+def test_recall_counts_the_true_neighbours_found(load):
+    module = load("text_embeddings")
+    rng = np.random.default_rng(0)
+    entries, queries = (rng.standard_normal((n, 384)).astype(np.float32) for n in (500, 4))
+    contest = module.Contest(entries, queries, argparse.Namespace(seeds=2))
+    order = np.argsort(-(queries @ entries.T), axis=1)
+    right = order[:, :100]
+    late = np.hstack([order[:, 100:105], order[:, :95]])  # five of the ten, and all of them in the hundred
+    sizes = {"bits": 1.0, "code_bytes": 10, "shared_bytes": 500, "seconds": 0.0}
+    contest.add("a", "bytes", 0.1, np.stack([right, late]), **sizes)
+    row = contest.rows[0]
+    assert row["recall"]["mean"] == 0.75
+    assert row["recall_rescored"]["mean"] == 1
+    assert row["bytes_per_entry"] == 11
+
+
+def test_sizes_of_codes_stay_within_the_budget(load):
+    fitting = load("text_embeddings").fitting
+    kept = fitting(lambda n: ts.theory.storage_bits(n_bits=n, n_pool=384), 96, 384)
+    assert ts.theory.storage_bits(n_bits=kept, n_pool=384) <= 96 < ts.theory.storage_bits(n_bits=kept + 1, n_pool=384)
+    assert fitting(lambda n: 10 * n, 5, 384) is None
+
+
+def test_detection_agrees_with_theory(tmp_path):
+    shown = run("detection.py", "--pairs", 600, "--json", tmp_path / "detection.json")
+    assert shown.returncode == 0, shown.stderr
+    rows = json.loads((tmp_path / "detection.json").read_text())["measured"]["rows"]
+    assert len(rows) == 10
+    for row in rows:
+        # d' of n pairs has a variance near (1 + d'**2 / 4) / n: four standard errors.
+        assert abs(row["d_prime"] - row["theory"]) < 4 * np.sqrt((1 + row["theory"] ** 2 / 4) / 600)
+
+
+def test_camera_codes_are_compared_at_equal_sizes(tmp_path):
+    rng = np.random.default_rng(0)
+    cameras = np.repeat(np.arange(3), 6)
+    residuals = rng.standard_normal((18, 4096)) + 0.5 * rng.standard_normal((3, 4096))[cameras]
+    quantised = np.clip(np.round(residuals * 30), -127, 127).astype(np.int8)
+    np.savez(tmp_path / "residuals.npz", residuals=quantised, scale=np.float32(1 / 30), camera=cameras.astype(np.int8))
+    shown = run(
+        "cameras.py", tmp_path / "residuals.npz", "--kept", 128, "--seeds", 2, "--json", tmp_path / "cameras.json"
+    )
+    assert shown.returncode == 0, shown.stderr
+    rows = json.loads((tmp_path / "cameras.json").read_text())["measured"]["rows"]
+    whole = next(row for row in rows if row["method"] == "uncompressed")
+    assert (whole["top1"]["mean"], whole["auc"]["mean"]) == (1, 1)
+    found = {(row["method"], row["scoring"]): row for row in rows}
+    adaptive, equal = found[("adaptive", "real query")], found[("sign codes, equal bytes", "real query")]
+    assert adaptive["bytes"] == equal["bytes"]
+    assert found[("sign codes, equal information", "Hamming")]["bits"] == round(adaptive["bits"])
+    assert adaptive["top1"]["mean"] == 1
+    assert whole["d_prime"]["mean"] > adaptive["d_prime"]["mean"]
+    assert adaptive["d_prime"]["mean"] > found[("sign codes, equal computation", "real query")]["d_prime"]["mean"]
