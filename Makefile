@@ -9,9 +9,10 @@ NATIVE := $(wildcard native/*)
 test: $(VENV)/ready
 	$(BIN)/python -m pytest
 
-# Writers of a durable index killed at 200 random instants; the suite does 20.
+# Writers of a durable index killed at 200 random instants (the suite does 20), parts of a cluster ten times (once).
 test-faults: $(VENV)/ready
 	$(BIN)/python tests/faults/kill.py --rounds 200
+	$(BIN)/python tests/faults/cluster.py --rounds 10
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

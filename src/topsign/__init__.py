@@ -41,9 +41,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """``topsign.nn`` needs PyTorch and is imported when it is first asked for."""
-    if name == "nn":
+    """``topsign.nn`` needs PyTorch, ``topsign.distributed`` Dask; they are imported when first asked for."""
+    if name in ("nn", "distributed"):
         from importlib import import_module
 
-        return import_module(".nn", __name__)
+        return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

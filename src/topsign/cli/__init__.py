@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import changing, inspecting, planning, searching
+from . import changing, clustering, inspecting, planning, searching
 from .app import app
 
-__all__ = ["app", "changing", "inspecting", "main", "planning", "searching"]
+__all__ = ["app", "changing", "clustering", "inspecting", "main", "planning", "searching"]
 
 
 def main() -> None:
