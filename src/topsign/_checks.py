@@ -629,7 +629,7 @@ def raise_no_workers(scheduler: str, seconds: float) -> NoReturn:
     raise TimeoutError(f"the cluster at {scheduler} has no workers, waited {seconds:g} s for one; start some")
 
 
-def raise_lost_scheduler(scheduler: str, error: Exception) -> NoReturn:
+def raise_lost_scheduler(scheduler: str, error: Exception | None = None) -> NoReturn:
     """Nobody to ask any more."""
     raise ConnectionError(
         f"the scheduler at {scheduler} was lost; what is finished is kept: connect a client to another, and run again"

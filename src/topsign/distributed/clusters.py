@@ -60,6 +60,8 @@ def _address(client: Client) -> str:
 
 def live_workers(client: Client) -> dict[str, int]:
     """Threads of every worker there is, by address; waits a while for the first."""
+    if client.status != "running":  # else Dask would try to connect for half a minute
+        raise_lost_scheduler(_address(client))
     workers: dict[str, int] = client.nthreads()
     if not workers:
         try:
@@ -83,7 +85,7 @@ def watching_scheduler(client: Client) -> Iterator[None]:
     try:
         yield
     except (CancelledError, OSError) as error:
-        if isinstance(error, TimeoutError) or client.status == "running":
+        if isinstance(error, (TimeoutError, ConnectionError)) or client.status == "running":
             raise
         raise_lost_scheduler(address, error)
 

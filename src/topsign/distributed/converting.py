@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .._checks import check_count, check_index, raise_not_empty
 from ..index import AdaptiveIndex, SignIndex
 from ..index.metadata import Metadata
 from ..index.opening import made_index, open_index
-from ..index.segments import Arrays, Snapshot, make_segments
+from ..index.segments import COLUMNS, Arrays, Segment, Snapshot, merge_segments
 from ..kernels.interface import Int64
 from .encoding import SHARD_BYTES, Encoded
 from .folders import Folder, Location
@@ -40,7 +41,7 @@ def split(index: AdaptiveIndex | SignIndex, out: Location, *, shard_entries: int
 def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = None) -> AdaptiveIndex | SignIndex:
     """Makes a durable index of the entries of all shards, with their ids and metadata, in a new file.
 
-    All of them are in the file when this returns, or none. A shard is held in memory at a time.
+    All of them are in the file when this returns, or none. Two shards are held in memory at a time.
     """
     folder = Folder.at(out)
     manifest = read_manifest(folder, version)
@@ -48,16 +49,26 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
         raise_not_empty(os.fspath(path))
     made_index(manifest.parameters)._keep_in(path, None, None)
     index = open_index(path)
+    shards = iter(manifest.shards)
+    held: list[Segment] = []
     with index._store.change() as change:
-        for shard in manifest.shards:
-            columns = read_shard(folder, shard, manifest.parameters, metadata=True).columns
-            for rows in change.parts(len(columns)):
-                norms, scales = (None if one is None else one[rows] for one in (columns.norms, columns.scales))
-                held = range(rows.start, rows.stop)
-                texts = columns.metadata.texts(held) if columns.metadata is not None else None
-                change.add(make_segments(columns.ids[rows], columns.codes[rows], norms, scales, texts))
+        for rows in change.parts(manifest.entries):
+            n_entries = rows.stop - rows.start
+            while sum(map(len, held)) < n_entries:
+                held.append(read_shard(folder, next(shards), manifest.parameters, metadata=True))
+            if n_entries:
+                whole = merge_segments(held)
+                change.add([_cut(whole, 0, n_entries)])
+                held = [_cut(whole, n_entries, len(whole))] if len(whole) > n_entries else []
         change.next_id = max(change.next_id, manifest.next_id)
     return index
+
+
+def _cut(segment: Segment, start: int, stop: int) -> Segment:
+    columns: dict[str, Any] = {name: getattr(segment, name) for name in COLUMNS}
+    parts = {name: None if column is None else column[start:stop] for name, column in columns.items()}
+    notes = segment.columns.metadata
+    return Segment(Arrays(**parts, metadata=Metadata.of(notes.texts(range(start, stop))) if notes else None))
 
 
 def _gathered(snapshot: Snapshot, ids: Int64) -> Arrays:

@@ -305,9 +305,9 @@ def _ask(
             if future.status == "finished" and (answer := _fetched(client, future, address)) is not None:
                 answers.append(answer)
                 del waiting[future]
-            elif future.status == "error" and not isinstance(future.exception(), KilledWorker):
+            elif future.status == "error" and not isinstance(error := future.exception(), KilledWorker):
                 client.cancel(list(waiting))
-                raise future.exception()
+                raise error
             elif future.status in ("cancelled", "lost", "error") or address not in alive:
                 del waiting[future]
                 losses.update(files)
