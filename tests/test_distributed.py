@@ -444,7 +444,7 @@ def test_a_worker_that_never_comes_is_told(processes, monkeypatch, tmp_path):
 
     monkeypatch.setattr(clusters, "WORKER_SECONDS", 0.2)
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as empty,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
         Client(empty, set_as_default=False) as client,
         pytest.raises(TimeoutError, match=r"has no workers, waited 0.2 s for one; start some"),
     ):

@@ -42,7 +42,7 @@ def resolve_client(client: Client | None) -> Client:
                 threads_per_worker=kernels.n_threads(None),
                 processes=False,
                 memory_limit=None,
-                dashboard_address=None,
+                dashboard_address=":0",  # any free port, so that another cluster is not in the way
             )
             _local = Client(cluster, set_as_default=False)
             atexit.register(_close, _local, cluster)  # before Dask's own end, which would warn of what is lost
@@ -125,5 +125,5 @@ def run_all(
                     result = None if error else future.result()
                 yield job, result, error
     finally:
-        if client.status == "running":
+        if waiting and client.status == "running":
             client.cancel(list(waiting))
