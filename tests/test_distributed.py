@@ -269,6 +269,18 @@ def test_an_index_is_split_and_merged_back(client, tmp_path, signals, queries, k
         ts.distributed.split(index, out)
 
 
+def test_an_empty_index_finds_nothing(tmp_path, queries):
+    empty, out = make_index("compact"), tmp_path / "codes"
+    assert ts.distributed.split(empty, out) == ts.distributed.Encoded(version=1, entries=0, shards=0, written=0)
+    with ts.distributed.open(out) as index:
+        assert len(index) == 0
+        assert_same(index.search(queries), empty.search(queries))
+        assert_same(index.within(queries, false_alarm=0.5), empty.within(queries, false_alarm=0.5))
+        with pytest.raises(ValueError, match="among must be in the index, but 3 is not"):
+            index.search(queries, among=[3])
+    assert len(ts.distributed.merge(out, tmp_path / "empty.topsign")) == 0
+
+
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_faults(processes, client, tmp_path, fault):
     client = fault(processes, client, tmp_path, random.Random(5)) or client

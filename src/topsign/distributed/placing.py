@@ -35,10 +35,15 @@ class Placement:
         like: Placement | None = None,
     ) -> None:
         self._client, self._load = client, load
-        self._shards = {shard.file: shard for shard in shards}
+        self.shards = tuple(shards)
+        self._shards = {shard.file: shard for shard in self.shards}
         before: dict[str, Held] = like._held if like is not None else {}
         self._held: dict[str, Held] = {file: held for file, held in before.items() if file in self._shards}
         self._lock = threading.Lock()
+
+    @property
+    def entries(self) -> int:
+        return sum(shard.entries for shard in self.shards)
 
     def grouped(self, files: list[str]) -> dict[str, dict[str, Future]]:
         """These shards by the worker that holds each; those that none holds are placed first."""

@@ -169,10 +169,10 @@ class ShardedIndex:
         k = check_count(k, "k")
         check_choice(scoring, "scoring", SCORINGS)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        request, wanted = Request(_check_threads(n_threads), k=k), self._wanted(among)
+        request, wanted, placement = Request(_check_threads(n_threads), k=k), _check_among(among), self._placed()
         found = Neighbors._unfilled(len(queries), k)
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
-            parts = self._find(scan, request, wanted)
+            parts = _find(self._client, placement, scan, request, wanted)
             Found.merged(parts, descending=scan.descending, k=k).fill(found, rows)
         return found
 
@@ -191,12 +191,12 @@ class ShardedIndex:
         """Every match of each query, as :meth:`AdaptiveIndex.within` and :meth:`SignIndex.within`."""
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        wanted = self._wanted(among)
-        reach = reach.for_entries(len(self) if wanted is None else len(np.unique(wanted)))
+        wanted, placement = _check_among(among), self._placed()
+        reach = reach.for_entries(placement.entries if wanted is None else len(np.unique(wanted)))
         request, parts = Request(_check_threads(n_threads), reach=reach), []
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
-            found = Found.merged(self._find(scan, request, wanted), descending=scan.descending)
-            parts.append(found.matches(rows.stop - rows.start))
+            answers = _find(self._client, placement, scan, request, wanted)
+            parts.append(Found.merged(answers, descending=scan.descending).matches(rows.stop - rows.start))
         return Matches._joined(parts)
 
     def verify(self) -> None:
@@ -239,26 +239,27 @@ class ShardedIndex:
         for rows, prepared in self._index._prepared(queries, n_kept, threads, n_bytes=QUERY_BYTES):
             yield rows, self._index._scan(prepared, scoring, n_kept, threads)
 
-    def _wanted(self, among: npt.ArrayLike | None) -> Int64 | None:
-        return None if among is None else check_ids(among, "among")
 
-    def _find(self, scan: Scan, request: Request, wanted: Int64 | None) -> list[Found]:
-        """What each worker finds."""
-        placement = self._placed()
-        shards = self._manifest.shards
-        chosen: dict[str, Int64] | None = None
-        unknown = [np.empty(0, np.int64)]
-        if wanted is not None:
-            chosen, outside = _by_shard(shards, np.unique(wanted))
-            unknown.append(outside)
-            shards = tuple(shard for shard in shards if shard.file in chosen)
-        sent = self._client.submit(_same, scan, pure=False)
-        answers = _ask(self._client, placement, shards, partial(_answer, request), sent, chosen=chosen)
-        unknown += [answer.ids for answer in answers if isinstance(answer, Unknown)]
-        missing = np.concatenate(unknown)
-        if wanted is not None and missing.size:
-            raise_unknown_ids(wanted[np.isin(wanted, missing)], "among")
-        return answers
+def _find(client: Client, placement: Placement, scan: Scan, request: Request, wanted: Int64 | None) -> list[Found]:
+    """What each worker finds."""
+    shards = placement.shards
+    chosen: dict[str, Int64] | None = None
+    unknown = [np.empty(0, np.int64)]
+    if wanted is not None:
+        chosen, outside = _by_shard(shards, np.unique(wanted))
+        unknown.append(outside)
+        shards = tuple(shard for shard in shards if shard.file in chosen)
+    sent = client.submit(_same, scan, pure=False)
+    answers = _ask(client, placement, shards, partial(_answer, request), sent, chosen=chosen)
+    unknown += [answer.ids for answer in answers if isinstance(answer, Unknown)]
+    missing = np.concatenate(unknown)
+    if wanted is not None and missing.size:
+        raise_unknown_ids(wanted[np.isin(wanted, missing)], "among")
+    return answers
+
+
+def _check_among(among: npt.ArrayLike | None) -> Int64 | None:
+    return None if among is None else check_ids(among, "among")
 
 
 def _check_threads(n_threads: int | None) -> int | None:
@@ -270,7 +271,8 @@ def _by_shard(shards: tuple[Shard, ...], ids: Int64) -> tuple[dict[str, Int64], 
     firsts = np.array([shard.first_id for shard in shards], np.int64)
     lasts = np.array([shard.last_id for shard in shards], np.int64)
     owners = np.searchsorted(firsts, ids, side="right") - 1
-    inside = (owners >= 0) & (ids <= lasts[owners])
+    inside = owners >= 0
+    inside[inside] = ids[inside] <= lasts[owners[inside]]
     return {shards[i].file: ids[inside & (owners == i)] for i in np.unique(owners[inside])}, ids[~inside]
 
 
