@@ -66,7 +66,7 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
 
 def _cut(segment: Segment, start: int, stop: int) -> Segment:
     columns: dict[str, Any] = {name: getattr(segment, name) for name in COLUMNS}
-    parts = {name: None if column is None else column[start:stop] for name, column in columns.items()}
+    parts: dict[str, Any] = {name: None if column is None else column[start:stop] for name, column in columns.items()}
     notes = segment.columns.metadata
     return Segment(Arrays(**parts, metadata=Metadata.of(notes.texts(range(start, stop))) if notes else None))
 
