@@ -13,9 +13,10 @@ test: $(VENV)/ready
 test-engines: $(VENV)/engines
 	$(BIN)/python -m pytest -m engines tests/engines
 
-# Writers of a durable index killed at 200 random instants; the suite does 20.
+# Writers of a durable index killed at 200 random instants (the suite does 20), parts of a cluster ten times (once).
 test-faults: $(VENV)/ready
 	$(BIN)/python tests/faults/kill.py --rounds 200
+	$(BIN)/python tests/faults/cluster.py --rounds 10
 
 # The core tests, those that need no extra, in a fresh environment: $(call core-tests,its name,what pip installs)
 CORE := $(addprefix tests/test_,$(addsuffix .py,bad_input cli codes design detection durable embeddings index inference \

@@ -15,7 +15,7 @@ LAYERS = [
     {"projections", "codes"},
     {"embeddings"},
     {"index", "classify"},
-    {"nn", "export"},
+    {"nn", "export", "distributed"},
     {"plots"},
     {"__init__"},
     {"paper"},
@@ -54,7 +54,7 @@ def test_imports_go_one_way():
 def test_public_names_exist_and_nothing_optional_is_imported():
     for name in topsign.__all__:
         assert hasattr(topsign, name)
-    optional = ["torch", "dask", "matplotlib", "faiss", "pyarrow", "safetensors"]
+    optional = ["torch", "dask", "distributed", "matplotlib", "faiss", "pyarrow", "safetensors"]
     # scikit-learn may import pandas, and pandas pyarrow, where they are installed.
     program = (
         "import sys, sklearn.base; before = set(sys.modules); import topsign; "

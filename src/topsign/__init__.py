@@ -45,7 +45,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_MODULES = ("export", "kernels", "nn", "projections", "theory")  # nn needs PyTorch, and is not among __all__
+# Not among __all__: nn needs PyTorch, distributed needs Dask.
+_MODULES = ("distributed", "export", "kernels", "nn", "projections", "theory")
 _HOMES = {
     "_checks": ("StorageError",),
     "classify": (

@@ -585,3 +585,160 @@ def _listed(ids: Array) -> str:
     named = ", ".join(str(one) for one in ids[:3])
     more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
     return f"{named}{more} {'is' if len(ids) == 1 else 'are'}"
+
+
+def raise_without_dask(missing: ImportError) -> NoReturn:
+    """An optional package is missing."""
+    raise ImportError(
+        f"topsign.distributed needs dask, distributed, fsspec and pyarrow, but {missing}; "
+        "pip install 'topsign[distributed]'"
+    ) from None
+
+
+def check_location(location: object) -> str:
+    """A path or a URL."""
+    if not isinstance(location, (str, os.PathLike)):
+        raise TypeError(
+            f"signals and shards are found by a path or URL, got {type(location).__name__}; np.save an array first, or "
+            "encode a dask array (dask.array.from_array)"
+        )
+    return os.fspath(location)
+
+
+def check_client(client: Any, kind: Any) -> None:
+    """A client of a cluster, for use without await."""
+    if not isinstance(client, kind) or client.asynchronous:
+        raise TypeError(
+            f"client must be a distributed.Client that is not asynchronous, got {client!r}; None takes a local cluster"
+        )
+
+
+def check_encoder(encoder: Any, kinds: tuple[Any, ...], metric: str | None) -> None:
+    """What shards can be encoded with: as an index would be."""
+    if not isinstance(encoder, kinds):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"encoder must be one of {names}, got {type(encoder).__name__}")
+    if getattr(encoder, "center", False):
+        raise ValueError(
+            "an index does not remove a mean, got an encoder with center=True; subtract the mean from the signals (and "
+            "later from the queries), and encode without it"
+        )
+    if metric is not None and getattr(encoder, "metric", metric) != metric:
+        raise ValueError(f"this index has metric={encoder.metric!r}, got metric={metric!r}; leave metric=None")
+
+
+def check_index(index: Any, kinds: tuple[type, ...]) -> None:
+    """An index of this process."""
+    if not isinstance(index, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"index must be an {names}, got {type(index).__name__}; topsign.open_index opens a file")
+
+
+def check_kept(adaptive_bits: int | None, kind: str, n_pool: int) -> int | None:
+    """Projections that queries keep, of a sign index."""
+    if adaptive_bits is None:
+        return None
+    if kind != "sign":
+        raise ValueError("adaptive_bits goes with a sign index; each entry of this one chose its own projections")
+    return check_count(adaptive_bits, "adaptive_bits", maximum=n_pool)
+
+
+def check_blocks(array: Any, n_features: int) -> Any:
+    """A dask array of signals whose blocks have known sizes."""
+    as_signals(np.empty((0,) * array.ndim, array.dtype))
+    if array.ndim != 2 or array.shape[1] != n_features:
+        raise ValueError(f"signals must be a dask array (n_signals, {n_features}), got shape {array.shape}")
+    if any(math.isnan(size) for size in array.chunks[0]):
+        raise ValueError("the blocks of this dask array have unknown sizes; call compute_chunk_sizes() first")
+    return array
+
+
+def check_sources(sources: Sequence[tuple[str, int, int]], n_features: int) -> None:
+    """Files of signals that fit the encoder, each (name, rows, features)."""
+    for name, rows, width in sources:
+        if rows and width != n_features:
+            raise ValueError(f"{name} has signals of {width} features, the encoder takes {n_features}")
+    if not any(rows for _, rows, _ in sources):
+        raise ValueError(f"{sources[0][0]} and all other files hold no signals; there is nothing to encode")
+
+
+def raise_no_sources(url: str) -> NoReturn:
+    """Nothing to encode."""
+    raise ValueError(f"{url} holds no .npy or .parquet files, or does not exist; there is nothing to encode")
+
+
+def raise_changed_source(url: str, name: str, before: object, now: object) -> NoReturn:
+    """What was encoded is not what is there."""
+    raise ValueError(f"{name} is in {url} already and has changed since: {before} then, {now} now; use a new folder")
+
+
+def raise_failed(url: str, failed: dict[str, Exception], n_shards: int) -> NoReturn:
+    """Some shards could not be encoded; the type of error is that of the first."""
+    first = failed[min(failed)]
+    told = "; ".join(str(failed[file]) for file in sorted(failed)[:5])
+    more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
+    message = (
+        f"{len(failed)} of {n_shards} shards could not be encoded: {told}{more}. The others are kept in {url}; "
+        "run again once this is mended"
+    )
+    raise (ValueError if isinstance(first, (ValueError, TypeError)) else RuntimeError)(message) from first
+
+
+def raise_no_manifest(url: str, version: int | None, n_shards: int, *, started: bool) -> NoReturn:
+    """Nothing to open."""
+    if version is not None:
+        problem = f"there is no version {version}"
+    elif n_shards or started:
+        problem = f"there is none beside {n_shards} shards: encoding has not ended; run it again to go on"
+    else:
+        problem = "there is none: nothing was encoded into this folder, or it does not exist"
+    raise StorageError(url, "manifest", problem)
+
+
+def raise_other_encoder(path: str, stored: dict[str, object], wanted: dict[str, object]) -> NoReturn:
+    """Shards of different encoders do not go together."""
+    differing = [name for name in wanted if stored.get(name) != wanted[name]]
+    have = ", ".join(f"{name}={stored.get(name)!r}" for name in differing)
+    want = ", ".join(f"{name}={wanted[name]!r}" for name in differing)
+    raise StorageError(
+        path, "encoder", f"written with {have}, not {want}; shards of different encoders need folders of their own"
+    )
+
+
+def raise_not_empty(path: str) -> NoReturn:
+    """Entries are written where there are none yet."""
+    raise StorageError(path, "file", "exists already; choose another name, or remove it first")
+
+
+def raise_closed(url: str) -> NoReturn:
+    """The workers have forgotten the shards."""
+    raise StorageError(url, "shards", "this index is closed; open it again")
+
+
+def raise_no_workers(scheduler: str, seconds: float) -> NoReturn:
+    """Nobody to do the work."""
+    raise TimeoutError(f"the cluster at {scheduler} has no workers, waited {seconds:g} s for one; start some")
+
+
+def raise_lost_scheduler(scheduler: str, error: Exception | None = None) -> NoReturn:
+    """Nobody to ask any more."""
+    raise ConnectionError(
+        f"the scheduler at {scheduler} was lost; what is finished is kept: connect a client to another, and run again"
+    ) from error
+
+
+def raise_too_small(n_bytes: int, address: str, limit: int) -> NoReturn:
+    """Shards must fit into memory."""
+    raise MemoryError(
+        f"{n_bytes:,} bytes of shards do not fit: {address} would have to hold more than {limit:,}, the part of its "
+        "memory that Dask fills before it spills to disk; add workers, or give them more memory"
+    )
+
+
+def raise_all_lost(files: Sequence[str], times: int) -> NoReturn:
+    """Something kills every worker that tries."""
+    named = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
+    raise RuntimeError(
+        f"{times} workers were lost one after another while they loaded or searched {named}; are they out of memory? "
+        "Their logs say"
+    )

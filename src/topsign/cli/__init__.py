@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import changing, exporting, inspecting, planning, reproducing, searching
+from . import changing, clustering, exporting, inspecting, planning, reproducing, searching
 from .app import app
 
-__all__ = ["app", "changing", "exporting", "inspecting", "main", "planning", "reproducing", "searching"]
+__all__ = ["app", "changing", "clustering", "exporting", "inspecting", "main", "planning", "reproducing", "searching"]
 
 
 def main() -> None:

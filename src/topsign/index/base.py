@@ -20,11 +20,9 @@ from .._checks import (
     as_signals,
     check_choice,
     check_count,
-    check_false_alarm,
     check_flag,
     check_ids,
     check_metadata,
-    check_real,
     check_stored,
     check_timeout,
     raise_other_projection,
@@ -36,6 +34,7 @@ from ..kernels import Layout
 from ..kernels.interface import Bytes, Float32, Float64, Int64
 from ..projections import Projection
 from ..theory.inference import SCORINGS
+from .found import Found, Reach, find_nearest, find_within
 from .metadata import Note
 from .neighbors import Matches, Neighbors
 from .originals import Originals, Source
@@ -286,18 +285,13 @@ class Index(ABC):
         found = Neighbors._unfilled(len(queries), k)
         for block, scan in self._scans(queries, scoring, n_kept, n_threads):
             if originals is None:
-                hits = scan.nearest(snapshot, k)
-                meaning = scan.meaning(snapshot, hits)
+                part = find_nearest(scan, snapshot, k)
             else:
                 candidates = scan.nearest(snapshot, k * factor)
                 hits, scores, p_values = self._reranked(snapshot, candidates, originals, queries[block], k)
                 meaning = replace(scan.meaning(snapshot, hits), scores=scores, p_values=p_values)
-            filled = (block, slice(0, min(k, len(snapshot))))
-            shape = found.ids[filled].shape
-            found.ids[filled] = snapshot.gather("ids", hits.places).reshape(shape)
-            found.distances[filled] = meaning.distances.reshape(shape)
-            found.scores[filled] = meaning.scores.reshape(shape)
-            found.p_values[filled] = meaning.p_values.reshape(shape)
+                part = Found.of(snapshot, hits, meaning)
+            part.fill(found, block)
         return found
 
     def _within(
@@ -312,33 +306,14 @@ class Index(ABC):
         n_threads: int | None,
         n_kept: int | None = None,
     ) -> Matches:
-        given = {"radius": radius, "threshold": threshold, "false_alarm": false_alarm}
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) != 1:
-            raise ValueError(
-                "give exactly one of radius, threshold and false_alarm, got " + (" and ".join(named) or "none")
-            )
-        check_choice(scoring, "scoring", SCORINGS)
-        goes_with = {"radius": "hamming", "threshold": "asymmetric"}.get(named[0], scoring)
-        if scoring != goes_with:
-            raise ValueError(f'{named[0]} goes with scoring="{goes_with}", got scoring="{scoring}"')
-        limit = check_false_alarm(false_alarm) if false_alarm is not None else _check_limit(radius, threshold)
+        reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
         snapshot = self._considered(among)
-        level = float(-np.expm1(np.log1p(-limit) / max(1, len(snapshot)))) if false_alarm is not None else np.nan
-        parts = []
-        for block, scan in self._scans(queries, scoring, n_kept, n_threads):
-            if false_alarm is not None:
-                hits = scan.significant(snapshot, level)
-                meaning = scan.meaning(snapshot, hits)
-                kept = meaning.p_values <= level
-            else:
-                hits = scan.near(snapshot, limit)
-                meaning = scan.meaning(snapshot, hits)
-                kept = scan.reaches(meaning, limit)
-            starts = np.searchsorted(hits.rows[kept], np.arange(block.stop - block.start + 1)).astype(np.int64)
-            ids = snapshot.gather("ids", hits.places[kept])
-            parts.append(Matches(starts, ids, meaning.distances[kept], meaning.scores[kept], meaning.p_values[kept]))
+        reach = reach.for_entries(len(snapshot))
+        parts = [
+            find_within(scan, snapshot, reach).matches(block.stop - block.start)
+            for block, scan in self._scans(queries, scoring, n_kept, n_threads)
+        ]
         return Matches._joined(parts)
 
     def _scans(
@@ -347,17 +322,25 @@ class Index(ABC):
         """Blocks of queries, each with the scan that compares it."""
         check_choice(scoring, "scoring", SCORINGS)
         threads = kernels.n_threads(n_threads)
-        law = self._law(self._layout.n_bits if n_kept is None else n_kept)
+        for rows, prepared in self._prepared(queries, n_kept, threads):
+            yield rows, self._scan(prepared, scoring, n_kept, threads)
+
+    def _prepared(
+        self, queries: Array, n_kept: int | None, n_threads: int, *, n_bytes: int = QUERY_BYTES
+    ) -> Iterator[tuple[slice, Queries]]:
+        """Blocks of queries as scans read them, so many bytes of projections at a time."""
+        n_rows = max(1, n_bytes // (4 * max(self.projection.shape)))
+        for block in float_blocks(queries, n_rows, n_threads=n_threads, name="queries"):
+            projected = self.projection.apply(block.values, n_threads=n_threads)
+            prepared = Queries(projected, np.sqrt(block.square_norms))
+            yield block.rows, prepared if n_kept is None else _choose_rows(prepared, n_kept, n_threads)
+
+    def _scan(self, prepared: Queries, scoring: str, n_kept: int | None, n_threads: int) -> Scan:
         kind: type[Scan] = HammingScan
         if scoring == "asymmetric":
             kind = ChosenRowsScan if n_kept is not None else AsymmetricScan if self.norms else ExpectedScaleScan
-        n_rows = max(1, QUERY_BYTES // (4 * max(self.projection.shape)))
-        for block in float_blocks(queries, n_rows, n_threads=threads, name="queries"):
-            projected = self.projection.apply(block.values, n_threads=threads)
-            prepared = Queries(projected, np.sqrt(block.square_norms))
-            if n_kept is not None:
-                prepared = _choose_rows(prepared, n_kept, threads)
-            yield block.rows, kind(self._layout, prepared, law, self.metric, threads)
+        law = self._law(self._layout.n_bits if n_kept is None else n_kept)
+        return kind(self._layout, prepared, law, self.metric, n_threads)
 
     def _reranked(
         self, snapshot: Snapshot, candidates: Hits, originals: Originals, queries: Array, k: int
@@ -418,13 +401,6 @@ def _check_new(change: Change, ids: npt.ArrayLike, n_signals: int) -> Int64:
     if taken.size:
         raise_taken_ids(taken, twice=False)
     return new
-
-
-def _check_limit(radius: float | None, threshold: float | None) -> float:
-    """Whichever is given."""
-    if radius is not None:
-        return check_real(radius, "radius", minimum=0, maximum=1)
-    return check_real(threshold, "threshold")
 
 
 def _places(snapshot: Snapshot, ids: Int64, name: str = "ids") -> Int64:

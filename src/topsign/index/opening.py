@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .._checks import StorageError, check_flag, check_timeout
 from ..projections import make_projection
@@ -34,13 +35,16 @@ def open_index(
     header = store.header
     if header["kind"] not in ("adaptive", "sign"):
         raise StorageError(store.path, "header", f"an index of kind {header['kind']!r}; this version has none such")
-    shape = {"n_features": header["n_features"], "n_pool": header["n_pool"]}
-    projection = make_projection(header["projection"], seed=header["seed"], **shape, **header["options"])
-    same = {"projection": projection, "metric": header["metric"], "norms": header["norms"], **shape}
-    index: AdaptiveIndex | SignIndex
-    if header["kind"] == "adaptive":
-        index = AdaptiveIndex(n_bits=header["n_bits"], layout=header["layout"], **same)
-    else:
-        index = SignIndex(**same)
+    index = made_index(header)
     index._use(store)
     return index
+
+
+def made_index(parameters: dict[str, Any]) -> AdaptiveIndex | SignIndex:
+    """An empty index with the parameters that a file or a shard records."""
+    shape = {"n_features": parameters["n_features"], "n_pool": parameters["n_pool"]}
+    projection = make_projection(parameters["projection"], seed=parameters["seed"], **shape, **parameters["options"])
+    same = {"projection": projection, "metric": parameters["metric"], "norms": parameters["norms"], **shape}
+    if parameters["kind"] == "adaptive":
+        return AdaptiveIndex(n_bits=parameters["n_bits"], layout=parameters["layout"], **same)
+    return SignIndex(**same)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,8 @@ class Meaning:
 @dataclass(frozen=True, eq=False)
 class Scan(ABC):
     """One way to compare a block of queries with entries."""
+
+    descending: ClassVar[bool]  # whether larger values are closer
 
     layout: Layout
     queries: Queries
@@ -108,6 +111,8 @@ class Scan(ABC):
 class HammingScan(Scan):
     """By the number of signs that differ."""
 
+    descending = False
+
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
         def scan(segment: Segment, k: int) -> tuple[Int64, Int32]:
             return kernels.active().search_mismatches(
@@ -120,7 +125,7 @@ class HammingScan(Scan):
                 n_threads=self.n_threads,
             )
 
-        return snapshot.nearest(scan, len(self.queries), k, descending=False)
+        return snapshot.nearest(scan, len(self.queries), k, descending=self.descending)
 
     def near(self, snapshot: Snapshot, limit: float) -> Hits:
         n_bits = self.significance.n_bits
@@ -143,7 +148,7 @@ class HammingScan(Scan):
                 n_threads=self.n_threads,
             )
 
-        return snapshot.within(scan, len(self.queries), descending=False)
+        return snapshot.within(scan, len(self.queries), descending=self.descending)
 
     def significant(self, snapshot: Snapshot, level: float) -> Hits:
         radius = self.significance.mismatch_radius(level)
@@ -162,6 +167,8 @@ class HammingScan(Scan):
 class AsymmetricScan(Scan):
     """By the sum of the query's real projections, each with the entry's sign."""
 
+    descending = True
+
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
         def scan(segment: Segment, k: int) -> tuple[Int64, Float32]:
             return kernels.active().search_scores(
@@ -174,7 +181,7 @@ class AsymmetricScan(Scan):
                 n_threads=self.n_threads,
             )
 
-        return snapshot.nearest(scan, len(self.queries), k, descending=True)
+        return snapshot.nearest(scan, len(self.queries), k, descending=self.descending)
 
     def near(self, snapshot: Snapshot, limit: float) -> Hits:
         return self._within(snapshot, np.full(len(self.queries), limit), self.metric)
@@ -200,7 +207,7 @@ class AsymmetricScan(Scan):
                 n_threads=self.n_threads,
             )
 
-        return snapshot.within(scan, len(self.queries), descending=True)
+        return snapshot.within(scan, len(self.queries), descending=self.descending)
 
     def significant(self, snapshot: Snapshot, level: float) -> Hits:
         hits = self._within(snapshot, self._thresholds(level), "correlation")

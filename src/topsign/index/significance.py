@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ class Significance:
     n_features: int
     pool: str
     norms: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _shared, tuple(getattr(self, field.name) for field in fields(self))
 
     def correlations(self, mismatches: npt.NDArray[np.int32]) -> Float64:
         """The correlation whose expected distance was observed; each count is worked out once."""
@@ -106,6 +110,11 @@ class Significance:
 
 shared_significance = lru_cache(maxsize=64)(Significance)
 """The same tables for all indexes of one shape."""
+
+
+def _shared(*shape: Any) -> Significance:
+    """What is sent to another process takes the tables that are there."""
+    return shared_significance(*shape)
 
 
 def sample_pvalues(correlations: Float64, n_features: int) -> Float64:

@@ -1,0 +1,163 @@
+"""Encoding and searching on a Dask cluster of processes on this machine, beside one process; and what a shard costs.
+
+    python benchmarks/cluster.py [--entries 1000000] [--signals 20000] [--workers 1 2 4] [--queries 256] [--repeats 5]
+
+Every worker is a process with one thread; the process compared with has as many threads as there are workers. Searches
+are interleaved within a repeat. Entries to search are 20,000 encoded signals, repeated with random signs: a scan takes
+the same time as over as many different ones.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import topsign as ts
+from topsign.index.segments import make_segments
+
+N_FEATURES, N_BITS = 8192, 512
+
+
+def fill(index, n_entries, rng):
+    """Entries with random signs at the locations of real ones."""
+    codes = index._encoder.encode(rng.standard_normal((min(n_entries, 20_000), N_FEATURES), np.float32))
+    for start in range(0, n_entries, len(codes)):
+        part = codes[: n_entries - start]
+        data = part.data.copy()
+        data[:, : N_BITS // 8] = rng.integers(0, 256, (len(data), N_BITS // 8), np.uint8)
+        ids = np.arange(start, start + len(data))
+        with index._store.change() as change:
+            change.add(make_segments(ids, data, part.norms.copy(), part.scales.copy()))
+
+
+def seconds(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def encoding(options, folder, rng, clusters):
+    """Signals per second, by the number of workers; 0 stands for this process, with one thread."""
+    source = folder / "signals.npy"
+    np.save(source, rng.standard_normal((options.signals, N_FEATURES), np.float32))
+    encoder = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=N_BITS, random_state=7)
+    rates = {n: [] for n in (0, *options.workers)}
+    shards = max(8, 2 * max(options.workers))
+    for _ in range(options.repeats):
+        signals = np.load(source, mmap_mode="r")
+        rates[0].append(options.signals / seconds(lambda: encoder._encoder.encode(signals, n_threads=1)))  # noqa: B023
+        for n, client in clusters.items():
+            out = folder / "encoded"
+            size = -(-options.signals // shards)
+            took = seconds(lambda: ts.distributed.encode(source, out, encoder, client=client, shard_entries=size))  # noqa: B023
+            rates[n].append(options.signals / took)
+            shutil.rmtree(out)
+    return rates
+
+
+def searching(options, folder, rng, clusters):
+    """Seconds of a search, by scoring and the number of workers (or threads of one process)."""
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=N_BITS, random_state=7)
+    fill(index, options.entries, rng)
+    out = folder / "codes"
+    ts.distributed.split(index, out)
+    queries = rng.standard_normal((options.queries, N_FEATURES), np.float32)
+    opened, loading = {}, {}
+    times = {}
+    for n, client in clusters.items():
+        start = time.perf_counter()
+        opened[n] = ts.distributed.open(out, client=client)
+        loading[n] = time.perf_counter() - start
+        for scoring in ("hamming", "asymmetric"):
+            contestants = {
+                "one process": lambda n=n, scoring=scoring: index.search(queries, scoring=scoring, n_threads=n),
+                "cluster": lambda n=n, scoring=scoring: opened[n].search(queries, scoring=scoring),
+            }
+            found = [search() for search in contestants.values()]  # also makes the tables
+            assert all(np.array_equal(getattr(found[0], x), getattr(found[1], x)) for x in ("ids", "scores"))
+            for _ in range(options.repeats):
+                for name, search in contestants.items():
+                    times.setdefault((scoring, n, name), []).append(seconds(search))
+        opened.pop(n).close()
+    return times, loading
+
+
+def shard_cost(options, folder, client):
+    """Seconds of encoding, opening and searching tiny shards, per shard: the slope between few and many."""
+    rng = np.random.default_rng(1)
+    np.save(folder / "tiny.npy", rng.standard_normal((options.shards * 10, 64), np.float32))
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
+    took = []
+    for entries in (10, 100):
+        out = folder / f"tiny{entries}"
+        encode = seconds(
+            lambda: ts.distributed.encode(folder / "tiny.npy", out, index, client=client, shard_entries=entries)  # noqa: B023
+        )
+        start = time.perf_counter()
+        opened = ts.distributed.open(out, client=client)
+        load = time.perf_counter() - start
+        query = np.ones((1, 64))
+        search = np.median([seconds(lambda: opened.search(query)) for _ in range(10)])  # noqa: B023
+        opened.close()
+        took.append((encode, load, search))
+    return (np.array(took[0]) - took[1]) / (options.shards * 0.9), took[1][2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--signals", type=int, default=20_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--queries", type=int, default=256)
+    parser.add_argument("--shards", type=int, default=400, help="tiny ones, for the cost of a shard")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", help="write all times into this file")
+    options = parser.parse_args()
+    from processes import Processes
+
+    rng = np.random.default_rng(0)
+    report = {"options": vars(options), "kernels": ts.kernels.info()}
+    print(f"{N_BITS} of {N_FEATURES} bits; {ts.kernels.info()}; {os.cpu_count()} cores; medians of {options.repeats}")
+    with tempfile.TemporaryDirectory(prefix="topsign-") as scratch:
+        folder = Path(scratch)
+        running = {n: Processes(folder, n) for n in options.workers}
+        try:
+            for processes in running.values():
+                processes.start()
+            clusters = {n: processes.client() for n, processes in running.items()}
+            rates = encoding(options, folder, rng, clusters)
+            for n, values in rates.items():
+                what = f"{n} workers" if n else "one process, one thread"
+                share = np.median(np.array(values) / (np.array(rates[0]) * max(1, n)))
+                rate = f"{np.median(values):,.0f}/s, {share:.2f} of a thread each"
+                print(f"encode {options.signals:,} signals, {what}: {rate}")
+            times, loading = searching(options, folder, rng, clusters)
+            for (scoring, n, name), values in times.items():
+                text = f"search {options.entries:,} entries, {options.queries} queries, {scoring}, {n} of {name}"
+                ratio = np.median(np.array(values) / times[scoring, n, "one process"])
+                print(f"{text}: {np.median(values):.3f} s, {ratio:.2f} times one process")
+            for n, took in loading.items():
+                print(f"open {options.entries:,} entries on {n} workers: {took:.2f} s")
+            cost, fixed = shard_cost(options, folder, clusters[options.workers[-1]])
+            for name, value in zip(("encode", "open", "search"), cost, strict=True):
+                print(f"{name}: {1e3 * value:.2f} ms a shard, {options.workers[-1]} workers")
+            print(f"a search of next to nothing: {1e3 * fixed:.1f} ms")
+            report |= {"rates": rates, "loading": loading, "shard_ms": (1e3 * cost).tolist(), "search_ms": 1e3 * fixed}
+            report["times"] = [[*key, values] for key, values in times.items()]
+        finally:
+            for processes in running.values():
+                processes.stop()
+    if options.json:
+        Path(options.json).write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

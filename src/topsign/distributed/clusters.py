@@ -1,0 +1,129 @@
+"""The cluster at hand: a client, its workers, and jobs that never flood the scheduler."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from distributed import Client, Future, LocalCluster, wait
+
+from .. import kernels
+from .._checks import check_client, raise_lost_scheduler, raise_no_workers
+
+POLL_SECONDS = 0.25
+"""How often those who wait look whether a worker was lost."""
+
+WORKER_SECONDS = 60.0
+"""How long work waits for a worker where there is none at all."""
+
+Job = TypeVar("Job")
+
+_local: Client | None = None
+_making = threading.Lock()
+
+
+def resolve_client(client: Client | None) -> Client:
+    """The one given, or that of a local cluster: one worker in this process with a thread for every core.
+
+    Kernels let go of Python's lock, so that threads do as well as processes, and nothing is copied between them.
+    """
+    global _local
+    if client is not None:
+        check_client(client, Client)
+        return client
+    with _making:
+        if _local is None or _local.status != "running":
+            cluster = LocalCluster(
+                n_workers=1,
+                threads_per_worker=kernels.n_threads(None),
+                processes=False,
+                memory_limit=None,
+                dashboard_address=":0",  # any free port, so that another cluster is not in the way
+            )
+            _local = Client(cluster, set_as_default=False)
+            atexit.register(_close, _local, cluster)  # before Dask's own end, which would warn of what is lost
+    return _local
+
+
+def _close(client: Client, cluster: LocalCluster) -> None:
+    client.close()
+    cluster.close()
+
+
+def _address(client: Client) -> str:
+    return str(client.scheduler.address) if client.scheduler is not None else "an address now forgotten"
+
+
+def live_workers(client: Client) -> dict[str, int]:
+    """Threads of every worker there is, by address; waits a while for the first."""
+    if client.status != "running":  # else Dask would try to connect for half a minute
+        raise_lost_scheduler(_address(client))
+    workers: dict[str, int] = client.nthreads()
+    if not workers:
+        try:
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        except TimeoutError:
+            raise_no_workers(_address(client), WORKER_SECONDS)
+        workers = client.nthreads()
+    return workers
+
+
+def memory_limits(client: Client) -> dict[str, int]:
+    """Bytes that every worker may use, by address; 0 where there is no limit."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return {address: told["memory_limit"] or 0 for address, told in workers.items()}
+
+
+@contextmanager
+def watching_scheduler(client: Client) -> Iterator[None]:
+    """Says so where the scheduler is lost; what Dask raises then depends on where it was."""
+    address = _address(client)
+    try:
+        yield
+    except (CancelledError, OSError) as error:
+        if isinstance(error, (TimeoutError, ConnectionError)) or client.status == "running":
+            raise
+        raise_lost_scheduler(address, error)
+
+
+def wait_for_one(client: Client, futures: list[Future], timeout: float | None = None) -> set[Future]:
+    """Futures that have ended, at least one unless time runs out."""
+    try:
+        with client.as_current():
+            done: set[Future] = wait(futures, timeout=timeout, return_when="FIRST_COMPLETED").done
+            return done
+    except TimeoutError:
+        return set()
+
+
+def run_all(
+    client: Client, jobs: Iterable[Job], submit: Callable[[Job], Future]
+) -> Iterator[tuple[Job, Any, Exception | None]]:
+    """Every job with its result or what it raised, as they end; few are with the scheduler at a time.
+
+    Dask repeats the job of a worker that was lost.
+    """
+    waiting: dict[Future, Job] = {}
+    remaining = iter(jobs)
+    try:
+        while True:
+            with watching_scheduler(client):
+                room = 2 * sum(live_workers(client).values()) - len(waiting)
+                for _, job in zip(range(room), remaining, strict=False):
+                    waiting[submit(job)] = job
+                if not waiting:
+                    return
+                done = wait_for_one(client, list(waiting))
+            for future in done:
+                job = waiting.pop(future)
+                with watching_scheduler(client):
+                    error = future.exception()
+                    result = None if error else future.result()
+                yield job, result, error
+    finally:
+        if waiting and client.status == "running":
+            client.cancel(list(waiting))

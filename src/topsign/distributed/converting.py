@@ -1,0 +1,91 @@
+"""From a durable index of one machine to shards, and back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .._checks import check_count, check_index, raise_not_empty
+from ..index import AdaptiveIndex, SignIndex
+from ..index.metadata import Metadata
+from ..index.opening import made_index, open_index
+from ..index.segments import COLUMNS, Arrays, Segment, Snapshot, merge_segments
+from ..kernels.interface import Int64
+from .encoding import SHARD_BYTES, Encoded
+from .folders import Folder, Location
+from .manifests import begin, read_manifest, write_manifest
+from .shards import read_shard, write_shard
+
+
+def split(index: AdaptiveIndex | SignIndex, out: Location, *, shard_entries: int | None = None) -> Encoded:
+    """Writes the entries of an index, with their ids and metadata, as shards into a new folder.
+
+    A shard is held in memory at a time. ``shard_entries`` as in :func:`encode`.
+    """
+    check_index(index, (AdaptiveIndex, SignIndex))
+    limit = check_count(shard_entries or max(1, SHARD_BYTES // (index._layout.code_bytes + 16)), "shard_entries")
+    folder, snapshot = Folder.at(out), index._snapshot
+    manifest = begin(folder, index._parameters)
+    if manifest.version:
+        raise_not_empty(folder.url)
+    ids, shards = snapshot.ids, []
+    for start in range(0, len(ids), limit):
+        columns = _gathered(snapshot, ids[start : start + limit])
+        file = f"{columns.ids[0]:015d}-{columns.ids[-1]:015d}.parquet"
+        shards.append(write_shard(folder, file, index._parameters, columns))
+    manifest = manifest.with_shards(shards, [], int(ids[-1]) + 1 if len(ids) else 0)
+    write_manifest(folder, manifest)
+    return Encoded(manifest.version, manifest.entries, len(shards), len(shards))
+
+
+def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = None) -> AdaptiveIndex | SignIndex:
+    """Makes a durable index of the entries of all shards, with their ids and metadata, in a new file.
+
+    All of them are in the file when this returns, or none. Two shards are held in memory at a time.
+    """
+    folder = Folder.at(out)
+    manifest = read_manifest(folder, version)
+    if os.path.lexists(path):
+        raise_not_empty(os.fspath(path))
+    made_index(manifest.parameters)._keep_in(path, None, None)
+    index = open_index(path)
+    shards = iter(manifest.shards)
+    held: list[Segment] = []
+    with index._store.change() as change:
+        for rows in change.parts(manifest.entries):
+            n_entries = rows.stop - rows.start
+            while sum(map(len, held)) < n_entries:
+                held.append(read_shard(folder, next(shards), manifest.parameters, metadata=True))
+            if n_entries:
+                whole = merge_segments(held)
+                change.add([_cut(whole, 0, n_entries)])
+                held = [_cut(whole, n_entries, len(whole))] if len(whole) > n_entries else []
+        change.next_id = max(change.next_id, manifest.next_id)
+    return index
+
+
+def _cut(segment: Segment, start: int, stop: int) -> Segment:
+    columns: dict[str, Any] = {name: getattr(segment, name) for name in COLUMNS}
+    parts: dict[str, Any] = {name: None if column is None else column[start:stop] for name, column in columns.items()}
+    notes = segment.columns.metadata
+    return Segment(Arrays(**parts, metadata=Metadata.of(notes.texts(range(start, stop))) if notes else None))
+
+
+def _gathered(snapshot: Snapshot, ids: Int64) -> Arrays:
+    places = snapshot.locate(ids)
+    kept = snapshot.segments[0].norms is not None
+    norms, scales = (snapshot.gather(name, places) if kept else None for name in ("norms", "scales"))
+    texts = None
+    if any(segment.columns.metadata is not None for segment in snapshot.segments):
+        texts = _texts(snapshot, places)
+    return Arrays(ids, snapshot.gather("codes", places), norms, scales, None, texts)
+
+
+def _texts(snapshot: Snapshot, places: Int64) -> Metadata:
+    """What was noted with the entries at these places, as it is stored."""
+    owners = snapshot.starts.searchsorted(places, side="right") - 1
+    found = []
+    for owner, place in zip(owners, places, strict=True):
+        metadata = snapshot.segments[owner].columns.metadata
+        found.append(metadata.texts([place - snapshot.starts[owner]])[0] if metadata is not None else b"")
+    return Metadata.of(found)

@@ -1,0 +1,114 @@
+"""Folders and object-store prefixes: files that are there whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from .._checks import check_location
+
+Location = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder on any file system that fsspec knows: a path, s3://, gs:// and so on."""
+
+    url: str
+
+    @classmethod
+    def at(cls, location: Location) -> Folder:
+        url = check_location(location)
+        return cls(url if "://" in url else os.path.abspath(url))  # workers may have another working directory
+
+    @cached_property
+    def _found(self) -> tuple[Any, str]:
+        return url_to_fs(self.url)  # type: ignore[no-any-return]
+
+    @property
+    def fs(self) -> Any:
+        return self._found[0]
+
+    @property
+    def root(self) -> str:
+        return self._found[1].rstrip("/")
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.fs, LocalFileSystem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folder, (self.url,)  # a file system belongs to the process that made it
+
+    def path(self, name: str) -> str:
+        """As users write it."""
+        return f"{self.url.rstrip('/')}/{name}"
+
+    def sizes(self) -> dict[str, int]:
+        """The files directly in the folder, by name; none where there is no folder."""
+        self.fs.invalidate_cache()
+        try:
+            found = self.fs.ls(self.root, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {one["name"].rsplit("/", 1)[-1]: one["size"] for one in found if one["type"] == "file"}
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, None where it is missing."""
+        self.fs.invalidate_cache()
+        try:
+            return int(self.fs.size(f"{self.root}/{name}"))
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str) -> bytes:
+        content: bytes = self.fs.cat_file(f"{self.root}/{name}")
+        return content
+
+    def write(self, name: str, content: Any, *, new: bool = False) -> None:
+        """Appears when it is complete and on disk; ``new`` refuses with FileExistsError what is there already.
+
+        Object stores show an upload at its end. There ``new`` looks before it writes, so that of two writers within
+        the same moment the later wins.
+        """
+        path = f"{self.root}/{name}"
+        if not self.is_local:
+            self.fs.invalidate_cache()
+            if new and self.fs.exists(path):
+                raise FileExistsError(path)
+            self.fs.pipe_file(path, bytes(content))
+            return
+        os.makedirs(self.root, exist_ok=True)
+        draft = f"{self.root}/.{name}.{uuid.uuid4().hex}"
+        try:
+            with open(draft, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                os.link(draft, path)
+            else:
+                os.replace(draft, path)
+            descriptor = os.open(self.root, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+
+    def remove_drafts(self, names: set[str]) -> None:
+        """Of these files, which writers that died have left."""
+        if self.is_local:
+            for name in os.listdir(self.root):
+                if name.startswith(".") and name[1:].rpartition(".")[0] in names:
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{self.root}/{name}")

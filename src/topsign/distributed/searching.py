@@ -1,0 +1,363 @@
+"""Searching on a cluster: shards stay where they are, queries and what is found travel."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from dask.sizeof import sizeof
+from distributed import Client, Future, KilledWorker, get_worker
+
+from .. import kernels
+from .._checks import (
+    Array,
+    as_signals,
+    check_choice,
+    check_count,
+    check_ids,
+    check_kept,
+    raise_all_lost,
+    raise_closed,
+    raise_unknown_ids,
+)
+from ..index.found import Found, Reach, find_nearest, find_within
+from ..index.neighbors import Matches, Neighbors
+from ..index.scans import Scan
+from ..index.segments import Segment, Snapshot
+from ..kernels.interface import Int64
+from ..theory.inference import SCORINGS
+from .checking import verify_shards
+from .clusters import POLL_SECONDS, live_workers, resolve_client, wait_for_one
+from .folders import Folder, Location
+from .manifests import Manifest, read_manifest
+from .placing import Placement
+from .shards import Record, Shard, index_of, read_shard
+
+QUERY_BYTES = 2**23
+"""Projections of queries that travel at a time."""
+
+MAX_LOSSES = 4
+"""Workers that may be lost with the same shard in one search before the search is held to be the cause."""
+
+sizeof.register(Segment, lambda segment: segment.nbytes)  # so that Dask knows what its workers hold
+
+
+def open(out: Location, *, client: Client | None = None, version: int | None = None) -> ShardedIndex:
+    """An index over the shards in a folder, which the workers of a cluster load now and keep in memory.
+
+    Parameters
+    ----------
+    out : path or URL
+        What :func:`encode` or :func:`split` has written.
+    client : distributed.Client, optional
+        Of the cluster; a local one in this process when not given.
+    version : int, optional
+        Of the manifest; the newest when not given.
+
+    Raises
+    ------
+    StorageError
+        Where there is no manifest, or a shard is missing, damaged, or of another encoder.
+    MemoryError
+        Where the shards do not fit into the memory of the workers.
+    """
+    folder = Folder.at(out)
+    return ShardedIndex(folder, read_manifest(folder, version), resolve_client(client))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What all workers are asked of a block of queries."""
+
+    n_threads: int | None  # None: as many as a worker has
+    k: int | None = None  # nearest, or
+    reach: Reach | None = None  # all within
+
+
+@dataclass(frozen=True, eq=False)
+class Unknown:
+    """Ids asked for that no entry has."""
+
+    ids: Int64
+
+
+class ShardedIndex:
+    """Entries in shards that the workers of a cluster hold. Made by :func:`open`.
+
+    A search gives what one index of the same entries gives: ids, distances, scores, p-values and their order. Each
+    worker scans its shards with the same code; the best of all are merged. Where a worker is lost, others load its
+    shards and are asked again. Safe from any thread.
+    """
+
+    def __init__(self, folder: Folder, manifest: Manifest, client: Client) -> None:
+        self._folder, self._client = folder, client
+        self._index = index_of(manifest.parameters)
+        self._loading = threading.Lock()
+        self._placement: Placement | None = None
+        self._load(manifest)
+
+    def _load(self, manifest: Manifest) -> None:
+        """Loads the shards of a version; those that are there already stay where they are."""
+        with self._loading:
+            load = partial(_load_shard, self._folder, manifest.parameters)
+            placement = Placement(self._client, manifest.shards, load, like=self._placement)
+            loaded = sum(_ask(self._client, placement, manifest.shards, _count_entries))
+            assert loaded == manifest.entries
+            self._manifest, self._placement = manifest, placement
+
+    @property
+    def version(self) -> int:
+        """Of the manifest."""
+        return self._manifest.version
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return self._index.n_features
+
+    @property
+    def n_bits(self) -> int:
+        """Signs kept for each entry."""
+        return self._index.n_bits
+
+    @property
+    def n_pool(self) -> int:
+        """Projections computed for each signal."""
+        return self._index.n_pool
+
+    @property
+    def metric(self) -> str:
+        """What scores estimate."""
+        return self._index.metric
+
+    @property
+    def seed(self) -> int:
+        """Of the projection."""
+        return self._index.seed
+
+    @property
+    def placement(self) -> dict[str, list[str]]:
+        """Which worker holds which shards: file names by address."""
+        return self._placed().by_worker()
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return self._manifest.entries
+
+    def search(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        k: int = 10,
+        scoring: str = "asymmetric",
+        adaptive_bits: int | None = None,
+        among: npt.ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> Neighbors:
+        """The k nearest entries of each query, as :meth:`AdaptiveIndex.search` and :meth:`SignIndex.search`.
+
+        ``n_threads`` are those of each worker; as many as it was started with when not given.
+        """
+        k = check_count(k, "k")
+        check_choice(scoring, "scoring", SCORINGS)
+        queries = as_signals(queries, n_features=self.n_features, name="queries")
+        request, wanted, placement = Request(_check_threads(n_threads), k=k), _check_among(among), self._placed()
+        found = Neighbors._unfilled(len(queries), k)
+        for rows, scan in self._scans(queries, scoring, adaptive_bits):
+            parts = _find(self._client, placement, scan, request, wanted)
+            Found.merged(parts, descending=scan.descending, k=k).fill(found, rows)
+        return found
+
+    def within(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        radius: float | None = None,
+        threshold: float | None = None,
+        false_alarm: float | None = None,
+        scoring: str = "asymmetric",
+        adaptive_bits: int | None = None,
+        among: npt.ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> Matches:
+        """Every match of each query, as :meth:`AdaptiveIndex.within` and :meth:`SignIndex.within`."""
+        reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
+        queries = as_signals(queries, n_features=self.n_features, name="queries")
+        wanted, placement = _check_among(among), self._placed()
+        reach = reach.for_entries(placement.entries if wanted is None else len(np.unique(wanted)))
+        request, parts = Request(_check_threads(n_threads), reach=reach), []
+        for rows, scan in self._scans(queries, scoring, adaptive_bits):
+            answers = _find(self._client, placement, scan, request, wanted)
+            parts.append(Found.merged(answers, descending=scan.descending).matches(rows.stop - rows.start))
+        return Matches._joined(parts)
+
+    def verify(self) -> None:
+        """Reads every shard again from where it is stored. Raises StorageError naming every damaged one."""
+        verify_shards(self._folder, self._manifest, self._client)
+
+    def refresh(self) -> bool:
+        """Looks for a newer version of the manifest, and loads its shards; returns whether there was one."""
+        newest = read_manifest(self._folder)
+        if newest.version == self.version:
+            return False
+        self._load(newest)
+        return True
+
+    def close(self) -> None:
+        """Lets workers forget the shards; the end of the client does the same."""
+        self._placement = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"ShardedIndex({self._folder.url!r}, version {self.version}, {len(self)} entries in "
+            f"{len(self._manifest.shards)} shards, {self._index!r})"
+        )
+
+    def _placed(self) -> Placement:
+        if self._placement is None:
+            raise_closed(self._folder.url)
+        return self._placement
+
+    def _scans(self, queries: Array, scoring: str, adaptive_bits: int | None) -> Iterator[tuple[slice, Scan]]:
+        """Queries are projected once, here, so that all workers compare the same bits."""
+        n_kept = check_kept(adaptive_bits, self._index.kind, self.n_pool)
+        threads = kernels.n_threads(None)
+        for rows, prepared in self._index._prepared(queries, n_kept, threads, n_bytes=QUERY_BYTES):
+            yield rows, self._index._scan(prepared, scoring, n_kept, threads)
+
+
+def _find(client: Client, placement: Placement, scan: Scan, request: Request, wanted: Int64 | None) -> list[Found]:
+    """What each worker finds."""
+    shards = placement.shards
+    chosen: dict[str, Int64] | None = None
+    unknown = [np.empty(0, np.int64)]
+    if wanted is not None:
+        chosen, outside = _by_shard(shards, np.unique(wanted))
+        unknown.append(outside)
+        shards = tuple(shard for shard in shards if shard.file in chosen)
+    sent = client.submit(_same, scan, pure=False)
+    answers = _ask(client, placement, shards, partial(_answer, request), sent, chosen=chosen)
+    unknown += [answer.ids for answer in answers if isinstance(answer, Unknown)]
+    missing = np.concatenate(unknown)
+    if wanted is not None and missing.size:
+        raise_unknown_ids(wanted[np.isin(wanted, missing)], "among")
+    return answers
+
+
+def _check_among(among: npt.ArrayLike | None) -> Int64 | None:
+    return None if among is None else check_ids(among, "among")
+
+
+def _check_threads(n_threads: int | None) -> int | None:
+    return None if n_threads is None else check_count(n_threads, "n_threads")
+
+
+def _by_shard(shards: tuple[Shard, ...], ids: Int64) -> tuple[dict[str, Int64], Int64]:
+    """Ids by the shard that may hold them, and those that none can."""
+    firsts = np.array([shard.first_id for shard in shards], np.int64)
+    lasts = np.array([shard.last_id for shard in shards], np.int64)
+    owners = np.searchsorted(firsts, ids, side="right") - 1
+    inside = owners >= 0
+    inside[inside] = ids[inside] <= lasts[owners[inside]]
+    return {shards[i].file: ids[inside & (owners == i)] for i in np.unique(owners[inside])}, ids[~inside]
+
+
+def _ask(
+    client: Client,
+    placement: Placement,
+    shards: tuple[Shard, ...],
+    task: Callable[..., Any],
+    *arguments: Any,
+    chosen: dict[str, Int64] | None = None,
+) -> list[Any]:
+    """Asks every worker of the shards it holds; where one is lost, asks those who take its shards over.
+
+    A task gets the loaded segments, the arguments, and the ids chosen among its shards.
+    """
+    waiting: dict[Future, tuple[str, list[str]]] = {}
+    answers: list[Any] = []
+    losses: Counter[str] = Counter()
+
+    def send(files: list[str]) -> None:
+        for address, held in placement.grouped(files).items():
+            ids = None if chosen is None else np.concatenate([chosen[file] for file in held])
+            future = client.submit(task, list(held.values()), *arguments, ids, workers=[address], pure=False)
+            waiting[future] = address, list(held)
+
+    send([shard.file for shard in shards])
+    while waiting:
+        with suppress(CancelledError):  # with its worker; told from those that wait below
+            wait_for_one(client, list(waiting), POLL_SECONDS)
+        alive = live_workers(client)
+        for future, (address, files) in list(waiting.items()):
+            if future.status == "finished" and (answer := _fetched(client, future, address)) is not None:
+                answers.append(answer)
+                del waiting[future]
+            elif future.status == "error" and not isinstance(error := future.exception(), KilledWorker):
+                client.cancel(list(waiting))
+                raise error
+            elif future.status in ("cancelled", "lost", "error") or address not in alive:
+                del waiting[future]
+                losses.update(files)
+                if losses[files[0]] > MAX_LOSSES:
+                    client.cancel(list(waiting))
+                    raise_all_lost(files, losses[files[0]])
+                placement.leave(address, files)
+                send(files)
+    return answers
+
+
+def _fetched(client: Client, future: Future, address: str) -> Any:
+    """The result, or None where it was lost with its worker."""
+    seconds = 1.0
+    while True:
+        try:
+            return future.result(timeout=seconds)
+        except TimeoutError:
+            if address not in live_workers(client):
+                return None
+            seconds *= 2
+
+
+# What follows runs on workers.
+
+
+def _load_shard(folder: Folder, parameters: Record, shard: Shard) -> Segment:
+    return read_shard(folder, shard, parameters)
+
+
+def _count_entries(segments: list[Segment], among: None) -> int:
+    return sum(len(segment) for segment in segments)
+
+
+def _same(scan: Scan) -> Scan:
+    """A task, and not scattered data: Dask makes its result again where it is lost with a worker."""
+    return scan
+
+
+def _answer(request: Request, segments: list[Segment], scan: Scan, among: Int64 | None) -> Found | Unknown:
+    threads = get_worker().state.nthreads if request.n_threads is None else request.n_threads
+    scan, snapshot = replace(scan, n_threads=threads), Snapshot(tuple(segments))
+    if among is not None:
+        places = snapshot.locate(among)
+        if (places < 0).any():
+            return Unknown(among[places < 0])
+        snapshot = snapshot.among(places)
+    if request.k is not None:
+        return find_nearest(scan, snapshot, request.k)
+    assert request.reach is not None
+    return find_within(scan, snapshot, request.reach)

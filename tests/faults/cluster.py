@@ -1,0 +1,172 @@
+"""Kills parts of a Dask cluster with SIGKILL at random instants; every job ends with the right answer or says why not.
+
+    python tests/faults/cluster.py [--rounds 10] [--seed 0]
+
+Each round, on a scheduler and four workers that are processes: a worker killed while encoding, a worker killed while
+searching, the scheduler killed in the middle of a job that goes on with another, and a shard file truncated.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from processes import Processes
+
+import topsign as ts
+
+N_FEATURES = 64
+FILES, ROWS, SHARD = 6, 300, 75
+
+
+def make_signals(folder, seed):
+    """Files of signals, an encoder, queries, and what one index in this process finds."""
+    signals = np.random.default_rng(seed).standard_normal((FILES * ROWS, N_FEATURES)).astype(np.float32)
+    source = Path(folder) / "signals"
+    source.mkdir()
+    for i, part in enumerate(np.split(signals, FILES)):
+        np.save(source / f"part{i}.npy", part)
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index.add(signals)
+    queries = signals[::100] + 0.5
+    return source, index, queries, index.search(queries, k=20)
+
+
+def assert_same(found, expected):
+    for name in ("ids", "distances", "scores", "p_values"):
+        assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def shard_files(out):
+    return {file.name: file.stat().st_ino for file in Path(out).glob("*.parquet")}
+
+
+def worker_pids(client):
+    return client.run(os.getpid)
+
+
+def kill_while_encoding(processes, client, folder, rng):
+    source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
+    out = Path(folder) / "codes"
+    kept = {}
+    victim = rng.choice(sorted(worker_pids(client).values()))
+    last = rng.randrange(1, FILES * ROWS // SHARD)
+
+    def kill(done, total):
+        if not kept and done >= last * SHARD:
+            time.sleep(rng.uniform(0, 0.02))
+            processes.kill_worker(victim)
+            kept.update(shard_files(out))
+
+    encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
+    assert kept, "nobody was killed"
+    assert (encoded.entries, encoded.shards) == (FILES * ROWS, FILES * ROWS // SHARD)
+    files = shard_files(out)
+    redone = [name for name in kept if files[name] != kept[name]]
+    assert not redone, f"finished, and written again: {redone}"
+    assert not [file for file in out.iterdir() if file.name.startswith(".")], "drafts are left"
+    with ts.distributed.open(out, client=client) as opened:
+        assert_same(opened.search(queries, k=20), expected)
+
+
+def kill_while_searching(processes, client, folder, rng):
+    source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
+    out = Path(folder) / "codes"
+    ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    with ts.distributed.open(out, client=client) as opened:
+        assert_same(opened.search(queries, k=20), expected)
+        pids = worker_pids(client)
+        address = rng.choice(sorted(opened.placement))
+        os.kill(pids[address], signal.SIGSTOP)  # so that the search cannot end before
+        found = []
+        search = threading.Thread(target=lambda: found.append(opened.search(queries, k=20)))
+        search.start()
+        time.sleep(rng.uniform(0.1, 0.6))
+        assert search.is_alive()
+        processes.kill_worker(pids[address])
+        search.join(60)
+        assert not search.is_alive(), "the search hangs"
+        assert_same(found[0], expected)
+        assert address not in opened.placement
+        assert sum(map(len, opened.placement.values())) == FILES * ROWS // SHARD
+
+
+def restart_scheduler(processes, client, folder, rng):
+    """Returns a client of the new one."""
+    source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
+    out = Path(folder) / "codes"
+    last = rng.randrange(1, FILES * ROWS // SHARD)
+
+    def kill(done, total):
+        if done == last * SHARD:
+            processes.kill_scheduler()
+
+    with pytest.raises(ConnectionError, match=r"the scheduler at .* was lost; .* run again"):
+        ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
+    processes.stop()
+    assert not list(out.glob("manifest*")), "a manifest before all shards"
+    kept = shard_files(out)
+    assert len(kept) >= last
+    processes.start()
+    client = processes.client()
+    encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    assert encoded.written == FILES * ROWS // SHARD - len(kept)
+    files = shard_files(out)
+    assert {name: files[name] for name in kept} == kept, "finished, and written again"
+    with ts.distributed.open(out, client=client) as opened:
+        assert_same(opened.search(queries, k=20), expected)
+    return client
+
+
+def truncate_shard(processes, client, folder, rng):
+    source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
+    out = Path(folder) / "codes"
+    ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    bad = rng.choice(sorted(out.glob("*.parquet")))
+    os.truncate(bad, rng.randrange(bad.stat().st_size))
+    for attempt in (ts.distributed.open, ts.distributed.verify):
+        with pytest.raises(ts.StorageError) as raised:
+            attempt(out, client=client)
+        assert raised.value.path == str(bad)
+    for manifest in out.glob("manifest*"):
+        manifest.unlink()
+    encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    assert encoded.written == 1
+    with ts.distributed.open(out, client=client) as opened:
+        assert_same(opened.search(queries, k=20), expected)
+
+
+FAULTS = (kill_while_encoding, kill_while_searching, restart_scheduler, truncate_shard)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as scratch, Processes(scratch) as processes:
+        client = processes.client()
+        for number in range(options.rounds):
+            for fault in FAULTS:
+                start = time.perf_counter()
+                with tempfile.TemporaryDirectory(dir=scratch) as folder:
+                    client = fault(processes, client, folder, rng) or client
+                    client.wait_for_workers(processes.n_workers, timeout=60)
+                print(f"round {number}: {fault.__name__}: {time.perf_counter() - start:.1f} s", flush=True)
+    print(f"{options.rounds} rounds of {len(FAULTS)} faults (seed {options.seed}): all answers right, nothing redone")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A real Dask cluster: a scheduler and workers, each a process of its own, which tests may kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ENVIRONMENT = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Processes:
+    """Started by entering, killed by leaving; workers have one thread and no nanny, so that the killed stay dead."""
+
+    def __init__(self, folder, n_workers=4):
+        self.folder = Path(folder)
+        self.n_workers = n_workers
+        self.address = None
+        self._scheduler = None
+        self._workers = []
+        self._clients = []
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self):
+        told = self.folder / f"scheduler-{time.monotonic_ns()}.json"
+        self._scheduler = self._run(
+            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", told
+        )
+        deadline = time.monotonic() + 60
+        while not (told.exists() and told.read_text().endswith("}")):
+            assert self._scheduler.poll() is None, "the scheduler ended"
+            assert time.monotonic() < deadline, "the scheduler did not start"
+            time.sleep(0.02)
+        import json
+
+        self.address = json.loads(told.read_text())["address"]
+        for _ in range(self.n_workers):
+            self.start_worker()
+
+    def start_worker(self):
+        options = ("--no-nanny", "--nthreads", 1, "--no-dashboard", "--memory-limit", "1GB", "--death-timeout", 60)
+        self._workers.append(self._run("worker", self.address, *options, "--local-directory", self.folder))
+
+    def client(self):
+        """A client, once all workers are there."""
+        from distributed import Client
+
+        client = Client(self.address, set_as_default=False)
+        self._clients.append(client)
+        client.wait_for_workers(self.n_workers, timeout=60)
+        return client
+
+    def kill_worker(self, pid):
+        """kill -9, and another worker in its place."""
+        os.kill(pid, signal.SIGKILL)
+        self.start_worker()
+
+    def kill_scheduler(self):
+        self._scheduler.kill()
+        self._scheduler.wait()
+
+    def stop(self):
+        for client in self._clients:
+            client.close(timeout=2)
+        for process in (*self._workers, self._scheduler):
+            process.kill()
+            process.wait()
+        self._clients, self._workers = [], []
+
+    def _run(self, kind, *arguments):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *map(str, arguments)]
+        with open(self.folder / f"{kind}.log", "ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=self.folder)

@@ -1,0 +1,515 @@
+"""On a cluster of processes everything is as in one process, to the last bit, whatever is lost on the way."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+
+pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
+
+import dask.array
+import pyarrow
+import pyarrow.parquet
+from faults import cluster as faults
+from processes import Processes
+from typer.testing import CliRunner
+
+from topsign.cli import app
+from topsign.distributed import clusters, encoding, folders, manifests, placing, searching, shards, sources
+from topsign.index import segments
+
+N_FEATURES = 96
+KINDS = ["compact", "fast", "no norms", "inner product", "signs"]
+
+# A client that loses its workers or its scheduler tells so in warnings of its own.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def make_index(kind, **options):
+    options = {"n_features": N_FEATURES, "random_state": 7} | options
+    if kind == "signs":
+        return ts.SignIndex(**options)
+    options |= {
+        "compact": {},
+        "fast": {"layout": "fast"},
+        "no norms": {"norms": False},
+        "inner product": {"metric": "inner_product"},
+        "gaussian": {"projection": "gaussian", "n_pool": 120},
+    }[kind]
+    return ts.AdaptiveIndex(n_bits=20, **options)
+
+
+def draw_signals(seed, n_signals):
+    """Whole numbers, every third signal a copy of another: ties are everywhere, also between shards."""
+    rng = np.random.default_rng(seed)
+    signals = rng.integers(-9, 10, (n_signals, N_FEATURES)).astype(np.float32)
+    signals[::3] = signals[rng.permutation(np.arange(0, n_signals, 3)) - 1]
+    return signals
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    with Processes(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(processes):
+    if not processes._clients:
+        processes.client()
+    return processes._clients[-1]
+
+
+@pytest.fixture
+def signals():
+    return draw_signals(1, 700)
+
+
+@pytest.fixture
+def source(tmp_path, signals):
+    """Five files of different lengths; shards of 90 entries begin and end within them."""
+    folder = tmp_path / "signals"
+    folder.mkdir()
+    for i, part in enumerate(np.split(signals, [100, 101, 350, 600])):
+        np.save(folder / f"part{i}.npy", part)
+    return folder
+
+
+@pytest.fixture
+def queries(signals):
+    noise = np.random.default_rng(2).integers(-4, 5, (12, N_FEATURES))
+    return np.vstack([signals[::60] + noise, np.zeros((1, N_FEATURES))]).astype(np.float32)
+
+
+def assert_same(found, expected):
+    for name in ("ids", "distances", "scores", "p_values"):
+        assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert getattr(found, name).dtype == getattr(expected, name).dtype
+    if isinstance(expected, ts.Matches):
+        assert_array_equal(found.starts, expected.starts)
+
+
+def inodes(out):
+    return {file.name: file.stat().st_ino for file in Path(out).glob("*.parquet")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queries, kind):
+    memory = make_index(kind)
+    memory.add(signals)
+    out = tmp_path / "codes"
+    encoded = ts.distributed.encode(source, out, make_index(kind), client=client, shard_entries=90)
+    assert encoded == ts.distributed.Encoded(version=1, entries=700, shards=8, written=8)
+    index = ts.distributed.open(out, client=client)
+    assert (len(index), index.n_bits, index.n_pool, index.metric) == (700, memory.n_bits, memory.n_pool, memory.metric)
+    assert len(index.placement) == 4
+    among = np.random.default_rng(3).permutation(700)[:250]
+    few = np.array([5, 699])  # in two shards of eight
+    adaptive = [{}, {"adaptive_bits": 17}] if kind == "signs" else [{}]
+    for scoring in ("asymmetric", "hamming"):
+        near = {"radius": 0.45} if scoring == "hamming" else {"threshold": float(memory.search(queries).scores[0, 9])}
+        for options in adaptive:
+            options = options | {"scoring": scoring}
+            for k in (1, 10, 800):
+                assert_same(index.search(queries, k=k, **options), memory.search(queries, k=k, **options))
+            for chosen in (among, few, few[:0]):
+                found, expected = (one.search(queries, k=7, among=chosen, **options) for one in (index, memory))
+                assert_same(found, expected)
+            for limit in (near, {"false_alarm": 1e-3}, {"false_alarm": 0.9}):
+                assert_same(index.within(queries, **limit, **options), memory.within(queries, **limit, **options))
+            found, expected = (
+                one.within(queries, false_alarm=0.5, among=[*among, *among], **options) for one in (index, memory)
+            )
+            assert_same(found, expected)
+    index.close()
+
+
+def test_queries_travel_in_blocks(client, source, tmp_path, signals, queries, monkeypatch):
+    monkeypatch.setattr(searching, "QUERY_BYTES", 4 * 4 * N_FEATURES)
+    memory = make_index("compact")
+    memory.add(signals)
+    ts.distributed.encode(source, tmp_path / "codes", memory, client=client)
+    with ts.distributed.open(tmp_path / "codes", client=client) as index:
+        assert_same(index.search(queries), memory.search(queries))
+        assert_same(index.within(queries, false_alarm=0.5), memory.within(queries, false_alarm=0.5))
+        assert_same(index.search(queries[:0]), memory.search(queries[:0]))
+    with pytest.raises(ts.StorageError, match="this index is closed; open it again"):
+        index.search(queries)
+
+
+def test_every_form_of_signals_gives_the_same_shards(client, source, tmp_path, signals):
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    for i, part in enumerate(np.split(signals, [400])):
+        columns = {"x": pyarrow.array(part.tolist()), "y": pyarrow.array((2 * part).tolist())}
+        pyarrow.parquet.write_table(pyarrow.table(columns), lists / f"{i}.parquet", row_group_size=70)
+    single = tmp_path / "all.npy"
+    np.save(single, signals)
+    forms = [source, single, dask.array.from_array(signals, chunks=(90, 50)), f"file://{source}"]
+    tables = []
+    for i, form in enumerate(forms):
+        out = tmp_path / f"out{i}"
+        assert ts.distributed.encode(form, out, make_index("fast"), client=client, shard_entries=90).shards == 8
+        tables.append([pyarrow.parquet.read_table(file) for file in sorted(out.glob("*.parquet"))])
+    out = tmp_path / "outlists"
+    ts.distributed.encode(lists, out, make_index("fast"), client=client, shard_entries=90, column="x")
+    tables.append([pyarrow.parquet.read_table(file) for file in sorted(out.glob("*.parquet"))])
+    for other in tables[1:]:
+        assert other == tables[0]
+    columns = tables[0][1].to_pydict()
+    codes = make_index("fast")._encoder.encode(signals[90:180])
+    assert columns["ids"] == list(range(90, 180))
+    assert b"".join(columns["codes"]) == codes.data.tobytes()
+    assert_array_equal(np.float32(columns["norms"]), codes.norms)
+    assert_array_equal(np.float32(columns["scales"]), codes.scales)
+
+
+def test_an_encoder_will_do(client, source, tmp_path, signals, queries):
+    encoder = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
+    ts.distributed.encode(source, tmp_path / "codes", encoder, client=client, metric="inner_product")
+    memory = make_index("inner product")
+    memory.add(signals)
+    with ts.distributed.open(tmp_path / "codes", client=client) as index:
+        assert_same(index.search(queries), memory.search(queries))
+
+
+def test_none_is_a_local_cluster_and_any_file_system_will_do(source, tmp_path, signals, queries):
+    """An object store in memory, which only workers in this process see."""
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    for file in source.iterdir():
+        fs.pipe_file(f"/in/{file.name}", file.read_bytes())
+    table = pyarrow.table({"x": pyarrow.array(signals[:50].tolist())})
+    with fs.open("/in/zlast.parquet", "wb") as file:
+        pyarrow.parquet.write_table(table, file, row_group_size=20)
+    memory = make_index("compact")
+    memory.add(np.vstack([signals, signals[:50]]))
+    try:
+        assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).entries == 750
+        with ts.distributed.open("memory://out") as index:
+            assert_same(index.search(queries), memory.search(queries))
+            index.verify()
+        assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).written == 0
+        name = next(name for name in folders.Folder("memory://out").sizes() if name.endswith(".parquet"))
+        fs.pipe_file(f"/out/{name}", fs.cat_file(f"/out/{name}")[:-9])
+        with pytest.raises(ts.StorageError, match=f"memory://out/{name}, shard: damaged: "):
+            ts.distributed.open("memory://out")
+    finally:
+        fs.rm("/", recursive=True)
+
+
+def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, queries):
+    out = tmp_path / "codes"
+    memory = make_index("compact")
+    memory.add(signals)
+    ts.distributed.encode(source, out, memory, client=client, shard_entries=90)
+    index = ts.distributed.open(out, client=client)
+    placement, before = index.placement, memory.search(queries)
+    assert not index.refresh()
+    np.save(source / "a_new_one.npy", signals[:200] + 1)
+    assert ts.distributed.encode(source, out, memory, client=client, shard_entries=90) == ts.distributed.Encoded(
+        version=2, entries=900, shards=11, written=3
+    )
+    assert_same(index.search(queries), before)
+    assert index.refresh()
+    assert (index.version, len(index)) == (2, 900)
+    memory.add(signals[:200] + 1)
+    assert_same(index.search(queries), memory.search(queries))
+    for address, files in placement.items():
+        assert set(files) <= set(index.placement[address])
+    with ts.distributed.open(out, client=client, version=1) as old:
+        assert_same(old.search(queries), before)
+    assert ts.distributed.encode(source, out, memory, client=client, shard_entries=90).written == 0
+    np.save(source / "part0.npy", signals[:100] + 1)
+    with pytest.raises(ValueError, match=r"part0.npy is in .* already and has changed since"):
+        ts.distributed.encode(source, out, memory, client=client)
+
+
+@pytest.mark.parametrize("kind", ["compact", "no norms", "signs", "gaussian"])
+def test_an_index_is_split_and_merged_back(client, tmp_path, signals, queries, kind, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 64)  # smaller than a shard, and not a part of one
+    index = make_index(kind, path=tmp_path / "one.topsign")
+    ids = np.random.default_rng(4).permutation(5000)[:700]
+    for part in np.array_split(np.arange(700), 3):
+        index.add(signals[part], ids=ids[part], metadata=[{"row": int(i)} if i % 2 else None for i in part])
+    index.remove(ids[::5])
+    out = tmp_path / "codes"
+    assert ts.distributed.split(index, out, shard_entries=100).shards == 6
+    with ts.distributed.open(out, client=client) as opened:
+        opened.verify()
+        assert_same(opened.search(queries), index.search(queries))
+        some = index.ids[::9]
+        assert_same(opened.search(queries, among=some), index.search(queries, among=some))
+        with pytest.raises(ValueError, match="among must be in the index, but ") as raised:
+            opened.search(queries, among=[int(some[0]), 6000, int(ids[0])])
+        assert f"but 6000, {ids[0]} are not" in str(raised.value)
+    merged = ts.distributed.merge(out, tmp_path / "two.topsign")
+    merged.verify()
+    assert_array_equal(merged.ids, index.ids)
+    assert_same(merged.search(queries), index.search(queries))
+    entries, expected = merged.get(index.ids), index.get(index.ids)
+    assert entries.metadata == expected.metadata
+    if kind == "signs":
+        assert_array_equal(entries.codes, expected.codes)
+    else:
+        assert entries.codes == expected.codes
+    with pytest.raises(ts.StorageError, match="exists already"):
+        ts.distributed.merge(out, tmp_path / "two.topsign")
+    with pytest.raises(ts.StorageError, match="exists already"):
+        ts.distributed.split(index, out)
+
+
+def test_an_empty_index_finds_nothing(tmp_path, queries):
+    empty, out = make_index("compact"), tmp_path / "codes"
+    assert ts.distributed.split(empty, out) == ts.distributed.Encoded(version=1, entries=0, shards=0, written=0)
+    with ts.distributed.open(out) as index:
+        assert len(index) == 0
+        assert_same(index.search(queries), empty.search(queries))
+        assert_same(index.within(queries, false_alarm=0.5), empty.within(queries, false_alarm=0.5))
+        with pytest.raises(ValueError, match="among must be in the index, but 3 is not"):
+            index.search(queries, among=[3])
+    assert len(ts.distributed.merge(out, tmp_path / "empty.topsign")) == 0
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
+def test_faults(processes, client, tmp_path, fault):
+    client = fault(processes, client, tmp_path, random.Random(5)) or client
+    client.wait_for_workers(4, timeout=60)
+
+
+def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, signals, queries):
+    bad = signals[101:350].copy()
+    bad[149, 7], bad[200] = np.nan, 0
+    np.save(source / "part2.npy", bad)
+    out = tmp_path / "codes"
+    with pytest.raises(ValueError, match=r"2 of 8 shards could not be encoded") as raised:
+        ts.distributed.encode(source, out, make_index("compact"), client=client, shard_entries=90)
+    told = str(raised.value)
+    assert f"file://{source}/part2.npy: NaN or infinity in signals, first at row 149, column 7 (nan)" in told
+    assert f"file://{source}/part2.npy: signals row 200 is zero" in told
+    kept = inodes(out)
+    assert len(kept) == 6
+    with pytest.raises(ts.StorageError, match="none beside 6 shards: encoding has not ended; run it again to go on"):
+        ts.distributed.open(out, client=client)
+    np.save(source / "part2.npy", signals[101:350])
+    encoded = ts.distributed.encode(source, out, make_index("compact"), client=client, shard_entries=90)
+    assert encoded.written == 3  # the shards with rows of the file that was mended
+    now = inodes(out)
+    assert {name: now[name] for name in kept} == kept
+    with ts.distributed.open(out, client=client) as index:
+        memory = make_index("compact")
+        memory.add(signals)
+        assert_same(index.search(queries), memory.search(queries))
+    blocks = dask.array.from_array(np.vstack([signals[:101], bad]), chunks=(90, N_FEATURES))
+    with pytest.raises(ValueError, match=r"1 of 4 .*block 2 of the array: NaN .* first at row 250, column 7"):
+        ts.distributed.encode(blocks[:300], tmp_path / "blocks", make_index("compact"), client=client)
+
+
+def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
+    out, index = tmp_path / "codes", make_index("compact")
+    (tmp_path / "empty").mkdir()
+    encode = ts.distributed.encode
+    with pytest.raises(ValueError, match=r"empty holds no .npy or .parquet files"):
+        encode(tmp_path / "empty", out, index, client=client)
+    with pytest.raises(ts.StorageError, match="there is none: nothing was encoded into this folder"):
+        ts.distributed.open(tmp_path / "empty", client=client)
+    with pytest.raises(TypeError, match=r"got ndarray; np.save an array first"):
+        encode(signals, out, index, client=client)
+    with pytest.raises(TypeError, match="encoder must be one of AdaptiveEncoder, AdaptiveIndex, SignIndex, got str"):
+        encode(source, out, "hadamard", client=client)
+    with pytest.raises(ValueError, match="got an encoder with center=True; subtract the mean"):
+        encode(source, out, ts.AdaptiveEncoder(n_bits=20, center=True).fit(signals), client=client)
+    with pytest.raises(TypeError, match=r"client must be a distributed.Client"):
+        encode(source, out, index, client="tcp://127.0.0.1:1")
+    with pytest.raises(ValueError, match=r"part0.npy has signals of 96 features, the encoder takes 50"):
+        encode(source, out, ts.AdaptiveIndex(n_features=50, n_bits=20), client=client)
+    array = dask.array.from_array(signals, chunks=(90, N_FEATURES))
+    with pytest.raises(ValueError, match="unknown sizes; call compute_chunk_sizes"):
+        encode(array[array[:, 0] > 0], out, index, client=client)
+    with pytest.raises(ValueError, match="shard_entries must be at least 1, got -3"):
+        encode(source, out, index, client=client, shard_entries=-3)
+    (source / "broken.npy").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"broken.npy: "):
+        encode(source, out, index, client=client)
+    (source / "broken.npy").unlink()
+    assert not out.exists(), "something was written"
+    encode(source, out, index, client=client)
+    with ts.distributed.open(out, client=client) as opened:
+        with pytest.raises(ValueError, match="adaptive_bits goes with a sign index"):
+            opened.search(signals[:1], adaptive_bits=3)
+        with pytest.raises(ValueError, match="k must be at least 1"):
+            opened.search(signals[:1], k=0)
+        with pytest.raises(ValueError, match="give exactly one of radius, threshold and false_alarm"):
+            opened.within(signals[:1])
+        with pytest.raises(ValueError, match="queries must have 96 features, got 95"):
+            opened.search(signals[:1, :95])
+    with pytest.raises(ts.StorageError, match="there is no version 7"):
+        ts.distributed.open(out, client=client, version=7)
+    with pytest.raises(ts.StorageError, match=r"encoder: written with seed=7, fingerprint=.* of their own"):
+        encode(source, out, make_index("compact", random_state=8), client=client)
+
+
+def test_damage_is_named(client, source, tmp_path, signals):
+    out = tmp_path / "codes"
+    ts.distributed.encode(source, out, make_index("compact"), client=client, shard_entries=90)
+    files = sorted(out.glob("*.parquet"))
+    ts.distributed.encode(source, tmp_path / "other", make_index("compact", random_state=8), client=client)
+
+    flipped = bytearray(files[2].read_bytes())
+    flipped[len(flipped) // 3] ^= 16
+    files[2].write_bytes(flipped)
+    files[4].unlink()
+    with pytest.raises(ts.StorageError) as raised:
+        ts.distributed.verify(out, client=client)
+    assert f"{files[2]}, " in str(raised.value)
+    assert "damaged: checksum" in str(raised.value)
+    assert f"{files[4]}, shard: missing, though the manifest names it" in str(raised.value)
+    with pytest.raises(ts.StorageError, match=r"damaged|missing"):
+        ts.distributed.open(out, client=client)
+
+    out = tmp_path / "mixed"
+    ts.distributed.encode(source, out, make_index("compact"), client=client, shard_entries=700)
+    (mine,) = out.glob("*.parquet")
+    (foreign,) = (tmp_path / "other").glob("*.parquet")
+    content = json.loads((out / "manifest-000001.json").read_text())
+    shutil.copy(foreign, mine)
+    content["body"]["shards"][0]["bytes"] = mine.stat().st_size
+    content["crc32"] = manifests._checksum(content["body"])
+    (out / "manifest-000001.json").write_text(json.dumps(content))
+    with pytest.raises(ts.StorageError, match=r"encoder: written with seed=8, .* not seed=7, .* of their own"):
+        ts.distributed.open(out, client=client)
+    (out / "manifest-000001.json").write_text(json.dumps(content)[:-20])
+    with pytest.raises(ts.StorageError, match=r"manifest-000001.json, manifest: damaged"):
+        ts.distributed.open(out, client=client)
+    content["body"]["next_id"] += 1
+    (out / "manifest-000001.json").write_text(json.dumps(content))
+    with pytest.raises(ts.StorageError, match=r"manifest: damaged: checksum"):
+        ts.distributed.open(out, client=client)
+
+
+@pytest.mark.parametrize("at", range(0, 100, 7))
+def test_no_flipped_bit_goes_unnoticed(tmp_path, signals, at):
+    """Anywhere in a shard: it is told, or it is in a byte that means nothing and the entries are the same."""
+    index, folder = make_index("compact"), folders.Folder.at(tmp_path)
+    index.add(signals[:50])
+    columns = index._snapshot.segments[0].columns
+    shard = shards.write_shard(folder, "x.parquet", index._parameters, columns)
+    content = bytearray((tmp_path / "x.parquet").read_bytes())
+    content[at * len(content) // 100] ^= 1 << at % 8
+    (tmp_path / "x.parquet").write_bytes(content)
+    told = None
+    try:
+        found = shards.read_shard(folder, shard, index._parameters)
+    except ts.StorageError as error:
+        told = error
+    if told is not None:
+        assert told.path == str(tmp_path / "x.parquet")
+    else:
+        for name in ("ids", "codes", "norms", "scales", "weights"):
+            assert_array_equal(getattr(found, name), getattr(columns, name))
+
+
+def test_two_jobs_cannot_write_the_same_version(tmp_path):
+    folder = folders.Folder.at(tmp_path)
+    manifest = manifests.begin(folder, {"n_bits": 3})
+    manifests.write_manifest(folder, manifest.with_shards([], [], 0))
+    with pytest.raises(ts.StorageError, match="written by another job meanwhile; run this one again"):
+        manifests.write_manifest(folder, manifest.with_shards([], [], 5))
+    assert manifests.read_manifest(folder).next_id == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["encoder.json", "manifest-000001.json"]
+
+
+def test_shards_that_do_not_fit_are_refused(client, source, tmp_path, monkeypatch):
+    ts.distributed.encode(source, tmp_path / "codes", make_index("compact"), client=client, shard_entries=90)
+    monkeypatch.setattr(placing, "memory_limits", lambda client: dict.fromkeys(client.nthreads(), 10_000))
+    with pytest.raises(MemoryError, match=r"would have to hold more than 6,000, .* add workers"):
+        ts.distributed.open(tmp_path / "codes", client=client)
+
+
+def test_few_tasks_are_with_the_scheduler(client):
+    """However many jobs: at most two a thread."""
+    sent, most = [], 0
+
+    def submit(job):
+        nonlocal most
+        sent.append(client.submit(abs, job, pure=False))
+        most = max(most, sum(future.status == "pending" for future in sent))
+        return sent[-1]
+
+    results = {job: result for job, result, error in clusters.run_all(client, range(-100, 0), submit)}
+    assert results == {job: -job for job in range(-100, 0)}
+    assert 1 <= most <= 2 * 4
+
+
+def test_a_worker_that_never_comes_is_told(processes, monkeypatch, tmp_path):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(clusters, "WORKER_SECONDS", 0.2)
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
+        Client(empty, set_as_default=False) as client,
+        pytest.raises(TimeoutError, match=r"has no workers, waited 0.2 s for one; start some"),
+    ):
+        clusters.live_workers(client)
+
+
+def test_plans_cover_every_row_once():
+    files = [sources.Source(f"f{i}", rows, 8, "float32", 1, "") for i, rows in enumerate([5, 0, 1, 13, 2])]
+    for limit in (1, 3, 4, 21, 100):
+        plans = list(encoding._plans(files, 40, limit))
+        rows = [(part.source.url, row) for plan in plans for part in plan.parts for row in range(part.start, part.stop)]
+        assert rows == [(file.url, row) for file in files for row in range(file.rows)]
+        assert [plan.first_id for plan in plans] == list(range(40, 61, limit))
+        assert all(plan.entries == limit for plan in plans[:-1])
+        assert len({plan.file for plan in plans}) == len(plans)
+
+
+def run(command, *, code=0):
+    result = CliRunner(env={"COLUMNS": "150", "NO_COLOR": "1", "TERM": "dumb"}).invoke(app, command.split())
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
+
+
+def test_commands(processes, client, source, tmp_path, signals, queries, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("queries.npy", queries)
+    memory = make_index("compact")
+    memory.add(signals)
+    at = f"--scheduler {processes.address}"
+    command = f"cluster encode signals -o codes --bits 20 --seed 7 --shard-entries 90 {at}"
+    assert "codes: manifest 1: 700 entries in 8 shards, 8 of them written now" in run(command)
+    assert "700 entries in 8 shards, 0 of them written now" in run(command)
+    for place in (at, ""):
+        rows = json.loads(run(f"cluster search codes queries.npy -k 3 --format json {place}"))
+        assert [row["id"] for row in rows] == memory.search(queries, k=3).ids.ravel().tolist()
+        assert "codes: sound: 700 entries" in run(f"cluster verify codes {place}")
+    rows = json.loads(run("cluster search codes queries.npy --false-alarm 0.01 --scoring hamming --format json"))
+    assert [row["id"] for row in rows] == memory.within(queries, false_alarm=0.01, scoring="hamming").ids.tolist()
+    bad = min(Path("codes").glob("*.parquet"))
+    os.truncate(bad, 100)
+    assert f"{bad.absolute()}, shard: damaged: 100 bytes, but the manifest says" in run("cluster verify codes", code=1)
+    assert "no scheduler answers at tcp://127.0.0.1:1" in run(
+        "cluster verify codes --scheduler tcp://127.0.0.1:1", code=1
+    )
+    assert "nowhere holds no .npy or .parquet files" in run("cluster encode nowhere -o codes", code=1)
+    assert "--bits and --layout go with --kind adaptive" in run(
+        "cluster encode signals -o x --kind sign --bits 3", code=2
+    )
+
+
+def test_without_dask_the_missing_package_is_named():
+    program = "import sys; sys.modules['distributed'] = None; import topsign; topsign.distributed"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ImportError: topsign.distributed needs dask, distributed, fsspec and pyarrow, but " in shown.stderr
+    assert "pip install 'topsign[distributed]'" in shown.stderr
