@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
 
 from .. import theory
 from . import printed
@@ -27,7 +26,7 @@ class Erratum:
 def errata(*, advance: Advance = unwatched) -> list[Erratum]:
     """All known errors, with numbers computed now."""
     count = 512 * 0.434
-    last = float(2 * np.e - 1)
+    last = 2 * math.e - 1
     small = {"n_bits": 1, "n_pool": 8}
     shared = {"n_bits": 32, "n_pool": 40}
     mean, variance = (float(law(0.95, **shared)) for law in (theory.expected_hamming, theory.hamming_variance))
