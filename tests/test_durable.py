@@ -588,8 +588,8 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled, lock_file):
             ts.open_index(file)
         program = """
             import importlib.metadata, os, sys, numpy as np
-            import topsign as ts
-            importlib.metadata.version("topsign")  # imports what nobody may not read
+            import topsign as ts, topsign.index.file
+            ts.AdaptiveIndex, importlib.metadata.version("topsign")  # import what nobody may not read
             os.setgid(65534)
             os.setuid(65534)
             for call in (

@@ -138,7 +138,8 @@ def as_signals(signals: object, *, n_features: int | None = None, name: str = "s
     tensors, Arrow arrays and anything with ``__array__`` or DLPack are taken. Finiteness is checked later, block by
     block, so that a memory map is read once.
     """
-    array = np.asarray(interchanged(signals, name))
+    values = interchanged(signals, name)
+    array: Array = values if isinstance(values, np.ndarray) else np.asarray(values)  # a memory map stays one
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be real numbers (float16, float32, float64 or integers), got dtype {array.dtype}")
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
