@@ -12,7 +12,7 @@ namespace topsign {
 namespace {
 
 constexpr int64_t kTile = 256;  // queries that share a table
-constexpr int64_t kFew = 6;     // up to so many are looked up one by one: measured, benchmarks/search.py --batches 4 6 8
+constexpr int64_t kFew = 6;     // up to so many are looked up one by one: where both ways cost the same at 512 of 8192
 
 struct Codes {
     int path;
@@ -112,12 +112,6 @@ void for_each_row(const Layout& layout, const Queries& queries, const Write& wri
 // Bits of one to four queries looked up sixteen locations at a time, straight from the bytes of the fast layout: a
 // shuffle fetches each location's byte of the query, a second one the mask of its bit, and the sign bit of the
 // comparison, flipped by the code's own, is a mismatch.
-TOPSIGN_AVX2_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
-    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(first),
-                                   _mm_loadu_si128(reinterpret_cast<const __m128i*>(high)), 1);
-}
-
 template <int N>
 TOPSIGN_AVX2_INLINE void count_four(const uint8_t* const (&at)[4], uint64_t present, const uint8_t* const* query,
                                     int64_t offset, int64_t* counts) {

@@ -50,4 +50,13 @@ class RowReader {
 
 inline bool is_alive(const uint8_t* alive, int64_t i) { return !alive || get_bit(alive, i); }
 
+#if TOPSIGN_X86
+// Sixteen bytes from each of two places.
+TOPSIGN_AVX2_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first),
+                                   _mm_loadu_si128(reinterpret_cast<const __m128i*>(high)), 1);
+}
+#endif
+
 }  // namespace topsign
