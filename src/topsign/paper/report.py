@@ -50,7 +50,7 @@ class Effort:
 
 
 FULL = Effort(curve_draws=60, pair_draws=60, roc_matrices=8, roc_references=1000, table_seeds=20)
-QUICK = Effort(curve_draws=12, pair_draws=12, roc_matrices=1, roc_references=500, table_seeds=3)
+QUICK = Effort(curve_draws=30, pair_draws=30, roc_matrices=1, roc_references=500, table_seeds=3)
 
 
 @dataclass(frozen=True)

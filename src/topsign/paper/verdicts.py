@@ -151,16 +151,23 @@ def judge_table(found: Table) -> Iterator[Claim]:
 
 def judge_errata(found: list[Erratum]) -> Iterator[Claim]:
     """The formulas that no figure draws."""
-    for wanted, claim in (
-        ("Theorem 1, concentration", "Theorem 1 bounds the deviation of the distance"),
+    by_place = {one.where: one for one in found}
+    bound = by_place["Theorem 1, concentration"]
+    yield Claim(
+        "Theorem 1 bounds the deviation of the distance",
+        "Theorem 1",
+        bound.printed_value < 1,
+        f"corrected, a deviation of 10% has probability at most {_number(bound.correct_value)}",
+        f"at most {_number(bound.printed_value)}, which says nothing",
+    )
+    for where, claim in (
         ("Table I, storage", "256 of 1024 take 1065 bits"),
         ("Figure 3, equal storage in the authors' demonstration", "512 of 8192 take 2969 bits (demonstration)"),
     ):
-        (one,) = (one for one in found if one.where == wanted)
+        one = by_place[where]
         same = bool(np.isclose(one.printed_value, one.correct_value, atol=1))
-        if wanted.startswith("Theorem 1"):
-            same = one.printed_value < 1
-        yield Claim(claim, wanted.split(",")[0], same, _number(one.correct_value), _number(one.printed_value))
+        ours, theirs = (f"{_number(value)} bits" for value in (one.correct_value, one.printed_value))
+        yield Claim(claim, where.split(",")[0], same, ours, theirs)
 
 
 def _surely(deviation: float) -> bool | None:
