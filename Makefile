@@ -77,7 +77,7 @@ bench: $(VENV)/bench
 # The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
 bench-quick: $(VENV)/bench
 	$(BIN)/python benchmarks/run.py --quick $(if $(RESIDUALS),--residuals $(RESIDUALS))
-	cp README.md build/bench-quick
+	mkdir -p build/bench-quick/docs && cp README.md build/bench-quick && cp docs/scale.md build/bench-quick/docs
 	$(BIN)/python benchmarks/page.py --charts --results build/bench-quick --out build/bench-quick
 
 $(VENV)/bench: $(VENV)/ready

@@ -1,6 +1,7 @@
 """Encoding and searching on a Dask cluster of processes on this machine, beside one process; and what a shard costs.
 
     python benchmarks/cluster.py [--entries 1000000] [--signals 20000] [--workers 1 2 4] [--queries 256] [--repeats 5]
+                                 [--json FILE]
 
 Every worker is a process with one thread; the process compared with has as many threads as there are workers. Searches
 are interleaved within a repeat. Entries to search are 20,000 encoded signals, repeated with random signs: a scan takes
@@ -8,7 +9,6 @@ the same time as over as many different ones.
 """
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from shared.results import save, spread
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -111,6 +112,41 @@ def shard_cost(options, folder, client):
     return (np.array(took[0]) - took[1]) / (options.shards * 0.9), took[1][2]
 
 
+def report_encoding(options, rates):
+    alone = np.array(rates[0])
+    rows = []
+    for n, values in rates.items():
+        share = spread(np.array(values) / (alone * max(1, n)))
+        rows.append({"workers": n, "signals_per_second": spread(values), "of_a_thread_each": share})
+        what = f"{n} workers" if n else "one process, one thread"
+        rate = f"{np.median(values):,.0f}/s, {share['median']:.2f} of a thread each"
+        print(f"encode {options.signals:,} signals, {what}: {rate}")
+    return rows
+
+
+def report_searching(options, times):
+    rows = []
+    for scoring, n in dict.fromkeys((scoring, n) for scoring, n, _ in times):
+        cluster, alone = (np.array(times[scoring, n, name]) for name in ("cluster", "one process"))
+        ratio = spread(cluster / alone)
+        row = {"scoring": scoring, "workers": n, "seconds": spread(cluster), "one_process": spread(alone)}
+        rows.append(row | {"ratio": ratio})
+        print(
+            f"search {options.entries:,} entries, {options.queries} queries, {scoring}, {n} workers: "
+            f"{np.median(cluster):.3f} s, one process {np.median(alone):.3f} s, ratio {ratio['median']:.2f}"
+        )
+    return rows
+
+
+def report_shards(options, cost, fixed):
+    for name, value in zip(("encode", "open", "search"), cost, strict=True):
+        print(f"{name}: {1e3 * value:.2f} ms a shard, {options.workers[-1]} workers")
+    print(f"a search of next to nothing: {1e3 * fixed:.1f} ms")
+    names = ("encode_seconds", "open_seconds", "search_seconds")
+    shard = {name: float(value) for name, value in zip(names, cost, strict=True)}
+    return {"workers": options.workers[-1], "a_shard": shard, "least_search_seconds": float(fixed)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=1_000_000)
@@ -119,12 +155,11 @@ def main():
     parser.add_argument("--queries", type=int, default=256)
     parser.add_argument("--shards", type=int, default=400, help="tiny ones, for the cost of a shard")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", help="write all times into this file")
+    parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     from processes import Processes
 
     rng = np.random.default_rng(0)
-    report = {"options": vars(options), "kernels": ts.kernels.info()}
     print(f"{N_BITS} of {N_FEATURES} bits; {ts.kernels.info()}; {os.cpu_count()} cores; medians of {options.repeats}")
     with tempfile.TemporaryDirectory(prefix="topsign-") as scratch:
         folder = Path(scratch)
@@ -133,30 +168,18 @@ def main():
             for processes in running.values():
                 processes.start()
             clusters = {n: processes.client() for n, processes in running.items()}
-            rates = encoding(options, folder, rng, clusters)
-            for n, values in rates.items():
-                what = f"{n} workers" if n else "one process, one thread"
-                share = np.median(np.array(values) / (np.array(rates[0]) * max(1, n)))
-                rate = f"{np.median(values):,.0f}/s, {share:.2f} of a thread each"
-                print(f"encode {options.signals:,} signals, {what}: {rate}")
+            measured = {"encode": report_encoding(options, encoding(options, folder, rng, clusters))}
             times, loading = searching(options, folder, rng, clusters)
-            for (scoring, n, name), values in times.items():
-                text = f"search {options.entries:,} entries, {options.queries} queries, {scoring}, {n} of {name}"
-                ratio = np.median(np.array(values) / times[scoring, n, "one process"])
-                print(f"{text}: {np.median(values):.3f} s, {ratio:.2f} times one process")
+            measured["search"] = report_searching(options, times)
             for n, took in loading.items():
                 print(f"open {options.entries:,} entries on {n} workers: {took:.2f} s")
-            cost, fixed = shard_cost(options, folder, clusters[options.workers[-1]])
-            for name, value in zip(("encode", "open", "search"), cost, strict=True):
-                print(f"{name}: {1e3 * value:.2f} ms a shard, {options.workers[-1]} workers")
-            print(f"a search of next to nothing: {1e3 * fixed:.1f} ms")
-            report |= {"rates": rates, "loading": loading, "shard_ms": (1e3 * cost).tolist(), "search_ms": 1e3 * fixed}
-            report["times"] = [[*key, values] for key, values in times.items()]
+            measured["open"] = [{"workers": n, "seconds": took} for n, took in loading.items()]
+            measured["shards"] = report_shards(options, *shard_cost(options, folder, clusters[options.workers[-1]]))
         finally:
             for processes in running.values():
                 processes.stop()
     if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=1))
+        save(options.json, options, measured)
 
 
 if __name__ == "__main__":

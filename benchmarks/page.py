@@ -1,10 +1,10 @@
-"""Writes docs/benchmarks.md, docs/cameras.md, docs/scale.md and the README's measured tables from benchmarks/results.
+"""Writes docs/benchmarks.md, docs/cameras.md and the measured parts of README.md and docs/scale.md from the results.
 
     python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
 
-A section whose results are missing does not appear; of the README, the text between two markers ``<!-- begin NAME
--->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails where a page differs from its results.
---charts draws the charts as well.
+A section whose results are missing does not appear; of the README and docs/scale.md, the text between two markers
+``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails where a page differs
+from its results. --charts draws the charts as well.
 """
 
 import argparse
@@ -15,7 +15,15 @@ from pathlib import Path
 
 from shared import scale_page, speed_page
 from shared.markdown import NOTICE, join
-from shared.quality_page import cameras_page, detection_section, heads_section, text_section, verdicts
+from shared.quality_page import (
+    cameras_page,
+    detection_section,
+    heads_section,
+    roc_section,
+    table_section,
+    text_section,
+    verdicts,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,29 +51,35 @@ def benchmarks_page(results):
     )
 
 
-def readme(text, results, written):
-    """The README with the measured parts of these results; a part whose results are missing stays as it is."""
+def readme_blocks(results, written):
     about = {
         "docs/benchmarks.md": "all that was measured, with peers, the machine's limits and what was missed",
         "docs/cameras.md": "photographs told apart by the noise of their cameras",
-        "docs/scale.md": "how cost grows, and a billion entries on paper",
+        "docs/scale.md": "how cost grows, a cluster, and a billion entries on paper",
     }
     lines = [f"- [{name}]({name}): {words}" for name, words in about.items() if written[name]]
-    blocks = {
+    return {
         "pages": join(
             "`make bench` measures everything again and writes these pages and the tables below:", "\n".join(lines)
         ),
+        "table": table_section(results),
+        "roc": roc_section(results),
         "heads": speed_page.heads_table(results),
         "encode": speed_page.encoding_table(results),
         "search": speed_page.searching_table(results),
         "memory": speed_page.memory_sentence(results),
         "durable": speed_page.durable_sentence(results),
     }
+
+
+def fill(path, blocks):
+    """The page with these blocks between their markers; a block whose results are missing stays as it is."""
+    text = path.read_text()
     for name, block in blocks.items():
         if block:
             marked = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", flags=re.DOTALL)
             if not marked.search(text):
-                raise ValueError(f"README.md has no markers <!-- begin {name} --> and <!-- end {name} -->")
+                raise ValueError(f"{path.name} has no markers <!-- begin {name} --> and <!-- end {name} -->")
             text = marked.sub(lambda found, block=block: f"{found[1]}{block.strip()}\n{found[2]}", text)
     return text
 
@@ -75,9 +89,9 @@ def pages(results, root):
     written = {
         "docs/benchmarks.md": benchmarks_page(results),
         "docs/cameras.md": cameras_page(results),
-        "docs/scale.md": scale_page.page(results),
+        "docs/scale.md": fill(root / "docs/scale.md", scale_page.blocks(results)),
     }
-    written["README.md"] = readme((root / "README.md").read_text(), results, written)
+    written["README.md"] = fill(root / "README.md", readme_blocks(results, written))
     return {root / name: text for name, text in written.items() if text}
 
 

@@ -18,6 +18,10 @@ THREADS = (1, 2)
 SHAPES = ((512, 8192), (128, 1024), (64, 1024))
 
 
+def name_of(name, threads):
+    return name if threads == 1 else f"{name}-t{threads}"
+
+
 def runs():
     """Name of a result -> script, arguments, arguments of the quick run."""
     found = {"limits": ("limits.py", "", "--megabytes 64 --size 512 --repeats 3")}
@@ -31,22 +35,31 @@ def runs():
             small = f"{shape} --entries 2000 --real-entries 1000 --batches 1 64 --repeats 2"
             found[f"search-{n_bits}-{n_pool}-t{threads}"] = "search.py", full, small
     small = "--entries 20000 --signals 1000 --bits 64 --pool 1024 --repeats 2"
-    found["durable"] = "durable.py", "--repeats 5", small
-    for correlation in (0.4, 0.45, 0.5):
+    for threads in THREADS:
+        found[name_of("durable", threads)] = (
+            "durable.py",
+            f"--repeats {5 if threads == 1 else 3} --threads {threads}",
+            f"{small} --threads {threads}",
+        )
+    for correlation, threads in ((0.4, 1), (0.45, 1), (0.45, 2), (0.5, 1)):
         # Only agreement depends on the correlation: times are taken at one.
         layouts, repeats = ("fast compact", 5) if correlation == 0.45 else ("fast", 1)
-        full = f"--correlation {correlation} --layouts {layouts} --repeats {repeats}"
-        small = f"--correlation {correlation} --layouts {layouts} --classes 2000 --inputs 500 --repeats 2"
-        found[f"heads-{correlation}"] = "heads.py", full, small
+        shared = f"--correlation {correlation} --layouts {layouts} --threads {threads}"
+        small = f"{shared} --classes 2000 --inputs 500 --repeats 2"
+        found[name_of(f"heads-{correlation}", threads)] = "heads.py", f"{shared} --repeats {repeats}", small
     found["memory"] = "memory.py", "--signals 20000", "--signals 2000 --features 1024 --entries 20000"
     found["theory"] = "theory.py", "--repeats 3", "--repeats 1"
-    found["scale"] = (
-        "scale.py",
-        "--repeats 3",
-        "--entries 1000 10000 --features 1024 8192 --code-megabytes 2 --repeats 2",
-    )
+    small = "--entries 1000 10000 --features 1024 8192 --code-megabytes 2 --repeats 2"
+    for threads in THREADS:
+        found[name_of("scale", threads)] = (
+            "scale.py",
+            f"--repeats {3 if threads == 1 else 2} --threads {threads}",
+            f"{small} --threads {threads}",
+        )
+    small = "--entries 20000 --signals 500 --workers 1 2 --shards 20 --repeats 1"
+    found["cluster"] = "cluster.py", "--repeats 3 --signals 16000 --shards 200", small
     found["detection"] = "detection.py", "", "--pairs 1000"
-    found["cifar10_head"] = "cifar10_head.py", "--seeds 20", "--seeds 2"
+    found["paper"] = "paper.py", "", "--seeds 2 --matrices 1 --references 200"
     small = "--entries 3000 --queries 100 --seeds 1 --opq-iterations 2"
     found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 10", small
     found["cameras"] = "cameras.py", "", "--kept 128 --seeds 2"

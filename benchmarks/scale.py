@@ -3,7 +3,8 @@
     python benchmarks/scale.py [--entries 1000 10000 100000 1000000] [--features 1024 8192 65536 1048576] [--bits 512]
                                [--pool 8192] [--threads 1] [--repeats 5] [--json FILE]
 
-Entries are 10,000 random codes over and over, in the compact layout: nothing measured depends on their contents.
+Entries are 10,000 random codes over and over, in the compact layout: nothing measured depends on their contents. Beside
+them faiss's BinaryFlat scans sign codes of equal computation and of equal storage; all sizes are interleaved.
 Against the number of features, codes keep one projection of sixteen, and --code-megabytes of them are searched. The
 slope is that of the logarithm of time between the last two sizes, 1 where cost is proportional.
 """
@@ -15,13 +16,15 @@ from functools import partial
 from itertools import pairwise
 
 THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
-os.environ["TOPSIGN_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = THREADS
+for name in ("TOPSIGN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = THREADS
 
-import numpy as np  # noqa: E402  (threads are set first)
+import faiss  # noqa: E402  (threads are set first)
+import numpy as np  # noqa: E402
 from shared.results import interleaved, save, spread  # noqa: E402
 
 import topsign as ts  # noqa: E402
-from topsign import kernels  # noqa: E402
+from topsign import kernels, theory  # noqa: E402
 from topsign.kernels import Layout  # noqa: E402
 
 DISTINCT, K, BATCHES = 10_000, 10, (1, 64, 256)
@@ -58,31 +61,42 @@ def slopes(rows, size, seconds):
         row["slope"] = float(growth / np.log(row[size] / before[size]))
 
 
-def against_entries(rng, options):
+def searches(rng, options):
+    """Name -> bytes of an entry, and a function of a number of entries and queries that searches them."""
     layout = Layout("compact", options.bits, options.pool)
     codes = random_codes(rng, layout, max(options.entries))
-    rows = []
-    for scoring in ("asymmetric", "hamming"):
-        for n_queries in BATCHES:
-            queries = rng.standard_normal((n_queries, options.pool), dtype=np.float32)
-            calls = [partial(search, layout, codes[:n], queries, scoring) for n in options.entries]
-            times = interleaved(calls, options.repeats)
+    found = {}
+    for name, scoring in (("topsign real-valued", "asymmetric"), ("topsign Hamming", "hamming")):
+        found[name] = layout.code_bytes, lambda n, queries, scoring=scoring: search(layout, codes[:n], queries, scoring)
+    storage = theory.storage_bits(n_bits=options.bits, n_pool=options.pool)
+    for n_bytes in (options.bits // 8, int(np.ceil(storage / 8))):
+        signs = rng.integers(0, 256, (max(options.entries), n_bytes), dtype=np.uint8)
+        flats = {n: faiss.IndexBinaryFlat(8 * n_bytes) for n in options.entries}
+        for n, flat in flats.items():
+            flat.add(signs[:n])
+        queried = rng.integers(0, 256, (max(BATCHES), n_bytes), dtype=np.uint8)
+        found[f"faiss BinaryFlat, {8 * n_bytes} bits"] = (
+            n_bytes,
+            lambda n, queries, flats=flats, queried=queried: flats[n].search(queried[: len(queries)], K),
+        )
+    return found
+
+
+def against_entries(rng, options):
+    rows, contestants = [], searches(rng, options)
+    for n_queries in BATCHES:
+        queries = rng.standard_normal((n_queries, options.pool), dtype=np.float32)
+        calls = [partial(run, n, queries) for _, run in contestants.values() for n in options.entries]
+        times = np.split(interleaved(calls, options.repeats).T, len(contestants))
+        for (name, (code_bytes, _)), spent in zip(contestants.items(), times, strict=True):
             line = [
-                {
-                    "scoring": scoring,
-                    "queries": n_queries,
-                    "entries": n,
-                    "bytes": layout.code_bytes,
-                    "seconds": spread(spent),
-                }
-                for n, spent in zip(options.entries, times.T, strict=True)
+                {"name": name, "queries": n_queries, "entries": n, "bytes": code_bytes, "seconds": spread(one)}
+                for n, one in zip(options.entries, spent, strict=True)
             ]
             slopes(line, "entries", "seconds")
             rows += line
-            shown = "  ".join(
-                f"{n:,}: {1e3 * row['seconds']['median']:.2f} ms" for n, row in zip(options.entries, line, strict=True)
-            )
-            print(f"search, {n_queries} queries, {scoring}: {shown}; slope {line[-1].get('slope', np.nan):.3f}")
+            shown = "  ".join(f"{row['entries']:,}: {1e3 * row['seconds']['median']:.2f} ms" for row in line)
+            print(f"{name}, {n_queries} queries: {shown}; slope {line[-1].get('slope', np.nan):.3f}")
     return rows
 
 

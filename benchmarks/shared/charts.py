@@ -92,25 +92,22 @@ def search_chart(report):
 
 
 def scale_chart(report):
-    figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
+    """A panel for each number of queries."""
     rows = report["measured"]["entries"]
-    for (scoring, queries), color, marker in zip(
-        dict.fromkeys((row["scoring"], row["queries"]) for row in rows), COLORS, MARKERS, strict=False
-    ):
-        chosen = [row for row in rows if (row["scoring"], row["queries"]) == (scoring, queries)]
-        line = "-" if scoring == "asymmetric" else "--"
-        times = [1e3 * row["seconds"]["median"] for row in chosen]
-        axes.plot(
-            [row["entries"] for row in chosen],
-            times,
-            color=color,
-            marker=marker,
-            ls=line,
-            label=f"{scoring}, {queries} queries",
+    batches = sorted({row["queries"] for row in rows})
+    figure, panels = plt.subplots(1, len(batches), figsize=(4.2 * len(batches), 4.4), layout="constrained", sharey=True)
+    for axes, queries in zip(panels, batches, strict=True):
+        for name, color, marker in zip(dict.fromkeys(row["name"] for row in rows), COLORS, MARKERS, strict=False):
+            chosen = [row for row in rows if (row["name"], row["queries"]) == (name, queries)]
+            sizes, times = zip(*((row["entries"], 1e3 * row["seconds"]["median"]) for row in chosen), strict=True)
+            line = "-" if name.startswith("topsign") else "--"
+            axes.plot(sizes, times, color=color, marker=marker, ls=line, label=name)
+        axes.set(
+            xscale="log", yscale="log", xlabel="entries", title=f"{queries} {'query' if queries == 1 else 'queries'}"
         )
-    axes.set(xscale="log", yscale="log", xlabel="entries", ylabel="milliseconds a search")
-    axes.grid(alpha=0.3)
-    axes.legend()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("milliseconds a search")
+    panels[0].legend(fontsize=9)
     return figure
 
 

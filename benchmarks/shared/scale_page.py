@@ -1,25 +1,53 @@
-"""docs/scale.md: measured slopes, and a billion entries on paper."""
+"""The measured parts of docs/scale.md: how cost grows, what a cluster costs, a billion entries on paper."""
 
-from shared.markdown import NOTICE, join, number, source, table
+from shared.markdown import join, number, source, table
 
 BILLION = 10**9
 MACHINE_GB, MACHINE_CORES = 128, 32  # a plain server
+SHARD_BYTES = 64 * 2**20  # of codes, by default
 REALS_AND_ID = 20  # bytes: norm, scale, weight, id
 
 
-def page(results):
-    report = results.get("scale")
-    if report is None:
+def blocks(results):
+    """The measured parts of docs/scale.md, by the names of their markers."""
+    return {
+        "entries": against_entries(results),
+        "features": against_features(results),
+        "cluster": cluster(results),
+        "billion": billion(results),
+    }
+
+
+def against_entries(results):
+    parts = []
+    for name in ("scale", "scale-t2"):
+        if name not in results:
+            continue
+        report = results[name]
+        rows, options = report["measured"]["entries"], report["options"]
+        sizes = sorted({row["entries"] for row in rows})
+        lines = []
+        for search, queries in dict.fromkeys((row["name"], row["queries"]) for row in rows):
+            chosen = [row for row in rows if (row["name"], row["queries"]) == (search, queries)]
+            cells = [number(1e3 * row["seconds"]["median"]) for row in chosen]
+            slope = chosen[-1].get("slope", float("nan"))
+            words = f"{search}, {queries} {'query' if queries == 1 else 'queries'}"
+            lines.append([words, f"{chosen[0]['bytes']:,}", *cells, f"{slope:.2f}"])
+        parts += [
+            f"Milliseconds of a search for the ten best, {options['bits']} of {options['pool']} in the compact layout, "
+            f"{options['threads']} thread(s); the slope is that of log time between the last two sizes. "
+            + source(results, name),
+            table(["", "bytes", *(f"{n:,}" for n in sizes), "slope"], lines),
+        ]
+        if name == "scale":
+            parts.append("![Cost against the number of entries](images/scale.png)")
+    return join(*parts) if parts else ""
+
+
+def against_features(results):
+    if "scale" not in results:
         return ""
-    entries, features = report["measured"]["entries"], report["measured"]["features"]
-    options = report["options"]
-    sizes = sorted({row["entries"] for row in entries})
-    lines = []
-    for scoring, queries in dict.fromkeys((row["scoring"], row["queries"]) for row in entries):
-        chosen = [row for row in entries if (row["scoring"], row["queries"]) == (scoring, queries)]
-        cells = [number(1e3 * row["seconds"]["median"]) for row in chosen]
-        lines.append([f"{scoring}, {queries} queries", *cells, f"{chosen[-1].get('slope', float('nan')):.2f}"])
-    growth = [
+    lines = [
         [
             f"{row['features']:,}",
             f"{row['n_bits']:,}",
@@ -28,86 +56,115 @@ def page(results):
             f"{row['slope']:.2f}" if "slope" in row else "",
             number(1e9 * row["search_seconds"]["median"]),
         ]
-        for row in features
+        for row in results["scale"]["measured"]["features"]
     ]
     return join(
-        f"# Scale\n\n{NOTICE}",
-        "A search reads every code, so that its cost is proportional to the number of entries once the fixed cost of a "
-        "batch (the table of its queries) is paid: the slope tends to 1. Encoding costs n log n.",
-        f"## Against the number of entries\n\nMilliseconds of a search for the ten best, {options['bits']} of "
-        f"{options['pool']}, compact layout, "
-        f"{options['threads']} thread(s); the slope is that of log time between the last two sizes. "
+        "One thread; one projection of sixteen is kept; search is with real-valued queries, 64 at a time. "
         + source(results, "scale"),
-        table(["entries", *(f"{n:,}" for n in sizes), "slope"], lines),
-        "![Cost against the number of entries](images/scale.png)",
-        "## Against the number of features\n\nOne projection of sixteen is kept; search is with a real-valued "
-        "query, 64 at a time.",
-        table(["features", "kept", "bytes", "encode, µs a signal", "slope", "search, ns per pair"], growth),
-        billion(report, entries),
+        table(["features", "kept", "bytes", "encode, µs a signal", "slope", "search, ns per pair"], lines),
     )
 
 
-def billion(report, entries):
+def cluster(results):
+    if "cluster" not in results:
+        return ""
+    report = results["cluster"]
+    measured, options = report["measured"], report["options"]
+    names = {"hamming": "Hamming", "asymmetric": "real-valued"}
+    searches = [
+        [
+            f"{names[row['scoring']]}, {row['workers']}",
+            f"{row['one_process']['median']:.2f}",
+            f"{row['seconds']['median']:.2f}",
+            f"{row['ratio']['median']:.2f} ({row['ratio']['least']:.2f} to {row['ratio']['most']:.2f})",
+        ]
+        for row in measured["search"]
+    ]
+    encodings = [
+        [
+            row["workers"] or "this process, one thread",
+            f"{row['signals_per_second']['median']:,.0f}",
+            f"{row['of_a_thread_each']['median']:.2f}",
+        ]
+        for row in measured["encode"]
+    ]
+    shards = measured["shards"]
+    cost = shards["a_shard"]
+    opened = ", ".join(f"{row['seconds']:.1f} s on {row['workers']}" for row in measured["open"])
+    return join(
+        f"Workers are processes of one thread on one machine of {report['machine']['cores']} cores; more workers than "
+        "cores show what sharing costs, not what they could gain. " + source(results, "cluster"),
+        f"Seconds of a search, {options['entries']:,} entries of 512 of 8192, {options['queries']} queries, beside one "
+        "process with as many threads as there are workers; ratios are medians within a repeat (least to most):",
+        table(["scoring, workers", "one process", "cluster", "ratio"], searches),
+        f"Signals of 8192 features encoded a second, {options['signals']:,} of them, files written and synced:",
+        table(["workers", "signals a second", "of a thread each"], encodings),
+        f"Opening those entries took {opened} workers. A search of next to nothing takes "
+        f"{1e3 * shards['least_search_seconds']:.0f} ms. Every shard adds {1e3 * cost['encode_seconds']:.1f} ms to "
+        f"encoding, {1e3 * cost['open_seconds']:.1f} ms to opening and {1e3 * cost['search_seconds']:.2f} ms to a "
+        f"search ({shards['workers']} workers, tiny shards).",
+    )
+
+
+def billion(results):
     """What the largest size measured says of 10**9 entries."""
+    if "scale" not in results:
+        return ""
+    report = results["scale"]
     options = report["options"]
-    largest = max(row["entries"] for row in entries)
-    code_bytes = entries[0]["bytes"]
-    slopes = [row["slope"] for row in entries if row["entries"] == largest]
+    rows = [row for row in report["measured"]["entries"] if row["name"].startswith("topsign")]
+    largest = max(row["entries"] for row in rows)
+    rows = [row for row in rows if row["entries"] == largest]
+    code_bytes = rows[0]["bytes"]
+    machines = n_machines(code_bytes)
+    n_shards = -(-BILLION * code_bytes // SHARD_BYTES)
+    slopes = [row["slope"] for row in rows]
+    shards = results["cluster"]["measured"]["shards"] if "cluster" in results else None
     lines = []
-    for row in entries:
-        if row["entries"] == largest:
-            core_seconds = row["seconds"]["median"] / largest * BILLION * options["threads"]
-            lines.append(
-                [
-                    f"{row['scoring']}, {row['queries']} queries",
-                    f"{core_seconds:,.0f}",
-                    f"{core_seconds / row['queries']:,.1f}",
-                    f"{core_seconds / MACHINE_CORES / n_machines(code_bytes):,.1f}",
-                ]
-            )
+    for row in rows:
+        core_seconds = row["seconds"]["median"] / largest * BILLION * options["threads"]
+        line = [
+            f"{row['name']}, {row['queries']} {'query' if row['queries'] == 1 else 'queries'}",
+            f"{core_seconds:,.0f}",
+            f"{core_seconds / row['queries']:,.1f}",
+            f"{core_seconds / MACHINE_CORES / machines:,.1f}",
+        ]
+        lines.append(line)
     total = (code_bytes + REALS_AND_ID) * BILLION / 1e9
-    encode = (
-        next(row for row in report["measured"]["features"] if row["features"] == 8192) if has_8192(report) else None
-    )
     parts = [
-        "## A billion entries, on paper",
         f"Not measured: reckoned from the time per entry at {largest:,} entries, taken to stay what it is there "
-        f"(slopes of "
-        f"{min(slopes):.2f} to {max(slopes):.2f} were measured). Codes take {code_bytes * BILLION / 1e9:,.0f} GB, "
-        f"{total:,.0f} GB with norms, scales and ids: {n_machines(code_bytes)} machines of {MACHINE_GB} GB and "
-        f"{MACHINE_CORES} "
-        "cores, their shards searched apart and the ten best of each merged. The last column supposes that "
-        "cores do not "
-        "slow each other down; at one query they share a memory bandwidth that few cores exhaust, so take it as "
-        "the least.",
+        f"(slopes of {min(slopes):.2f} to {max(slopes):.2f} were measured). Codes take "
+        f"{code_bytes * BILLION / 1e9:,.0f} GB, {total:,.0f} GB with norms, scales and ids: {machines} machines of "
+        f"{MACHINE_GB} GB and {MACHINE_CORES} cores. The last column supposes that cores do not slow each other down; "
+        "at one query they share a memory bandwidth that few cores exhaust, so take it as the least.",
         table(
-            [
-                "",
-                "core seconds a batch",
-                "core seconds a query",
-                f"seconds on {n_machines(code_bytes)} x {MACHINE_CORES} cores",
-            ],
+            ["", "core seconds a batch", "core seconds a query", f"seconds on {machines} x {MACHINE_CORES} cores"],
             lines,
         ),
     ]
+    if shards:
+        cost = shards["a_shard"]
+        parts.append(
+            f"On the cluster these are {n_shards:,} shards of 64 MiB, {n_shards // machines:,} a machine. At the cost "
+            f"of a shard measured above, their number adds {cost['search_seconds'] * n_shards / machines:.1f} s to a "
+            f"search; {cost['open_seconds'] * n_shards / machines / 60:.1f} minutes to opening, beside reading "
+            f"{total / machines:,.0f} GB a machine ({total / machines / 60:.0f} minutes at 1 GB/s); and "
+            f"{cost['encode_seconds'] * n_shards / machines / 60:.1f} minutes to encoding."
+        )
+    encode = next((row for row in report["measured"]["features"] if row["features"] == 8192), None)
     if encode:
         hours = encode["encode_seconds"]["median"] * BILLION * options["threads"] / 3600
         parts.append(
             f"Encoding a billion signals of 8192 features takes {hours:.1f} core hours, and reading their "
-            f"{4 * 8192 * BILLION / 1e12:.0f} TB at 1 GB/s "
-            f"takes {4 * 8192 * BILLION / 1e9 / 3600:.0f} hours: the signals, not the codes, are what is large."
+            f"{4 * 8192 * BILLION / 1e12:.0f} TB at 1 GB/s takes {4 * 8192 * BILLION / 1e9 / 3600:.0f} hours: the "
+            "signals, not the codes, are what is large."
         )
     parts.append(
-        "A search that must answer one query in milliseconds at this size needs an index that skips most "
-        "entries (an inverted "
-        "file, a graph); this library scans them all, exactly."
+        "A search that must answer one query in milliseconds at this size needs an index that skips most entries (an "
+        "inverted file, a graph); this library scans them all, exactly."
     )
     return join(*parts)
 
 
 def n_machines(code_bytes):
     return -(-(code_bytes + REALS_AND_ID) * BILLION // (MACHINE_GB * 8 * 10**8))  # four fifths of the memory
-
-
-def has_8192(report):
-    return any(row["features"] == 8192 for row in report["measured"]["features"])

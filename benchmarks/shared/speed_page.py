@@ -184,15 +184,15 @@ def encoding_table(results):
     return join(head + source(results, "encode-t1"), encode_lines(results, "encode-t1", with_limits=False))
 
 
-def durable_sentence(results):
-    if "durable" not in results:
+def durable_sentence(results, name="durable"):
+    if name not in results:
         return ""
-    report = results["durable"]
+    report = results[name]
     measured, options = report["measured"], report["options"]
     fresh, ratios = measured["fresh"], [row["ratio"]["median"] for row in measured["rows"]]
     return (
         f"A durable index of {options['entries']:,} entries of {options['bits']} of {options['pool']} "
-        f"({measured['file_bytes'] / 1e6:,.0f} MB): opened in "
+        f"({measured['file_bytes'] / 1e6:,.0f} MB), {options['threads']} thread(s): opened in "
         f"{1e3 * fresh['open_seconds']['median']:.0f} ms; searched from the map in {min(ratios):.2f} to "
         f"{max(ratios):.2f} times the time of the same "
         "entries in memory (medians of ratios within a repeat, 1 and 64 queries, both scorings); the first "
@@ -200,12 +200,13 @@ def durable_sentence(results):
         f"checksum and takes {fresh['first_search_seconds']['median']:.2f} s, the next "
         f"{fresh['next_search_seconds']['median']:.2f} s; a process that "
         f"searches holds {fresh['resident_mb_beyond_file']['median']:.0f} MB beyond the mapped file; `add` reaches "
-        f"{1 / measured['adding']['ratio']['median']:.0%} of the speed of encoding alone. " + source(results, "durable")
+        f"{1 / measured['adding']['ratio']['median']:.0%} of the speed of encoding alone. " + source(results, name)
     )
 
 
 def durable(results):
-    return join("## Durable indexes", durable_sentence(results)) if "durable" in results else ""
+    found = [durable_sentence(results, name) for name in ("durable", "durable-t2")]
+    return join("## Durable indexes", *found) if any(found) else ""
 
 
 def large_heads(results):
@@ -214,12 +215,13 @@ def large_heads(results):
         return ""
     lines = []
     for name in names:
-        measured, correlation = results[name]["measured"], results[name]["options"]["correlation"]
+        measured, options = results[name]["measured"], results[name]["options"]
         for row in measured["rows"]:
             exact = row["name"] == "float32"
             lines.append(
                 [
-                    correlation,
+                    options["correlation"],
+                    options["threads"],
                     row["name"],
                     f"{row['bytes_per_class']:,.0f}",
                     number(row["milliseconds"]["median"]),
@@ -232,14 +234,17 @@ def large_heads(results):
     return join(
         "## Large heads",
         f"The top class of {options['classes']:,}, {options['features']} features, batches of "
-        f"{options['batch']}, one thread; synthetic, the correlation "
+        f"{options['batch']}; synthetic, the correlation "
         "of an input with its class's weights says how clear the top class is. " + source(results, *names),
-        table(["correlation", "head", "bytes a class", "ms a batch", "times faster", "agreement", "accuracy"], lines),
+        table(
+            ["correlation", "threads", "head", "bytes a class", "ms a batch", "times faster", "agreement", "accuracy"],
+            lines,
+        ),
     )
 
 
 def heads_table(results):
-    names = sorted(name for name in results if name.startswith("heads-"))
+    names = sorted(name for name in results if name.startswith("heads-") and not name.endswith("-t2"))
     if "heads-0.45" not in names:
         return ""
     report = results["heads-0.45"]
