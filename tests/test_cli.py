@@ -32,6 +32,7 @@ def test_plan_prints_json():
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plan_draws(tmp_path, suffix):
+    pytest.importorskip("matplotlib")
     result = run("plan", *TARGET, "--plot", str(tmp_path / f"plan.{suffix}"))
     assert result.exit_code == 0
     assert (tmp_path / f"plan.{suffix}").stat().st_size > 10_000

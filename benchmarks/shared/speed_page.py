@@ -205,8 +205,36 @@ def durable_sentence(results, name="durable"):
 
 
 def durable(results):
-    found = [durable_sentence(results, name) for name in ("durable", "durable-t2")]
-    return join("## Durable indexes", *found) if any(found) else ""
+    parts = []
+    for name in ("durable", "durable-t2"):
+        if name in results:
+            parts += [durable_sentence(results, name), durable_lines(results, name)]
+    if not parts:
+        return ""
+    return join("## Durable indexes", *parts, "Milliseconds of a search, with the limit in parentheses.")
+
+
+def durable_lines(results, name):
+    measured, options = results[name]["measured"], results[name]["options"]
+    rate = rates(results, options["threads"])
+    lines = []
+    for row in measured["rows"]:
+        pairs = row["queries"] * options["entries"]
+        search = {
+            "name": "topsign Hamming" if row["scoring"] == "hamming" else "topsign asymmetric",
+            "batch": row["queries"],
+            "bytes": measured["file_bytes"] / options["entries"],
+        }
+        limit = f" ({number(search_limit(search, options, rate) * pairs / 1e6)})" if rate else ""
+        lines.append(
+            [
+                f"{search['name'].removeprefix('topsign ')}, {row['queries']}",
+                number(1e3 * row["seconds"]["median"]) + limit,
+                number(1e3 * row["in_memory"]["median"]),
+                f"{row['ratio']['median']:.2f} ({row['ratio']['least']:.2f} to {row['ratio']['most']:.2f})",
+            ]
+        )
+    return table(["scoring, queries", "from the map", "in memory", "ratio (least to most)"], lines)
 
 
 def large_heads(results):
@@ -224,7 +252,8 @@ def large_heads(results):
                     options["threads"],
                     row["name"],
                     f"{row['bytes_per_class']:,.0f}",
-                    number(row["milliseconds"]["median"]),
+                    number(row["milliseconds"]["median"])
+                    + head_limit(row, options, rates(results, options["threads"])),
                     "" if exact else f"{row['times_faster']['median']:.1f}",
                     "" if exact else f"{row['agreement']:.2%}",
                     f"{measured['accuracy'] if exact else row['accuracy']:.2%}",
@@ -235,12 +264,23 @@ def large_heads(results):
         "## Large heads",
         f"The top class of {options['classes']:,}, {options['features']} features, batches of "
         f"{options['batch']}; synthetic, the correlation "
-        "of an input with its class's weights says how clear the top class is. " + source(results, *names),
+        "of an input with its class's weights says how clear the top class is. Times with the limit in parentheses. "
+        + source(results, *names),
         table(
             ["correlation", "threads", "head", "bytes a class", "ms a batch", "times faster", "agreement", "accuracy"],
             lines,
         ),
     )
+
+
+def head_limit(row, options, rate):
+    """Milliseconds of a batch at the least: weights or codes are read once."""
+    if rate is None:
+        return ""
+    bandwidth, peak = rate
+    one = options["features"] / LANES if row["name"] == "float32" else options["bits"][0] / 16
+    seconds = max(row["bytes_per_class"] / bandwidth, options["batch"] * one / peak) * options["classes"]
+    return f" ({number(1e3 * seconds)})"
 
 
 def heads_table(results):

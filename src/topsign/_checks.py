@@ -628,11 +628,11 @@ def check_encoder(encoder: Any, kinds: tuple[Any, ...], metric: str | None) -> N
         raise ValueError(f"this index has metric={encoder.metric!r}, got metric={metric!r}; leave metric=None")
 
 
-def check_index(index: Any, kinds: tuple[type, ...]) -> None:
+def check_index(index: Any, kinds: tuple[type, ...], name: str = "index") -> None:
     """An index of this process."""
     if not isinstance(index, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"index must be an {names}, got {type(index).__name__}; topsign.open_index opens a file")
+        raise TypeError(f"{name} must be an {names}, got {type(index).__name__}; topsign.open_index opens a file")
 
 
 def check_kept(adaptive_bits: int | None, kind: str, n_pool: int) -> int | None:

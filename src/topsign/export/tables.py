@@ -27,6 +27,7 @@ from .._checks import (
     StorageError,
     check_choice,
     check_ids,
+    check_index,
     check_metadata,
     import_pyarrow,
     raise_index_knows,
@@ -157,6 +158,7 @@ def _parts(
     projection: Projection | None,
 ) -> tuple[Iterator[Any], Any]:
     """Record batches, made as they are asked for, and their schema."""
+    check_index(source, (AdaptiveIndex, SignIndex, AdaptiveCodes), "source")
     check_choice(form, "form", FORMS)
     entries: Iterator[Entries[Any]]
     if isinstance(source, AdaptiveCodes):
