@@ -37,10 +37,10 @@ test-dist: $(VENV)/ready
 	$(call core-tests,from-sdist,dist/*.tar.gz)
 	$(call core-tests,from-wheel,dist/*.whl)
 
-# Exactly the lowest version of every dependency that pyproject.toml admits, and a pytest of their time.
+# Exactly the lowest version of every dependency that pyproject.toml admits, with pytest and click of their time.
 LOWEST = $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'])")
 test-lowest:
-	$(call core-tests,lowest,. pytest==8 $(subst >=,==,$(LOWEST)))
+	$(call core-tests,lowest,. pytest==8 click==8.2.1 $(subst >=,==,$(LOWEST)))
 
 # The portable scalar path alone, as a processor without a faster one would build it.
 test-generic:
