@@ -38,11 +38,12 @@ except AttributeError as error:
 
 USER = """
 import numpy as np
+import numpy.typing as npt
 import topsign as ts
 
 index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
 index.add(np.zeros((2, 64)))
-ids: np.ndarray = index.search(np.zeros(64), k=1).ids
+ids: npt.NDArray[np.int64] = index.search(np.zeros(64), k=1).ids
 table = ts.export.FaissBinary.of(index).mismatches([1, 2])
 """
 
