@@ -1,9 +1,11 @@
 // Searching by score: real-valued queries against the codes.
 //
 // Scores are exact. To find the few codes worth an exact sum, queries are first rounded to 8 bits: a code's rounded
-// sum differs from the true one by at most the query's n_bits largest rounding errors, so a code whose rounded sum
-// plus that margin does not reach the bound cannot enter, and every other code is summed exactly.
+// sum differs from the true one by at most n_bits times the query's largest rounding error, so a code whose rounded sum
+// plus that margin does not reach the bound cannot enter, and every other code is summed exactly. The margin grows as
+// n_bits, sums as its root: of long codes too many would pass, so that what was lost is rounded to 8 bits once more.
 #include <cmath>
+#include <optional>
 
 #include "collect.h"
 #include "rows.h"
@@ -16,6 +18,8 @@ namespace {
 constexpr int64_t kTile = 64;  // queries that share a table
 // Up to so many queries are looked up one by one: where both ways cost the same at 512 of 8192, measured.
 constexpr int64_t kFewFast = 6, kFewCompact = 3;
+// Codes of so many bits, of which more queries than these pass, are summed a second time before they are exactly.
+constexpr int64_t kLongBits = 2048, kManyPass = 2;
 
 struct Codes {
     int path;
@@ -62,34 +66,63 @@ void scan_exactly(const Codes& codes, const Queries& queries, int64_t begin, int
 }
 
 #if TOPSIGN_X86
-// Queries rounded to multiples of a step.
+// Queries rounded to multiples of a step. No sum of n_bits of their values errs by more than the margin.
 struct Rounded {
     std::vector<int8_t> values;  // (n_queries, n_pool)
-    std::vector<float> steps, margins;
+    std::vector<float> steps, margins, largest;
+    std::vector<float> lost;  // (n_queries, n_pool), where it is asked for
 };
 
-Rounded round_queries(const Queries& queries, int64_t n_bits) {
+TOPSIGN_AVX2_INLINE float largest_of(__m256 values) {
+    alignas(32) float lanes[8];
+    _mm256_store_ps(lanes, values);
+    return *std::max_element(lanes, lanes + 8);
+}
+
+TOPSIGN_AVX2_INLINE __m256 magnitude(__m256 values) { return _mm256_andnot_ps(_mm256_set1_ps(-0.f), values); }
+
+TOPSIGN_AVX2 Rounded round_queries(const Queries& queries, int64_t n_bits, bool keep_lost = false) {
     Rounded rounded;
-    rounded.values.resize(queries.count * queries.n_pool);
-    std::vector<float> errors(queries.n_pool);
+    const int64_t n_pool = queries.n_pool, whole = n_pool / 8 * 8;
+    rounded.values.resize(queries.count * n_pool);
+    if (keep_lost) rounded.lost.resize(queries.count * n_pool);
     for (int64_t q = 0; q < queries.count; ++q) {
-        float largest = 0;
-        for (int64_t j = 0; j < queries.n_pool; ++j) largest = std::max(largest, std::fabs(queries[q][j]));
-        const float step = largest > 0 ? largest / 127 : 1.f;
-        for (int64_t j = 0; j < queries.n_pool; ++j) {
-            const float value = std::min(127.f, std::max(-127.f, std::nearbyint(queries[q][j] / step)));
-            rounded.values[q * queries.n_pool + j] = int8_t(value);
-            errors[j] = std::fabs(queries[q][j] - value * step);
+        float rest[8] = {};  // the last values, filled up with zeros
+        std::copy(queries[q] + whole, queries[q] + n_pool, rest);
+        const auto values = [&](int64_t j) TOPSIGN_AVX2 { return _mm256_loadu_ps(j < whole ? queries[q] + j : rest); };
+        __m256 most = _mm256_setzero_ps(), worst = _mm256_setzero_ps();
+        for (int64_t j = 0; j < n_pool; j += 8) most = _mm256_max_ps(most, magnitude(values(j)));
+        const float largest = largest_of(most), step = largest > 0 ? largest / 127 : 1.f;
+        for (int64_t j = 0; j < n_pool; j += 8) {
+            const __m256 value = values(j), limit = _mm256_set1_ps(127.f);
+            const __m256 near = _mm256_round_ps(_mm256_div_ps(value, _mm256_set1_ps(step)),
+                                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+            const __m256 kept = _mm256_max_ps(_mm256_min_ps(near, limit), _mm256_sub_ps(_mm256_setzero_ps(), limit));
+            const __m256 error = _mm256_sub_ps(value, _mm256_mul_ps(kept, _mm256_set1_ps(step)));
+            worst = _mm256_max_ps(worst, magnitude(error));
+            const __m256i whole_numbers = _mm256_cvtps_epi32(kept);
+            const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole_numbers),
+                                                  _mm256_extracti128_si256(whole_numbers, 1));
+            const __m128i bytes = _mm_packs_epi16(words, words);
+            const size_t n = size_t(std::min<int64_t>(8, n_pool - j));
+            std::memcpy(&rounded.values[q * n_pool + j], &bytes, n);
+            if (keep_lost) std::memcpy(&rounded.lost[q * n_pool + j], &error, n * sizeof(float));
         }
-        std::nth_element(errors.begin(), errors.begin() + (n_bits - 1), errors.end(), std::greater<float>());
-        double margin = 0;
-        for (int64_t j = 0; j < n_bits; ++j) margin += errors[j];
         // The comparisons below are made in float32: allow for their rounding, relative to the largest sum there is.
-        margin = margin * (1 + 1e-6) + 4e-7 * double(n_bits) * double(largest);
+        const double margin = double(n_bits) * (double(largest_of(worst)) * (1 + 1e-6) + 4e-7 * double(largest));
         rounded.steps.push_back(step);
         rounded.margins.push_back(float(margin));
+        rounded.largest.push_back(largest);
     }
     return rounded;
+}
+
+// What was lost, rounded in turn; its margins hold for the sum of both.
+Rounded round_lost(const Rounded& rounded, const Queries& queries, int64_t n_bits) {
+    Rounded finer = round_queries(Queries{rounded.lost.data(), queries.n_pool, queries.count}, n_bits);
+    // Losses were taken and both sums are added in float32, relative to the largest sum there is.
+    for (int64_t q = 0; q < queries.count; ++q) finer.margins[q] += float(1e-6 * double(n_bits) * rounded.largest[q]);
+    return finer;
 }
 
 // One or a few queries against the fast layout, two blocks at a time: a location's low four bits fetch a byte from
@@ -303,47 +336,82 @@ struct alignas(32) TileSums {
     int32_t sum[kTile];
 };
 
+// Rounded values of up to 64 queries, with their steps and margins; the queries that are missing have none.
+struct Tile {
+    Table table;
+    alignas(32) float steps[kTile] = {}, margins[kTile] = {};
+
+    Tile(const Layout& layout, const Rounded& rounded, int64_t n_queries)
+        : table(ceil_div(layout.n_pool, kBlockRows) * kBlockRows * kTile) {
+        for (int64_t begin = 0; begin < layout.n_pool; begin += kTile) {  // turned over in squares
+            const int64_t end = std::min(begin + kTile, layout.n_pool);
+            for (int64_t q = 0; q < n_queries; ++q)
+                for (int64_t location = begin; location < end; ++location)
+                    table.bytes()[table_place(layout, location) * kTile + q] =
+                        uint8_t(rounded.values[q * layout.n_pool + location] + 128);
+        }
+        std::copy(rounded.steps.begin(), rounded.steps.end(), steps);
+        std::copy(rounded.margins.begin(), rounded.margins.end(), margins);
+    }
+};
+
+// Queries, a bit each, whose rounded sums reach their bounds; `coarse`, where it is given, is added.
+TOPSIGN_AVX2_INLINE uint64_t reaching(const Tile& tile, const TileSums& sums, float weight, const float* bounds,
+                                      const Tile* coarse = nullptr, const TileSums* coarse_sums = nullptr) {
+    uint64_t found = 0;
+    for (int g = 0; g < kTile; g += 8) {
+        const auto scaled = [g](const Tile& by, const TileSums& of) TOPSIGN_AVX2 {
+            const __m256i sum = _mm256_load_si256(reinterpret_cast<const __m256i*>(of.sum + g));
+            return _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_load_ps(by.steps + g));
+        };
+        __m256 sum = scaled(tile, sums);
+        if (coarse) sum = _mm256_add_ps(scaled(*coarse, *coarse_sums), sum);
+        const __m256 reach = _mm256_mul_ps(_mm256_add_ps(sum, _mm256_load_ps(tile.margins + g)), _mm256_set1_ps(weight));
+        const __m256 enough = _mm256_cmp_ps(reach, _mm256_load_ps(bounds + g), _CMP_GE_OQ);
+        found |= uint64_t(uint32_t(_mm256_movemask_ps(enough))) << g;
+    }
+    return found;
+}
+
+// `finer`, where it is given, holds what the tile's rounding lost.
 template <class Row, class Collector>
-TOPSIGN_AVX2 void scan_tile(const Codes& codes, const Queries& queries, const Rounded& rounded, const uint8_t* table,
+TOPSIGN_AVX2 void scan_tile(const Codes& codes, const Queries& queries, const Tile& tile, const Tile* finer,
                             int64_t begin, int64_t end, Collector* best) {
     const int64_t n_bits = codes.layout.n_bits, n_pairs = ceil_div(n_bits, 2), stride = 2 * n_pairs;
     std::vector<Row> rows(n_bits + 32);
     std::vector<uint32_t> places(kGroup * stride), kept(n_bits + 32);
     std::vector<int8_t> signs(kGroup * stride);  // an odd count is filled up with a row that counts nothing
     std::vector<TileSums> sums(kGroup);
+    std::vector<int32_t> balances(kGroup);
     const RowReader<Row> reader(codes.path, codes.layout, codes.data, codes.count);
-    alignas(32) float steps[kTile] = {}, margins[kTile] = {}, bounds[kTile];
-    for (int64_t q = 0; q < kTile; ++q) bounds[q] = std::numeric_limits<float>::infinity();
-    for (int64_t q = 0; q < queries.count; ++q) {
-        steps[q] = rounded.steps[q];
-        margins[q] = rounded.margins[q];
-        bounds[q] = -best[q].bound();
-    }
+    alignas(32) float bounds[kTile];
+    for (int64_t q = 0; q < kTile; ++q)
+        bounds[q] = q < queries.count ? -best[q].bound() : std::numeric_limits<float>::infinity();
+    const auto add = [&](const Tile& from, int64_t c, int64_t start, TileSums& to) TOPSIGN_AVX2 {
+        add_pairs(from.table.bytes(), &places[c * stride + 2 * start], &signs[c * stride + 2 * start],
+                  std::min(kPairs, n_pairs - start), reinterpret_cast<__m256i*>(to.sum));
+    };
     for (int64_t next = begin; next < end;) {
         int64_t group[kGroup], n_codes = 0;
         for (; next < end && n_codes < kGroup; ++next) {
             if (!is_alive(codes.alive, next)) continue;
             reader.read(next, rows.data());
             split_signs(codes.layout, rows.data(), n_bits, &places[n_codes * stride], &signs[n_codes * stride]);
-            int32_t balance = 0;
-            for (int64_t j = 0; j < n_bits; ++j) balance += signs[n_codes * stride + j];
-            std::fill(sums[n_codes].sum, sums[n_codes].sum + kTile, -128 * balance);
+            balances[n_codes] = 0;
+            for (int64_t j = 0; j < n_bits; ++j) balances[n_codes] += signs[n_codes * stride + j];
+            std::fill(sums[n_codes].sum, sums[n_codes].sum + kTile, -128 * balances[n_codes]);
             group[n_codes++] = next;
         }
         for (int64_t start = 0; start < n_pairs; start += kPairs)
-            for (int64_t c = 0; c < n_codes; ++c)
-                add_pairs(table, &places[c * stride + 2 * start], &signs[c * stride + 2 * start],
-                          std::min(kPairs, n_pairs - start), reinterpret_cast<__m256i*>(sums[c].sum));
+            for (int64_t c = 0; c < n_codes; ++c) add(tile, c, start, sums[c]);
         for (int64_t c = 0; c < n_codes; ++c) {
             const int64_t i = group[c];
-            const __m256 weight = _mm256_set1_ps(codes.weight(i));
-            uint64_t hits = 0;
-            for (int g = 0; g < 8; ++g) {
-                const __m256i sum = _mm256_load_si256(reinterpret_cast<const __m256i*>(sums[c].sum + 8 * g));
-                const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_load_ps(steps + 8 * g));
-                const __m256 reach = _mm256_mul_ps(_mm256_add_ps(scaled, _mm256_load_ps(margins + 8 * g)), weight);
-                const __m256 enough = _mm256_cmp_ps(reach, _mm256_load_ps(bounds + 8 * g), _CMP_GE_OQ);
-                hits |= uint64_t(uint32_t(_mm256_movemask_ps(enough))) << 8 * g;
+            uint64_t hits = reaching(tile, sums[c], codes.weight(i), bounds);
+            if (finer && count_ones(hits) > kManyPass) {
+                TileSums lost;
+                std::fill(lost.sum, lost.sum + kTile, -128 * balances[c]);
+                for (int64_t start = 0; start < n_pairs; start += kPairs) add(*finer, c, start, lost);
+                hits = reaching(*finer, lost, codes.weight(i), bounds, &tile, &sums[c]);
             }
             if (hits == 0) continue;
             codes.unpack(i, kept.data());
@@ -360,14 +428,16 @@ TOPSIGN_AVX2 void scan_tile(const Codes& codes, const Queries& queries, const Ro
 template <class Collector>
 Parts<Collector> search_rounded(int n_threads, const Codes& codes, const Queries& queries,
                                 const std::vector<Collector>& empty) {
-    const Rounded rounded = round_queries(queries, codes.layout.n_bits);
-    if (codes.layout.fast() && queries.count <= kFewFast) {
+    const bool few = queries.count <= (codes.layout.fast() ? kFewFast : kFewCompact);
+    const bool twice = !few && codes.layout.n_bits >= kLongBits;
+    const Rounded rounded = round_queries(queries, codes.layout.n_bits, twice);
+    if (few && codes.layout.fast()) {
         const std::vector<int8_t> table = block_table(codes.layout, queries, rounded);
         return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
             scan_blocks(codes, queries, rounded, table, begin, end, best);
         });
     }
-    if (queries.count <= kFewCompact) {
+    if (few) {
         const std::vector<int8_t> table = signed_table(codes.layout, queries, rounded);
         return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
             if (narrow_rows(codes.layout, 0))
@@ -376,16 +446,14 @@ Parts<Collector> search_rounded(int n_threads, const Codes& codes, const Queries
                 scan_few<uint32_t>(codes, queries, rounded, table, begin, end, best);
         });
     }
-    Table table(ceil_div(codes.layout.n_pool, kBlockRows) * kBlockRows * kTile);
-    for (int64_t location = 0; location < codes.layout.n_pool; ++location)
-        for (int64_t q = 0; q < queries.count; ++q)
-            table.bytes()[table_place(codes.layout, location) * kTile + q] =
-                uint8_t(rounded.values[q * queries.n_pool + location] + 128);
+    const Tile tile(codes.layout, rounded, queries.count);
+    std::optional<Tile> finer;
+    if (twice) finer.emplace(codes.layout, round_lost(rounded, queries, codes.layout.n_bits), queries.count);
     return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
         if (narrow_rows(codes.layout, 0))
-            scan_tile<uint16_t>(codes, queries, rounded, table.bytes(), begin, end, best);
+            scan_tile<uint16_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
         else
-            scan_tile<uint32_t>(codes, queries, rounded, table.bytes(), begin, end, best);
+            scan_tile<uint32_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
     });
 }
 #endif

@@ -34,6 +34,7 @@ class Table {
     Table& operator=(const Table&) = delete;
 
     uint8_t* bytes() { return bytes_; }
+    const uint8_t* bytes() const { return bytes_; }
     uint64_t* words() { return reinterpret_cast<uint64_t*>(bytes_); }
 
    private:
