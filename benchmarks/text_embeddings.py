@@ -69,7 +69,7 @@ def load(options):
         for start, path in zip(starts, paths, strict=True):
             if not path.exists():
                 chosen = [texts[i] for i in order[start : start + PART]]
-                vectors = model.encode(chosen, batch_size=64, normalize_embeddings=True)
+                vectors = model.encode(chosen, batch_size=32, normalize_embeddings=True)
                 np.save(path, vectors.astype(np.float32))
                 print(f"{start + len(chosen)} sentences embedded", flush=True)
     vectors = np.concatenate([np.load(path) for path in paths])

@@ -297,7 +297,10 @@ def heads_table(results):
         return f"{rows[name]['times_faster']['median']:.1f}"
 
     fast, compact = rows[f"{kept}, fast"], rows[f"{kept}, compact"]
-    lines = [["accuracy of the exact head", *(f"{results[name]['measured']['accuracy']:.1%}" for name in names)]]
+    lines = [
+        ["inputs", *(f"{results[name]['options']['inputs']:,}" for name in names)],
+        ["accuracy of the exact head", *(f"{results[name]['measured']['accuracy']:.1%}" for name in names)],
+    ]
     for words, wanted in [
         ("agreement, codes alone", f"{kept}, fast"),
         (f"agreement, shortlist={options['shortlist']}", listed),
@@ -314,8 +317,8 @@ def heads_table(results):
         f"times smaller and "
         f"{speed(f'{kept}, compact')} times faster. A shortlist keeps the original weights, on disk or in "
         f"memory, and decides among "
-        "the best classes by exact logits. How often the top class is the exact head's depends on how clear it is, "
-        f"{options['inputs']:,} inputs each. " + source(results, "heads-0.45"),
+        "the best classes by exact logits. How often the top class is the exact head's depends on how clear it is. "
+        + source(results, "heads-0.45"),
         table(
             [
                 "correlation of an input with its class's weights",
