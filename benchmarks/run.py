@@ -31,20 +31,20 @@ def runs():
     for n_bits, n_pool in SHAPES:
         for threads in THREADS:
             shape = f"--bits {n_bits} --pool {n_pool} --threads {threads}"
-            full = f"{shape} --entries 100000 --repeats {3 if threads == 1 else 2}"
+            full = f"{shape} --entries {100_000 if threads == 1 else 50_000} --repeats {3 if threads == 1 else 2}"
             small = f"{shape} --entries 2000 --real-entries 1000 --batches 1 64 --repeats 2"
             found[f"search-{n_bits}-{n_pool}-t{threads}"] = "search.py", full, small
     small = "--entries 20000 --signals 1000 --bits 64 --pool 1024 --repeats 2"
     for threads in THREADS:
         found[name_of("durable", threads)] = (
             "durable.py",
-            f"--repeats {5 if threads == 1 else 2} --threads {threads}",
+            f"--repeats {4 if threads == 1 else 2} --threads {threads}",
             f"{small} --threads {threads}",
         )
     for correlation, threads in ((0.4, 2), (0.45, 1), (0.45, 2), (0.5, 2)):
         timed = correlation == 0.45  # agreement alone depends on the correlation: times are compared at one
         shared = f"--correlation {correlation} --threads {threads} --layouts {'fast compact' if timed else 'fast'}"
-        full = f"--repeats {5 if timed else 1} --inputs {10_000 if threads == 1 else 4000}"
+        full = f"--repeats {4 if timed else 1} --inputs {10_000 if threads == 1 else 4000}"
         small = "--classes 2000 --inputs 500 --repeats 2"
         name = name_of(f"heads-{correlation}", threads) if timed else f"heads-{correlation}"
         found[name] = "heads.py", f"{shared} {full}", f"{shared} {small}"
@@ -59,11 +59,11 @@ def runs():
             f"{small} --threads {threads}",
         )
     small = "--entries 20000 --signals 500 --workers 1 2 --shards 20 --repeats 1"
-    found["cluster"] = "cluster.py", "--repeats 4 --signals 16000 --shards 100", small
+    found["cluster"] = "cluster.py", "--repeats 3 --signals 8000 --shards 100", small
     found["detection"] = "detection.py", "", "--pairs 1000"
     found["paper"] = "paper.py", "", "--seeds 2 --matrices 1 --references 200"
     small = "--entries 3000 --queries 100 --seeds 1 --opq-iterations 2"
-    found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 5", small
+    found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 4", small
     found["cameras"] = "cameras.py", "--seeds 5", "--kept 128 --seeds 2"
     return found
 
