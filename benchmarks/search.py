@@ -9,7 +9,8 @@ LSH (n_bits bits; the time includes the projection of the queries), RaBitQ with 
 the power of two of 4-bit parts nearest to the compact layout's bytes, FlatIP, and scikit-learn's brute-force
 NearestNeighbors. The last two hold --real-entries entries, since all of them would not fit in memory; their time per
 pair hardly depends on it. Every repeat runs each contestant once; medians are shown, and ratios are medians of ratios
-within a repeat. In JSON every time has its least and its most, and ``bytes`` is what an entry's code takes.
+within a repeat. With several threads our searches run on one as well. In JSON every time has its least and its most,
+and ``bytes`` is what an entry's code takes.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def random_codes(rng, n_entries, n_bits, n_pool):
 
 def our_searches(rng, options):
     """Searches by name."""
-    kernel, threads = kernels.active(), options.threads
+    kernel = kernels.active()
     locations, signs = random_codes(rng, options.entries, options.bits, options.pool)
     signs &= 255 if options.bits % 8 == 0 else 0
     searches = {}
@@ -58,14 +59,16 @@ def our_searches(rng, options):
         layout = Layout(name, options.bits, options.pool)
         codes = kernel.pack_codes(layout, locations, signs)
 
-        def hamming(queries, layout=layout, codes=codes):
+        def hamming(queries, threads, layout=layout, codes=codes):
             kernel.search_mismatches(layout, codes, kernel.pack_bits(queries), K, n_threads=threads)
 
-        def asymmetric(queries, layout=layout, codes=codes):
+        def asymmetric(queries, threads, layout=layout, codes=codes):
             kernel.search_scores(layout, codes, queries, K, n_threads=threads)
 
-        searches[f"topsign Hamming, {name}"] = Search(hamming, options.entries, layout.code_bytes)
-        searches[f"topsign asymmetric, {name}"] = Search(asymmetric, options.entries, layout.code_bytes)
+        for scoring, run in (("Hamming", hamming), ("asymmetric", asymmetric)):
+            for threads in sorted({options.threads, 1}, reverse=True):
+                words = f"topsign {scoring}, {name}" + (", one thread" if threads < options.threads else "")
+                searches[words] = Search(partial(run, threads=threads), options.entries, layout.code_bytes)
     return searches
 
 
