@@ -98,7 +98,7 @@ def of_size(rows, size, equal):
 
 def recall(row, name):
     low, high = row[name]["interval"]
-    return f"{row[name]['mean']:.3f} ± {(high - low) / 2:.3f}"
+    return f"{row[name]['mean']:.3f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{(high - low) / 2:.3f}"
 
 
 def text_section(results):
@@ -128,7 +128,7 @@ def text_section(results):
                 cells = [[row for row in of_size(rows, size, equal) if row["method"] == method] for size in sizes]
                 lines.append([method, *(recall(cell[0], name) if cell else "" for cell in cells)])
             parts.append(f"{words}: {title} by bits per dimension")
-            parts.append(table([title, *sizes], lines))
+            parts.append(table(["", *sizes], lines))
     lines = []
     for method in methods:
         for size in sizes:
