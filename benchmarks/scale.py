@@ -19,8 +19,7 @@ THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv e
 for name in ("TOPSIGN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = THREADS
 
-import faiss  # noqa: E402  (threads are set first)
-import numpy as np  # noqa: E402
+import numpy as np  # noqa: E402  (threads are set first)
 from shared.results import interleaved, save, spread  # noqa: E402
 
 import topsign as ts  # noqa: E402
@@ -68,6 +67,11 @@ def searches(rng, options):
     found = {}
     for name, scoring in (("topsign real-valued", "asymmetric"), ("topsign Hamming", "hamming")):
         found[name] = layout.code_bytes, lambda n, queries, scoring=scoring: search(layout, codes[:n], queries, scoring)
+    try:
+        import faiss
+    except ImportError:
+        print("faiss is not installed: its lines are missing (pip install topsign[bench])")
+        return found
     storage = theory.storage_bits(n_bits=options.bits, n_pool=options.pool)
     for n_bytes in (options.bits // 8, int(np.ceil(storage / 8))):
         signs = rng.integers(0, 256, (max(options.entries), n_bytes), dtype=np.uint8)
