@@ -6,7 +6,7 @@ namespace topsign {
 const OnesOfByte kOnesOfByte;
 }
 
-int ts_interface() { return 2; }
+int ts_interface() { return 3; }
 
 int ts_supports(int path) {
     if (path == kScalar) return 1;

@@ -47,14 +47,14 @@ void pack_compact(const Layout& layout, const int32_t* locations, const uint8_t*
     if (n_pending > 0) *lows = uint8_t(pending);
 }
 
-void unpack_fast(const Layout& layout, const uint8_t* code, uint32_t* kept) {
+void unpack_fast(const Layout& layout, const uint8_t* code, int64_t last_row, uint32_t* kept) {
     const uint8_t* bytes = code + layout.n_blocks();
     int64_t i = 0;
     for (int64_t block = 0; block < layout.n_blocks(); ++block)
         for (int left = code[block]; left > 0 && i < layout.n_bits; --left, ++i) {
             const uint8_t byte = bytes[i];
             const int64_t row = block * kBlockRows + (byte & 15) * 8 + (byte >> 4 & 7);
-            kept[i] = uint32_t(std::min(row, layout.n_pool - 1)) | (byte & 128 ? 0 : kNegative);
+            kept[i] = uint32_t(std::min(row, last_row)) | (byte & 128 ? 0 : kNegative);
         }
     std::fill(kept + i, kept + layout.n_bits, 0);
 }
@@ -70,7 +70,7 @@ uint64_t load_word(const uint8_t* bytes, int64_t offset, int64_t size) {
     return word;
 }
 
-void unpack_compact(const Layout& layout, const uint8_t* code, uint32_t* kept) {
+void unpack_compact(const Layout& layout, const uint8_t* code, int64_t last_row, uint32_t* kept) {
     const int64_t low_bytes = layout.low_bytes(), high_bytes = ceil_div(layout.high_size(), 8);
     const uint8_t* lows = code + layout.sign_bytes();
     const uint8_t* highs = lows + low_bytes;
@@ -82,16 +82,43 @@ void unpack_compact(const Layout& layout, const uint8_t* code, uint32_t* kept) {
             const int64_t high = layout.bitmap() ? position : position - i;
             const int64_t low_at = i * layout.low_bits;
             const uint64_t low = load_word(lows, low_at >> 3, low_bytes) >> (low_at & 7) & low_mask;
-            const int64_t row = std::min<int64_t>(high << layout.low_bits | int64_t(low), layout.n_pool - 1);
+            const int64_t row = std::min<int64_t>(high << layout.low_bits | int64_t(low), last_row);
             kept[i] = uint32_t(row) | (get_bit(code, i) ? 0 : kNegative);
         }
     std::fill(kept + i, kept + layout.n_bits, 0);
 }
 
+// Whether the bits from n on, up to the end of their byte, are zero.
+bool padded_with_zeros(const uint8_t* bits, int64_t n) { return n % 8 == 0 || bits[n / 8] >> (n % 8) == 0; }
+
+bool counts_agree(const Layout& layout, const uint8_t* code) {
+    int64_t total = 0;
+    for (int64_t block = 0; block < layout.n_blocks(); ++block) total += code[block];
+    return total == layout.n_bits;
+}
+
+bool sections_agree(const Layout& layout, const uint8_t* code) {
+    const uint8_t* lows = code + layout.sign_bytes();
+    const uint8_t* highs = lows + layout.low_bytes();
+    int64_t ones = 0;
+    for (int64_t i = 0; i < ceil_div(layout.high_size(), 8); ++i) ones += count_ones(highs[i]);
+    return ones == layout.n_bits && padded_with_zeros(code, layout.n_bits) &&
+           padded_with_zeros(lows, layout.n_bits * layout.low_bits) && padded_with_zeros(highs, layout.high_size());
+}
+
+bool is_valid(const Layout& layout, const uint8_t* code, uint32_t* kept) {
+    if (layout.signs()) return padded_with_zeros(code, layout.n_bits);
+    if (!(layout.fast() ? counts_agree : sections_agree)(layout, code)) return false;
+    (layout.fast() ? unpack_fast : unpack_compact)(layout, code, INT32_MAX, kept);
+    for (int64_t i = 1; i < layout.n_bits; ++i)
+        if ((kept[i] & ~kNegative) <= (kept[i - 1] & ~kNegative)) return false;
+    return (kept[layout.n_bits - 1] & ~kNegative) < layout.n_pool;
+}
+
 }  // namespace
 
 void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept) {
-    layout.fast() ? unpack_fast(layout, code, kept) : unpack_compact(layout, code, kept);
+    (layout.fast() ? unpack_fast : unpack_compact)(layout, code, layout.n_pool - 1, kept);
 }
 
 }  // namespace topsign
@@ -145,6 +172,17 @@ int ts_unpack_codes(int, int n_threads, const uint8_t* codes, int64_t n_codes, i
                     if (!(kept[j] & kNegative)) set_bit(signs + i * layout.sign_bytes(), j);
                 }
             }
+        });
+    });
+}
+
+int ts_valid_codes(int, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits, int64_t n_pool,
+                   int64_t low_bits, uint8_t* out) {
+    return guarded([&] {
+        const Layout layout{n_bits, n_pool, low_bits};
+        parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
+            std::vector<uint32_t> kept(n_bits);
+            for (int64_t i = begin; i < end; ++i) out[i] = is_valid(layout, codes + i * layout.code_bytes(), kept.data());
         });
     });
 }

@@ -33,6 +33,10 @@ TOPSIGN_API int ts_square_norms(int path, int n_threads, const float* signals, i
 TOPSIGN_API int ts_select(int path, int n_threads, const float* projected, int64_t n_signals,
                           int64_t n_pool, int64_t n_bits, int32_t* locations, uint8_t* signs, double* totals);
 
+// Sum of the magnitudes of each row, in the order of LaneSum.
+TOPSIGN_API int ts_magnitude_sums(int path, int n_threads, const float* projected, int64_t n_signals, int64_t n_pool,
+                                  double* out);
+
 TOPSIGN_API int ts_pack_bits(int path, int n_threads, const float* projected, int64_t n_signals,
                              int64_t n_pool, uint8_t* out);
 
@@ -42,6 +46,10 @@ TOPSIGN_API int ts_pack_codes(int path, int n_threads, const int32_t* locations,
 TOPSIGN_API int ts_unpack_codes(int path, int n_threads, const uint8_t* codes, int64_t n_codes,
                                 int64_t n_bits, int64_t n_pool, int64_t low_bits, int32_t* locations,
                                 uint8_t* signs);
+
+// Whether each code is one that ts_pack_codes could have made: 1 or 0.
+TOPSIGN_API int ts_valid_codes(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
+                               int64_t n_pool, int64_t low_bits, uint8_t* out);
 
 // Bits of each query that differ from each code: out (n_queries, n_codes). query_bits: packed signs.
 TOPSIGN_API int ts_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,

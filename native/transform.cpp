@@ -242,3 +242,19 @@ int ts_square_norms(int path, int n_threads, const float* signals, int64_t n_sig
         });
     });
 }
+
+int ts_magnitude_sums(int, int n_threads, const float* projected, int64_t n_signals, int64_t n_pool, double* out) {
+    return guarded([&] {
+        parallel_for(n_threads, n_signals, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                LaneSum sum;
+                const float* x = projected + i * n_pool;
+                int64_t j = 0;
+                for (; j + LaneSum::kLanes <= n_pool; j += LaneSum::kLanes)
+                    for (int lane = 0; lane < LaneSum::kLanes; ++lane) sum.lane[lane] += std::fabs(double(x[j + lane]));
+                for (; j < n_pool; ++j) sum.add(j, std::fabs(double(x[j])));
+                out[i] = sum.total();
+            }
+        });
+    });
+}

@@ -109,6 +109,10 @@ def square_norm(signal):
     return lane_sum(float(value) ** 2 for value in signal)
 
 
+def magnitude_sum(projected):
+    return lane_sum(abs(float(value)) for value in projected)
+
+
 # Bits and codes; a bit is True where the projection is >= 0
 
 

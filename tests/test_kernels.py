@@ -1,5 +1,7 @@
 """Every kernel gives the reference's bits, on every path and thread count."""
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
 import reference
@@ -68,6 +70,15 @@ def test_square_norms_equal_the_reference(rng, n):
     expected = [reference.square_norm(x) for x in signals]
     for chosen, n_threads in on_all_paths():
         assert_array_equal(chosen.square_norms(signals, n_threads=n_threads), expected, chosen.name)
+
+
+@pytest.mark.parametrize("n", EDGES)
+def test_sums_of_magnitudes_equal_the_reference_and_select_of_all(rng, n):
+    projected = spiky(rng, n)
+    expected = [reference.magnitude_sum(x) for x in projected]
+    for chosen, n_threads in on_all_paths():
+        assert_array_equal(chosen.magnitude_sums(projected, n_threads=n_threads), expected, chosen.name)
+        assert_array_equal(chosen.select(projected, n)[2], expected, chosen.name)
 
 
 def assert_selection(projected, n_bits):
@@ -157,6 +168,49 @@ def test_arbitrary_bytes_unpack_to_rows_of_the_pool(name, n_pool, seed, data):
         assert locations.max() < n_pool
         assert_array_equal(locations, unpacked[0][0])
         assert_array_equal(signs, unpacked[0][1])
+
+
+def is_code(data, name, n_bits, n_pool):
+    """Whether the reference packs some ascending locations and signs to these bytes: all are tried."""
+    pack = {"fast": reference.pack_fast, "compact": reference.pack_compact}[name]
+    sets = combinations(range(n_pool), n_bits)
+    return any(pack(rows, bits, n_pool) == data for rows in sets for bits in product([0, 1], repeat=n_bits))
+
+
+@pytest.mark.parametrize("name", kernels.LAYOUTS)
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (2, 3), (1, 9), (2, 5), (3, 6)])
+def test_valid_codes_are_those_the_reference_packs(rng, name, n_bits, n_pool):
+    layout = Layout(name, n_bits, n_pool)
+    locations, bits = random_codes(rng, 30, n_bits, n_pool)
+    with kernels.use("numpy") as twin:
+        codes = twin.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+    codes[10:] ^= (1 << rng.integers(0, 8, codes[10:].shape) & 255).astype(np.uint8) * (
+        rng.random(codes[10:].shape) < 0.3
+    )
+    expected = [is_code(code.tolist(), name, n_bits, n_pool) for code in codes]
+    assert {True, False} <= set(expected)
+    for chosen, n_threads in on_all_paths():
+        assert_array_equal(chosen.valid_codes(layout, codes, n_threads=n_threads), expected, chosen.name)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [pair for pair in POOLS if pair[1] < 2**24])
+@pytest.mark.parametrize("name", [*kernels.LAYOUTS, "signs"])
+def test_a_flipped_bit_is_judged_alike_on_every_path(rng, name, n_bits, n_pool):
+    if name == "signs":
+        n_bits = n_pool
+        codes = np.packbits(rng.random((40, n_pool)) < 0.5, axis=1, bitorder="little")
+        layout = Layout(name, n_pool, n_pool)
+    else:
+        layout = Layout(name, n_bits, n_pool)
+        locations, bits = random_codes(rng, 40, n_bits, n_pool)
+        with kernels.use("numpy") as twin:
+            codes = twin.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+    for chosen, _ in on_all_paths():
+        assert chosen.valid_codes(layout, codes).all()
+    codes[np.arange(40), rng.integers(0, layout.code_bytes, 40)] ^= 1 << rng.integers(0, 8, 40).astype(np.uint8)
+    verdicts = [chosen.valid_codes(layout, codes, n_threads=n_threads) for chosen, n_threads in on_all_paths()]
+    for verdict in verdicts:
+        assert_array_equal(verdict, verdicts[-1])
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), [pair for pair in POOLS if pair[1] < 2**24])

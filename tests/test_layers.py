@@ -9,7 +9,7 @@ import topsign
 
 LAYERS = [
     {"_checks"},
-    {"_random", "_layouts"},
+    {"_random"},
     {"kernels", "theory"},
     {"_blocks"},
     {"projections", "codes"},

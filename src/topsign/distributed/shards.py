@@ -20,11 +20,11 @@ import pyarrow
 import pyarrow.parquet
 
 from .._checks import StorageError, raise_damaged, raise_other_encoder, raise_other_projection
-from .._layouts import Layout
 from ..index import AdaptiveIndex, SignIndex
 from ..index.metadata import Metadata
 from ..index.opening import made_index
 from ..index.segments import Arrays, Segment, make_segments
+from ..kernels import Layout
 from .folders import Folder
 
 MAGIC = "topsign shard"

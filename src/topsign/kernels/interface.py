@@ -7,13 +7,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .._layouts import Layout
+from .layout import Layout
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Booleans = npt.NDArray[np.bool_]
 
 
 class Kernels(Protocol):
@@ -45,6 +46,10 @@ class Kernels(Protocol):
         """
         ...
 
+    def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
+        """Sum of the magnitudes of each row, in the order of ``square_norms``: the totals of ``select`` of all."""
+        ...
+
     def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
         """``projected >= 0``, packed."""
         ...
@@ -55,6 +60,10 @@ class Kernels(Protocol):
 
     def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
         """Locations and packed signs of codes; arbitrary bytes give rows of the pool, never a crash."""
+        ...
+
+    def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
+        """Which rows are codes: those that ``pack_codes`` could have made of ascending locations."""
         ...
 
     def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .._layouts import Layout
-from .interface import Bytes, Float32, Float64, Int32, Int64
+from .interface import Booleans, Bytes, Float32, Float64, Int32, Int64
+from .layout import Layout
 
 PATHS = {"scalar": 0, "avx2": 1}
 
-INTERFACE = 2
+INTERFACE = 3
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 
-def load_library(folders: list[str]) -> ctypes.CDLL:
-    """The compiled core from one of the folders; OSError says why it cannot be had."""
+@cache
+def load_library() -> ctypes.CDLL:
+    """The compiled core beside this module; OSError says why it cannot be had."""
+    from . import __path__ as folders  # an editable installation has the library in a folder of its own
+
     found = [
         file
         for folder in folders
@@ -71,6 +75,11 @@ class NativeKernels:
         self._call("ts_select", n_threads, projected, *projected.shape, n_bits, locations, signs, totals)
         return locations, signs, totals
 
+    def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
+        out = np.empty(len(projected))
+        self._call("ts_magnitude_sums", n_threads, projected, *projected.shape, out)
+        return out
+
     def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
         n, n_pool = projected.shape
         out = np.empty((n, -(-n_pool // 8)), np.uint8)
@@ -87,6 +96,11 @@ class NativeKernels:
         signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
         self._call("ts_unpack_codes", n_threads, codes, len(codes), *_sizes(layout), locations, signs)
         return locations, signs
+
+    def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
+        out = np.empty(len(codes), np.bool_)
+        self._call("ts_valid_codes", n_threads, codes, len(codes), *_sizes(layout), out)
+        return out
 
     def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
         out = np.empty((len(query_bits), len(codes)), np.int32)

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .._layouts import BLOCK_ROWS, Layout
-from .interface import Bytes, Float32, Float64, Int32, Int64
+from .interface import Booleans, Bytes, Float32, Float64, Int32, Int64
+from .layout import BLOCK_ROWS, Layout
 
 LANES = 16
 
 SOME_QUERIES = 64
-
-Booleans = npt.NDArray[np.bool_]
 
 
 class NumpyKernels:
@@ -62,6 +59,9 @@ class NumpyKernels:
         kept = np.take_along_axis(projected, locations, axis=1)
         return locations, pack_booleans(kept >= 0), _lane_sums(np.abs(kept.astype(np.float64)))
 
+    def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
+        return _lane_sums(np.abs(projected.astype(np.float64)))
+
     def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
         return pack_booleans(projected >= 0)
 
@@ -85,6 +85,16 @@ class NumpyKernels:
         rows, positive, given = (_unpack_fast if layout.name == "fast" else _unpack_compact)(layout, codes)
         rows = np.where(given, np.minimum(rows, layout.n_pool - 1), 0)  # damaged bytes: stay in the pool
         return rows.astype(np.int32), pack_booleans(positive | ~given)
+
+    def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
+        if layout.name == "signs":
+            packed, ascending = pack_booleans(unpack_bits(codes, layout.n_bits) != 0), np.ones(len(codes), np.bool_)
+        else:
+            locations, signs = self.unpack_codes(layout, codes)
+            packed = self.pack_codes(layout, locations, signs)
+            ascending = np.logical_and.reduce(np.diff(locations) > 0, axis=1)
+        valid: Booleans = ascending & np.logical_and.reduce(packed == codes, axis=1)
+        return valid
 
     def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
         if layout.name == "signs":

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .._layouts import BLOCK_ROWS, Layout
+from .layout import BLOCK_ROWS, Layout
 
 
 def rotate(signals: Tensor, signs: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from .._checks import MAX_POOL, check_choice, check_correlation, check_count
-from .._layouts import Layout
 from .detection import roc
 from .distances import kappa_of, storage_bits
 from .inference import mismatch_tail, score_tail, tail_threshold
@@ -152,7 +151,7 @@ def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[l
     for name, scoring in (("adaptive, asymmetric", "asymmetric"), ("adaptive, Hamming", "hamming")):
         found = [target.judge(int(n_bits), plan.n_pool, scoring) for n_bits in sizes]
         curves[name] = ([one.bytes_per_entry for one in found], [one.detection for one in found])
-    widths = [Layout("compact", int(n_bits), plan.n_pool).code_bytes for n_bits in sizes]
+    widths = [compact_bytes(int(n_bits), plan.n_pool) for n_bits in sizes]
     signs = [target.judge(8 * width, 8 * width, "asymmetric").detection for width in widths]
     curves["sign codes, real query"] = (widths, signs)
     return curves
@@ -196,14 +195,14 @@ class _Target:
             counts = range(n_bits + 1)
             threshold = _first(counts, lambda k: mismatch_tail(np.array([k]), 0.0, *shape)[0] > self.per_entry) - 1.0
             found = mismatch_tail(np.array([threshold]), self.kappa, *shape) if threshold >= 0 else np.zeros(1)
-        size = Layout("compact", n_bits, n_pool).code_bytes
+        size = compact_bytes(n_bits, n_pool)
         return _Candidate(n_bits, n_pool, scoring, threshold, float(found[0]), size)
 
     def best_within(self, max_bytes: int | None, n_pool: int, scoring: str) -> _Candidate | None:
         """The largest code of a pool that fits."""
         sizes = range(N_BITS_STEP, n_pool + 1, N_BITS_STEP)
         if max_bytes is not None:
-            fits = _first(sizes, lambda n_bits: Layout("compact", n_bits, n_pool).code_bytes > max_bytes)
+            fits = _first(sizes, lambda n_bits: compact_bytes(n_bits, n_pool) > max_bytes)
             sizes = sizes[:fits]
         return self.judge(sizes[-1], n_pool, scoring) if sizes else None
 
@@ -262,3 +261,17 @@ def _first(sizes: range, reached: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return low
+
+
+def compact_bytes(n_bits: int, n_pool: int) -> int:
+    """Bytes of one entry in the compact layout: signs, low parts and unary high parts, cheapest split.
+
+    >>> compact_bytes(512, 8192)
+    448
+    """
+
+    def size(low_bits: int) -> int:
+        high_size = n_bits + ((n_pool - 1) >> low_bits) if low_bits else n_pool
+        return -(-n_bits // 8) - (-n_bits * low_bits // 8) - (-high_size // 8)
+
+    return min(map(size, range(n_pool.bit_length())))

@@ -1,0 +1,92 @@
+"""The choice of kernels: the fastest path this machine can run, or the one that is asked for.
+
+``TOPSIGN_KERNELS`` (a name of :func:`available`) forces a path, ``TOPSIGN_NUM_THREADS`` sets how many threads a call
+may use when it is not told. Results are the same bits whatever the choice.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .._checks import check_choice, check_count
+from .interface import Kernels
+from .native import PATHS, NativeKernels, load_library
+from .numpy import NumpyKernels
+
+CHOICES = ("avx2", "scalar", "numpy")
+
+_active: Kernels | None = None
+
+
+def available() -> list[str]:
+    """Paths that can run here, fastest first."""
+    try:
+        library = load_library()
+    except OSError:
+        return ["numpy"]
+    return [name for name in CHOICES if name == "numpy" or library.ts_supports(PATHS[name])]
+
+
+def active() -> Kernels:
+    """The kernels in use, chosen at the first call."""
+    global _active
+    if _active is None:
+        _active = _choose(os.environ.get("TOPSIGN_KERNELS"))
+    return _active
+
+
+@contextmanager
+def use(name: str) -> Iterator[Kernels]:
+    """Runs a block of code on the named path; for tests and comparisons, not for threads."""
+    global _active
+    before = _active
+    _active = _choose(name)
+    try:
+        yield _active
+    finally:
+        _active = before
+
+
+def info() -> dict[str, object]:
+    """Which path is in use, which could be, and how many threads a call takes by default."""
+    return {"kernels": active().name, "available": available(), "n_threads": n_threads(None)}
+
+
+def n_threads(asked: int | None) -> int:
+    """Threads for one call: what was asked, else ``TOPSIGN_NUM_THREADS``, else every core given to us."""
+    if asked is not None:
+        return check_count(asked, "n_threads")
+    setting = os.environ.get("TOPSIGN_NUM_THREADS")
+    if setting is not None:
+        if not setting.isdecimal() or int(setting) < 1:
+            raise ValueError(f"TOPSIGN_NUM_THREADS must be a positive integer, got {setting!r}")
+        return int(setting)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _choose(name: str | None) -> Kernels:
+    if name is not None:
+        check_choice(name, "TOPSIGN_KERNELS", CHOICES)
+    if name == "numpy":
+        return NumpyKernels()
+    try:
+        library = load_library()
+    except OSError as error:
+        if name is not None:
+            raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but {error}") from error
+        warnings.warn(
+            f"topsign runs on its slow NumPy kernels, because {error}; results are the same. "
+            "Install topsign with a C++ compiler, or set TOPSIGN_KERNELS=numpy to accept this.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return NumpyKernels()
+    supported = [path for path in PATHS if library.ts_supports(PATHS[path])]
+    if name is not None and name not in supported:
+        raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but this processor supports {supported}")
+    return NativeKernels(library, name or supported[-1])
