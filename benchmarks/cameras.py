@@ -49,7 +49,7 @@ def methods(kept, n_features):
     """Name, index and bytes of a camera, for one number of projections kept."""
     information = ts.theory.storage_bits(n_bits=kept, n_pool=n_features)
     adaptive = ts.AdaptiveIndex(n_features=n_features, n_bits=kept, norms=False, random_state=0)
-    compact = adaptive._layout.code_bytes
+    compact = adaptive.recipe.layout.code_bytes
     yield (
         "adaptive",
         lambda seed: ts.AdaptiveIndex(n_features=n_features, n_bits=kept, norms=False, random_state=seed),

@@ -53,7 +53,7 @@ print(json.dumps([opened - start, first - opened, second - first, total - file, 
 
 def fill(index, rng, n_entries):
     """Random codes, past the encoder."""
-    layout = index._layout
+    layout = index.recipe.layout
     kernel = kernels.active()
     codes = np.empty((DISTINCT, layout.code_bytes), np.uint8)
     for start in range(0, DISTINCT, 1000):

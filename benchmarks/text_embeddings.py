@@ -173,7 +173,7 @@ def run_ours(contest, kind, shape, scoring, equal, bits_per_dimension):
         bits_per_dimension,
         np.stack(found),
         bits=float(bits),
-        code_bytes=index._layout.code_bytes,
+        code_bytes=index.recipe.layout.code_bytes,
         shared_bytes=contest.mean.nbytes,
         seconds=0.0,
         **shape,

@@ -110,7 +110,7 @@ CALLS = [
     (
         lambda: CODES.scores(PROJECTED, metric="cosine"),
         ValueError,
-        "metric must be one of 'inner_product', 'correlation'",
+        "metric must be one of 'correlation', 'inner_product'",
     ),
     (lambda: BARE.scores(PROJECTED), ValueError, "keep no scales (norms=False)"),
     (lambda: CODES.scores(PROJECTED, query_norms=np.ones(5)), ValueError, 'query_norms go with metric="correlation"'),
@@ -142,8 +142,8 @@ CALLS = [
     (lambda: ts.AdaptiveCodes.from_locations([[3, 8]], [[1, 1]], n_pool=8), ValueError, "lie in [0, 8)"),
     (lambda: ts.AdaptiveCodes.from_locations([[3, 4]], [[1, 0]], n_pool=8), ValueError, "signs must be +1 or -1"),
     (lambda: ts.AdaptiveCodes.from_locations([3, 4], [1, 1], n_pool=8), ValueError, "got shapes (2,) and (2,)"),
-    (lambda: ts.AdaptiveCodes.from_bytes(b"PK"), ValueError, "not adaptive codes: expected b'TSAC'"),
-    (lambda: ts.AdaptiveCodes.from_bytes(CODES.to_bytes()[:-1]), ValueError, "damaged: checksum"),
+    (lambda: ts.AdaptiveCodes.from_bytes(b"PK"), ts.StorageError, "not adaptive codes: expected b'TSAC'"),
+    (lambda: ts.AdaptiveCodes.from_bytes(CODES.to_bytes()[:-1]), ts.StorageError, "damaged: checksum"),
     (lambda: ts.hamming(CODES.data, CODES.data, n_bits=6), ValueError, "must be uint8 with 1 bytes in the last axis"),
     (lambda: ts.hamming(np.ones((2, 1)), np.ones(1), n_bits=6), ValueError, "got dtype float64"),
     # theory

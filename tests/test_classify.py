@@ -142,7 +142,7 @@ def test_the_best_classes_are_the_definition(data):
     )
     encoder = ts.AdaptiveEncoder(n_bits=3, n_pool=8, random_state=7).fit(np.ones((1, 8)))
     codes, scales = heads.encode_adaptive(encoder, coef)
-    head = heads.AsymmetricHead(encoder._code_layout, codes, scales, None if biases is None else np.array(biases))
+    head = heads.AsymmetricHead(encoder.recipe_.layout, codes, scales, None if biases is None else np.array(biases))
     projected = encoder.project(rng.integers(-2, 3, (5, 8)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heads, "BLOCK_CLASSES", 7)

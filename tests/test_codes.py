@@ -91,9 +91,9 @@ def test_any_damage_to_bytes_is_noticed(data):
     message = bytearray(codes.to_bytes())
     place = data.draw(st.integers(0, len(message) - 1))
     message[place] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(ValueError, match=r"damaged|not adaptive codes|format"):
+    with pytest.raises(ts.StorageError, match=r"damaged|not adaptive codes|format"):
         ts.AdaptiveCodes.from_bytes(bytes(message))
-    with pytest.raises(ValueError, match=r"damaged|not adaptive codes"):
+    with pytest.raises(ts.StorageError, match=r"damaged|not adaptive codes"):
         ts.AdaptiveCodes.from_bytes(codes.to_bytes()[:place])
 
 

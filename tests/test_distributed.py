@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from topsign.cli import app
 from topsign.distributed import clusters, encoding, folders, manifests, placing, searching, shards, sources
+from topsign.encoding import encode
 from topsign.index import segments
 
 N_FEATURES = 96
@@ -166,9 +167,9 @@ def test_every_form_of_signals_gives_the_same_shards(client, source, tmp_path, s
     for other in tables[1:]:
         assert other == tables[0]
     columns = tables[0][1].to_pydict()
-    codes = make_index("fast")._encoder.encode(signals[90:180])
+    codes = encode(make_index("fast").recipe, signals[90:180])
     assert columns["ids"] == list(range(90, 180))
-    assert b"".join(columns["codes"]) == codes.data.tobytes()
+    assert b"".join(columns["codes"]) == codes.codes.tobytes()
     assert_array_equal(np.float32(columns["norms"]), codes.norms)
     assert_array_equal(np.float32(columns["scales"]), codes.scales)
 
@@ -403,13 +404,13 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path, signals, at):
     index, folder = make_index("compact"), folders.Folder.at(tmp_path)
     index.add(signals[:50])
     columns = index._snapshot.segments[0].columns
-    shard = shards.write_shard(folder, "x.parquet", index._parameters, columns)
+    shard = shards.write_shard(folder, "x.parquet", index.recipe.to_json(), columns)
     content = bytearray((tmp_path / "x.parquet").read_bytes())
     content[at * len(content) // 100] ^= 1 << at % 8
     (tmp_path / "x.parquet").write_bytes(content)
     told = None
     try:
-        found = shards.read_shard(folder, shard, index._parameters)
+        found = shards.read_shard(folder, shard, index.recipe.to_json())
     except ts.StorageError as error:
         told = error
     if told is not None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import topsign
 
 LAYERS = [
-    {"_checks"},
+    {"errors", "_arrays"},
+    {"_checks", "_files"},
     {"_random"},
     {"kernels", "theory"},
-    {"_blocks"},
-    {"projections", "codes"},
+    {"projections"},
+    {"recipe"},
+    {"encoding", "codes"},
     {"embeddings"},
     {"index", "classify"},
     {"nn", "export", "distributed"},

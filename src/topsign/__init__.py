@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import export, kernels, projections, theory
-    from ._checks import StorageError
     from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
     from .codes import AdaptiveCodes, hamming, query_bits
     from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
+    from .errors import StorageError
     from .index import AdaptiveIndex, Entries, Matches, Neighbors, SignIndex, open_index
     from .projections import make_projection
 
@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 # Not among __all__: nn needs PyTorch, distributed needs Dask.
 _MODULES = ("distributed", "export", "kernels", "nn", "projections", "theory")
 _HOMES = {
-    "_checks": ("StorageError",),
+    "errors": ("StorageError",),
     "classify": (
         "AdaptiveLinearClassifier",
         "CompressionReport",

@@ -1,4 +1,4 @@
-"""Every validation, and every sentence an error can say."""
+"""Argument checks shared across the package."""
 
 from __future__ import annotations
 
@@ -13,28 +13,14 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from ._arrays import Array
+from .errors import StorageError
 
 MAX_POOL = 2**24
 """Largest pool: a location and its sign fit one 32-bit word, and the set coder divides exactly enough."""
 
 MAX_ID = 2**63 - 1
 """Largest id of an entry."""
-
-
-class StorageError(Exception):
-    """A file that cannot be trusted or written: says which file, which part of it, and what is wrong."""
-
-    def __init__(self, path: str | os.PathLike[str], section: str, problem: str) -> None:
-        super().__init__(f"{os.fspath(path)}, {section}: {problem}")
-        self.path, self.section, self.problem = os.fspath(path), section, problem
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.section, self.problem)
-
-
-# |projection| is at most |row| |signal|, about sqrt(n_features) |signal|; below this it fits float32.
-MAX_PROJECTION = 1e37
 
 
 def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
@@ -195,25 +181,6 @@ def _arrow_rows(lists: Any, name: str) -> Array:
     return np.empty((0, 0)) if not rows else rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def as_projected(projected: object, *, n_pool: int) -> Array:
-    """Projections of queries: (n_queries, n_pool) finite float32."""
-    array = as_signals(projected, name="projected")
-    if array.shape[1] != n_pool:
-        raise ValueError(
-            f"projected must have one column per row of the pool, n_pool={n_pool}, got shape {array.shape}; "
-            "pass what project() returned, not the signals themselves"
-        )
-    with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(array, dtype=np.float32)
-    if not np.isfinite(array).all():
-        row, column = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(
-            f"NaN or infinity in projected, first at row {row}, column {column}; "
-            "queries must be finite before they are projected"
-        )
-    return array
-
-
 def raise_unusable(signals: Array, row: int, name: str = "signals") -> NoReturn:
     """Says what is wrong with a signal whose projections would not be finite."""
     values = np.asarray(signals[row])
@@ -226,14 +193,6 @@ def raise_unusable(signals: Array, row: int, name: str = "signals") -> NoReturn:
     raise ValueError(
         f"{name} row {row} is too large for float32 projections, its largest magnitude is "
         f"{np.abs(values.astype(np.float64)).max():.3g}; divide all signals by a constant first"
-    )
-
-
-def raise_zero_signal(row: int, *, centered: bool = False) -> NoReturn:
-    """A zero signal has no largest projections."""
-    why = "equals the mean that center=True removes" if centered else "is zero"
-    raise ValueError(
-        f"signals row {row} {why}: all its projections tie, so it cannot be its own reference; drop that row"
     )
 
 
@@ -541,26 +500,9 @@ def check_stored(path: str, given: dict[str, object], stored: dict[str, object])
         raise ValueError(f"{path} was written with {have}, got {want}; topsign.open_index takes what the file has")
 
 
-def raise_other_projection(path: str, stored: str, made: str) -> NoReturn:
-    """The same parameters now make other projections."""
-    raise StorageError(
-        path,
-        "header",
-        f"the projection it was written with has the fingerprint {stored}, the one made from its parameters here has "
-        f"{made}; use the version of the library that wrote it",
-    )
-
-
 def check_timeout(timeout: object) -> float | None:
     """Seconds to wait for another writer; None waits as long as it takes."""
     return None if timeout is None else check_real(timeout, "timeout", minimum=0)
-
-
-def raise_damaged(path: str, section: str, stored: int, computed: int) -> NoReturn:
-    """A checksum does not fit."""
-    raise StorageError(
-        path, section, f"damaged: checksum {stored:08x} stored, {computed:08x} computed; restore the file from a copy"
-    )
 
 
 def raise_readonly(path: str | None, why: str) -> NoReturn:

@@ -1,38 +1,27 @@
-"""The idea: signs of random projections, and of the largest ones a reference chooses.
-
-All follow scikit-learn's conventions: constructors store, ``fit`` learns, learned names end in ``_``.
-Signals may be NumPy arrays, PyTorch tensors on the CPU, Arrow arrays or anything with ``__array__`` or DLPack; what
-comes back is always NumPy's.
-Codes are packed uint8, little-endian bits (the order of FAISS), ``projected >= 0`` being 1.
-"""
+"""Embeddings as scikit-learn estimators: plain signs, universal, adaptive to one reference, adaptive to each signal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import kernels
-from ._blocks import Block, float_blocks
-from ._checks import (
-    Array,
-    as_signals,
-    check_choice,
-    check_count,
-    check_pool,
-    check_positive,
-    interchanged,
-    raise_zero_signal,
-)
+from ._arrays import Array, Bytes, Float32, Float64, Int32
+from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._random import RandomState, uniforms
 from .codes import AdaptiveCodes
-from .kernels import LAYOUTS, Layout
-from .kernels.interface import Bytes, Float32, Int32
-from .projections import KINDS, Projection, make_projection
+from .encoding import encode, project, project_blocks
+from .projections import Projection, resolve_projection
+from .projections.blocks import float_blocks
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 
 class _Embedding(TransformerMixin, BaseEstimator):
@@ -45,21 +34,9 @@ class _Embedding(TransformerMixin, BaseEstimator):
     n_features_in_: int
 
     def _make_projection(self, n_pool: int) -> None:
-        if isinstance(self.projection, Projection):
-            if self.projection.shape != (n_pool, self.n_features_in_):
-                raise ValueError(
-                    f"the projection given has shape {self.projection.shape}, but this data needs "
-                    f"(n_pool, n_features) = {(n_pool, self.n_features_in_)}; make it for these numbers, or "
-                    "name its kind"
-                )
-            if self.random_state is not None:
-                raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
-            self.projection_ = self.projection
-        else:
-            check_choice(self.projection, "projection", tuple(KINDS))
-            self.projection_ = make_projection(
-                self.projection, n_features=self.n_features_in_, n_pool=n_pool, seed=self.random_state
-            )
+        self.projection_ = resolve_projection(
+            self.projection, n_features=self.n_features_in_, n_pool=n_pool, random_state=self.random_state
+        )
         self.seed_ = self.projection_.seed
 
     def _check(self, signals: object, *, reset: bool = False) -> Array:
@@ -73,31 +50,6 @@ class _Embedding(TransformerMixin, BaseEstimator):
             ensure_min_samples=int(reset),
         )
         return as_signals(array)
-
-    def _projected_blocks(
-        self,
-        signals: Array,
-        *,
-        part: slice | None = None,
-        minus: Float32 | None = None,
-        n_threads: int,
-        name: str = "signals",
-    ) -> Iterator[tuple[Block, Float32]]:
-        """Blocks of signals with their projections, which the next block overwrites."""
-        n_rows = self.projection_.block_signals
-        projected = np.empty((min(n_rows, len(signals)), self.projection_.n_pool), np.float32)
-        for block in float_blocks(signals, n_rows, part=part, minus=minus, n_threads=n_threads, name=name):
-            here = projected[: len(block.values)]
-            self.projection_._project(block.values, None, here, n_threads)
-            yield block, here
-
-    def _packed(self, signals: Array, *, minus: Float32 | None = None) -> Bytes:
-        """Signs of all pool projections."""
-        n_threads = kernels.n_threads(None)
-        out = np.empty((len(signals), -(-self.projection_.n_pool // 8)), np.uint8)
-        for block, projected in self._projected_blocks(signals, minus=minus, n_threads=n_threads):
-            out[block.rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
-        return out
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -144,7 +96,12 @@ class SignEmbedding(_Embedding):
     def transform(self, signals: npt.ArrayLike) -> Bytes:
         """Packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
-        return self._packed(self._check(signals))
+        signals = self._check(signals)
+        threads = kernels.n_threads(None)
+        out = np.empty((len(signals), -(-self.projection_.n_pool // 8)), np.uint8)
+        for block, projected in project_blocks(self.projection_, signals, n_threads=threads):
+            out[block.rows] = kernels.active().pack_bits(projected, n_threads=threads)
+        return out
 
 
 class UniversalEmbedding(_Embedding):
@@ -195,7 +152,7 @@ class UniversalEmbedding(_Embedding):
         check_is_fitted(self)
         signals = self._check(signals)
         out = np.empty((len(signals), -(-len(self.dither_) // 8)), np.uint8)
-        for block, projected in self._projected_blocks(signals, n_threads=kernels.n_threads(None)):
+        for block, projected in project_blocks(self.projection_, signals):
             cells = np.floor((projected + self.dither_) / self.step)
             out[block.rows] = np.packbits(cells % 2 == 1, axis=1, bitorder="little")
         return out
@@ -266,7 +223,7 @@ class AdaptiveEmbedding(_Embedding):
         return kernels.active().pack_bits(self.projection_.apply(signals, rows=self.locations_))
 
 
-class AdaptiveEncoder(_Embedding):
+class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
     """Adaptive codes of many signals, every signal its own reference.
 
     Parameters
@@ -278,10 +235,17 @@ class AdaptiveEncoder(_Embedding):
     center : bool
         Learn the mean of the signals in ``fit`` and remove it from signals and queries alike.
     norms : bool
-        Keep each signal's norm and scale (8 bytes a code), so that inner products can be estimated.
+        Keep each signal's norm and scale (8 bytes per code), so that inner products can be estimated.
         Without them correlations are estimated with the expected scale.
     layout : "compact" or "fast"
-        Of the codes, see :class:`topsign.AdaptiveCodes`.
+        Layout of the codes, see :class:`topsign.AdaptiveCodes`.
+
+    Attributes
+    ----------
+    recipe_ : Recipe
+        Everything the codes are made with.
+    projection_, seed_, mean_
+        Its projection, the seed of that, and the mean that is removed (None without ``center``).
 
     Examples
     --------
@@ -314,13 +278,22 @@ class AdaptiveEncoder(_Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learns the number of features (and the mean, with center=True) and makes the projection."""
+        """Learns the number of features (and the mean, with center=True) and makes the recipe."""
         signals = self._check(signals, reset=True)
-        n_bits, n_pool = check_pool(self.n_bits, self.n_features_in_ if self.n_pool is None else self.n_pool)
-        self._code_layout = Layout(check_choice(self.layout, "layout", LAYOUTS), n_bits, n_pool)
         mean = _check_finite(signals, mean=self.center)
-        self.mean_: Float32 | None = mean.astype(np.float32) if self.center else None
-        self._make_projection(n_pool)
+        self.recipe_ = Recipe.make(
+            "adaptive",
+            n_features=self.n_features_in_,
+            n_bits=self.n_bits,
+            n_pool=self.n_pool,
+            projection=self.projection,
+            layout=self.layout,
+            norms=self.norms,
+            mean=mean.astype(np.float32) if self.center else None,
+            random_state=self.random_state,
+        )
+        self.projection_, self.seed_ = self.recipe_.projection, self.recipe_.seed
+        self.mean_: Float32 | None = self.recipe_.mean
         return self
 
     def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> AdaptiveCodes:
@@ -331,43 +304,35 @@ class AdaptiveEncoder(_Embedding):
         """
         check_is_fitted(self)
         signals = as_signals(signals, n_features=self.n_features_in_)
-        return self._encode(signals, slice(0, len(signals)), kernels.n_threads(n_threads))
-
-    def _encode(self, signals: Array, part: slice, threads: int) -> AdaptiveCodes:
-        """Codes of a part of the signals; errors name the row of the whole."""
-        layout, n_codes = self._code_layout, part.stop - part.start
-        data = np.empty((n_codes, layout.code_bytes), np.uint8)
-        norms, scales = np.empty(n_codes, np.float32), np.empty(n_codes, np.float32)
-        for block, projected in self._projected_blocks(signals, part=part, minus=self.mean_, n_threads=threads):
-            rows = slice(block.rows.start - part.start, block.rows.stop - part.start)
-            zeros = np.flatnonzero(block.square_norms == 0)
-            if zeros.size:
-                raise_zero_signal(block.rows.start + int(zeros[0]), centered=self.center)
-            locations, signs, totals = kernels.active().select(projected, layout.n_bits, n_threads=threads)
-            data[rows] = kernels.active().pack_codes(layout, locations, signs, n_threads=threads)
-            norms[rows] = np.sqrt(block.square_norms)
-            scales[rows] = block.square_norms / totals
-        return AdaptiveCodes._trusted(layout, data, *((norms, scales) if self.norms else ()))
+        made = encode(self.recipe_, signals, n_threads=n_threads)
+        return AdaptiveCodes.unchecked(self.recipe_.layout, made.codes, made.norms, made.scales)
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""
         check_is_fitted(self)
         queries = as_signals(queries, n_features=self.n_features_in_, name="queries")
-        out = np.empty((len(queries), self.projection_.n_pool), np.float32)
-        blocks = self._projected_blocks(
-            queries, minus=self.mean_, n_threads=kernels.n_threads(n_threads), name="queries"
-        )
-        for block, projected in blocks:
-            out[block.rows] = projected
-        return out
+        return project(self.recipe_, queries, n_threads=n_threads)[0]
 
-    def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Packed signs of all pool projections, (n_signals, ceil(n_pool / 8)) uint8."""
+    def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
+        """The codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.
+
+        A zero signal has no code: its row is empty.
+        """
         check_is_fitted(self)
-        return self._packed(self._check(signals), minus=self.mean_)
+        made = encode(replace(self.recipe_, norms=True), self._check(signals), allow_zero=True)
+        rows = AdaptiveCodes.unchecked(self.recipe_.layout, made.codes).to_sparse()
+        if made.norms is not None and not made.norms.all():
+            rows.data[np.repeat(made.norms == 0, self.recipe_.n_bits)] = 0
+            rows.eliminate_zeros()
+        return rows
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of :meth:`transform`, as scikit-learn asks for them."""
+        return self.recipe_.n_pool
 
 
-def _check_finite(signals: Array, *, mean: bool = False) -> npt.NDArray[np.float64]:
+def _check_finite(signals: Array, *, mean: bool = False) -> Float64:
     """Reads every signal once; the mean where asked for, summed in double precision."""
     total = np.zeros(signals.shape[1])
     for block in float_blocks(signals, max(1, 2**23 // max(1, 4 * signals.shape[1]))):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from ._arrays import Float32
 from ._checks import check_count, check_inputs, raise_no_layer, raise_other_layer, raise_without_torch
 
 try:
@@ -26,14 +27,13 @@ except ImportError:
     raise_without_torch()
 
 from . import kernels
-from ._blocks import float_blocks
 from ._random import RandomState
 from .classify.heads import AsymmetricHead, encode_adaptive
 from .embeddings import AdaptiveEncoder
 from .kernels import Layout
 from .kernels import torch as torch_kernels
-from .kernels.interface import Float32
 from .projections import Projection, make_projection
+from .projections.blocks import float_blocks
 from .projections.structured import Hadamard
 
 __all__ = ["AdaptiveLinear", "TopK", "compress", "compress_module"]
@@ -98,7 +98,7 @@ class AdaptiveLinear(torch.nn.Module):
             n_bits, n_pool=n_pool, projection=projection, layout=layout, random_state=random_state
         ).fit(np.zeros((1, self.in_features), np.float32))
         self.projection: Projection = encoder.projection_
-        self._layout: Layout = encoder._code_layout
+        self._layout: Layout = encoder.recipe_.layout
         codes, scales = encode_adaptive(encoder, np.zeros((1, self.in_features), np.float32))
         self.register_buffer("codes", torch.from_numpy(codes).repeat(self.out_features, 1))
         self.register_buffer("scales", torch.from_numpy(scales).repeat(self.out_features))
@@ -192,7 +192,7 @@ class AdaptiveLinear(torch.nn.Module):
         n_threads = kernels.n_threads(None)
         for block in float_blocks(rows.numpy(), self.projection.block_signals, name="inputs"):
             projected = np.empty((len(block.values), self.n_pool), np.float32)
-            self.projection._project(block.values, None, projected, n_threads)
+            self.projection.project_block(block.values, None, projected, n_threads)
             yield block.rows, projected
 
     def _cpu_logits(self, rows: Tensor) -> Tensor:

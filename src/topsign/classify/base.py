@@ -15,8 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import (
-    Array,
     check_choice,
     check_class_labels,
     check_count,
@@ -33,7 +33,6 @@ from .._checks import (
     warn_unused_intercepts,
 )
 from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32, Float64, Int64
 from ..projections import Projection
 from ..theory.inference import SCORINGS
 from .files import check_head, read_head, write_head

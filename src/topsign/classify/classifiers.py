@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from .._checks import Array
+from .._arrays import Array, Bytes, Float32, Float64
 from .._random import RandomState
 from ..embeddings import AdaptiveEncoder, SignEmbedding, UniversalEmbedding
+from ..encoding import project_blocks
 from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32, Float64
 from ..projections import Projection
 from .base import CompressedClassifier
 from .heads import encode_adaptive, encode_signs, unit_rows
@@ -23,7 +23,7 @@ class _ProjectedClassifier(CompressedClassifier):
 
     def _queries(self, signals: Array) -> Iterator[tuple[slice, Any]]:
         n_threads = kernels.n_threads(None)
-        for block, projected in self._embedding._projected_blocks(signals, n_threads=n_threads, name="X"):
+        for block, projected in project_blocks(self.projection_, signals, n_threads=n_threads, name="X"):
             hamming = self.scoring == "hamming"
             yield block.rows, kernels.active().pack_bits(projected, n_threads=n_threads) if hamming else projected
 
@@ -112,7 +112,7 @@ class AdaptiveLinearClassifier(_ProjectedClassifier):
 
     @property
     def _layout(self) -> Layout:
-        layout: Layout = self._embedding._code_layout
+        layout: Layout = self._embedding.recipe_.layout
         return layout
 
     def _encode(self, weights: Array) -> tuple[Bytes, Float32]:

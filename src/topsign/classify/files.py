@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import Array, plain_labels, raise_not_a_head
+from .._arrays import Array
+from .._checks import plain_labels, raise_not_a_head
 from ..projections import Projection, make_projection
 
 FORMAT = 1

@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from .. import kernels
-from .._blocks import float_blocks
-from .._checks import Array
+from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..embeddings import AdaptiveEncoder, SignEmbedding
+from ..encoding import project_blocks
 from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32, Float64, Int64
+from ..projections.blocks import float_blocks
 
 # Sums over all pairs cost 155 ns a pair at 128 of 1024, a matrix product over unpacked codes 25: worth unpacking
 # where many queries share it. Heads below this size always take the sums, whose bits do not depend on the batch.
@@ -180,7 +180,7 @@ def encode_signs(embedding: SignEmbedding, weights: Array) -> tuple[Bytes, Float
     codes = np.empty((len(weights), -(-embedding.projection_.n_pool // 8)), np.uint8)
     scales = np.zeros(len(weights), np.float32)
     n_threads = kernels.n_threads(None)
-    for block, projected in embedding._projected_blocks(weights, n_threads=n_threads, name="weights"):
+    for block, projected in project_blocks(embedding.projection_, weights, n_threads=n_threads, name="weights"):
         codes[block.rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
         totals = np.abs(projected).sum(axis=1, dtype=np.float64)
         np.divide(block.square_norms, totals, out=scales[block.rows], where=totals > 0, casting="same_kind")

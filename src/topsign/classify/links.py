@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from .._checks import Array, probe_signals, silently
-from ..kernels.interface import Float64
+from .._arrays import Array, Float64
+from .._checks import probe_signals, silently
 
 
 def probabilities(link: str, logits: Float64) -> Float64:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import beta
 
-from .._checks import Array
+from .._arrays import Array
 
 
 @dataclass(frozen=True)

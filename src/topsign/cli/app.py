@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import __version__
-from .._checks import StorageError
+from ..errors import StorageError
 
 app = typer.Typer(
     name="topsign",

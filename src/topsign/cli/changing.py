@@ -12,12 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.progress import ProgressColumn as Column
 from rich.text import Text
 
-from .._checks import Array
-from ..codes import METRICS
+from .._arrays import Array
 from ..index import AdaptiveIndex, SignIndex, open_index
 from ..index.file import FileStore
 from ..kernels import LAYOUTS
 from ..projections import KINDS
+from ..recipe import METRICS
 from .app import app, console, errors, fail, named, told
 from .sources import Source, open_sources
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..codes import METRICS
 from ..index import AdaptiveIndex, SignIndex
 from ..kernels import LAYOUTS
 from ..projections import KINDS
+from ..recipe import METRICS
 from ..theory.inference import SCORINGS
 from .app import app, console, fail, told
 from .changing import ArrayName, progress_bar

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .._checks import Array
+from .._arrays import Array
 from ..codes import AdaptiveCodes
 from ..export import FORMS, PgvectorBits, PgvectorSparse, write_parquet
 from ..export.engines import bit_texts
@@ -103,7 +103,7 @@ def _write_npz(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: 
 
     arrays: dict[str, tuple[tuple[int, ...], Any, Iterator[Array]]]
     if isinstance(index, SignIndex):
-        arrays = {form: ((n_entries, index._layout.code_bytes), "|u1", codes())}
+        arrays = {form: ((n_entries, index.recipe.layout.code_bytes), "|u1", codes())}
     elif form == "bits":
         arrays = {"bits": ((n_entries, -(-2 * index.n_pool // 8)), "|u1", column(lambda part: part.to_bits()))}
     elif form == "sparse":
@@ -114,11 +114,11 @@ def _write_npz(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: 
             "indptr": (starts.shape, "<i8", iter([starts])),
         }
     else:
-        arrays = {"codes": ((n_entries, index._layout.code_bytes), "|u1", column(lambda part: part.data))}
+        arrays = {"codes": ((n_entries, index.recipe.layout.code_bytes), "|u1", column(lambda part: part.data))}
         if index.norms:
             arrays["norms"] = (n_entries,), "<f4", column(lambda part: part.norms)  # type: ignore[arg-type,return-value]
             arrays["scales"] = (n_entries,), "<f4", column(lambda part: part.scales)  # type: ignore[arg-type,return-value]
-    shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index._layout.name}
+    shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index.recipe.layout.name}
     if form == "sparse":
         shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}
     with zipfile.ZipFile(draft, "w") as members, progress_bar() as progress:

@@ -71,8 +71,8 @@ def _sizes(index: AdaptiveIndex | SignIndex, path: Path) -> dict[str, Any]:
         "segments": len(segments),
         "file_bytes": path.stat().st_size,
         "bytes_in_use": index.nbytes,
-        "code_bytes_per_entry": index._layout.code_bytes,
-        "bits_per_dimension": round(8 * index._layout.code_bytes / index.n_features, 4),
+        "code_bytes_per_entry": index.recipe.layout.code_bytes,
+        "bits_per_dimension": round(8 * index.recipe.layout.code_bytes / index.n_features, 4),
     }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from .._checks import Array
+from .._arrays import Array
 from ..index import Matches, Neighbors, SignIndex
 from ..theory.inference import SCORINGS
 from .app import app, console, fail, told

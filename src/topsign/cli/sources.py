@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import Array, as_signals
+from .._arrays import Array
+from .._checks import as_signals
 from .app import errors, fail
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors")

@@ -7,7 +7,7 @@ from functools import partial
 
 from distributed import Client
 
-from .._checks import StorageError
+from ..errors import StorageError
 from .clusters import resolve_client, run_all
 from .folders import Folder, Location
 from .manifests import Manifest, read_manifest

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .._arrays import Int64
 from .._checks import check_count, check_index, raise_not_empty
 from ..index import AdaptiveIndex, SignIndex
 from ..index.metadata import Metadata
-from ..index.opening import made_index, open_index
+from ..index.opening import index_from_recipe, open_index
 from ..index.segments import COLUMNS, Arrays, Segment, Snapshot, merge_segments
-from ..kernels.interface import Int64
+from ..recipe import Recipe
 from .encoding import SHARD_BYTES, Encoded
 from .folders import Folder, Location
 from .manifests import begin, read_manifest, write_manifest
@@ -23,16 +24,16 @@ def split(index: AdaptiveIndex | SignIndex, out: Location, *, shard_entries: int
     A shard is held in memory at a time. ``shard_entries`` as in :func:`encode`.
     """
     check_index(index, (AdaptiveIndex, SignIndex))
-    limit = check_count(shard_entries or max(1, SHARD_BYTES // (index._layout.code_bytes + 16)), "shard_entries")
+    limit = check_count(shard_entries or max(1, SHARD_BYTES // (index.recipe.layout.code_bytes + 16)), "shard_entries")
     folder, snapshot = Folder.at(out), index._snapshot
-    manifest = begin(folder, index._parameters)
+    manifest = begin(folder, index.recipe.to_json())
     if manifest.version:
         raise_not_empty(folder.url)
     ids, shards = snapshot.ids, []
     for start in range(0, len(ids), limit):
         columns = _gathered(snapshot, ids[start : start + limit])
         file = f"{columns.ids[0]:015d}-{columns.ids[-1]:015d}.parquet"
-        shards.append(write_shard(folder, file, index._parameters, columns))
+        shards.append(write_shard(folder, file, index.recipe.to_json(), columns))
     manifest = manifest.with_shards(shards, [], int(ids[-1]) + 1 if len(ids) else 0)
     write_manifest(folder, manifest)
     return Encoded(manifest.version, manifest.entries, len(shards), len(shards))
@@ -47,7 +48,7 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
     manifest = read_manifest(folder, version)
     if os.path.lexists(path):
         raise_not_empty(os.fspath(path))
-    made_index(manifest.parameters)._keep_in(path, None, None)
+    index_from_recipe(Recipe.from_json(manifest.parameters, folder.url))._keep_in(path, None, None)
     index = open_index(path)
     shards = iter(manifest.shards)
     held: list[Segment] = []

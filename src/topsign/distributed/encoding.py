@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,8 @@ from dask.delayed import delayed
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
+from .._arrays import Array
 from .._checks import (
-    Array,
     as_signals,
     check_blocks,
     check_count,
@@ -25,8 +25,9 @@ from .._checks import (
     raise_failed,
 )
 from ..embeddings import AdaptiveEncoder
+from ..encoding import encode as encode_signals
 from ..index import AdaptiveIndex, SignIndex
-from ..index.opening import made_index
+from ..index.opening import index_from_recipe
 from ..index.segments import Arrays
 from .clusters import resolve_client, run_all
 from .folders import Folder, Location
@@ -139,7 +140,7 @@ def encode(
     folder = Folder.at(out)
     index = _template(encoder, metric)
     client = resolve_client(client)
-    limit = check_count(shard_entries or max(1, SHARD_BYTES // (index._layout.code_bytes + 16)), "shard_entries")
+    limit = check_count(shard_entries or max(1, SHARD_BYTES // (index.recipe.layout.code_bytes + 16)), "shard_entries")
     blocks: Any = None
     if isinstance(signals, dask.array.Array):
         blocks = check_blocks(signals, index.n_features).rechunk({1: -1})
@@ -148,7 +149,7 @@ def encode(
         described = _described(client, list_sources(signals), column)
         check_sources([(one.url, one.rows, one.n_features) for one in described], index.n_features)
         sources = [one.record for one in described]
-    manifest = begin(folder, index._parameters)
+    manifest = begin(folder, index.recipe.to_json())
     missing = _missing(manifest, sources, folder)
     if not missing:
         return Encoded(manifest.version, manifest.entries, len(manifest.shards), 0)
@@ -156,7 +157,7 @@ def encode(
         plans = list(_block_plans(blocks, manifest.next_id))
     else:
         plans = list(_plans([one for one in described if one.record in missing], manifest.next_id, limit))
-    shards, written = _run(client, folder, index._parameters, plans, blocks, progress)
+    shards, written = _run(client, folder, index.recipe.to_json(), plans, blocks, progress)
     next_id = manifest.next_id + sum(plan.entries for plan in plans)
     manifest = manifest.with_shards(shards, missing, next_id)
     write_manifest(folder, manifest)
@@ -168,18 +169,9 @@ def _template(encoder: Encoder, metric: str | None) -> AdaptiveIndex | SignIndex
     """An empty index with the parameters asked for."""
     check_encoder(encoder, (AdaptiveEncoder, AdaptiveIndex, SignIndex), metric)
     if not isinstance(encoder, AdaptiveEncoder):
-        return made_index(encoder._parameters)
+        return index_from_recipe(encoder.recipe)
     check_is_fitted(encoder)
-    layout = encoder._code_layout
-    return AdaptiveIndex(
-        n_features=encoder.n_features_in_,
-        n_bits=layout.n_bits,
-        n_pool=layout.n_pool,
-        projection=encoder.projection_,
-        metric=metric or "correlation",
-        norms=encoder.norms,
-        layout=layout.name,
-    )
+    return index_from_recipe(replace(encoder.recipe_, metric=metric or "correlation"))
 
 
 def _described(client: Client, urls: list[str], column: str | None) -> list[Source]:
@@ -341,19 +333,18 @@ class _Columns:
         self._filled = 0
         n_entries = plan.entries
         norms, scales = (np.empty(n_entries, np.float32) if self._index.norms else None for _ in range(2))
-        codes = np.empty((n_entries, self._index._layout.code_bytes), np.uint8)
+        codes = np.empty((n_entries, self._index.recipe.layout.code_bytes), np.uint8)
         self.arrays = Arrays(np.arange(plan.first_id, plan.first_id + n_entries), codes, norms, scales, None)
 
     def take(self, signals: Any, part: slice) -> None:
         """Encodes a part of signals that are read as they are sliced."""
         for start in range(part.start, part.stop, ENCODED_ROWS):
             rows = slice(start, min(start + ENCODED_ROWS, part.stop))
-            parts: tuple[Any, ...] = self._index._encode(
-                signals, rows, 1
-            )  # a worker's other threads have shards of their own
+            # One thread: a worker's other threads have shards of their own.
+            made = encode_signals(self._index.recipe, signals, part=rows, n_threads=1)
             filled = slice(self._filled, self._filled + rows.stop - rows.start)
             columns: tuple[Any, ...] = (self.arrays.codes, self.arrays.norms, self.arrays.scales)
-            for column, values in zip(columns, parts, strict=True):
+            for column, values in zip(columns, (made.codes, made.norms, made.scales), strict=True):
                 if column is not None:
                     column[filled] = values
             self._filled = filled.stop

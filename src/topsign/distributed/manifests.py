@@ -13,7 +13,8 @@ import zlib
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .._checks import StorageError, raise_damaged, raise_no_manifest, raise_other_encoder
+from .._checks import raise_no_manifest, raise_other_encoder
+from ..errors import StorageError
 from .folders import Folder
 from .shards import Record, Shard
 
@@ -114,7 +115,7 @@ def _read(folder: Folder, name: str) -> Record:
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(path, "manifest", f"damaged: {error}; restore the file from a copy") from None
     if stored != _checksum(body):
-        raise_damaged(path, "manifest", stored, _checksum(body))
+        raise StorageError.bad_checksum(path, "manifest", stored=stored, computed=_checksum(body))
     record: Record = body
     return record
 

@@ -17,8 +17,8 @@ from dask.sizeof import sizeof
 from distributed import Client, Future, KilledWorker, get_worker
 
 from .. import kernels
+from .._arrays import Array, Int64
 from .._checks import (
-    Array,
     as_signals,
     check_choice,
     check_count,
@@ -32,7 +32,6 @@ from ..index.found import Found, Reach, find_nearest, find_within
 from ..index.neighbors import Matches, Neighbors
 from ..index.scans import Scan
 from ..index.segments import Segment, Snapshot
-from ..kernels.interface import Int64
 from ..theory.inference import SCORINGS
 from .checking import verify_shards
 from .clusters import POLL_SECONDS, live_workers, resolve_client, wait_for_one

@@ -19,12 +19,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from .._checks import StorageError, raise_damaged, raise_other_encoder, raise_other_projection
+from .._checks import raise_other_encoder
+from ..errors import StorageError
 from ..index import AdaptiveIndex, SignIndex
 from ..index.metadata import Metadata
-from ..index.opening import made_index
+from ..index.opening import index_from_recipe
 from ..index.segments import Arrays, Segment, make_segments
 from ..kernels import Layout
+from ..recipe import Recipe
 from .folders import Folder
 
 MAGIC = "topsign shard"
@@ -51,12 +53,7 @@ def index_of(parameters: Record) -> AdaptiveIndex | SignIndex:
 
 @lru_cache(maxsize=8)
 def _index_of(parameters: str) -> AdaptiveIndex | SignIndex:
-    wanted = json.loads(parameters)
-    index = made_index(wanted)
-    made = index._parameters["fingerprint"]
-    if made != wanted["fingerprint"]:
-        raise_other_projection("shards", wanted["fingerprint"], made)
-    return index
+    return index_from_recipe(Recipe.from_json(json.loads(parameters), "shards"))
 
 
 def write_shard(folder: Folder, file: str, parameters: Record, columns: Arrays) -> Shard:
@@ -126,7 +123,7 @@ def _parsed(path: str, image: bytes, parameters: Record, metadata: bool) -> Segm
         raise StorageError(path, "schema", "not a shard of topsign, which says what it is in its schema's metadata")
     text, stored = told[b"topsign"], int(told[b"topsign.crc32"])
     if stored != zlib.crc32(text):
-        raise_damaged(path, "schema", stored, zlib.crc32(text))
+        raise StorageError.bad_checksum(path, "schema", stored=stored, computed=zlib.crc32(text))
     record = json.loads(text)
     if (record["magic"], record["format"]) != (MAGIC, FORMAT):
         what = f"{record['magic']!r} of format {record['format']}"
@@ -137,7 +134,7 @@ def _parsed(path: str, image: bytes, parameters: Record, metadata: bool) -> Segm
     for name, array in arrays.items():
         computed = _checksum(array)
         if record["crc32"].get(name) != computed:
-            raise_damaged(path, name, record["crc32"].get(name, 0), computed)
+            raise StorageError.bad_checksum(path, name, stored=record["crc32"].get(name, 0), computed=computed)
     if set(arrays) != set(record["crc32"]) or not record["entries"] == len(table) > 0:
         raise StorageError(path, "schema", f"{len(table)} entries in {sorted(arrays)}, but the record says otherwise")
     return _segment(arrays, parameters, metadata)

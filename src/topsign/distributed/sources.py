@@ -14,7 +14,8 @@ import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from .._checks import Array, as_signals, check_location, raise_no_sources
+from .._arrays import Array
+from .._checks import as_signals, check_location, raise_no_sources
 from .folders import Location
 from .shards import Record
 

@@ -20,17 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import (
-    as_projected,
-    check_answer,
-    check_codes_fit,
-    check_count,
-    check_pool,
-    import_pyarrow,
-    raise_open_tie,
-)
-from ..codes import AdaptiveCodes, query_bits
-from ..kernels.interface import Bytes, Float32, Int64
+from .._arrays import Bytes, Float32, Int64
+from .._checks import check_answer, check_codes_fit, check_count, check_pool, import_pyarrow, raise_open_tie
+from ..codes import AdaptiveCodes, as_projected, query_bits
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._arrays import Array, Bytes
 from .._checks import (
-    Array,
-    StorageError,
     check_choice,
     check_ids,
     check_index,
@@ -32,15 +31,15 @@ from .._checks import (
     import_pyarrow,
     raise_index_knows,
     raise_not_codes,
-    raise_other_projection,
     raise_sign_forms,
 )
 from ..codes import AdaptiveCodes
+from ..errors import StorageError
 from ..index import AdaptiveIndex, Entries, SignIndex
 from ..index.metadata import Note
 from ..kernels import Layout
-from ..kernels.interface import Bytes
-from ..projections import Projection, make_projection
+from ..projections import Projection
+from ..recipe import Recipe
 
 FORMS = ("codes", "bits", "sparse")
 FORMAT = 1
@@ -60,14 +59,10 @@ class CodeTable:
 
     def projection(self) -> Projection:
         """The projection that queries need, made again; ValueError where the table does not say which."""
-        made = self.parameters
-        if "projection" not in made:
+        if "projection" not in self.parameters:
             raise ValueError("this table does not say which projection its codes were made with; write it with one")
-        shape = {"n_features": made["n_features"], "n_pool": made["n_pool"]}
-        projection = make_projection(made["projection"], seed=made["seed"], **shape, **made["options"])
-        if projection.fingerprint() != made["fingerprint"]:
-            raise_other_projection("the table", made["fingerprint"], projection.fingerprint())
-        return projection
+        whole = {"metric": "correlation", "norms": True} | self.parameters  # tables of codes alone name neither
+        return Recipe.from_json(whole, "the table").projection
 
 
 def to_arrow(
@@ -171,7 +166,7 @@ def _parts(
     else:
         if ids is not None or metadata is not None or projection is not None:
             raise_index_knows()
-        parameters, norms = dict(source._parameters), source.norms and isinstance(source, AdaptiveIndex)
+        parameters, norms = source.recipe.to_json(), source.norms and isinstance(source, AdaptiveIndex)
         entries = _entries_of_index(source)
     if parameters["kind"] == "sign" and form == "sparse":
         raise_sign_forms()

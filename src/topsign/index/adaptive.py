@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import Array, check_count
+from .._checks import check_count
 from .._random import RandomState
 from ..codes import AdaptiveCodes
-from ..embeddings import AdaptiveEncoder
-from ..kernels.interface import Bytes, Float32
 from ..projections import Projection
+from ..recipe import Recipe
 from .base import Index, Path
 from .neighbors import Entries, Matches, Neighbors
 from .originals import Source
@@ -77,24 +76,30 @@ class AdaptiveIndex(Index):
         stored = self._stored(path, timeout)
         if stored is not None:
             n_pool, random_state = stored.not_given(n_pool, random_state, projection)
-        encoder = AdaptiveEncoder(
-            n_bits, n_pool=n_pool, projection=projection, norms=norms, layout=layout, random_state=random_state
-        )
-        self._encoder = encoder.fit(np.zeros((1, n_features), np.float32))  # learns the number of features alone
         super().__init__(
-            projection=self._encoder.projection_, layout=self._encoder._code_layout, metric=metric, norms=norms
+            Recipe.make(
+                "adaptive",
+                n_features=n_features,
+                n_bits=n_bits,
+                n_pool=n_pool,
+                projection=projection,
+                layout=layout,
+                norms=norms,
+                metric=metric,
+                random_state=random_state,
+            )
         )
         self._keep_in(path, timeout, stored)
 
     @property
     def n_bits(self) -> int:
         """Projections kept for each entry."""
-        return self._layout.n_bits
+        return self.recipe.layout.n_bits
 
     @property
     def layout(self) -> str:
         """ "compact" or "fast"."""
-        return self._layout.name
+        return self.recipe.layout.name
 
     def get(self, ids: npt.ArrayLike) -> Entries[AdaptiveCodes]:
         """The codes and metadata of these entries, in the order asked; an unknown id raises. Safe from any thread."""
@@ -102,11 +107,11 @@ class AdaptiveIndex(Index):
         if not places.size:
             empty = np.empty(0, np.float32)
             reals = (empty, empty) if self.norms else ()
-            data = np.empty((0, self._layout.code_bytes), np.uint8)
+            data = np.empty((0, self.recipe.layout.code_bytes), np.uint8)
         else:
             reals = (snapshot.gather("norms", places), snapshot.gather("scales", places)) if self.norms else ()
             data = snapshot.gather("codes", places)
-        return Entries(ids, AdaptiveCodes._trusted(self._layout, data, *reals), snapshot.notes(places))
+        return Entries(ids, AdaptiveCodes.unchecked(self.recipe.layout, data, *reals), snapshot.notes(places))
 
     def search(
         self,
@@ -186,10 +191,6 @@ class AdaptiveIndex(Index):
             among=among,
             n_threads=n_threads,
         )
-
-    def _encode(self, signals: Array, part: slice, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
-        codes = self._encoder._encode(signals, part, n_threads)
-        return codes.data, codes.norms, codes.scales
 
     def __repr__(self) -> str:
         return (

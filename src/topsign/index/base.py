@@ -13,26 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._blocks import float_blocks
+from .._arrays import Array, Float32, Float64, Int64
 from .._checks import (
     MAX_ID,
-    Array,
     as_signals,
     check_choice,
     check_count,
-    check_flag,
     check_ids,
     check_metadata,
-    check_stored,
     check_timeout,
-    raise_other_projection,
     raise_taken_ids,
     raise_unknown_ids,
 )
-from ..codes import METRICS
-from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32, Float64, Int64
+from ..encoding import encode
 from ..projections import Projection
+from ..projections.blocks import float_blocks
+from ..recipe import Recipe
 from ..theory.inference import SCORINGS
 from .found import Found, Reach, find_nearest, find_within
 from .metadata import Note
@@ -60,16 +56,8 @@ class Index(ABC):
 
     kind: ClassVar[str]  # of index, as files call it
 
-    def __init__(self, *, projection: Projection, layout: Layout, metric: str, norms: bool) -> None:
-        self.projection = projection
-        self.metric = check_choice(metric, "metric", METRICS)
-        self.norms = check_flag(norms, "norms")
-        if self.metric == "inner_product" and not self.norms:
-            raise ValueError(
-                'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
-                'metric="correlation"'
-            )
-        self._layout = layout
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
         self._store: Store = MemoryStore()
 
     @property
@@ -83,18 +71,33 @@ class Index(ABC):
 
     @property
     def seed(self) -> int:
-        """Of the projection."""
-        return self.projection.seed
+        """Seed of the projection."""
+        return self.recipe.seed
+
+    @property
+    def projection(self) -> Projection:
+        """The random operator that all signals go through."""
+        return self.recipe.projection
+
+    @property
+    def metric(self) -> str:
+        """What scores estimate: "correlation" or "inner_product"."""
+        return self.recipe.metric
+
+    @property
+    def norms(self) -> bool:
+        """Whether norms and scales are kept."""
+        return self.recipe.norms
 
     @property
     def n_features(self) -> int:
         """Length of a signal."""
-        return self.projection.n_features
+        return self.recipe.projection.n_features
 
     @property
     def n_pool(self) -> int:
         """Projections computed for each signal."""
-        return self.projection.n_pool
+        return self.recipe.projection.n_pool
 
     @property
     def nbytes(self) -> int:
@@ -168,8 +171,9 @@ class Index(ABC):
         with self._store.change() as change:
             new = _free_ids(change, n_signals) if ids is None else _check_new(change, ids, n_signals)
             for rows in change.parts(n_signals):
-                columns = self._encode(signals, slice(first + rows.start, first + rows.stop), threads)
-                change.add(make_segments(new[rows].copy(), *columns, texts and texts[rows]))
+                part = slice(first + rows.start, first + rows.stop)
+                made = encode(self.recipe, signals, part=part, n_threads=threads)
+                change.add(make_segments(new[rows].copy(), made.codes, made.norms, made.scales, texts and texts[rows]))
             change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
             change.sources.update([source] if source else [])
         return new
@@ -214,24 +218,6 @@ class Index(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def _parameters(self) -> dict[str, Any]:
-        """What a file must record to make this index again."""
-        projection = self.projection
-        return {
-            "kind": self.kind,
-            "n_features": self.n_features,
-            "n_bits": self.n_bits,
-            "n_pool": self.n_pool,
-            "layout": self._layout.name,
-            "metric": self.metric,
-            "norms": self.norms,
-            "projection": projection.kind,
-            "seed": projection.seed,
-            "options": projection.options,
-            "fingerprint": projection.fingerprint(),
-        }
-
     @classmethod
     def _stored(cls, path: Path, timeout: float | None) -> FileStore | None:
         """What is in the file already, if there is one."""
@@ -242,7 +228,9 @@ class Index(ABC):
         from .file import FileStore
 
         store = FileStore(path, readonly=False, timeout=check_timeout(timeout))
-        check_stored(store.path, {"kind": cls.kind}, store.header)
+        if store.header["kind"] != cls.kind:
+            what = f"kind={store.header['kind']!r}, got kind={cls.kind!r}"
+            raise ValueError(f"{store.path} was written with {what}; topsign.open_index takes what the file has")
         return store
 
     def _keep_in(self, path: Path, timeout: float | None, store: FileStore | None) -> None:
@@ -252,17 +240,17 @@ class Index(ABC):
         if store is None:
             from .file import FileStore
 
-            FileStore.create(path, self._parameters)
+            FileStore.create(path, self.recipe.to_json())
             store = FileStore(path, readonly=False, timeout=check_timeout(timeout))
         self._use(store)
 
     def _use(self, store: FileStore) -> None:
-        ours = self._parameters
-        fingerprint = ours.pop("fingerprint")
-        check_stored(store.path, ours, store.header)
-        if fingerprint != store.header["fingerprint"]:
-            raise_other_projection(store.path, store.header["fingerprint"], fingerprint)
-        store.limit_segments(self._layout.code_bytes)
+        have, want = Recipe.from_json(store.header, store.path).difference(self.recipe)
+        if have:
+            raise ValueError(
+                f"{store.path} was written with {have}, got {want}; topsign.open_index takes what the file has"
+            )
+        store.limit_segments(self.recipe.layout.code_bytes)
         self._store = store
 
     def _search(
@@ -329,18 +317,18 @@ class Index(ABC):
         self, queries: Array, n_kept: int | None, n_threads: int, *, n_bytes: int = QUERY_BYTES
     ) -> Iterator[tuple[slice, Queries]]:
         """Blocks of queries as scans read them, so many bytes of projections at a time."""
-        n_rows = max(1, n_bytes // (4 * max(self.projection.shape)))
+        n_rows = max(1, n_bytes // (4 * max(self.recipe.projection.shape)))
         for block in float_blocks(queries, n_rows, n_threads=n_threads, name="queries"):
-            projected = self.projection.apply(block.values, n_threads=n_threads)
+            projected = self.recipe.projection.apply(block.values, n_threads=n_threads)
             prepared = Queries(projected, np.sqrt(block.square_norms))
             yield block.rows, prepared if n_kept is None else _choose_rows(prepared, n_kept, n_threads)
 
     def _scan(self, prepared: Queries, scoring: str, n_kept: int | None, n_threads: int) -> Scan:
         kind: type[Scan] = HammingScan
         if scoring == "asymmetric":
-            kind = ChosenRowsScan if n_kept is not None else AsymmetricScan if self.norms else ExpectedScaleScan
-        law = self._law(self._layout.n_bits if n_kept is None else n_kept)
-        return kind(self._layout, prepared, law, self.metric, n_threads)
+            kind = ChosenRowsScan if n_kept is not None else AsymmetricScan if self.recipe.norms else ExpectedScaleScan
+        law = self._law(self.recipe.layout.n_bits if n_kept is None else n_kept)
+        return kind(self.recipe.layout, prepared, law, self.recipe.metric, n_threads)
 
     def _reranked(
         self, snapshot: Snapshot, candidates: Hits, originals: Originals, queries: Array, k: int
@@ -351,7 +339,7 @@ class Index(ABC):
         inner, correlations = np.empty(ids.shape), np.empty(ids.shape)
         for row, query in enumerate(queries):
             inner[row], correlations[row] = originals.compare(ids[row], query.astype(np.float64))
-        exact = inner if self.metric == "inner_product" else correlations
+        exact = inner if self.recipe.metric == "inner_product" else correlations
         order = np.lexsort((ids, -exact))[:, :k]
 
         def chosen(array: Array) -> Array:
@@ -362,9 +350,9 @@ class Index(ABC):
 
     def _law(self, n_bits: int) -> Significance:
         """Of codes that compare ``n_bits`` signs."""
-        flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
-        pool = self.projection.kind if flat else "gaussian"
-        return shared_significance(n_bits, self.n_pool, self.n_features, pool, self.norms)
+        flat = self.recipe.projection.options.get("spectrum", "unimodular") == "unimodular"
+        pool = self.recipe.projection.kind if flat else "gaussian"
+        return shared_significance(n_bits, self.n_pool, self.n_features, pool, self.recipe.norms)
 
     def _considered(self, among: npt.ArrayLike | None) -> Snapshot:
         snapshot = self._snapshot
@@ -378,10 +366,6 @@ class Index(ABC):
     @property
     @abstractmethod
     def n_bits(self) -> int: ...
-
-    @abstractmethod
-    def _encode(self, signals: Array, part: slice, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
-        """Codes of a part of the signals, and norms and scales where they are kept."""
 
 
 def _free_ids(change: Change, n_signals: int) -> Int64:

@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 import lmdb
 import numpy as np
 
-from .._checks import StorageError, raise_forked, raise_locked, raise_readonly
-from ..kernels.interface import Bytes
+from .._arrays import Bytes
+from .._checks import raise_forked, raise_locked, raise_readonly
+from ..errors import StorageError
 from .pages import PageReader
 
 try:

@@ -13,8 +13,10 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from .._checks import StorageError, raise_readonly
+from .._checks import raise_readonly
+from .._files import pack_record, unpack_record
 from .._random import RandomState
+from ..errors import StorageError
 from . import segments
 from .environment import Environment, View, create
 from .records import (
@@ -23,13 +25,11 @@ from .records import (
     State,
     StoredColumns,
     column_key,
-    pack,
     read_record,
     read_state,
     removal_values,
     segment_key,
     segment_values,
-    unpack,
 )
 from .segments import COLUMNS, Segment, Snapshot
 from .store import Change, Record
@@ -64,7 +64,7 @@ class FileStore:
     @staticmethod
     def create(path: str | os.PathLike[str], parameters: Record) -> None:
         header = {"magic": MAGIC, "format": FORMAT, "library": version("topsign")} | parameters
-        create(os.path.abspath(path), {b"header": pack(header), b"state": pack(State().to_record())})
+        create(os.path.abspath(path), {b"header": pack_record(header), b"state": pack_record(State().to_record())})
 
     def not_given(
         self, n_pool: int | None, random_state: RandomState, projection: object
@@ -237,7 +237,7 @@ class FileStore:
         if b"state" not in values:
             raise StorageError(self.path, "state", "missing")
         value = self._environment.pages.value(values[b"state"], "state")
-        sequence: int = unpack(np.frombuffer(value, np.uint8), self.path, "state")["sequence"]
+        sequence: int = unpack_record(value, self.path, "state")["sequence"]
         return sequence
 
     def _remove_strays(self) -> None:
@@ -293,7 +293,7 @@ class FileChange(Change):
         gone = set(self.state.segments) - set(numbers)
         state = State(self.state.sequence + 1, self.next_id, next_segment, numbers, self.sources)
         self._let_go()
-        self._store.put(values | {b"state": pack(state.to_record())}, gone=gone)
+        self._store.put(values | {b"state": pack_record(state.to_record())}, gone=gone)
         self.state, self.snapshot = self._store.load()
         self._before, self._ahead = self.snapshot, []
 
@@ -320,7 +320,7 @@ class FileChange(Change):
             number = self.state.next_segment + len(self._ahead)
             values = segment_values(number, segment)
             self._store.put(values)
-            record = unpack(np.frombuffer(values[segment_key(number)], np.uint8), self._store.path, "segment")
+            record = unpack_record(values[segment_key(number)], self._store.path, "segment")
             self._ahead.append(Segment(StoredColumns(record, None)))
         _, self.snapshot = self._store.load()
         self._before = self.snapshot

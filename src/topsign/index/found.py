@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._arrays import Float32, Float64, Int64
 from .._checks import check_choice, check_false_alarm, check_real
-from ..kernels.interface import Float32, Float64, Int64
 from ..theory.inference import SCORINGS
 from .neighbors import Matches, Neighbors
 from .scans import Meaning, Scan

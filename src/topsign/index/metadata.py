@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.interface import Bytes, Int64
+from .._arrays import Bytes, Int64
 
 Note = dict[str, Any] | None
 

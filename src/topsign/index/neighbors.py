@@ -7,7 +7,7 @@ from typing import Generic, Self, TypeVar
 
 import numpy as np
 
-from ..kernels.interface import Float32, Float64, Int64
+from .._arrays import Float32, Float64, Int64
 from .metadata import Note
 
 Codes = TypeVar("Codes")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .._checks import StorageError, check_flag, check_timeout
-from ..projections import make_projection
+from .._checks import check_flag, check_timeout
+from ..recipe import Recipe
 from .adaptive import AdaptiveIndex
 from .sign import SignIndex
 
@@ -32,19 +32,15 @@ def open_index(
     from .file import FileStore
 
     store = FileStore(path, readonly=check_flag(readonly, "readonly"), timeout=check_timeout(timeout))
-    header = store.header
-    if header["kind"] not in ("adaptive", "sign"):
-        raise StorageError(store.path, "header", f"an index of kind {header['kind']!r}; this version has none such")
-    index = made_index(header)
+    index = index_from_recipe(Recipe.from_json(store.header, store.path))
     index._use(store)
     return index
 
 
-def made_index(parameters: dict[str, Any]) -> AdaptiveIndex | SignIndex:
-    """An empty index with the parameters that a file or a shard records."""
-    shape = {"n_features": parameters["n_features"], "n_pool": parameters["n_pool"]}
-    projection = make_projection(parameters["projection"], seed=parameters["seed"], **shape, **parameters["options"])
-    same = {"projection": projection, "metric": parameters["metric"], "norms": parameters["norms"], **shape}
-    if parameters["kind"] == "adaptive":
-        return AdaptiveIndex(n_bits=parameters["n_bits"], layout=parameters["layout"], **same)
+def index_from_recipe(recipe: Recipe) -> AdaptiveIndex | SignIndex:
+    """An empty index in memory whose codes are made with this recipe."""
+    shape = {"n_features": recipe.n_features, "n_pool": recipe.n_pool, "projection": recipe.projection}
+    same: dict[str, Any] = {"metric": recipe.metric, "norms": recipe.norms, **shape}
+    if recipe.family == "adaptive":
+        return AdaptiveIndex(n_bits=recipe.n_bits, layout=recipe.layout.name, **same)
     return SignIndex(**same)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import Array, as_signals, raise_unusable
-from ..kernels.interface import Float64, Int64
+from .._arrays import Array, Float64, Int64
+from .._checks import as_signals, raise_unusable
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 

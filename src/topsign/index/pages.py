@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from .._checks import StorageError
+from ..errors import StorageError
 
 HEADER = struct.Struct("<QHHHH")  # page number, padding, kind, end of the pointers, start of the nodes
 OVERFLOW = struct.Struct("<QHHI")  # page number, padding, kind, pages

@@ -6,7 +6,6 @@ and compared with their checksums at the first touch in a process. ``docs/file-f
 
 from __future__ import annotations
 
-import json
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import StorageError, raise_damaged
-from ..kernels.interface import Bytes, Float32, Int64
+from .._arrays import Bytes, Float32, Int64
+from .._files import pack_record, unpack_record
+from ..errors import StorageError
 from .environment import Environment, View
 from .metadata import Metadata
 from .segments import COLUMNS, Segment
@@ -101,7 +101,7 @@ class StoredColumns:
         if touched not in environment.checked:
             computed = zlib.crc32(value.data)
             if computed != checksum:
-                raise_damaged(environment.path, section, checksum, computed)
+                raise StorageError.bad_checksum(environment.path, section, stored=checksum, computed=computed)
             environment.checked.add(touched)
         if value.ctypes.data % 8:
             value = value.copy()  # a small value shares a page with others and may begin anywhere
@@ -152,7 +152,7 @@ def segment_values(number: int, segment: Segment) -> dict[bytes, Any]:
         "columns": {name: {"bytes": value.nbytes, "crc32": zlib.crc32(value)} for name, value in columns.items()},
     }
     return {column_key(name, number): value.data for name, value in columns.items()} | {
-        segment_key(number): pack(record)
+        segment_key(number): pack_record(record)
     }
 
 
@@ -162,29 +162,14 @@ def removal_values(record: Record, segment: Segment) -> dict[bytes, Any]:
     told = {"bytes": segment.alive.nbytes, "crc32": zlib.crc32(segment.alive.data)}
     changed = record | {"alive": segment.n_alive, "columns": record["columns"] | {"alive": told}}
     number = record["number"]
-    return {column_key("alive", number): segment.alive.data, segment_key(number): pack(changed)}
-
-
-def pack(record: Record) -> bytes:
-    """A record as it is stored: the CRC-32 of its JSON, little-endian, then the JSON."""
-    text = json.dumps(record, separators=(",", ":")).encode()
-    return zlib.crc32(text).to_bytes(4, "little") + text
-
-
-def unpack(value: Bytes, path: str, section: str) -> Record:
-    stored, text = int.from_bytes(value[:4].tobytes(), "little"), value[4:].tobytes()
-    computed = zlib.crc32(text)
-    if len(value) < 5 or stored != computed:
-        raise_damaged(path, section, stored, computed)
-    record: Record = json.loads(text)
-    return record
+    return {column_key("alive", number): segment.alive.data, segment_key(number): pack_record(changed)}
 
 
 def read_record(view: View, key: bytes, section: str) -> Record:
     value = view.get(key)
     if value is None:
         raise StorageError(view.environment.path, section, "missing; is this a topsign index at all?")
-    return unpack(value, view.environment.path, section)
+    return unpack_record(value.tobytes(), view.environment.path, section)
 
 
 def read_state(view: View) -> State:

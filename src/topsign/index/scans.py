@@ -13,8 +13,8 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from .. import kernels
+from .._arrays import Bytes, Float32, Float64, Int32, Int64
 from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32, Float64, Int32, Int64
 from ..theory.pools import effective_features
 from .segments import Hits, Segment, Snapshot
 from .significance import Significance

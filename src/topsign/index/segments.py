@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.interface import Bytes, Float32, Int64
+from .._arrays import Bytes, Float32, Int64
 from .metadata import Metadata, Note
 
 MERGED_ENTRIES = 65_536

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .. import kernels
-from .._blocks import float_blocks
-from .._checks import Array, check_count, check_pool, raise_zero_signal
+from .._arrays import Bytes
+from .._checks import check_count
 from .._random import RandomState
-from ..embeddings import SignEmbedding
-from ..kernels import Layout
-from ..kernels.interface import Bytes, Float32
 from ..projections import Projection
+from ..recipe import Recipe
 from .base import Index, Path
 from .neighbors import Entries, Matches, Neighbors
 from .originals import Source
@@ -63,11 +60,16 @@ class SignIndex(Index):
         stored = self._stored(path, timeout)
         if stored is not None:
             n_pool, random_state = stored.not_given(n_pool, random_state, projection)
-        _, n_pool = check_pool(1, n_features if n_pool is None else n_pool)
-        embedding = SignEmbedding(n_pool, projection=projection, random_state=random_state)
-        embedding.fit(np.zeros((1, n_features), np.float32))  # learns the number of features alone
         super().__init__(
-            projection=embedding.projection_, layout=Layout("signs", n_pool, n_pool), metric=metric, norms=norms
+            Recipe.make(
+                "sign",
+                n_features=n_features,
+                n_pool=n_pool,
+                projection=projection,
+                norms=norms,
+                metric=metric,
+                random_state=random_state,
+            )
         )
         self._keep_in(path, timeout, stored)
 
@@ -82,7 +84,9 @@ class SignIndex(Index):
         An unknown id raises. Safe from any thread.
         """
         snapshot, ids, places = self._located(ids)
-        codes = snapshot.gather("codes", places) if places.size else np.empty((0, self._layout.code_bytes), np.uint8)
+        codes = (
+            snapshot.gather("codes", places) if places.size else np.empty((0, self.recipe.layout.code_bytes), np.uint8)
+        )
         return Entries(ids, codes, snapshot.notes(places))
 
     def search(
@@ -149,23 +153,6 @@ class SignIndex(Index):
 
     def _check_kept(self, adaptive_bits: int | None) -> int | None:
         return None if adaptive_bits is None else check_count(adaptive_bits, "adaptive_bits", maximum=self.n_pool)
-
-    def _encode(self, signals: Array, part: slice, n_threads: int) -> tuple[Bytes, Float32 | None, Float32 | None]:
-        n_codes = part.stop - part.start
-        codes = np.empty((n_codes, self._layout.code_bytes), np.uint8)
-        norms, scales = np.empty((2, n_codes), np.float32)
-        for block in float_blocks(signals, self.projection.block_signals, part=part, n_threads=n_threads):
-            rows = slice(block.rows.start - part.start, block.rows.stop - part.start)
-            zeros = np.flatnonzero(block.square_norms == 0)
-            if zeros.size:
-                raise_zero_signal(block.rows.start + int(zeros[0]))
-            projected = self.projection.apply(block.values, n_threads=n_threads)
-            codes[rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
-            if self.norms:
-                _, _, totals = kernels.active().select(projected, self.n_pool, n_threads=n_threads)
-                norms[rows] = np.sqrt(block.square_norms)
-                scales[rows] = block.square_norms / totals
-        return (codes, norms, scales) if self.norms else (codes, None, None)
 
     def __repr__(self) -> str:
         return (

@@ -12,7 +12,7 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import log_ndtr, ndtri_exp
 from scipy.stats import t as student
 
-from ..kernels.interface import Float64
+from .._arrays import Float64
 from ..theory import correlation_from_hamming, match_pvalue, mean_kept_magnitude
 from ..theory.inference import tail_threshold
 

@@ -10,7 +10,17 @@ from .base import Projection
 from .dense import Gaussian, Rademacher, Sparse
 from .structured import Circulant, Hadamard
 
-__all__ = ["KINDS", "Circulant", "Gaussian", "Hadamard", "Projection", "Rademacher", "Sparse", "make_projection"]
+__all__ = [
+    "KINDS",
+    "Circulant",
+    "Gaussian",
+    "Hadamard",
+    "Projection",
+    "Rademacher",
+    "Sparse",
+    "make_projection",
+    "resolve_projection",
+]
 
 KINDS: dict[str, type[Projection]] = {cls.kind: cls for cls in (Gaussian, Rademacher, Sparse, Hadamard, Circulant)}
 
@@ -47,3 +57,20 @@ def make_projection(
         raise TypeError(
             f"a {kind} projection has {f'the options {known}' if known else 'no options'}, got {sorted(options)}"
         ) from None
+
+
+def resolve_projection(
+    projection: str | Projection, *, n_features: int, n_pool: int, random_state: RandomState
+) -> Projection:
+    """The projection of these sizes that a caller named by its kind, or made beforehand."""
+    if not isinstance(projection, Projection):
+        check_choice(projection, "projection", tuple(KINDS))
+        return make_projection(projection, n_features=n_features, n_pool=n_pool, seed=random_state)
+    if projection.shape != (n_pool, n_features):
+        raise ValueError(
+            f"the projection given has shape {projection.shape}, but this data needs "
+            f"(n_pool, n_features) = {(n_pool, n_features)}; make it for these numbers, or name its kind"
+        )
+    if random_state is not None:
+        raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
+    return projection

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._blocks import float_blocks
-from .._checks import MAX_POOL, Array, as_signals, check_count, check_rows
+from .._arrays import Array, Float32
+from .._checks import MAX_POOL, as_signals, check_count, check_rows
 from .._random import RandomState, make_seed
-from ..kernels.interface import Float32
+from ..projections.blocks import float_blocks
 
 
 class Projection(ABC):
@@ -87,7 +87,7 @@ class Projection(ABC):
         n_threads = kernels.n_threads(n_threads)
         out = np.empty((len(signals), self.n_pool if rows is None else len(rows)), np.float32)
         for block in float_blocks(signals, self.block_signals, n_threads=n_threads):
-            self._project(block.values, rows, out[block.rows], n_threads)
+            self.project_block(block.values, rows, out[block.rows], n_threads)
         return out
 
     def rows(self, locations: npt.ArrayLike) -> Float32:
@@ -106,7 +106,7 @@ class Projection(ABC):
         return digest.hexdigest()[:32]
 
     @abstractmethod
-    def _project(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
         """Writes the projections of a block of signals into ``out``."""
 
     @abstractmethod

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import scipy.sparse
 
 from .. import kernels
-from .._checks import Array, check_positive
+from .._arrays import Array, Float32
+from .._checks import check_positive
 from .._random import RandomState, bits_from_words, normals_from_words, word_rows
-from ..kernels.interface import Float32
 from .base import Projection
 
 Words = npt.NDArray[np.uint64]
@@ -84,7 +84,7 @@ class IndependentRows(Projection):
     def _rows_in_workspace(self) -> int:
         return max(1, int(self.workspace_bytes // self._row_bytes))
 
-    def _project(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
         if self.fits:
             if self._kept is None:
                 self._kept = self._make_rows(np.arange(self.n_pool))

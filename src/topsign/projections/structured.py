@@ -11,9 +11,9 @@ import numpy as np
 import scipy.fft
 
 from .. import kernels
-from .._checks import Array, check_choice, check_count
+from .._arrays import Array, Bytes, Float32
+from .._checks import check_choice, check_count
 from .._random import RandomState, normals, random_bits, subset, uniforms
-from ..kernels.interface import Bytes, Float32
 from .base import Projection
 
 
@@ -49,7 +49,7 @@ class StackedBlocks(Projection):
         coordinates[last] = self._last_coordinates[coordinates[last]]
         return blocks, coordinates
 
-    def _project(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
         if rows is None and self.n_pool == self.n_features:
             self._rotate(0, values, out, n_threads)
             return

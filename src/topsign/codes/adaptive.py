@@ -1,63 +1,25 @@
-"""Codes: packed signs, and adaptive codes that keep their own locations."""
+"""Adaptive codes: many signals, each with the locations of its own largest projections."""
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import kernels
-from ._checks import Array, as_projected, as_signals, check_choice, check_count, check_pool
-from .kernels import LAYOUTS, Layout
-from .kernels.interface import Bytes, Float32, Int32
-from .theory import mean_kept_magnitude, storage_bits
+from .. import kernels
+from .._arrays import Bytes, Float32, Int32
+from .._checks import check_choice, check_pool
+from ..kernels import LAYOUTS, Layout
+from ..recipe import METRICS
+from ..theory import mean_kept_magnitude
+from .bits import as_projected
+from .content import check_content
+from .message import pack_message, unpack_message
 
 if TYPE_CHECKING:
     import scipy.sparse
-
-METRICS = ("inner_product", "correlation")
-
-
-def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> npt.NDArray[np.float64]:
-    """Fraction of bits in which packed codes differ.
-
-    Parameters
-    ----------
-    codes, other : uint8 arrays of shape (..., ceil(n_bits / 8))
-        Bits packed little-endian, as every ``transform`` returns them. Leading axes broadcast as in NumPy:
-        many codes against one give one distance each.
-    n_bits : int
-
-    Examples
-    --------
-    >>> hamming(np.uint8([[0b1111], [0b0001]]), np.uint8([0b0011]), n_bits=4)
-    array([0.5 , 0.25])
-    """
-    n_bits = check_count(n_bits, "n_bits")
-    arrays = [np.asarray(array) for array in (codes, other)]
-    for array in arrays:
-        if array.dtype != np.uint8 or array.ndim < 1 or array.shape[-1] != -(-n_bits // 8):
-            raise ValueError(
-                f"codes of n_bits={n_bits} must be uint8 with {-(-n_bits // 8)} bytes in the last axis, "
-                f"got dtype {array.dtype} and shape {array.shape}"
-            )
-    differing = np.bitwise_xor(*arrays)
-    if n_bits % 8:
-        differing[..., -1] &= (1 << n_bits % 8) - 1
-    counts: Array = np.bitwise_count(differing).sum(axis=-1, dtype=np.int64)
-    return counts / n_bits
-
-
-def query_bits(projected: npt.ArrayLike) -> Bytes:
-    """One-hot bits of queries, to go with :meth:`AdaptiveCodes.to_bits`: (n_queries, ceil(2 * n_pool / 8))."""
-    projected = as_projected(projected, n_pool=as_signals(projected, name="projected").shape[1])
-    positive = projected >= 0
-    return np.packbits(np.hstack([positive, ~positive]), axis=1, bitorder="little")
 
 
 class AdaptiveCodes:
@@ -92,17 +54,11 @@ class AdaptiveCodes:
         n_bits, n_pool = check_pool(n_bits, n_pool)
         self._layout = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
         self.data: Bytes = np.ascontiguousarray(data)
-        width = self._layout.code_bytes
-        if self.data.dtype != np.uint8 or self.data.ndim != 2 or self.data.shape[1] != width:
-            raise ValueError(
-                f"{layout} codes with n_bits={n_bits}, n_pool={n_pool} must be uint8 of shape "
-                f"(n_codes, {width}), got dtype {self.data.dtype} and shape {self.data.shape}"
-            )
+        check_content(self._layout, self.data)
         self.norms = _check_reals(norms, len(self.data), "norms")
         self.scales = _check_reals(scales, len(self.data), "scales")
         if (self.norms is None) != (self.scales is None):
             raise ValueError("norms and scales are stored together; give both or neither")
-        self._check_contents()
 
     @classmethod
     def from_locations(
@@ -138,10 +94,10 @@ class AdaptiveCodes:
         return cls(data, n_bits=n_bits, n_pool=n_pool, layout=layout, norms=norms, scales=scales)
 
     @classmethod
-    def _trusted(
+    def unchecked(
         cls, layout: Layout, data: Bytes, norms: Float32 | None = None, scales: Float32 | None = None
     ) -> AdaptiveCodes:
-        """Codes that our own kernels packed, taken as they are."""
+        """Codes that our own kernels packed, taken as they are: bytes from outside go through the constructor."""
         codes = object.__new__(cls)
         codes._layout, codes.data, codes.norms, codes.scales = layout, data, norms, scales
         return codes
@@ -160,10 +116,10 @@ class AdaptiveCodes:
             )
         data = np.concatenate([part.data for part in parts])
         if parts[0].norms is None:
-            return cls._trusted(parts[0]._layout, data)
+            return cls.unchecked(parts[0]._layout, data)
         norms = np.concatenate([part.norms for part in parts])
         scales = np.concatenate([part.scales for part in parts])
-        return cls._trusted(parts[0]._layout, data, norms, scales)
+        return cls.unchecked(parts[0]._layout, data, norms, scales)
 
     @property
     def n_bits(self) -> int:
@@ -204,7 +160,7 @@ class AdaptiveCodes:
         if wanted == self._layout:
             return self
         data = kernels.active().pack_codes(wanted, *kernels.active().unpack_codes(self._layout, self.data))
-        return self._trusted(wanted, data, self.norms, self.scales)
+        return self.unchecked(wanted, data, self.norms, self.scales)
 
     def mismatches(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Int32:
         """How many signs of each query differ from each code's: (n_queries, n_codes) int32.
@@ -321,61 +277,13 @@ class AdaptiveCodes:
 
         Within 2% of it plus 16 bytes a code, norms and scales included; a header and a checksum besides.
         """
-        locations, signs = kernels.active().unpack_codes(self._layout, self.data)
-        sets, lengths = kernels.active().encode_sets(
-            locations, self.n_pool, _set_capacity(self.n_bits, self.n_pool), n_threads=kernels.n_threads(None)
-        )
-        set_bytes = int(lengths.max(initial=0))  # every set costs the same, up to a byte or two
-        header = _HEADER.pack(
-            _MAGIC,
-            _FORMAT,
-            LAYOUTS.index(self.layout),
-            self.norms is not None,
-            self.n_bits,
-            self.n_pool,
-            len(self),
-            set_bytes,
-        )
-        reals = [] if self.norms is None or self.scales is None else [self.norms, self.scales]
-        parts = [*(part.astype("<f4") for part in reals), signs, sets[:, :set_bytes]]
-        body = header + b"".join(part.tobytes() for part in parts)
-        return body + struct.pack("<I", zlib.crc32(body))
+        return pack_message(self._layout, self.data, self.norms, self.scales)
 
     @classmethod
     def from_bytes(cls, message: bytes) -> AdaptiveCodes:
-        """The codes that :meth:`to_bytes` wrote; anything else raises ValueError."""
-        if len(message) < _HEADER.size + 4 or message[:4] != _MAGIC:
-            raise ValueError(
-                f"not adaptive codes: expected {_MAGIC!r} and at least {_HEADER.size + 4} bytes, "
-                f"got {message[:4]!r} and {len(message)} bytes"
-            )
-        _, version, layout, with_norms, n_bits, n_pool, n_codes, set_bytes = _HEADER.unpack_from(message)
-        if version != _FORMAT:
-            raise ValueError(f"adaptive codes of format {version}; this version reads format {_FORMAT}")
-        stored, computed = struct.unpack("<I", message[-4:])[0], zlib.crc32(message[:-4])
-        if stored != computed:
-            raise ValueError(
-                f"adaptive codes are damaged: checksum {stored:08x} stored, {computed:08x} computed "
-                f"over {len(message)} bytes"
-            )
-        check_pool(n_bits, n_pool)
-        shape = Layout(LAYOUTS[layout], n_bits, n_pool)
-        sizes = [4 * n_codes, 4 * n_codes] if with_norms else []
-        sizes += [n_codes * shape.sign_bytes, n_codes * set_bytes]
-        if _HEADER.size + sum(sizes) + 4 != len(message):
-            raise ValueError(
-                f"adaptive codes are damaged: {n_codes} codes need {_HEADER.size + sum(sizes) + 4} bytes, "
-                f"got {len(message)}"
-            )
-        cuts = np.cumsum([_HEADER.size, *sizes])
-        parts = [message[start:end] for start, end in pairwise(cuts)]
-        sets = np.frombuffer(parts[-1], np.uint8).reshape(n_codes, set_bytes)
-        signs = np.frombuffer(parts[-2], np.uint8).reshape(n_codes, shape.sign_bytes)
-        threads = kernels.n_threads(None)
-        locations = kernels.active().decode_sets(sets, n_bits, n_pool, n_threads=threads)
-        data = kernels.active().pack_codes(shape, locations, signs, n_threads=threads)
-        reals = [np.frombuffer(part, "<f4").astype(np.float32) for part in parts[:-2]]
-        return cls._trusted(shape, data, *reals)
+        """The codes that :meth:`to_bytes` wrote; anything else raises StorageError."""
+        layout, data, norms, scales = unpack_message(message)
+        return cls.unchecked(layout, data, norms, scales)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -385,7 +293,7 @@ class AdaptiveCodes:
         if isinstance(index, (int, np.integer)):
             index = [index]
         norms, scales = (None if part is None else part[index] for part in (self.norms, self.scales))
-        return self._trusted(self._layout, np.ascontiguousarray(self.data[index]), norms, scales)
+        return self.unchecked(self._layout, np.ascontiguousarray(self.data[index]), norms, scales)
 
     def __eq__(self, other: object) -> bool:
         """Same locations, signs, norms and scales; the layout does not matter."""
@@ -404,26 +312,6 @@ class AdaptiveCodes:
     def __repr__(self) -> str:
         norms = "" if self.norms is not None else ", norms=False"
         return f"AdaptiveCodes({len(self)} codes, n_bits={self.n_bits}, n_pool={self.n_pool}, {self.layout}{norms})"
-
-    def _check_contents(self) -> None:
-        unpacked = kernels.active().unpack_codes(self._layout, self.data)
-        ascending = (np.diff(unpacked[0]) > 0).all(axis=1)
-        same = (kernels.active().pack_codes(self._layout, *unpacked) == self.data).all(axis=1)
-        bad = np.flatnonzero(~(ascending & same))
-        if bad.size:
-            raise ValueError(
-                f"data is not a packed code at row {bad[0]} ({bad.size} such rows): "
-                f"its bytes are not {self.n_bits} ascending locations in the {self.layout} layout"
-            )
-
-
-_MAGIC = b"TSAC"
-_FORMAT = 1
-_HEADER = struct.Struct("<4sBBBxIIQI")  # magic, format, layout, norms kept, n_bits, n_pool, n_codes, set bytes
-
-
-def _set_capacity(n_bits: int, n_pool: int) -> int:
-    return int(storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) // 8 + 16
 
 
 def _check_reals(values: npt.ArrayLike | None, n_codes: int, name: str) -> Float32 | None:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import kernels
-from ._checks import MAX_PROJECTION, Array, raise_unusable
-from .kernels.interface import Float32, Float64
+from .. import kernels
+from .._arrays import Array, Float32, Float64
+from .._checks import raise_unusable
+
+# |projection| is at most |row| |signal|, about sqrt(n_features) |signal|; below this it fits float32.
+MAX_PROJECTION = 1e37
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,128 @@
+"""Files that appear whole or not at all, and JSON behind a checksum."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+from .errors import StorageError
+
+Path = str | os.PathLike[str]
+Record = dict[str, Any]
+
+
+def write_file(path: Path, write: Callable[[IO[bytes]], object], *, new: bool = False) -> None:
+    """A file that appears when ``write`` has ended and its bytes are on disk; ``new`` refuses one that is there.
+
+    A device, a pipe or a symbolic link is written through, never replaced by a regular file.
+    """
+    target = os.path.realpath(path)
+    if _is_special(target):
+        with open(target, "wb") as file:
+            write(file)
+        return
+    with draft_of(target) as draft:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        with open(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        publish(draft, target, new=new)
+
+
+@contextmanager
+def draft_of(target: str) -> Iterator[str]:
+    """A name beside ``target`` that nobody can guess, for a file that is not complete yet; removed at the end."""
+    folder, name = os.path.split(os.path.abspath(target))
+    draft = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
+    try:
+        yield draft
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def publish(draft: str, target: str, *, new: bool = False) -> None:
+    """Gives a complete file its name, for good; with ``new`` FileExistsError where something has it already."""
+    if not new:
+        os.replace(draft, target)
+    else:
+        try:
+            os.link(draft, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            if os.path.lexists(target):
+                raise FileExistsError(target) from None
+            os.rename(draft, target)
+    sync_folder(os.path.dirname(target))
+
+
+def sync_folder(folder: str) -> None:
+    """Makes the names in a folder survive a power loss, where the system can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def pack_record(record: Record) -> bytes:
+    """The CRC-32 of a record's JSON, little-endian, then the JSON."""
+    text = json.dumps(record, separators=(",", ":")).encode()
+    return zlib.crc32(text).to_bytes(4, "little") + text
+
+
+def unpack_record(value: bytes, path: Path, section: str) -> Record:
+    """What :func:`pack_record` packed; StorageError where it is anything else."""
+    stored, text = int.from_bytes(value[:4], "little"), value[4:]
+    computed = zlib.crc32(text)
+    if len(value) < 5 or stored != computed:
+        raise StorageError.bad_checksum(path, section, stored=stored, computed=computed)
+    return _parsed(text, path, section)
+
+
+def seal_record(record: Record) -> bytes:
+    """JSON that people can read, with the CRC-32 of its body (keys sorted, no spaces) beside it."""
+    return json.dumps({"crc32": _body_checksum(record), "body": record}, indent=1).encode()
+
+
+def open_record(text: bytes, path: Path, section: str) -> Record:
+    """The body that :func:`seal_record` sealed; StorageError where it is anything else."""
+    whole = _parsed(text, path, section)
+    stored, body = whole.get("crc32"), whole.get("body")
+    if not isinstance(stored, int) or not isinstance(body, dict):
+        raise StorageError(path, section, "damaged: no body with its checksum; restore the file from a copy")
+    computed = _body_checksum(body)
+    if stored != computed:
+        raise StorageError.bad_checksum(path, section, stored=stored, computed=computed)
+    return body
+
+
+def _body_checksum(body: Record) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _parsed(text: bytes, path: Path, section: str) -> Record:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(path, section, f"damaged: {error}; restore the file from a copy") from None
+    if not isinstance(record, dict):
+        raise StorageError(path, section, f"damaged: a JSON object expected, got {type(record).__name__}")
+    return record
+
+
+def _is_special(path: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False

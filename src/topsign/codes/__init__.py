@@ -1,0 +1,9 @@
+"""Codes: packed signs, and adaptive codes that keep their own locations."""
+
+from __future__ import annotations
+
+from .adaptive import AdaptiveCodes
+from .bits import as_projected, hamming, query_bits
+from .content import check_content
+
+__all__ = ["AdaptiveCodes", "as_projected", "check_content", "hamming", "query_bits"]

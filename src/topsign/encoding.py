@@ -1,0 +1,101 @@
+"""Signals to codes: the one loop that projects, selects and packs, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from . import kernels
+from ._arrays import Array, Bytes, Float32, Float64
+from .projections import Projection
+from .projections.blocks import Block, float_blocks
+from .recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Packed codes of consecutive signals, and what is kept beside them."""
+
+    codes: Bytes  # (n_signals, code_bytes)
+    norms: Float32 | None  # (n_signals,), where the recipe keeps them
+    scales: Float32 | None  # |u|**2 over the sum of the kept |projections|
+
+
+def encode(
+    recipe: Recipe,
+    signals: Array,
+    *,
+    part: slice | None = None,
+    n_threads: int | None = None,
+    name: str = "signals",
+    allow_zero: bool = False,
+) -> Encoded:
+    """Codes of signals, or of a part of them; errors name the row of the whole.
+
+    Signals are read block by block, so that a memory map larger than memory is fine. A zero signal raises, because all
+    its projections tie; with ``allow_zero`` it gets some code, and scale zero.
+    """
+    threads = kernels.n_threads(n_threads)
+    first, end, _ = (part or slice(None)).indices(len(signals))
+    codes = np.empty((end - first, recipe.layout.code_bytes), np.uint8)
+    norms, scales = np.empty((2, end - first), np.float32)
+    for block, projected in project_blocks(
+        recipe.projection, signals, part=slice(first, end), mean=recipe.mean, n_threads=threads, name=name
+    ):
+        rows = slice(block.rows.start - first, block.rows.stop - first)
+        zeros = np.flatnonzero(block.square_norms == 0)
+        if zeros.size and not allow_zero:
+            _raise_zero_signal(block.rows.start + int(zeros[0]), name, centered=recipe.mean is not None)
+        codes[rows], totals = _packed(recipe, projected, threads)
+        norms[rows] = np.sqrt(block.square_norms)
+        scales[rows] = np.divide(block.square_norms, totals, out=np.zeros(len(totals)), where=totals > 0)
+    return Encoded(codes, norms, scales) if recipe.norms else Encoded(codes, None, None)
+
+
+def project(
+    recipe: Recipe, queries: Array, *, n_threads: int | None = None, name: str = "queries"
+) -> tuple[Float32, Float64]:
+    """Real projections of queries on the pool, (n_queries, n_pool), and the norms of the queries."""
+    out, norms = np.empty((len(queries), recipe.n_pool), np.float32), np.empty(len(queries))
+    blocks = project_blocks(recipe.projection, queries, mean=recipe.mean, n_threads=n_threads, name=name)
+    for block, projected in blocks:
+        out[block.rows], norms[block.rows] = projected, np.sqrt(block.square_norms)
+    return out, norms
+
+
+def project_blocks(
+    projection: Projection,
+    signals: Array,
+    *,
+    part: slice | None = None,
+    mean: Float32 | None = None,
+    n_threads: int | None = None,
+    name: str = "signals",
+) -> Iterator[tuple[Block, Float32]]:
+    """Blocks of signals with their projections, which the next block overwrites."""
+    threads, n_rows = kernels.n_threads(n_threads), projection.block_signals
+    projected = np.empty((min(n_rows, len(signals)), projection.n_pool), np.float32)
+    for block in float_blocks(signals, n_rows, part=part, minus=mean, n_threads=threads, name=name):
+        here = projected[: len(block.values)]
+        projection.project_block(block.values, None, here, threads)
+        yield block, here
+
+
+def _packed(recipe: Recipe, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
+    """Codes of projections, and the sums of the magnitudes that they keep."""
+    chosen = kernels.active()
+    if recipe.family == "sign":
+        _, _, totals = chosen.select(projected, recipe.n_pool, n_threads=n_threads)
+        return chosen.pack_bits(projected, n_threads=n_threads), totals
+    locations, signs, totals = chosen.select(projected, recipe.n_bits, n_threads=n_threads)
+    return chosen.pack_codes(recipe.layout, locations, signs, n_threads=n_threads), totals
+
+
+def _raise_zero_signal(row: int, name: str, *, centered: bool) -> NoReturn:
+    why = "equals the mean that center=True removes" if centered else "is zero"
+    raise ValueError(
+        f"{name} row {row} {why}: all its projections tie, so it cannot be its own reference; drop that row"
+    )

@@ -1,0 +1,26 @@
+"""The error of every file that cannot be trusted or written."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+
+class StorageError(Exception):
+    """A file that is unreadable, foreign, damaged or not writable: says which file, which part of it, and why.
+
+    Raised for indexes, shards, heads, exported tables and messages of codes alike.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], section: str, problem: str) -> None:
+        super().__init__(f"{os.fspath(path)}, {section}: {problem}")
+        self.path, self.section, self.problem = os.fspath(path), section, problem
+
+    @classmethod
+    def bad_checksum(cls, path: str | os.PathLike[str], section: str, *, stored: int, computed: int) -> Self:
+        """A checksum that does not fit what it was taken of."""
+        problem = f"damaged: checksum {stored:08x} stored, {computed:08x} computed; restore the file from a copy"
+        return cls(path, section, problem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.section, self.problem)

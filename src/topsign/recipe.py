@@ -1,0 +1,189 @@
+"""The recipe: everything that codes are made with."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._arrays import Float32
+from ._checks import check_choice, check_flag, check_pool
+from ._files import Record
+from ._random import RandomState
+from .errors import StorageError
+from .kernels import LAYOUTS, Layout
+from .projections import Projection, make_projection, resolve_projection
+
+FAMILIES = ("adaptive", "sign")
+METRICS = ("correlation", "inner_product")
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What codes are made with; codes can be compared with each other and with queries where recipes are equal.
+
+    Indexes, shards, heads, exported tables and torch states all carry one, as JSON.
+    """
+
+    family: str  # "adaptive": each code keeps its own locations; "sign": the signs of the whole pool
+    projection: Projection
+    layout: Layout
+    norms: bool = True  # keep norms and scales beside the codes
+    metric: str = "correlation"  # what scores estimate
+    mean: Float32 | None = None  # removed from signals and queries alike
+
+    @classmethod
+    def make(
+        cls,
+        family: str,
+        *,
+        n_features: int,
+        n_bits: int | None = None,
+        n_pool: int | None = None,
+        projection: str | Projection = "hadamard",
+        layout: str = "compact",
+        norms: bool = True,
+        metric: str = "correlation",
+        mean: Float32 | None = None,
+        random_state: RandomState = None,
+    ) -> Recipe:
+        """A recipe from what a constructor was given; n_pool is n_features when not given, n_bits that of signs."""
+        check_choice(family, "family", FAMILIES)
+        n_pool = n_features if n_pool is None else n_pool
+        n_bits, n_pool = check_pool(1 if n_bits is None else n_bits, n_pool)
+        if family == "sign":
+            shape = Layout("signs", n_pool, n_pool)
+        else:
+            shape = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
+        check_choice(metric, "metric", METRICS)
+        if metric == "inner_product" and not check_flag(norms, "norms"):
+            raise ValueError(
+                'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
+                'metric="correlation"'
+            )
+        made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
+        return cls(family, made, shape, check_flag(norms, "norms"), metric, mean)
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return self.projection.n_features
+
+    @property
+    def n_pool(self) -> int:
+        """Projections computed for each signal."""
+        return self.projection.n_pool
+
+    @property
+    def n_bits(self) -> int:
+        """Projections kept for each signal."""
+        return self.layout.n_bits
+
+    @property
+    def seed(self) -> int:
+        """Seed of the projection."""
+        return self.projection.seed
+
+    def to_json(self) -> Record:
+        """A record of plain values, from which :meth:`from_json` makes an equal recipe."""
+        record = {
+            "kind": self.family,
+            "n_features": self.n_features,
+            "n_bits": self.n_bits,
+            "n_pool": self.n_pool,
+            "layout": self.layout.name,
+            "metric": self.metric,
+            "norms": self.norms,
+            "projection": self.projection.kind,
+            "seed": self.projection.seed,
+            "options": self.projection.options,
+            "fingerprint": self._projection_fingerprint,
+        }
+        if self.mean is not None:
+            record["mean"] = base64.b64encode(self.mean.astype("<f4").tobytes()).decode()
+        return record
+
+    @classmethod
+    def from_json(cls, record: Record, path: str | os.PathLike[str]) -> Recipe:
+        """The recipe of a record that was read from ``path``.
+
+        Raises StorageError where values are missing or wrong, or where the projection made from them here is not the
+        one that the record was written with.
+        """
+        try:
+            made = make_projection(
+                record["projection"],
+                n_features=record["n_features"],
+                n_pool=record["n_pool"],
+                seed=record["seed"],
+                **record["options"],
+            )
+            recipe = cls.make(
+                record["kind"],
+                n_features=record["n_features"],
+                n_bits=record["n_bits"],
+                n_pool=record["n_pool"],
+                projection=made,
+                layout=record["layout"] if record["kind"] != "sign" else "compact",
+                norms=record["norms"],
+                metric=record["metric"],
+                mean=_read_mean(record.get("mean"), record["n_features"]),
+            )
+            stored = str(record["fingerprint"])
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+            raise StorageError(path, "recipe", f"cannot be read: {what}") from None
+        if stored != recipe._projection_fingerprint:
+            raise StorageError(
+                path,
+                "recipe",
+                f"the projection it was written with has the fingerprint {stored}, the one made from its parameters "
+                f"here has {recipe._projection_fingerprint}; use the version of the library that wrote it",
+            )
+        return recipe
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits, the same for equal recipes alone."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
+
+    def difference(self, other: Recipe) -> tuple[str, str]:
+        """What differs, as this recipe and the other have it: two empty texts for equal ones."""
+        ours, theirs = _named(self), _named(other)
+        names = [name for name in ours if ours[name] != theirs.get(name)]
+        show: Callable[[Record], str] = lambda values: ", ".join(f"{name}={values.get(name)!r}" for name in names)  # noqa: E731
+        return show(ours), show(theirs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    @cached_property
+    def _projection_fingerprint(self) -> str:
+        return self.projection.fingerprint()
+
+
+def _named(recipe: Recipe) -> Record:
+    """The record in the words of a constructor; the mean, a long array, by its presence and digest."""
+    record = recipe.to_json()
+    if "mean" in record:
+        record["mean"] = hashlib.sha256(record["mean"].encode()).hexdigest()[:8]
+    return record
+
+
+def _read_mean(text: Any, n_features: int) -> Float32 | None:
+    if text is None:
+        return None
+    mean = np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)
+    if mean.shape != (n_features,) or not np.isfinite(mean).all():
+        raise ValueError(f"the mean must be {n_features} finite values, got shape {mean.shape}")
+    return mean
