@@ -88,7 +88,7 @@ def _packed(recipe: Recipe, projected: Float32, n_threads: int) -> tuple[Bytes, 
     """Codes of projections, and the sums of the magnitudes that they keep."""
     chosen = kernels.active()
     if recipe.family == "sign":
-        _, _, totals = chosen.select(projected, recipe.n_pool, n_threads=n_threads)
+        totals = chosen.magnitude_sums(projected, n_threads=n_threads)
         return chosen.pack_bits(projected, n_threads=n_threads), totals
     locations, signs, totals = chosen.select(projected, recipe.n_bits, n_threads=n_threads)
     return chosen.pack_codes(recipe.layout, locations, signs, n_threads=n_threads), totals
