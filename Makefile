@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/*)
 
-.PHONY: test test-engines test-faults test-dist test-lowest test-generic lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# Everything but the tests marked slow: an answer within two minutes.
+test-fast: $(VENV)/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not engines"
 
 # Codes in FAISS, usearch, LanceDB, DuckDB, Qdrant and PostgreSQL with pgvector: the same ids and mismatches as ours.
 test-engines: $(VENV)/engines
@@ -55,6 +59,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp')
 
 # One wheel for every Python 3 of this platform, shown by an install from the wheel alone.
 wheel: $(VENV)/ready

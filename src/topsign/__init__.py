@@ -3,74 +3,65 @@
 Names are imported when they are first asked for: ``import topsign`` itself takes milliseconds.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from . import export, kernels, projections, theory
-    from .classify import AdaptiveLinearClassifier, CompressionReport, SignLinearClassifier, UniversalLinearClassifier
-    from .codes import AdaptiveCodes, hamming, query_bits
-    from .embeddings import AdaptiveEmbedding, AdaptiveEncoder, SignEmbedding, UniversalEmbedding
-    from .errors import StorageError
-    from .index import AdaptiveIndex, Entries, Matches, Neighbors, SignIndex, open_index
-    from .projections import make_projection
-
-__all__ = [
-    "AdaptiveCodes",
-    "AdaptiveEmbedding",
-    "AdaptiveEncoder",
-    "AdaptiveIndex",
-    "AdaptiveLinearClassifier",
-    "CompressionReport",
-    "Entries",
-    "Matches",
-    "Neighbors",
-    "SignEmbedding",
-    "SignIndex",
-    "SignLinearClassifier",
-    "StorageError",
-    "UniversalEmbedding",
-    "UniversalLinearClassifier",
-    "export",
-    "hamming",
-    "kernels",
-    "make_projection",
-    "open_index",
-    "projections",
-    "query_bits",
-    "theory",
-]
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Not among __all__: nn needs PyTorch, distributed needs Dask.
-_MODULES = ("distributed", "export", "kernels", "nn", "projections", "theory")
+# Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
 _HOMES = {
-    "errors": ("StorageError",),
-    "classify": (
-        "AdaptiveLinearClassifier",
-        "CompressionReport",
-        "SignLinearClassifier",
-        "UniversalLinearClassifier",
+    **dict.fromkeys(("distributed", "export", "kernels", "nn", "projections", "theory"), ""),
+    **dict.fromkeys(
+        ("AdaptiveLinearClassifier", "CompressionReport", "SignLinearClassifier", "UniversalLinearClassifier"),
+        "classify",
     ),
-    "codes": ("AdaptiveCodes", "hamming", "query_bits"),
-    "embeddings": ("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"),
-    "index": ("AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"),
-    "projections": ("make_projection",),
+    **dict.fromkeys(("AdaptiveCodes", "hamming", "query_bits"), "codes"),
+    **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
+    **dict.fromkeys(("StorageError",), "errors"),
+    **dict.fromkeys(("AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"), "index"),
+    **dict.fromkeys(("make_projection",), "projections"),
+    **dict.fromkeys(("Recipe",), "recipe"),
 }
 
+__all__ = sorted(set(_HOMES) - {"distributed", "nn"})  # a star import needs no extra
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    for module, names in _HOMES.items():
-        if name in names:
-            value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
+    from . import distributed as distributed
+    from . import export as export
+    from . import kernels as kernels
+    from . import nn as nn
+    from . import projections as projections
+    from . import theory as theory
+    from .classify import AdaptiveLinearClassifier as AdaptiveLinearClassifier
+    from .classify import CompressionReport as CompressionReport
+    from .classify import SignLinearClassifier as SignLinearClassifier
+    from .classify import UniversalLinearClassifier as UniversalLinearClassifier
+    from .codes import AdaptiveCodes as AdaptiveCodes
+    from .codes import hamming as hamming
+    from .codes import query_bits as query_bits
+    from .embeddings import AdaptiveEmbedding as AdaptiveEmbedding
+    from .embeddings import AdaptiveEncoder as AdaptiveEncoder
+    from .embeddings import SignEmbedding as SignEmbedding
+    from .embeddings import UniversalEmbedding as UniversalEmbedding
+    from .errors import StorageError as StorageError
+    from .index import AdaptiveIndex as AdaptiveIndex
+    from .index import Entries as Entries
+    from .index import Matches as Matches
+    from .index import Neighbors as Neighbors
+    from .index import SignIndex as SignIndex
+    from .index import open_index as open_index
+    from .projections import make_projection as make_projection
+    from .recipe import Recipe as Recipe
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES[name]
+    value = _import_module(f".{home or name}", __name__)
+    value = globals()[name] = getattr(value, name) if home else value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(_HOMES)

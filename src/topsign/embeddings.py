@@ -107,8 +107,8 @@ class SignEmbedding(_Embedding):
 class UniversalEmbedding(_Embedding):
     """Universal quantised embedding: the parity of each projection's quantisation cell.
 
-    Bit i is ``floor((projected_i + dither_i) / step) mod 2``. Distances up to about ``step`` are told
-    apart, larger ones all look alike.
+    Bit i is ``floor((projected_i + dither_i) / step) mod 2``. Distances up to about ``step`` can be
+    distinguished, larger ones all look alike.
 
     Parameters
     ----------

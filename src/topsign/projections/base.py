@@ -1,4 +1,4 @@
-"""What every random projection offers."""
+"""The base class of random projections."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Projection(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the kind has besides its shape and seed."""
+        """Options of the kind, besides its shape and seed."""
         return {}
 
     @property
     def description(self) -> dict[str, Any]:
-        """What :func:`topsign.make_projection` makes it of again."""
+        """Arguments of :func:`topsign.make_projection` that recreate this projection."""
         return {
             "kind": self.kind,
             "n_features": self.n_features,
@@ -56,7 +56,7 @@ class Projection(ABC):
 
     @property
     def block_signals(self) -> int:
-        """Signals projected in one go."""
+        """Number of signals projected at a time."""
         return max(1, self.block_bytes // (4 * max(self.shape)))
 
     def apply(
@@ -91,11 +91,11 @@ class Projection(ABC):
         return out
 
     def rows(self, locations: npt.ArrayLike) -> Float32:
-        """The chosen rows themselves, (len(locations), n_features); each depends on the seed and its number alone."""
+        """The chosen rows of the operator, (len(locations), n_features); row i depends on the seed and on i alone."""
         return self._rows(check_rows(locations, self.n_pool, "locations"))
 
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that differ, but for chance, between projections that differ.
+        """32 hexadecimal digits that identify this projection.
 
         Taken over the description and the random bits themselves, so that it also notices a random
         generator that does not do what it did when a file was written.
@@ -107,14 +107,14 @@ class Projection(ABC):
 
     @abstractmethod
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
-        """Writes the projections of a block of signals into ``out``."""
+        """Writes the projections of a block of float32 signals into ``out``; nothing is checked."""
 
     @abstractmethod
     def _rows(self, rows: Array) -> Float32: ...
 
     @abstractmethod
     def _material(self) -> Iterator[Array]:
-        """Random bits the fingerprint is taken of."""
+        """Random bits that go into the fingerprint."""
 
     def _key(self) -> tuple[Any, ...]:
         return self.kind, self.n_features, self.n_pool, self.seed, sorted(self.options.items())

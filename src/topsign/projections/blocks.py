@@ -1,4 +1,4 @@
-"""Signals in blocks of float32 rows, checked as they come, so that a memory map is never held whole."""
+"""Signals as blocks of float32 rows, checked as they are read, so that a memory map is never held whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PROJECTION = 1e37
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive signals."""
+    """Consecutive signals and their squared norms."""
 
     rows: slice
     values: Float32  # (n_rows, n_features), C order

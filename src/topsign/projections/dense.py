@@ -38,7 +38,7 @@ class IndependentRows(Projection):
 
     @property
     def block_signals(self) -> int:
-        """Signals projected in one go; many where the matrix must be made again for each block."""
+        """Number of signals projected at a time; many where the matrix must be made again for each block."""
         block_bytes = self.block_bytes if self.fits else self.workspace_bytes
         return max(1, block_bytes // (4 * max(self.shape)))
 
