@@ -180,7 +180,7 @@ def test_exports_lose_nothing(built):
 
 def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     monkeypatch.setattr(changing, "CHUNK_ROWS", 40)
-    plain_add, calls = ts.AdaptiveIndex._add, []
+    plain_add, calls = ts.AdaptiveIndex.add, []
 
     def interrupted_add(self, *arguments, **options):
         calls.append(1)
@@ -188,7 +188,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
             raise KeyboardInterrupt
         return plain_add(self, *arguments, **options)
 
-    monkeypatch.setattr(ts.AdaptiveIndex, "_add", interrupted_add)
+    monkeypatch.setattr(ts.AdaptiveIndex, "add", interrupted_add)
     shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
     assert (
         "interrupted: 120 of 300 signals are stored; go on with: topsign build signals.npy -o a.topsign --res" in shown

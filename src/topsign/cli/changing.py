@@ -79,7 +79,7 @@ def build(
     with open_sources(signals, array) as sources:
         with told(2):
             index = _made(output, kind, sources[0].signals.shape[1], options)
-        taken = index._store.sources  # type: ignore[attr-defined]
+        taken = index.sources
         for source in sources:
             _check_resumed(source, taken.get(source.name))
         _take(index, sources, threads, again=f"topsign build {signals} -o {output} --resume")
@@ -127,7 +127,7 @@ def progress_bar() -> Progress:
 
 def _take(index: AdaptiveIndex | SignIndex, sources: list[Source], threads: int | None, again: str) -> None:
     """Adds what is not in the index yet, a chunk at a time."""
-    taken = dict(index._store.sources)  # type: ignore[attr-defined]
+    taken = index.sources
     total = sum(len(source.signals) for source in sources)
     done = sum(taken.get(source.name, {"taken": 0})["taken"] for source in sources)
     try:
@@ -138,7 +138,7 @@ def _take(index: AdaptiveIndex | SignIndex, sources: list[Source], threads: int 
                 for chunk in _chunks(source.signals, taken.get(source.name, {"taken": 0})["taken"]):
                     note = source.name, identity | {"taken": chunk.stop}
                     with named(source.name):
-                        index._add(source.signals, chunk=chunk, n_threads=threads, source=note)
+                        index.add(source.signals, rows=chunk, n_threads=threads, source=note)
                     done += chunk.stop - chunk.start
                     progress.update(bar, completed=done)
     except KeyboardInterrupt:
@@ -240,7 +240,7 @@ def compact(index: IndexPath, timeout: Wait = None) -> None:
     topsign compact cameras.topsign
     """
     opened = opened_index(index, timeout=timeout)
-    removed = sum(map(len, opened._snapshot.segments)) - len(opened)
+    removed = opened.n_removed
     with told(1):
         opened.compact()
     left = f"{len(opened):,} entries in {opened.nbytes:,} bytes"

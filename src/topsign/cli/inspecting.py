@@ -38,7 +38,7 @@ def inspect(
     opened = opened_index(index, readonly=True)
     with told(2):
         expected = [_expected(opened, rho) for rho in correlation or (0.05, 0.1, 0.2, 0.5)]
-    header = opened._store.header  # type: ignore[attr-defined]
+    header = opened.header
     sizes = _sizes(opened, index)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
@@ -63,12 +63,10 @@ def inspect(
 
 
 def _sizes(index: AdaptiveIndex | SignIndex, path: Path) -> dict[str, Any]:
-    segments = index._snapshot.segments
-    stored = sum(len(segment) for segment in segments)
     return {
         "entries": len(index),
-        "removed": stored - len(index),
-        "segments": len(segments),
+        "removed": index.n_removed,
+        "segments": index.n_segments,
         "file_bytes": path.stat().st_size,
         "bytes_in_use": index.nbytes,
         "code_bytes_per_entry": index.recipe.layout.code_bytes,
@@ -98,5 +96,5 @@ def verify(index: IndexPath) -> None:
     opened = opened_index(index, readonly=True)
     with told(1):
         opened.verify()
-    sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {len(opened._snapshot.segments):,} segments"
+    sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {opened.n_segments:,} segments"
     console.print(f"{index}: {sound}", highlight=False)

@@ -105,6 +105,26 @@ class Index(ABC):
         return sum(segment.nbytes for segment in self._snapshot.segments)
 
     @property
+    def n_segments(self) -> int:
+        """Parts that the entries are stored in. Safe from any thread."""
+        return len(self._snapshot.segments)
+
+    @property
+    def n_removed(self) -> int:
+        """Removed entries whose bytes :meth:`compact` would free. Safe from any thread."""
+        return sum(map(len, self._snapshot.segments)) - len(self._snapshot)
+
+    @property
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """Records given to :meth:`add` as ``source``, by name."""
+        return dict(self._store.sources)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the file of a durable index says of itself; in memory the recipe alone."""
+        return dict(getattr(self._store, "header", None) or self.recipe.to_json())
+
+    @property
     def ids(self) -> Int64:
         """Ids of the entries, ascending. Safe from any thread."""
         return self._snapshot.ids
@@ -128,6 +148,8 @@ class Index(ABC):
         ids: npt.ArrayLike | None = None,
         metadata: Iterable[Note] | None = None,
         n_threads: int | None = None,
+        rows: slice | None = None,
+        source: tuple[str, dict[str, Any]] | None = None,
     ) -> Int64:
         """Adds signals, one entry each, and returns their ids.
 
@@ -143,6 +165,12 @@ class Index(ABC):
             them, the integers after the largest id ever used.
         metadata : sequence of n_signals dicts or None, optional
             What JSON can hold; :meth:`get` returns it.
+        rows : slice, optional
+            Adds these rows of the signals alone; errors still name rows of the whole. ``ids`` and ``metadata`` are
+            those of the rows added.
+        source : (name, record), optional
+            A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries: how
+            far a file has been read, so that an interrupted job can go on without duplicates.
 
         Raises
         ------
@@ -151,29 +179,16 @@ class Index(ABC):
         StorageError
             Where a durable index cannot be written or is damaged; nothing is added.
         """
-        return self._add(signals, ids=ids, metadata=metadata, n_threads=n_threads)
-
-    def _add(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike | None = None,
-        metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
-        chunk: slice | None = None,
-        source: tuple[str, dict[str, Any]] | None = None,
-    ) -> Int64:
-        """Adds a chunk of the signals; ``source`` notes, in the same transaction, how far a file has been read."""
         signals = as_signals(signals, n_features=self.n_features)
-        first, end, _ = (chunk or slice(None)).indices(len(signals))
+        first, end, _ = (rows or slice(None)).indices(len(signals))
         n_signals, threads = end - first, kernels.n_threads(n_threads)
         texts = check_metadata(metadata, n_signals)
         with self._store.change() as change:
             new = _free_ids(change, n_signals) if ids is None else _check_new(change, ids, n_signals)
-            for rows in change.parts(n_signals):
-                part = slice(first + rows.start, first + rows.stop)
-                made = encode(self.recipe, signals, part=part, n_threads=threads)
-                change.add(make_segments(new[rows].copy(), made.codes, made.norms, made.scales, texts and texts[rows]))
+            for part in change.parts(n_signals):
+                here = slice(first + part.start, first + part.stop)
+                made = encode(self.recipe, signals, part=here, n_threads=threads)
+                change.add(make_segments(new[part].copy(), made.codes, made.norms, made.scales, texts and texts[part]))
             change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
             change.sources.update([source] if source else [])
         return new

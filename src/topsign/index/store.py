@@ -39,6 +39,10 @@ class Store(Protocol):
     def path(self) -> str | None: ...
     @property
     def snapshot(self) -> Snapshot: ...
+    @property
+    def sources(self) -> dict[str, Record]:
+        """What was added from which file."""
+
     def change(self) -> AbstractContextManager[Change]:
         """The only writer for the time being; the change takes effect at the end, or not at all."""
 
@@ -56,15 +60,16 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
+        self.sources: dict[str, Record] = {}
         self._next_id = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def change(self) -> Iterator[Change]:
         with self._lock:
-            change = Change(self.snapshot, self._next_id, {})
+            change = Change(self.snapshot, self._next_id, dict(self.sources))
             yield change
-            self.snapshot, self._next_id = change.snapshot, change.next_id
+            self.snapshot, self._next_id, self.sources = change.snapshot, change.next_id, change.sources
 
     def refresh(self) -> bool:
         return False
