@@ -1,8 +1,12 @@
 """PyTorch layers: the same numbers as the classifiers, on every path, through every format of weights."""
 
 import io
+import json
+import runpy
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +16,8 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import kernels, nn
 from topsign.kernels import Layout
-from topsign.kernels import torch as torch_kernels
+from topsign.nn import compress as compressing
+from topsign.nn import operators, tensors
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -24,6 +29,10 @@ def seeded():
 
 def make_linear(in_features=48, out_features=30, *, bias=True, dtype=torch.float32):
     return torch.nn.Linear(in_features, out_features, bias=bias, dtype=dtype).requires_grad_(False)
+
+
+def tensor_logits(layer, x):
+    return operators.tensor_logits(layer.recipe, x, layer.codes, layer.scales, layer.bias)
 
 
 def assert_close(actual, expected, n_terms):
@@ -41,7 +50,7 @@ def test_the_rotation_has_the_same_bits(rng, device, n):
     signals = rng.standard_normal((5, n)).astype(np.float32)
     signs = np.packbits(rng.integers(0, 2, (4, n)), axis=1, bitorder="little")
     flips = np.unpackbits(signs, axis=1, count=n, bitorder="little").astype(np.float32) * 2 - 1
-    rotated = torch_kernels.rotate(torch.from_numpy(signals).to(device), torch.from_numpy(flips).to(device))
+    rotated = tensors.rotate(torch.from_numpy(signals).to(device), torch.from_numpy(flips).to(device))
     assert_array_equal(rotated.cpu().numpy(), kernels.active().rotate(signals, signs))
 
 
@@ -53,7 +62,7 @@ def test_codes_are_unpacked_without_loss(rng, device, layout, n_bits, n_pool):
     locations, signs, _ = kernels.active().select(rng.standard_normal((7, n_pool)).astype(np.float32), n_bits)
     shape = Layout(layout, n_bits, n_pool)
     codes = torch.from_numpy(kernels.active().pack_codes(shape, locations, signs)).to(device)
-    found, plus_minus = torch_kernels.unpack_codes(shape, codes)
+    found, plus_minus = tensors.unpack_codes(shape, codes)
     assert_array_equal(found.cpu().numpy(), locations)
     bits = np.unpackbits(signs, axis=1, count=n_bits, bitorder="little")
     assert_array_equal(plus_minus.cpu().numpy(), bits * 2.0 - 1)
@@ -77,7 +86,7 @@ def test_both_paths_estimate_what_the_classifier_does(bias, layout, projection, 
     expected = torch.from_numpy(classifier.decision_function(x.numpy()).astype(np.float32))
     assert torch.equal(layer(x), expected)
     # The other kinds of projection are matrix products of 48 terms on one side and FFTs or BLAS on the other.
-    assert_close(layer._logits(x), expected, 12 if projection == "hadamard" else 48 + 12)
+    assert_close(tensor_logits(layer, x), expected, 12 if projection == "hadamard" else 48 + 12)
     assert torch.equal(layer(x)[:, 4], (linear.bias[4] if bias else torch.tensor(0.0)).expand(6))
 
 
@@ -103,10 +112,10 @@ def test_the_top_classes_are_those_of_the_logits(monkeypatch, bias):
     if bias:
         linear.bias[[7, 20]] = linear.bias[3].clone()
     layer = nn.compress(linear, n_bits=12, random_state=7)
-    monkeypatch.setattr(nn, "BLOCK_VALUES", 8 * 48)
+    monkeypatch.setattr(operators, "BLOCK_VALUES", 8 * 48)
     for path, logits in (
         (layer.topk, layer(x)),
-        (lambda x, k: nn.TopK(*layer._topk(x, k)), layer._logits(x.view(6, 48))),
+        (lambda x, k: nn.TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.scales, layer.bias, k)), tensor_logits(layer, x.view(6, 48))),
     ):
         for k in (1, 5, 30):
             order = logits.argsort(dim=-1, descending=True, stable=True)[..., :k]
@@ -146,7 +155,7 @@ def test_shapes_follow_the_input():
     assert torch.equal(layer(x), flat.view(2, 3, 30))
     assert torch.equal(layer(x[0, 0]), flat[0])
     assert layer.topk(x, k=4).values.shape == layer.topk(x, k=4).indices.shape == (2, 3, 4)
-    for path in (layer, layer._logits):
+    for path in (layer, partial(tensor_logits, layer)):
         assert path(torch.empty(0, 48)).shape == (0, 30)
     assert layer.topk(torch.empty(0, 48), k=4).indices.shape == (0, 4)
 
@@ -178,7 +187,7 @@ def test_states_round_trip(projection):
     fresh.load_state_dict(state)
     assert fresh.projection == layer.projection
     assert torch.equal(fresh(x), layer(x))
-    assert torch.equal(fresh._logits(x), layer._logits(x))
+    assert torch.equal(tensor_logits(fresh, x), tensor_logits(layer, x))
     assert set(state) == {"codes", "scales", "bias", "_extra_state"}
 
 
@@ -190,11 +199,47 @@ def test_states_of_other_layers_are_refused(monkeypatch):
     assert nn.AdaptiveLinear(48, 30, n_bits=12, layout="fast").codes.shape != state["codes"].shape
     other = nn.AdaptiveLinear(48, 30, n_bits=12, n_pool=47)
     assert other.codes.shape == state["codes"].shape  # as many bytes, another meaning
-    with pytest.raises(ValueError, match=r"n_pool': 48.*this layer has.*n_pool': 47"):
+    with pytest.raises(RuntimeError, match=r"n_pool': 48.*this layer has.*n_pool': 47"):
         other.load_state_dict(state)
     monkeypatch.setattr(type(layer.projection), "revision", 99)
-    with pytest.raises(ValueError, match="the random bits of the seed do not"):
+    with pytest.raises(RuntimeError, match="the projection it was written with has the fingerprint"):
         nn.AdaptiveLinear(48, 30, n_bits=12).load_state_dict(state)
+
+
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+def test_hostile_states_are_refused_before_anything_is_taken(layout):
+    """Inside a model, too, and with assign=True; kernels trust codes."""
+    shape = {"n_bits": 12, "n_pool": 300, "layout": layout, "random_state": 7}
+    layer = nn.compress(make_linear(), **shape)
+    model = torch.nn.Sequential(torch.nn.ReLU(), nn.AdaptiveLinear(48, 30, **shape))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    good = {f"1.{name}": value for name, value in layer.state_dict().items()}
+    for name, value, words in [
+        ("codes", torch.full_like(layer.codes, 255), "1: codes is not a packed code at row 0"),
+        ("codes", torch.zeros_like(layer.codes), "1: codes is not a packed code at row 0"),
+        ("codes", layer.codes.float(), "1: codes of type torch.float32 where torch.uint8 is expected"),
+        ("scales", torch.full((30,), torch.nan), "1: scales holds NaN or infinity"),
+        ("bias", torch.full((30,), torch.inf), "1: bias holds NaN or infinity"),
+        ("_extra_state", torch.tensor([1, 2], dtype=torch.uint8), "1: "),
+        ("_extra_state", torch.tensor(list(b"{}"), dtype=torch.uint8), "1: its extra state is not a recipe"),
+        ("_extra_state", torch.tensor(list(b"[]"), dtype=torch.uint8), "1: its extra state is not a recipe"),
+    ]:
+        for assign in (False, True):
+            with pytest.raises(RuntimeError, match=words):
+                model.load_state_dict(good | {f"1.{name}": value}, assign=assign)
+            assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model.load_state_dict(good)
+    x = torch.randn(6, 48)
+    assert torch.equal(model[1](x), layer(x))
+
+
+def test_states_of_the_first_format_are_read():
+    folder = Path(__file__).parent / "data" / "v1" / "heads"
+    layer = nn.AdaptiveLinear(24, 5, n_bits=8, n_pool=40)
+    layer.load_state_dict(torch.load(folder / "layer.pt", weights_only=True))
+    expected = json.loads((folder / "answers.json").read_text())["layer"]["scores"]
+    inputs = runpy.run_path(str(folder / "make.py"))["inputs"]()
+    assert_array_equal(layer(torch.from_numpy(inputs)), expected)
 
 
 # Compressing
@@ -215,7 +260,7 @@ def test_blocks_of_weights_make_no_difference(monkeypatch):
     linear = make_linear()
     linear.weight[[0, 9, 29]] = 0
     whole = nn.compress(linear, n_bits=12, random_state=7)
-    monkeypatch.setattr(nn, "BLOCK_VALUES", 7 * 48)
+    monkeypatch.setattr(compressing, "BLOCK_VALUES", 7 * 48)
     parts = nn.compress(linear, n_bits=12, random_state=7)
     for name, buffer in whole.named_buffers():
         assert torch.equal(buffer, getattr(parts, name))
@@ -223,7 +268,7 @@ def test_blocks_of_weights_make_no_difference(monkeypatch):
 
 
 PROGRAM = """
-import resource
+import resource, sys
 import torch, topsign as ts
 
 def peak():
@@ -231,7 +276,7 @@ def peak():
 
 torch.set_num_threads(1)
 linear = torch.nn.Linear(1024, 30_000, bias=False, dtype=torch.bfloat16)
-ts.nn.BLOCK_VALUES = 2**20
+sys.modules["topsign.nn.compress"].BLOCK_VALUES = 2**20
 ts.nn.compress(torch.nn.Linear(1024, 20), n_bits=16, random_state=7)
 before = peak()
 layer = ts.nn.compress(linear, n_bits=16, random_state=7)

@@ -11,13 +11,14 @@ __version__ = "0.1.0"
 # Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
 _HOMES = {
     **dict.fromkeys(("distributed", "export", "kernels", "nn", "projections", "theory"), ""),
-    **dict.fromkeys(
-        ("AdaptiveLinearClassifier", "CompressionReport", "SignLinearClassifier", "UniversalLinearClassifier"),
-        "classify",
-    ),
     **dict.fromkeys(("AdaptiveCodes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("StorageError",), "errors"),
+    **dict.fromkeys(("Head",), "heads"),
+    **dict.fromkeys(
+        ("AdaptiveLinearClassifier", "SignLinearClassifier", "UniversalLinearClassifier"), "heads.classifiers"
+    ),
+    **dict.fromkeys(("CompressionReport",), "heads.report"),
     **dict.fromkeys(("AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"), "index"),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(("Recipe",), "recipe"),
@@ -32,10 +33,6 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import nn as nn
     from . import projections as projections
     from . import theory as theory
-    from .classify import AdaptiveLinearClassifier as AdaptiveLinearClassifier
-    from .classify import CompressionReport as CompressionReport
-    from .classify import SignLinearClassifier as SignLinearClassifier
-    from .classify import UniversalLinearClassifier as UniversalLinearClassifier
     from .codes import AdaptiveCodes as AdaptiveCodes
     from .codes import hamming as hamming
     from .codes import query_bits as query_bits
@@ -44,6 +41,11 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .embeddings import SignEmbedding as SignEmbedding
     from .embeddings import UniversalEmbedding as UniversalEmbedding
     from .errors import StorageError as StorageError
+    from .heads import Head as Head
+    from .heads.classifiers import AdaptiveLinearClassifier as AdaptiveLinearClassifier
+    from .heads.classifiers import SignLinearClassifier as SignLinearClassifier
+    from .heads.classifiers import UniversalLinearClassifier as UniversalLinearClassifier
+    from .heads.report import CompressionReport as CompressionReport
     from .index import AdaptiveIndex as AdaptiveIndex
     from .index import Entries as Entries
     from .index import Matches as Matches

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
-from ._random import RandomState, uniforms
-from .codes import AdaptiveCodes
+from ._random import RandomState
+from .codes import AdaptiveCodes, universal_bits, universal_dither
 from .encoding import encode, project, project_blocks
 from .projections import Projection, resolve_projection
 from .projections.blocks import float_blocks
@@ -143,8 +143,7 @@ class UniversalEmbedding(_Embedding):
         step = check_positive(self.step, "step")
         _check_finite(self._check(signals, reset=True))
         self._make_projection(n_bits)
-        dither = uniforms(self.seed_, "universal dither", 0, n_bits) * (2 * step)
-        self.dither_ = dither if self.dither else np.zeros(n_bits)
+        self.dither_ = universal_dither(self.seed_, n_bits, step) if self.dither else np.zeros(n_bits)
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
@@ -153,8 +152,7 @@ class UniversalEmbedding(_Embedding):
         signals = self._check(signals)
         out = np.empty((len(signals), -(-len(self.dither_) // 8)), np.uint8)
         for block, projected in project_blocks(self.projection_, signals):
-            cells = np.floor((projected + self.dither_) / self.step)
-            out[block.rows] = np.packbits(cells % 2 == 1, axis=1, bitorder="little")
+            out[block.rows] = universal_bits(projected, self.dither_, self.step)
         return out
 
 

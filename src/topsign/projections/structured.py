@@ -36,7 +36,8 @@ class StackedBlocks(Projection):
         """The transposed operator."""
 
     @cached_property
-    def _last_coordinates(self) -> Array:
+    def last_coordinates(self) -> Array:
+        """Rows of the last block that the pool keeps."""
         size = self.n_pool - (self.n_blocks - 1) * self.n_features
         if size == self.n_features:
             return np.arange(size)
@@ -46,7 +47,7 @@ class StackedBlocks(Projection):
         """Block of each pool row, and its coordinate in the block."""
         blocks, coordinates = np.divmod(rows, self.n_features)
         last = blocks == self.n_blocks - 1
-        coordinates[last] = self._last_coordinates[coordinates[last]]
+        coordinates[last] = self.last_coordinates[coordinates[last]]
         return blocks, coordinates
 
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
@@ -96,21 +97,21 @@ class Hadamard(StackedBlocks):
         return {"rounds": self.rounds}
 
     @cached_property
-    def _signs(self) -> Bytes:
+    def signs(self) -> Bytes:
         """Random signs, (n_blocks, rounds, ceil(n_features / 8))."""
         streams = range(self.n_blocks * self.rounds)
         bits = [random_bits(self.seed, self.kind, stream, self.n_features) for stream in streams]
         return np.stack(bits).reshape(self.n_blocks, self.rounds, -1)
 
     def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
-        kernels.active().rotate(values, self._signs[block], out=out, n_threads=n_threads)
+        kernels.active().rotate(values, self.signs[block], out=out, n_threads=n_threads)
 
     def _rotate_back(self, block: int, values: Float32) -> Float32:
-        return kernels.active().rotate(values, self._signs[block], transpose=True)
+        return kernels.active().rotate(values, self.signs[block], transpose=True)
 
     def _material(self) -> Iterator[Array]:
-        yield self._signs
-        yield self._last_coordinates
+        yield self.signs
+        yield self.last_coordinates
 
 
 class Circulant(StackedBlocks):
@@ -180,4 +181,4 @@ class Circulant(StackedBlocks):
         for block in (0, self.n_blocks - 1):
             yield self._flip_bits(block)
             yield uniforms(self.seed, f"circulant {self.spectrum}", block, self.n_features)
-        yield self._last_coordinates
+        yield self.last_coordinates

@@ -1,21 +1,16 @@
-"""A linear head as codes of its weight vectors: scores of all classes, and the best of them."""
+"""Scores of classes from their codes: all of them, or the best k without holding all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
 
 import numpy as np
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
-from ..embeddings import AdaptiveEncoder, SignEmbedding
-from ..encoding import project_blocks
 from ..kernels import Layout
-from ..projections.blocks import float_blocks
 
-# Sums over all pairs cost 155 ns a pair at 128 of 1024, a matrix product over unpacked codes 25: worth unpacking
+# Sums over all pairs cost 155 ns per pair at 128 of 1024, a matrix product over unpacked codes 25: worth unpacking
 # where many queries share it. Heads below this size always take the sums, whose bits do not depend on the batch.
 MANY_CLASSES, MANY_QUERIES = 256, 32
 
@@ -26,7 +21,7 @@ SLACK = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class HammingHead:
+class HammingScores:
     """Classes by the number of signs that agree less those that differ, the paper's score."""
 
     layout: Layout
@@ -34,11 +29,6 @@ class HammingHead:
 
     def __len__(self) -> int:
         return len(self.codes)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.codes.nbytes
 
     def values(self, query_bits: Bytes) -> Float64:
         """Scores of all classes, (n_queries, n_classes)."""
@@ -52,20 +42,12 @@ class HammingHead:
         )
         return classes, self._from_mismatches(mismatches)
 
-    def extended(self, other: Self) -> Self:
-        """With the classes of another head after its own."""
-        return replace(self, codes=np.concatenate([self.codes, other.codes]))
-
-    def kept(self, rows: Array) -> Self:
-        """Some of the classes."""
-        return replace(self, codes=self.codes[rows])
-
     def _from_mismatches(self, mismatches: Array) -> Float64:
         return self.layout.n_bits - 2.0 * mismatches
 
 
 @dataclass(frozen=True, eq=False)
-class AsymmetricHead:
+class LogitScores:
     """Classes by estimated logits: scale times the sum of the query's projections with the code's signs, and the bias.
 
     A zero weight vector has scale zero: its logit is its bias.
@@ -78,11 +60,6 @@ class AsymmetricHead:
 
     def __len__(self) -> int:
         return len(self.codes)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.codes.nbytes + self.scales.nbytes + (0 if self.biases is None else self.biases.nbytes)
 
     def values(self, projected: Float32) -> Float64:
         """Estimated logits of all classes, (n_queries, n_classes)."""
@@ -106,19 +83,6 @@ class AsymmetricHead:
             for start in range(0, len(self), BLOCK_CLASSES)
         ]
         return _merged(np.hstack([part[0] for part in parts]), np.hstack([part[1] for part in parts]), k)
-
-    def extended(self, other: Self) -> Self:
-        """With the classes of another head after its own."""
-        biases = None
-        if self.biases is not None or other.biases is not None:
-            biases = np.concatenate([_or_zeros(self), _or_zeros(other)])
-        codes, scales = np.concatenate([self.codes, other.codes]), np.concatenate([self.scales, other.scales])
-        return replace(self, codes=codes, scales=scales, biases=biases)
-
-    def kept(self, rows: Array) -> Self:
-        """Some of the classes."""
-        biases = None if self.biases is None else self.biases[rows]
-        return replace(self, codes=self.codes[rows], scales=self.scales[rows], biases=biases)
 
     def _sums(self, projected: Float32) -> Float32:
         sums = kernels.active().score_sums(self.layout, self.codes, projected, n_threads=kernels.n_threads(None))
@@ -157,44 +121,6 @@ class AsymmetricHead:
         return _merged(classes, logits, min(k, width))
 
 
-def encode_adaptive(encoder: AdaptiveEncoder, weights: Array) -> tuple[Bytes, Float32]:
-    """Codes and scales of weight vectors, read in blocks. A zero vector gets some code, and scale zero."""
-    block_rows = encoder.projection_.block_signals
-    zero = [block.square_norms == 0 for block in float_blocks(weights, block_rows, name="weights")]
-    nonzero = np.flatnonzero(~np.concatenate(zero))
-    if len(nonzero) == len(weights):
-        codes = encoder.encode(weights)
-        assert codes.scales is not None
-        return codes.data, codes.scales
-    stand_in = encoder.encode(np.ones((1, encoder.n_features_in_), np.float32))
-    data, scales = np.repeat(stand_in.data, len(weights), axis=0), np.zeros(len(weights), np.float32)
-    for start in range(0, len(nonzero), block_rows):
-        rows = nonzero[start : start + block_rows]
-        codes = encoder.encode(weights[rows])
-        data[rows], scales[rows] = codes.data, codes.scales
-    return data, scales
-
-
-def encode_signs(embedding: SignEmbedding, weights: Array) -> tuple[Bytes, Float32]:
-    """Packed signs of all projections of weight vectors, and the scales that make sums over them inner products."""
-    codes = np.empty((len(weights), -(-embedding.projection_.n_pool // 8)), np.uint8)
-    scales = np.zeros(len(weights), np.float32)
-    n_threads = kernels.n_threads(None)
-    for block, projected in project_blocks(embedding.projection_, weights, n_threads=n_threads, name="weights"):
-        codes[block.rows] = kernels.active().pack_bits(projected, n_threads=n_threads)
-        totals = np.abs(projected).sum(axis=1, dtype=np.float64)
-        np.divide(block.square_norms, totals, out=scales[block.rows], where=totals > 0, casting="same_kind")
-    return codes, scales
-
-
-def unit_rows(signals: Array, name: str) -> Iterator[tuple[slice, Float32, Float32]]:
-    """Blocks of rows scaled to length one, and their norms; a zero row stays zero."""
-    for block in float_blocks(signals, max(1, 2**20 // signals.shape[1]), name=name):
-        norms = np.sqrt(block.square_norms).astype(np.float32)
-        units = (block.values / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
-        yield block.rows, units, norms
-
-
 def dense_signs(layout: Layout, codes: Bytes) -> Float32:
     """Codes as rows of +-1 at their locations and 0 elsewhere, (n_codes, n_pool)."""
     if layout.name == "signs":
@@ -213,7 +139,3 @@ def _merged(classes: Int64, logits: Float64, k: int) -> tuple[Int64, Float64]:
     """The k highest of each row, by falling logit, then by class; rows come with ascending classes, -1 as filling."""
     order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(classes, order, axis=1), np.take_along_axis(logits, order, axis=1)
-
-
-def _or_zeros(head: Any) -> Float64:
-    return np.zeros(len(head)) if head.biases is None else head.biases

@@ -1,4 +1,4 @@
-"""Kernels as PyTorch operations, for tensors of any device; imported only where PyTorch is asked for."""
+"""Kernels as PyTorch operations, for tensors of any device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from .layout import BLOCK_ROWS, Layout
+from ..kernels import Layout
+from ..kernels.layout import BLOCK_ROWS
 
 
 def rotate(signals: Tensor, signs: Tensor) -> Tensor:

@@ -1,6 +1,10 @@
-"""Compressed linear classifiers: the definition, the laws, scikit-learn's conventions, files and bad input."""
+"""Heads and the classifiers made of them: the definition, the laws, scikit-learn's conventions, files and bad input."""
 
+import json
 import pickle
+import re
+import runpy
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -23,9 +27,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
 from topsign import kernels
-from topsign.classify import heads
-from topsign.classify.report import loss_interval
+from topsign.encoding import encode, project
+from topsign.heads import scores
+from topsign.heads.report import loss_interval
 from topsign.paper.heads import STORAGE, adaptive_losses, load_cifar10_head, sign_losses, universal_losses
+from topsign.recipe import Recipe
 
 CHECKED = [
     ts.AdaptiveLinearClassifier(LogisticRegression(), n_bits=32, n_pool=64, random_state=7),
@@ -140,12 +146,12 @@ def test_the_best_classes_are_the_definition(data):
     biases = data.draw(
         st.none() | st.lists(st.sampled_from([-1e6, -0.5, 0.0, 0.5, 1e6]), min_size=n_classes, max_size=n_classes)
     )
-    encoder = ts.AdaptiveEncoder(n_bits=3, n_pool=8, random_state=7).fit(np.ones((1, 8)))
-    codes, scales = heads.encode_adaptive(encoder, coef)
-    head = heads.AsymmetricHead(encoder.recipe_.layout, codes, scales, None if biases is None else np.array(biases))
-    projected = encoder.project(rng.integers(-2, 3, (5, 8)))
+    recipe = Recipe.make("adaptive", n_features=8, n_bits=3, random_state=7)
+    made = encode(recipe, coef, allow_zero=True)
+    head = scores.LogitScores(recipe.layout, made.codes, made.scales, None if biases is None else np.array(biases))
+    projected, _ = project(recipe, rng.integers(-2, 3, (5, 8)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heads, "BLOCK_CLASSES", 7)
+        patch.setattr(scores, "BLOCK_CLASSES", 7)
         classes, logits = head.best(projected, min(k, n_classes))
     for row, expected in enumerate(head.values(projected)):
         wanted, values = reference.best_classes(expected, k)
@@ -160,9 +166,9 @@ def test_products_over_unpacked_codes_are_the_sums(path, rng, monkeypatch, layou
         classifier = ts.SignLinearClassifier.from_weights(coef, n_bits=60, scoring="asymmetric", random_state=7)
     else:
         classifier = ts.AdaptiveLinearClassifier.from_weights(coef, n_bits=20, n_pool=60, layout=layout, random_state=7)
-    monkeypatch.setattr(heads, "BLOCK_CLASSES", 128)
+    monkeypatch.setattr(scores, "BLOCK_CLASSES", 128)
     products = classifier.decision_function(X)
-    monkeypatch.setattr(heads, "MANY_CLASSES", 301)
+    monkeypatch.setattr(scores, "MANY_CLASSES", 301)
     sums = classifier.decision_function(X)
     # 60 terms rounded to float32 in one order or another; the terms' size is that of the scores.
     assert np.abs(products - sums).max() < 60 * 2**-24 * np.abs(sums).max()
@@ -327,11 +333,11 @@ def test_a_shortlist_keeps_memory_mapped_weights_on_disk(rng, tmp_path):
     np.save(tmp_path / "coef.npy", rng.standard_normal((50, 30)).astype(np.float32))
     coef = np.load(tmp_path / "coef.npy", mmap_mode="r")
     classifier = ts.AdaptiveLinearClassifier.from_weights(coef, n_bits=8, shortlist=50, random_state=7)
-    assert classifier._coef is coef
+    assert classifier.head_.shortlist.weights is coef
     X = rng.standard_normal((9, 30)).astype(np.float32)
     assert_array_equal(classifier.predict(X), (X @ coef.T).argmax(axis=1))
     without = ts.AdaptiveLinearClassifier.from_weights(coef, n_bits=8, random_state=7)
-    assert without._coef is None
+    assert without.head_.shortlist is None
     assert without.storage_bits_ == classifier.storage_bits_
 
 
@@ -427,7 +433,7 @@ def test_a_report_counts(digits, trained):
     assert report.accuracy == small.score(X, y)
     assert report.accuracy_uncompressed == trained.score(X, y)
     assert report.agreement == np.mean(small.predict(X) == trained.predict(X))
-    assert report.storage_bits == small.storage_bits_ == 10 * (8 * small._head.codes.shape[1] + 32 + 64)
+    assert report.storage_bits == small.storage_bits_ == 10 * (8 * small.head_.codes.shape[1] + 32 + 64)
     assert report.compression_ratio == 32 * 10 * 65 / small.storage_bits_
     assert report.interval[0] < report.accuracy_lost < report.interval[1]
     assert small.report(X, y, against=trained.predict(X)) == report
@@ -467,9 +473,9 @@ def test_classes_come_and_go_without_encoding_the_others(rng, scoring, shortlist
 
     grown = of([0, 1, 2]).add_classes(coef[3:6], classes=[3, 4, 5], intercept=intercept[3:6])
     assert_array_equal(grown.decision_function(X), of(list(range(6))).decision_function(X))
-    codes = grown._head.codes
+    codes = grown.head_.codes
     shrunk = grown.remove_classes([1, 4])
-    assert_array_equal(shrunk._head.codes, codes[[0, 2, 3, 5]])
+    assert_array_equal(shrunk.head_.codes, codes[[0, 2, 3, 5]])
     assert_array_equal(shrunk.classes_, [0, 2, 3, 5])
     assert_array_equal(shrunk.decision_function(X), of([0, 2, 3, 5]).decision_function(X))
     assert_array_equal(shrunk.predict(X), of([0, 2, 3, 5]).predict(X))
@@ -518,21 +524,82 @@ def test_files_that_are_something_else_are_refused(trained, tmp_path):
     path = tmp_path / "head.npz"
     small = ts.AdaptiveLinearClassifier.from_fitted(trained, n_bits=16, random_state=7)
     small.save(path)
-    with pytest.raises(ValueError, match=r"head\.npz is not a file .* AdaptiveLinearClassifier, not format 1 of Sign"):
+    with pytest.raises(ts.StorageError, match=r"head\.npz, head: SignLinearClassifier is no face .* adaptive codes; use"):
         ts.SignLinearClassifier.load(path)
+    with pytest.raises(ts.StorageError, match="use AdaptiveLinearClassifier"):
+        ts.UniversalLinearClassifier.load(path)
     whole = path.read_bytes()
     flipped = bytearray(whole)
-    flipped[whole.index(small._head.codes.tobytes()) + 5] ^= 1
+    flipped[whole.index(small.head_.codes.tobytes()) + 5] ^= 1
     for damaged in (b"", b"junk", whole[: len(whole) // 2], bytes(flipped)):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"head\.npz is not a file"):
+        with pytest.raises(ts.StorageError, match=r"head\.npz, head: not a head that this version can read"):
             ts.AdaptiveLinearClassifier.load(path)
-    np.savez(path, header=np.array('{"format": 1, "classifier": "AdaptiveLinearClassifier"}'))
-    with pytest.raises(ValueError, match=r"head\.npz is not a file"):
-        ts.AdaptiveLinearClassifier.load(path)
-    np.savez(path, header=np.array([small], dtype=object))  # a pickle inside
-    with pytest.raises(ValueError, match=r"head\.npz is not a file"):
-        ts.AdaptiveLinearClassifier.load(path)
+    for header in (
+        np.array('{"format": 1, "classifier": "AdaptiveLinearClassifier"}'),
+        np.array('{"format": 2}'),
+        np.array('{"format": 3}'),
+        np.array("[]"),
+        np.array([small], dtype=object),  # a pickle inside
+    ):
+        np.savez(path, header=header)
+        with pytest.raises(ts.StorageError, match=r"head\.npz, head: not a head that this version can read"):
+            ts.Head.load(path)
+
+
+def rewritten(path, **changes):
+    """The file with some arrays replaced, or left out where they are None, and values of the header changed."""
+    with np.load(path) as stored:
+        arrays = dict(stored) | {name: value for name, value in changes.items() if name != "header"}
+    header = json.loads(str(arrays["header"])) | changes.get("header", {})
+    arrays["header"] = np.array(json.dumps(header))
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+def test_hostile_contents_are_refused(path, rng, tmp_path, layout):
+    """Kernels trust codes, so no byte that is not a code may reach them."""
+    coef, file = rng.standard_normal((5, 300)), tmp_path / "head.npz"
+    small = ts.AdaptiveLinearClassifier.from_weights(coef, n_bits=40, layout=layout, shortlist=2, random_state=7)
+    codes, scales = small.head_.codes, small.head_.scales
+    for changes, words in [
+        ({"codes": np.full_like(codes, 255)}, "codes is not a packed code at row 0"),
+        ({"codes": np.zeros_like(codes)}, "codes is not a packed code at row 0"),
+        ({"codes": codes[:, :-1]}, "must be uint8 of shape"),
+        ({"codes": codes.astype(np.int64)}, "must be uint8 of shape"),
+        ({"codes": codes[:4]}, "4 codes do not fit 5 classes"),
+        ({"codes": None}, "it has no 'codes"),
+        ({"scales": np.full_like(scales, np.nan)}, "scales holds NaN"),
+        ({"scales": scales.astype(np.float64)}, "scales must be float32"),
+        ({"scales": scales[:4]}, "scales must be numbers of shape (5,)"),
+        ({"biases": np.full(5, np.inf)}, "biases holds NaN"),
+        ({"biases": np.zeros(4)}, "do not fit classes"),
+        ({"classes": np.zeros((5, 2))}, "do not fit classes"),
+        ({"weights": np.zeros((5, 299))}, "weights must be numbers of shape (5, 300)"),
+        ({"header": {"scoring": "cosine"}}, "scoring must be one of"),
+        ({"header": {"link": "exec"}}, "link must be one of"),
+        ({"header": {"shortlist": 0}}, "shortlist must be at least 1"),
+        ({"header": {"recipe": small.head_.recipe.to_json() | {"n_bits": 41}}}, "must be uint8 of shape"),
+        ({"header": {"recipe": small.head_.recipe.to_json() | {"seed": 8}}}, "fingerprint"),
+        ({"header": {"recipe": None}}, "not a head"),
+    ]:
+        small.save(file)
+        rewritten(file, **changes)
+        with pytest.raises(ts.StorageError, match=re.escape(words)):
+            ts.AdaptiveLinearClassifier.load(file)
+    small.save(file)
+    rewritten(file)
+    assert_array_equal(ts.AdaptiveLinearClassifier.load(file).predict(coef), small.predict(coef))
+
+
+@pytest.mark.parametrize("name", ["compact", "fast", "two", "signs", "universal"])
+def test_files_of_format_1_are_read(name):
+    folder = Path(__file__).parent / "data" / "v1" / "heads"
+    inputs = runpy.run_path(str(folder / "make.py"))["inputs"]()
+    expected = json.loads((folder / "answers.json").read_text())[name]
+    classifier = getattr(ts, expected["classifier"]).load(folder / f"{name}.npz")
+    assert_allclose(classifier.decision_function(inputs), expected["scores"], rtol=1e-6)
+    assert_array_equal(classifier.predict(inputs), expected["labels"])
 
 
 def test_a_file_of_other_random_bits_is_refused(trained, tmp_path, monkeypatch):
@@ -541,7 +608,7 @@ def test_a_file_of_other_random_bits_is_refused(trained, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(small.projection_), "revision", 99)
         small.save(path)
-    with pytest.raises(ValueError, match="fingerprint"):
+    with pytest.raises(ts.StorageError, match="fingerprint"):
         ts.AdaptiveLinearClassifier.load(path)
 
 
@@ -620,7 +687,7 @@ CALLS = [
     (
         lambda: ts.AdaptiveLinearClassifier.from_weights(BASE.coef_, intercept=[1, 2], n_bits=6),
         ValueError,
-        "intercept must be 3 finite values, one a weight vector, got shape (2,)",
+        "intercept must be 3 finite values, one per weight vector, got shape (2,)",
     ),
     (
         lambda: ts.AdaptiveLinearClassifier.from_weights(
@@ -646,7 +713,7 @@ CALLS = [
     (lambda: SMALL.report(X, Y[:5]), ValueError, "got 60 samples, labels of shape (5,)"),
     (lambda: SMALL.report(X, Y, confidence=2), ValueError, "confidence must be in [0, 1], got 2"),
     (lambda: WEIGHTS.add_classes(X[:1], classes=[2]), ValueError, "classes must be new, but 2 is among classes_"),
-    (lambda: WEIGHTS.add_classes(X[:1], classes=[3, 4]), ValueError, "weights must have one row a class, got 1 rows"),
+    (lambda: WEIGHTS.add_classes(X[:1], classes=[3, 4]), ValueError, "weights must have one row per class, got 1 rows"),
     (lambda: WEIGHTS.add_classes(X[:1, :9], classes=[3]), ValueError, "weights must have 20 features, got 9"),
     (
         lambda: WEIGHTS.add_classes(X[:1], classes=["new"]),

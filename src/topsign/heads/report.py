@@ -1,4 +1,4 @@
-"""What compression cost on labelled data, and how sure that is."""
+"""The certificate of a compressed classifier: accuracy lost on labelled data, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CompressionReport:
     accuracy: float
     accuracy_uncompressed: float
     interval: tuple[float, float]
-    """Of the accuracy lost in the population the samples come from."""
+    """Confidence interval of the accuracy lost in the population that the samples come from."""
     confidence: float
     agreement: float
     """Fraction of samples on which both predict the same class."""
@@ -27,7 +27,7 @@ class CompressionReport:
 
     @property
     def accuracy_lost(self) -> float:
-        """On these samples; negative where compression happened to help."""
+        """Accuracy lost on these samples; negative where compression happened to help."""
         return self.accuracy_uncompressed - self.accuracy
 
     def __str__(self) -> str:
@@ -44,6 +44,11 @@ def compare(
     labels: Array, predicted: Array, uncompressed: Array, *, confidence: float, storage_bits: int, ratio: float
 ) -> CompressionReport:
     """The report on two classifiers' predictions for the same samples."""
+    if not labels.shape == uncompressed.shape == predicted.shape:
+        raise ValueError(
+            f"a report needs one label and one uncompressed prediction per sample, got {len(predicted)} samples, "
+            f"labels of shape {labels.shape} and uncompressed predictions of shape {uncompressed.shape}"
+        )
     right, right_uncompressed = predicted == labels, uncompressed == labels
     lost, gained = int((right_uncompressed & ~right).sum()), int((right & ~right_uncompressed).sum())
     return CompressionReport(

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
-import numpy as np
-
-from .. import kernels
-from .._arrays import Array, Bytes, Float32, Float64
+from .._checks import check_count, check_flag, check_positive
 from .._random import RandomState
-from ..embeddings import AdaptiveEncoder, SignEmbedding, UniversalEmbedding
-from ..encoding import project_blocks
-from ..kernels import Layout
 from ..projections import Projection
-from .base import CompressedClassifier
-from .heads import encode_adaptive, encode_signs, unit_rows
+from ..recipe import Recipe
+from .base_classifier import CompressedClassifier
+from .head import Head
+from .queries import Universal
 
 
-class _ProjectedClassifier(CompressedClassifier):
-    """Queries keep their real projections for logits, or the signs of them for Hamming scores."""
-
-    def _queries(self, signals: Array) -> Iterator[tuple[slice, Any]]:
-        n_threads = kernels.n_threads(None)
-        for block, projected in project_blocks(self.projection_, signals, n_threads=n_threads, name="X"):
-            hamming = self.scoring == "hamming"
-            yield block.rows, kernels.active().pack_bits(projected, n_threads=n_threads) if hamming else projected
-
-
-class AdaptiveLinearClassifier(_ProjectedClassifier):
+class AdaptiveLinearClassifier(CompressedClassifier):
     """A linear classifier whose weight vectors are adaptive codes, each class its own reference.
 
     Parameters
@@ -49,7 +34,7 @@ class AdaptiveLinearClassifier(_ProjectedClassifier):
         Keep the original weights too, in memory or memory-mapped, and decide by exact logits among so many classes of
         the highest score.
     layout : "compact" or "fast"
-        Of the codes, see :class:`topsign.AdaptiveCodes`.
+        Layout of the codes, see :class:`topsign.AdaptiveCodes`.
     random_state : int, Generator or None
 
     Attributes
@@ -61,7 +46,7 @@ class AdaptiveLinearClassifier(_ProjectedClassifier):
 
     Notes
     -----
-    Several labels a sample: wrap it in scikit-learn's OneVsRestClassifier or MultiOutputClassifier.
+    Several labels per sample: wrap it in scikit-learn's OneVsRestClassifier or MultiOutputClassifier.
 
     A logit's estimate has variance ``|w|**2 |x|**2 (1 - r**2) / N`` over the projections, r the cosine of w and x and
     N = n_bits * lambda**2 the effective number of samples (for orthonormal pools 1 / N - 1 / n_features in place of
@@ -100,26 +85,32 @@ class AdaptiveLinearClassifier(_ProjectedClassifier):
         self.layout = layout
         self.random_state = random_state
 
-    def _make_embedding(self, n_features: int) -> AdaptiveEncoder:
-        encoder = AdaptiveEncoder(
-            self.n_bits,
+    def _make_recipe(self, n_features: int) -> Recipe:
+        return Recipe.make(
+            "adaptive",
+            n_features=n_features,
+            n_bits=self.n_bits,
             n_pool=self.n_pool,
             projection=self.projection,
             layout=self.layout,
             random_state=self.random_state,
         )
-        return encoder.fit(np.zeros((1, n_features), np.float32))  # learns the number of features alone
 
-    @property
-    def _layout(self) -> Layout:
-        layout: Layout = self._embedding.recipe_.layout
-        return layout
+    @classmethod
+    def _parameters_of(cls, head: Head) -> dict[str, Any]:
+        if head.recipe.family != "adaptive":
+            _raise_other_head(cls, head)
+        return {
+            "n_bits": head.recipe.n_bits,
+            "n_pool": head.recipe.n_pool,
+            "projection": head.recipe.projection,
+            "scoring": head.scoring,
+            "shortlist": None if head.shortlist is None else head.shortlist.size,
+            "layout": head.recipe.layout.name,
+        }
 
-    def _encode(self, weights: Array) -> tuple[Bytes, Float32]:
-        return encode_adaptive(self._embedding, weights)
 
-
-class SignLinearClassifier(_ProjectedClassifier):
+class SignLinearClassifier(CompressedClassifier):
     """A linear classifier whose weight vectors are signs of random projections, the same for all classes.
 
     Parameters
@@ -154,16 +145,19 @@ class SignLinearClassifier(_ProjectedClassifier):
         self.shortlist = shortlist
         self.random_state = random_state
 
-    def _make_embedding(self, n_features: int) -> SignEmbedding:
-        embedding = SignEmbedding(self.n_bits, projection=self.projection, random_state=self.random_state)
-        return embedding.fit(np.zeros((1, n_features), np.float32))
+    def _make_recipe(self, n_features: int) -> Recipe:
+        return _sign_recipe(self, n_features)
 
-    @property
-    def _layout(self) -> Layout:
-        return Layout("signs", self.n_bits, self.n_bits)
-
-    def _encode(self, weights: Array) -> tuple[Bytes, Float32]:
-        return encode_signs(self._embedding, weights)
+    @classmethod
+    def _parameters_of(cls, head: Head) -> dict[str, Any]:
+        if head.recipe.family != "sign" or head.universal is not None:
+            _raise_other_head(cls, head)
+        return {
+            "n_bits": head.recipe.n_bits,
+            "projection": head.recipe.projection,
+            "scoring": head.scoring,
+            "shortlist": None if head.shortlist is None else head.shortlist.size,
+        }
 
 
 class UniversalLinearClassifier(CompressedClassifier):
@@ -206,27 +200,37 @@ class UniversalLinearClassifier(CompressedClassifier):
         self.projection = projection
         self.random_state = random_state
 
-    def _make_embedding(self, n_features: int) -> UniversalEmbedding:
-        embedding = UniversalEmbedding(
-            self.n_bits, step=self.step, dither=self.dither, projection=self.projection, random_state=self.random_state
-        )
-        return embedding.fit(np.zeros((1, n_features), np.float32))
+    def _make_recipe(self, n_features: int) -> Recipe:
+        return _sign_recipe(self, n_features)
 
-    @property
-    def _layout(self) -> Layout:
-        return Layout("signs", self.n_bits, self.n_bits)
+    def _universal(self) -> Universal:
+        return Universal(check_positive(self.step, "step"), check_flag(self.dither, "dither"))
 
-    def _encode(self, weights: Array) -> tuple[Bytes, Float32]:
-        if self._one_vector:
-            weights = np.vstack([-weights, weights])
-        parts = [(self._embedding.transform(units), norms) for _, units, norms in unit_rows(weights, "weights")]
-        codes, norms = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return codes, norms
+    @classmethod
+    def _parameters_of(cls, head: Head) -> dict[str, Any]:
+        if head.universal is None:
+            _raise_other_head(cls, head)
+        return {
+            "n_bits": head.recipe.n_bits,
+            "step": head.universal.step,
+            "dither": head.universal.dither,
+            "projection": head.recipe.projection,
+        }
 
-    def _queries(self, signals: Array) -> Iterator[tuple[slice, Bytes]]:
-        for rows, units, _ in unit_rows(signals, "X"):
-            yield rows, self._embedding.transform(units)
 
-    def _values(self, signals: Array, queries: Bytes) -> Float64:
-        values = super()._values(signals, queries)
-        return np.diff(values, axis=1) if self._one_vector else values
+def _sign_recipe(classifier: CompressedClassifier, n_features: int) -> Recipe:
+    return Recipe.make(
+        "sign",
+        n_features=n_features,
+        n_pool=check_count(classifier.n_bits, "n_bits"),
+        projection=classifier.projection,
+        random_state=classifier.random_state,
+    )
+
+
+def _raise_other_head(cls: type[CompressedClassifier], head: Head) -> NoReturn:
+    kind = "universal" if head.universal is not None else head.recipe.family
+    face = {"adaptive": "AdaptiveLinearClassifier", "sign": "SignLinearClassifier"}.get(
+        kind, "UniversalLinearClassifier"
+    )
+    raise ValueError(f"{cls.__name__} is no face of a head of {kind} codes; use {face}")

@@ -1,0 +1,60 @@
+"""Weight vectors and inputs as the scores compare them: projections, packed signs, or universal codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from .._arrays import Array, Bytes, Float32
+from ..codes import universal_bits, universal_dither
+from ..encoding import encode, project_blocks
+from ..projections import Projection
+from ..projections.blocks import float_blocks
+from ..recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Universal:
+    """Quantisation of the universal embedding, which codes rows scaled to length one."""
+
+    step: float
+    dither: bool
+
+    def blocks(self, projection: Projection, signals: Array, name: str) -> Iterator[tuple[slice, Bytes, Float32]]:
+        """Blocks of rows with their packed codes and norms; a zero row stays zero."""
+        n_bits, threads = projection.n_pool, kernels.n_threads(None)
+        dither = universal_dither(projection.seed, n_bits, self.step) if self.dither else np.zeros(n_bits)
+        for block in float_blocks(signals, projection.block_signals, name=name):
+            norms = np.sqrt(block.square_norms).astype(np.float32)
+            units = (block.values / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
+            projected = np.empty((len(units), n_bits), np.float32)
+            projection.project_block(units, None, projected, threads)
+            yield block.rows, universal_bits(projected, dither, self.step), norms
+
+
+def encode_weights(recipe: Recipe, universal: Universal | None, weights: Array) -> tuple[Bytes, Float32]:
+    """Codes of weight vectors, read block by block, and scales that are zero for zero vectors alone."""
+    if universal is None:
+        made = encode(recipe, weights, allow_zero=True, name="weights")
+        assert made.scales is not None
+        return made.codes, made.scales
+    parts = [part[1:] for part in universal.blocks(recipe.projection, weights, "weights")]
+    codes, norms = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return codes, norms
+
+
+def query_blocks(
+    recipe: Recipe, universal: Universal | None, scoring: str, signals: Array, name: str
+) -> Iterator[tuple[slice, Any]]:
+    """Blocks of inputs with what their scores compare: real projections for logits, packed bits for Hamming scores."""
+    if universal is not None:
+        yield from ((rows, bits) for rows, bits, _ in universal.blocks(recipe.projection, signals, name))
+        return
+    threads = kernels.n_threads(None)
+    for block, projected in project_blocks(recipe.projection, signals, n_threads=threads, name=name):
+        signs = scoring == "hamming"
+        yield block.rows, kernels.active().pack_bits(projected, n_threads=threads) if signs else projected

@@ -1,0 +1,123 @@
+"""Weight vectors and labels: taken from scikit-learn's linear classifiers, or checked as given."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._arrays import Array
+from .._checks import as_signals, raise_unusable
+from .links import LINKS, probabilities
+
+
+def linear_weights(estimator: Any, n_features: int | None) -> tuple[Array, Array, Array]:
+    """Weight vectors, intercepts and classes of a fitted linear classifier.
+
+    Trusts nothing but its own ``decision_function``: that must be ``X @ coef_.T + intercept_``, one column per class,
+    or one alone for two classes. A linear SVC of more than two classes, say, compares them pair by pair and is refused.
+    """
+    name = type(estimator).__name__
+    missing = [part for part in ("coef_", "classes_", "decision_function") if not hasattr(estimator, part)]
+    if missing:
+        raise TypeError(
+            f"a compressed classifier needs a fitted linear one, but {name} has no {', no '.join(missing)}; "
+            "give LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier, Perceptron or the like"
+        )
+    coef = estimator.coef_
+    coef, classes = check_weights(
+        coef.toarray() if hasattr(coef, "toarray") else coef,
+        classes=np.asarray(estimator.classes_),
+        n_features=n_features,
+    )
+    intercept = np.broadcast_to(np.asarray(getattr(estimator, "intercept_", 0.0), np.float64), len(coef)).copy()
+    finite = np.isfinite(coef).all(axis=1)
+    if not finite.all():
+        raise_unusable(coef, int(np.argmin(finite)), "weights")
+    probe = _probe_signals(coef)
+    given, labels = (np.asarray(_silently(estimator, method, probe)) for method in ("decision_function", "predict"))
+    linear = probe @ coef.T + intercept
+    limit = 1e-4 * max(1.0, float(np.abs(linear).max()))
+    if labels.ndim > 1 or given.size != linear.size or np.abs(given.reshape(linear.shape) - linear).max() > limit:
+        raise TypeError(
+            f"the decision_function of {name} is not X @ coef_.T + intercept_ with one weight vector per class, so its "
+            "classes have no weight vectors to compress; a one-against-rest or multinomial classifier of one label "
+            "per sample has (for several labels, wrap the compressed classifier in OneVsRestClassifier)"
+        )
+    return coef, intercept, classes
+
+
+def _probe_signals(coef: Array) -> npt.NDArray[np.float64]:
+    """A few signals, always the same, on which logits of these weights are of order one."""
+    largest = float(np.linalg.norm(coef, axis=1).max(initial=0.0))
+    noise = np.random.default_rng(0).standard_normal((5, coef.shape[1]))
+    return noise / largest if largest > 0 else noise
+
+
+def _silently(estimator: Any, method: str, signals: Array) -> Any:
+    """Calls a method without the warning about feature names that the estimator was fitted with."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return getattr(estimator, method)(signals)
+
+
+def check_weights(
+    coef: object, *, classes: Array | None = None, n_features: int | None = None, one_each: bool = False
+) -> tuple[Array, Array]:
+    """Weight vectors as rows, one per class or (unless one_each) one alone for two, and labels: 0, 1, ... if not given.
+
+    Finiteness is checked as they are read.
+    """
+    weights = as_signals(coef, n_features=n_features, name="weights")
+    labels = np.arange(max(2, len(weights))) if classes is None else classes
+    alone = len(weights) == 1 and len(labels) == 2 and not one_each
+    if labels.ndim != 1 or not len(weights) or not (len(weights) == len(labels) or alone):
+        raise ValueError(
+            f"weights must have one row per class{'' if one_each else ', or one row alone for two classes'}, "
+            f"got {len(weights)} rows for classes of shape {labels.shape}"
+        )
+    return weights, labels
+
+
+def check_intercepts(intercept: object, n_vectors: int) -> npt.NDArray[np.float64]:
+    """One finite intercept per weight vector; none given means zeros."""
+    array = np.zeros(n_vectors) if intercept is None else np.array(intercept, np.float64, ndmin=1)
+    if array.shape != (n_vectors,) or not np.isfinite(array).all():
+        raise ValueError(f"intercept must be {n_vectors} finite values, one per weight vector, got shape {array.shape}")
+    return array
+
+
+def check_class_labels(classes: object, known: Array, *, present: bool) -> Array:
+    """Labels that differ, and that all are (or all are not) among those known."""
+    labels = np.array(classes, ndmin=1)
+    if labels.ndim != 1 or len(np.unique(labels)) != len(labels):
+        raise ValueError(f"classes must be a sequence of labels that differ, got {classes!r}")
+    if known.size and (labels.dtype.kind in "OSU") != (known.dtype.kind in "OSU"):
+        raise TypeError(f"classes must be labels like those of classes_ ({known.dtype}), got {classes!r}")
+    wrong = labels[np.isin(labels, known) != present]
+    if wrong.size and present:
+        raise ValueError(f"classes must be known, but {_named(wrong)} not; classes_ lists those that are")
+    if wrong.size:
+        raise ValueError(f"classes must be new, but {_named(wrong)} among classes_ already")
+    return labels
+
+
+def link_of(estimator: Any, coef: Array) -> str | None:
+    """The link that gives the estimator's own probabilities from its own logits; None where there is none.
+
+    Found by trying: what scikit-learn's classifiers do depends on their class, solver, loss and version.
+    """
+    if not hasattr(estimator, "predict_proba"):
+        return None
+    probe = _probe_signals(coef)
+    logits, wanted = (np.asarray(_silently(estimator, name, probe)) for name in ("decision_function", "predict_proba"))
+    columns = logits.reshape(len(probe), -1)
+    return next((link for link in LINKS if np.allclose(probabilities(link, columns), wanted, atol=1e-5)), None)
+
+
+def _named(labels: Array) -> str:
+    """The first few labels, and how many more."""
+    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    return f"{', '.join(map(str, labels[:3]))}{more} {'is' if len(labels) == 1 else 'are'}"
