@@ -115,7 +115,10 @@ def test_the_top_classes_are_those_of_the_logits(monkeypatch, bias):
     monkeypatch.setattr(operators, "BLOCK_VALUES", 8 * 48)
     for path, logits in (
         (layer.topk, layer(x)),
-        (lambda x, k: nn.TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.scales, layer.bias, k)), tensor_logits(layer, x.view(6, 48))),
+        (
+            lambda x, k: nn.TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.scales, layer.bias, k)),
+            tensor_logits(layer, x.view(6, 48)),
+        ),
     ):
         for k in (1, 5, 30):
             order = logits.argsort(dim=-1, descending=True, stable=True)[..., :k]

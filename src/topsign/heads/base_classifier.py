@@ -1,4 +1,4 @@
-"""What compressed classifiers share, as scikit-learn wants it: learning, predicting, classes that come and go, files."""
+"""What compressed classifiers share, as scikit-learn wants it: learning, predicting, changing classes, files."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes ``head_`` into an npz file of plain arrays, see :meth:`topsign.Head.save`; the estimator is not kept."""
+        """Writes ``head_`` into an npz file of plain arrays, see :meth:`topsign.Head.save`; not the estimator."""
         check_is_fitted(self)
         self.head_.save(path)
 

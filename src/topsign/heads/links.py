@@ -10,7 +10,7 @@ from .._arrays import Float64
 
 
 def probabilities(link: str, logits: Float64) -> Float64:
-    """Probabilities (n_samples, n_classes) of logits (n_samples, n_vectors); one column alone stands for two classes."""
+    """Probabilities (n_samples, n_classes) of logits (n_samples, n_vectors); one column stands for two classes."""
     return LINKS[link](np.hstack([-logits, logits]) if logits.shape[1] == 1 else logits)
 
 

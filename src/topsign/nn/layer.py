@@ -169,10 +169,10 @@ class AdaptiveLinear(torch.nn.Module):
         """Checks everything that comes from outside before any of it is taken; the error is load_state_dict's."""
         error_msgs: list[str] = rest[-1]
         try:
-            self._check_state({name: state_dict.get(prefix + name) for name in ("codes", "scales", "bias")})
             extra = state_dict.get(prefix + "_extra_state")
             if extra is not None:
                 self._read_recipe(extra)
+            self._check_state({name: state_dict.get(prefix + name) for name in ("codes", "scales", "bias")})
         except (TypeError, ValueError, StorageError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
             return
