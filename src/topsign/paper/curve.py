@@ -1,4 +1,4 @@
-"""The paper's first figure: distance to the reference against the inner product with it."""
+"""Figure 1 of the paper: distance to the reference against the inner product with it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from .. import theory
 from ..codes import hamming
 from ..embeddings import AdaptiveEmbedding, SignEmbedding
-from ..projections import make_projection
+from ..projections import Projection, make_projection
 from ..theory.order_statistics import Floats
 from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
-N_FEATURES = 128
-"""Of the measured signals: the law depends on their inner product alone."""
+N_FEATURES = 32
+"""Features of the measured signals: the law depends on their inner product alone."""
 
 CORRELATIONS = np.array([-0.8, -0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 OTHER_POOLS = ((50, 5000), (800, 20000), (2500, 5000))
 OTHER_CORRELATIONS = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-"""Beyond a half, 50 signs of 5000 hardly ever differ: nothing would be measured."""
+"""At higher correlations 50 signs of 5000 hardly ever differ, and nothing would be measured."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Curve:
     exact: Floats
     sign: Floats
     printed: Floats  # Theorem 2, nan at +-1
-    bound: Floats  # what replaces it, nan below zero, where no upper bound is claimed
+    bound: Floats  # its replacement, nan below zero, where it claims no upper bound
     adaptive: Points
     signs: Points
     others: list[OtherPool]
@@ -56,15 +56,20 @@ def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
     """Measures with fresh signals and a fresh Gaussian matrix for every draw."""
     adaptive, signs = [], []
     others: list[list[Floats]] = [[] for _ in OTHER_POOLS]
+    pool_sizes = {N_POOL} | {n_pool for _, n_pool in OTHER_POOLS}
     for draw in range(check_draws(n_draws)):
         rng = np.random.default_rng([1, draw])
+        pools = {
+            n_pool: make_projection("gaussian", n_features=N_FEATURES, n_pool=n_pool, seed=draw)
+            for n_pool in pool_sizes
+        }
         reference, signals = _signals_at(rng, CORRELATIONS)
-        adaptive.append(_distances(reference, signals, N_BITS, N_POOL, draw))
+        adaptive.append(_distances(reference, signals, N_BITS, pools[N_POOL]))
         embedding = SignEmbedding(N_BITS, projection="gaussian", random_state=draw).fit(signals)
         signs.append(hamming(embedding.transform(signals), embedding.transform([reference]), n_bits=N_BITS))
         for found, (n_bits, n_pool) in zip(others, OTHER_POOLS, strict=True):
             reference, signals = _signals_at(rng, OTHER_CORRELATIONS)
-            found.append(_distances(reference, signals, n_bits, n_pool, draw))
+            found.append(_distances(reference, signals, n_bits, pools[n_pool]))
         advance((draw + 1) / n_draws)
 
     grid = np.linspace(-1, 1, 201)
@@ -101,7 +106,6 @@ def _signals_at(rng: np.random.Generator, correlations: Floats) -> tuple[Floats,
     return reference, np.outer(correlations, reference) + np.sqrt(1 - correlations**2)[:, np.newaxis] * np.array(noise)
 
 
-def _distances(reference: Floats, signals: Floats, n_bits: int, n_pool: int, seed: int) -> Floats:
-    projection = make_projection("gaussian", n_features=N_FEATURES, n_pool=n_pool, seed=seed)
-    embedding = AdaptiveEmbedding(n_bits, n_pool=n_pool, projection=projection).fit(reference)
+def _distances(reference: Floats, signals: Floats, n_bits: int, pool: Projection) -> Floats:
+    embedding = AdaptiveEmbedding(n_bits, n_pool=pool.n_pool, projection=pool).fit(reference)
     return hamming(embedding.transform(signals), embedding.reference_code_, n_bits=n_bits)

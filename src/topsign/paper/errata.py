@@ -1,4 +1,4 @@
-"""Errors of the paper: what it prints, what is right, a number that shows it, and the test that proves it."""
+"""Errata of the paper: each error with its correction, a number that shows it and the test that proves it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Erratum:
     where: str
     printed: str
     correct: str
-    example: str  # of what the two numbers are
+    example: str  # what the two numbers are
     printed_value: float
     correct_value: float
     test: str  # file::name in tests/
 
 
 def errata(*, advance: Advance = unwatched) -> list[Erratum]:
-    """All known errors, with numbers computed now."""
+    """All known errors, with both numbers computed."""
     count = 512 * 0.434
     last = 2 * math.e - 1
     small = {"n_bits": 1, "n_pool": 8}
@@ -89,7 +89,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
         ),
         Erratum(
             "Theorem 3, flip probability",
-            "each joint probability is multiplied by its marginal once more",
+            "each joint probability is multiplied by a marginal of the second signal once more",
             "p = Φ(h) + Φ(k) − 2 Φ₂(h, k; r), the joint probabilities alone",
             "two signals at correlation 0.5, both orthogonal to the reference",
             float(printed.pair_flip_probability(1.5, **orthogonal)),
@@ -99,9 +99,9 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
         Erratum(
             "Table I, storage",
             "1065 bits for 256 of 1024",
-            "m + log₂ C(M, m), which the other columns follow, is 1081.6",
-            "bits of a class",
-            float(printed.TABLE_STORAGE_BITS[256]),
+            "m + log₂ C(M, m) is 1081.6; the other columns follow it, 233 and 405 rounded down, 680 rounded up",
+            "bits per class",
+            float(printed.TABLE_STORAGE_BITS[3]),
             theory.storage_bits(n_bits=256, n_pool=1024),
             "test_paper_printed.py::test_storage_in_the_table_and_the_demo",
         ),
@@ -109,7 +109,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "Figure 3, equal storage in the authors' demonstration",
             "2969 sign projections for 512 of 8192",
             "m + log₂ C(M, m) is 3269.3; the demonstration gives the baseline 300 bits too few",
-            "bits of an entry",
+            "bits per entry",
             float(printed.DEMO_STORAGE_BITS),
             theory.storage_bits(n_bits=512, n_pool=8192),
             "test_paper_printed.py::test_storage_in_the_table_and_the_demo",
@@ -118,7 +118,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "Figure 3, who adapts",
             "the text adapts to each entry, the caption to the query, as if both cost the same storage",
             "detection is the same, but where queries choose the places an entry must keep the signs of the whole pool",
-            "bits of an entry: entries adapt, and queries adapt",
+            "bits per entry where entries adapt, and where queries adapt",
             theory.storage_bits(n_bits=512, n_pool=8192),
             8192.0,
             "test_reproduce.py::test_either_side_may_adapt_but_only_entries_save_storage",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -19,16 +19,16 @@ from .measuring import Advance, unwatched
 N_POOL = 1024
 
 STORAGE = {32: 233, 64: 405, 128: 679, 256: 1081}
-"""Bits kept of the pool, and whole bits of ``n_bits + log2 C(1024, n_bits)``; the paper prints 1065 for the last."""
+"""Bits kept of the pool, and whole bits of ``n_bits + log2 C(1024, n_bits)``; the paper's columns are in ``printed``."""
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Of the universal embedding, of which the best on a split is taken."""
+"""Steps of the universal embedding that are tried. Signals have unit norm here; the paper's 180 belongs to its own."""
 
 
 Predictions = Iterator[tuple[str, int, npt.NDArray[np.int64]]]  # method, bits, predicted classes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrainedHead:
     """Features of labelled test images, a head without intercepts, and another with them on the same features."""
 
@@ -90,11 +90,11 @@ class Loss:
 def adaptive_losses(
     head: TrainedHead, *, seeds: range, kind: str = "gaussian", advance: Advance = unwatched
 ) -> list[Loss]:
-    """What AdaptiveLinearClassifier loses by both scorings, computed from one projection a seed."""
+    """Points that AdaptiveLinearClassifier loses by both scorings, computed from one projection per seed."""
 
     def predictions(seed: int) -> Predictions:
         pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, seed=seed)
-        projected = pool.apply(head.features)
+        projected = _projected(head, seed)[0][:, :N_POOL] if kind == "gaussian" else pool.apply(head.features)
         for n_bits in STORAGE:
             encoder = AdaptiveEncoder(n_bits, n_pool=N_POOL, projection=pool).fit(head.weights)
             codes = encoder.encode(head.weights)
@@ -105,57 +105,86 @@ def adaptive_losses(
 
 
 def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
-    """What SignLinearClassifier loses with Gaussian projections at equal computation and at equal storage.
-
-    Row i of a projection depends on the seed and i alone, so small ones are the beginning of the largest.
-    """
+    """Points that SignLinearClassifier loses with Gaussian projections at equal computation and at equal storage."""
 
     def predictions(seed: int) -> Predictions:
-        shape = {"n_features": head.weights.shape[1], "n_pool": max(STORAGE.values())}
-        projection = make_projection("gaussian", seed=seed, **shape)
-        inputs, references = (_signs(projection.apply(signals) >= 0) for signals in (head.features, head.weights))
+        inputs, references = (_signs(part >= 0) for part in _projected(head, seed))
         for method, size in _sizes("sign"):
             yield method, size, (inputs[:, :size] @ references[:, :size].T).argmax(axis=1)
 
     return _losses(head, seeds, predictions, advance)
 
 
-def universal_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
-    """What UniversalLinearClassifier loses with the step that is best on every tenth image, on the other images.
+Steps = dict[tuple[str, int], float]  # by method and number of bits
 
-    The step is chosen over the first five seeds. Rows of a projection and of the dither depend on the seed and their
-    number alone, so small embeddings are the beginning of the largest.
+
+def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
+    """The universal embedding's step at each size: the best on every tenth image, over the given seeds."""
+    chosen = _every_tenth(head, True)
+    n_right = dict.fromkeys(((step, one) for step in STEPS for one in _sizes("universal")), 0)
+    for seed in seeds:
+        for step, classes in _universal_classes(chosen, seed, STEPS):
+            for one, predicted in classes.items():
+                n_right[step, one] += int(np.count_nonzero(predicted == chosen.labels))
+    return {
+        one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in _sizes("universal")
+    }
+
+
+def universal_losses(
+    head: TrainedHead, *, seeds: range, steps: Steps | None = None, advance: Advance = unwatched
+) -> list[Loss]:
+    """Points that UniversalLinearClassifier loses on nine tenths of the images.
+
+    Without ``steps``, they are chosen on the other tenth over the first five seeds.
     """
-    chosen_on = np.arange(len(head.labels)) % 10 == 0
-    sizes = list(_sizes("universal"))
-
-    def predicted(seed: int, images: npt.NDArray[np.float32], steps: Iterable[float]) -> Iterator[tuple[float, Any]]:
-        """Classes by size, for each step."""
-        shape = {"n_features": head.weights.shape[1], "n_pool": max(STORAGE.values())}
-        projection = make_projection("gaussian", seed=seed, **shape)
-        projected = [projection.apply(_units(signals)) for signals in (images, head.weights)]
-        for step in steps:
-            dither = UniversalEmbedding(shape["n_pool"], step=step, projection=projection).fit(head.weights).dither_
-            cells = (np.floor((part + dither) / step).astype(np.int32) for part in projected)
-            inputs, references = (_signs(part & 1 == 1) for part in cells)
-            yield step, {one: (inputs[:, : one[1]] @ references[:, : one[1]].T).argmax(axis=1) for one in sizes}
-
-    n_right = {(step, one): 0 for step in STEPS for one in sizes}
-    for seed in seeds[:5]:
-        for step, classes in predicted(seed, head.features[chosen_on], STEPS):
-            for one in sizes:
-                n_right[step, one] += int(np.count_nonzero(classes[one] == head.labels[chosen_on]))
-    steps = {one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in sizes}
-
-    rest = replace(head, features=head.features[~chosen_on], labels=head.labels[~chosen_on])
+    chosen = choose_steps(head, seeds=seeds[:5]) if steps is None else steps
 
     def predictions(seed: int) -> Predictions:
-        by_step = dict(predicted(seed, rest.features, sorted(set(steps.values()))))
-        for method, size in sizes:
-            yield method, size, by_step[steps[method, size]][method, size]
+        by_step = dict(_universal_classes(head, seed, sorted(set(chosen.values()))))
+        for method, size in _sizes("universal"):
+            yield method, size, by_step[chosen[method, size]][method, size][~_tenths(head)]
 
-    losses = _losses(rest, seeds, predictions, advance)
-    return [replace(loss, step=steps[loss.method, loss.n_bits]) for loss in losses]
+    losses = _losses(_every_tenth(head, False), seeds, predictions, advance)
+    return [replace(loss, step=chosen[loss.method, loss.n_bits]) for loss in losses]
+
+
+def _universal_classes(
+    head: TrainedHead, seed: int, steps: Iterable[float]
+) -> Iterator[tuple[float, dict[tuple[str, int], npt.NDArray[np.int64]]]]:
+    """Predicted classes by method and size, for each step. Inputs and weights are scaled to unit norm."""
+    n_rows = max(STORAGE.values())
+    projection = make_projection("gaussian", n_features=head.weights.shape[1], n_pool=n_rows, seed=seed)
+    norms = (np.linalg.norm(signals, axis=1, keepdims=True) for signals in (head.features, head.weights))
+    parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
+    for step in steps:
+        dither = UniversalEmbedding(n_rows, step=step, projection=projection).fit(head.weights).dither_
+        inputs, references = (_signs(np.floor((part + dither) / step).astype(np.int32) & 1 == 1) for part in parts)
+        yield (
+            step,
+            {one: (inputs[:, : one[1]] @ references[:, : one[1]].T).argmax(axis=1) for one in _sizes("universal")},
+        )
+
+
+@lru_cache(maxsize=1)
+def _projected(head: TrainedHead, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Gaussian projections of the features and of the weights, enough for every size.
+
+    Row i of a projection depends on the seed and i alone, so that smaller pools are the beginning of the largest.
+    """
+    n_features = head.weights.shape[1]
+    projection = make_projection("gaussian", n_features=n_features, n_pool=max(STORAGE.values()), seed=seed)
+    return projection.apply(head.features), projection.apply(head.weights)
+
+
+def _tenths(head: TrainedHead) -> npt.NDArray[np.bool_]:
+    """Every tenth image: those on which the universal step is chosen."""
+    return np.arange(len(head.labels)) % 10 == 0
+
+
+def _every_tenth(head: TrainedHead, wanted: bool) -> TrainedHead:
+    kept = _tenths(head) == wanted
+    return replace(head, features=head.features[kept], labels=head.labels[kept])
 
 
 def _sizes(method: str) -> Iterator[tuple[str, int]]:
@@ -166,10 +195,6 @@ def _sizes(method: str) -> Iterator[tuple[str, int]]:
 
 def _signs(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
     return np.where(bits, np.float32(1), np.float32(-1))
-
-
-def _units(signals: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    return np.asarray(signals / np.linalg.norm(signals, axis=1, keepdims=True))
 
 
 def _losses(head: TrainedHead, seeds: range, predictions: Callable[[int], Predictions], advance: Advance) -> list[Loss]:

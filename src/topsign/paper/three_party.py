@@ -1,4 +1,4 @@
-"""The paper's second figure: distance between two other signals, which the embedding was not adapted to."""
+"""Figure 2 of the paper: distance between two signals, neither of them the reference."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
-N_FEATURES = 128
-"""Of the measured signals: the law depends on their inner products alone."""
+N_FEATURES = 48
+"""Features of the measured signals: the law depends on their inner products alone."""
 
 SHARED = (0.0, 0.3, 0.5, 0.7)
 PLACES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-"""Of the measured points, between the least possible inner product and one."""
+"""Where the measured points lie between the least possible inner product and one."""
 
 
 @dataclass(frozen=True)

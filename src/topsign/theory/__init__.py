@@ -1,8 +1,9 @@
-"""What to expect before building: numbers in, numbers out."""
+"""Laws of codes and distances, detection, significance and planning: numbers in, numbers out."""
 
 from __future__ import annotations
 
 from .concentration import (
+    bits_for_distortion,
     chernoff_lower,
     chernoff_upper,
     hoeffding,
@@ -23,17 +24,20 @@ from .distances import (
     hamming_variance,
     pair_flip_probability,
     sign_expected_hamming,
-    storage_bits,
     universal_expected_hamming,
     universal_undithered_hamming,
 )
 from .inference import EmpiricalNull, correct_pvalues, correlation_from_hamming, correlation_interval, match_pvalue
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
+from .rates import captured_energy, rate_distortion_limit
+from .sizes import storage_bits
 
 __all__ = [
     "EmpiricalNull",
     "Plan",
     "RocCurve",
+    "bits_for_distortion",
+    "captured_energy",
     "chernoff_lower",
     "chernoff_upper",
     "correct_pvalues",
@@ -57,6 +61,7 @@ __all__ = [
     "plan",
     "poisson_binomial_pmf",
     "poisson_binomial_tail",
+    "rate_distortion_limit",
     "roc",
     "sign_expected_hamming",
     "storage_bits",

@@ -1,9 +1,11 @@
-"""How far mismatches stray from their mean, the reference's projections known."""
+"""Deviation of mismatches from their mean, given the reference's projections: exact tails and bounds."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
+from scipy.special import betainc
 
 from .._checks import check_choice, check_count
 from .order_statistics import Floats
@@ -61,6 +63,57 @@ def hoeffding(deviation: npt.ArrayLike, *, n_bits: int) -> Floats:
     """Bound on ``P(|hamming - mean| > deviation)``. Upper bound for independent bits: ``2 exp(-2 m deviation**2)``."""
     n_bits = check_count(n_bits, "n_bits")
     return np.asarray(np.minimum(1.0, 2 * np.exp(-2 * n_bits * np.asarray(deviation, dtype=np.float64) ** 2)))
+
+
+def bits_for_distortion(*, distortion: float, n_signals: int, failure: float) -> int:
+    """Smallest number of bits that keeps every pairwise Hamming distance of n signals near its expectation.
+
+    With probability at least ``1 - failure``, all ``n (n - 1) / 2`` fractions of differing bits lie within
+    ``distortion`` of their means. It makes the paper's ``m = O(distortion**-2 log n)`` a number.
+
+    Standing: bound (sufficient, by a union bound over the pairs), for projections with independent rows. Each pair
+    contributes the largest tail of a binomial count over all means, which is exact for plain signs and, by Hoeffding's
+    theorem of 1956, holds for the independent signs of different probabilities of an adaptive embedding given its
+    reference's projections. It needs about ``(ln n_pairs - ln failure) / (2 distortion**2)`` bits and is never above
+    what :func:`hoeffding` gives.
+
+    >>> bits_for_distortion(distortion=0.1, n_signals=1000, failure=0.01)
+    1069
+    """
+    if not 0 < distortion < 1:
+        raise ValueError(f"distortion must lie in (0, 1), a fraction of the bits, got {distortion}")
+    if not 0 < failure < 1:
+        raise ValueError(f"failure must lie in (0, 1), got {failure}")
+    n_signals = check_count(n_signals, "n_signals", minimum=2)
+    per_pair = failure / (n_signals * (n_signals - 1) / 2)
+    # Hoeffding's theorem compares tails at least one count beyond the mean.
+    low = int(np.ceil(1 / distortion))
+    high = max(low, int(np.ceil(np.log(2 / per_pair) / (2 * distortion**2))))
+    while low < high:
+        middle = (low + high) // 2
+        if 2 * _largest_tail(middle, distortion) <= per_pair:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _largest_tail(n_bits: int, deviation: float) -> float:
+    """The largest over p of P(Binomial(n_bits, p) >= n_bits (p + deviation)), the count taken as a real number.
+
+    Between whole counts the incomplete beta function only enlarges the tail, and makes it smooth in p and n_bits.
+    """
+
+    def tail(p: npt.ArrayLike) -> Floats:
+        count = n_bits * (np.asarray(p) + deviation)
+        return np.asarray(betainc(count, n_bits - count + 1, p))
+
+    means = np.linspace(0, 1 - deviation, 66)[1:-1]
+    best = int(np.argmax(tail(means)))
+    width = means[1] - means[0]
+    bounds = (max(means[best] - width, 1e-12), min(means[best] + width, 1 - deviation))
+    refined = minimize_scalar(lambda p: -float(tail(p)), bounds=bounds, method="bounded")
+    return max(float(tail(means[best])), -float(refined.fun))
 
 
 def _check_deviation(expected: npt.ArrayLike, relative_error: npt.ArrayLike) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Distances to expect: between a reference and a signal, between two signals, and for the baselines."""
+"""Expected Hamming distances: to the reference, between two other signals, and for the baselines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, gammaln, log_ndtr, ndtr, ndtri, owens_t
+from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
 from scipy.stats import binom
 
 from .._checks import check_correlation, check_pool, check_positive
@@ -195,19 +195,6 @@ def universal_undithered_hamming(
     first, second = (check_positive(norm, "norms") for norm in norms)
     means = [_mean_of_square_waves(one, first / step, second / step) for one in rho.ravel().tolist()]
     return np.asarray(0.5 - np.array(means).reshape(rho.shape) / 2)
-
-
-def storage_bits(*, n_bits: int, n_pool: int) -> float:
-    """Bits one adaptive code costs: its signs and its set of locations.
-
-    Exact: ``n_bits + log2(C(n_pool, n_bits))``, Section III-A of the paper.
-
-    >>> round(storage_bits(n_bits=512, n_pool=8192), 1)
-    3269.3
-    """
-    n_bits, n_pool = check_pool(n_bits, n_pool)
-    log_choices = gammaln(n_pool + 1) - gammaln(n_bits + 1) - gammaln(n_pool - n_bits + 1)
-    return float(n_bits + log_choices / np.log(2))
 
 
 def kappa_of(rho: Floats | np.float64) -> Floats:
