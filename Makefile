@@ -72,7 +72,7 @@ wheel: $(VENV)/ready
 
 # Every figure and the table of the paper, on a page: report/index.html.
 reproduce: $(VENV)/ready
-	$(BIN)/topsign reproduce --out report
+	$(BIN)/topsign reproduce --output report
 
 # Every benchmark, its peers, and the pages written from the numbers; RESIDUALS=file.npz for the cameras too.
 bench: $(VENV)/bench

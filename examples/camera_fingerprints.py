@@ -101,8 +101,8 @@ def main():
 
     questioned, truth = index.search(residuals[~enrolled], k=len(names)), cameras[~enrolled]
     named, best = questioned.ids[:, 0], questioned.scores[:, 0]
-    theoretical = ts.theory.correct_pvalues(questioned.p_values[:, 0], entries=len(names) * len(truth))
-    empirical = ts.theory.correct_pvalues(null.pvalue(best), entries=len(names) * len(truth))
+    theoretical = ts.theory.correct_pvalues(questioned.p_values[:, 0], n_entries=len(names) * len(truth))
+    empirical = ts.theory.correct_pvalues(null.pvalue(best), n_entries=len(names) * len(truth))
     print(
         f"right: {np.count_nonzero(named == truth)} of {len(truth)}; largest p-value of a first place, "
         f"corrected for all"

@@ -13,7 +13,7 @@ N_ENTRIES, N_FEATURES, N_RECORDINGS, CORRELATION = 2_000, 4096, 400, 0.15
 
 def main():
     plan = ts.theory.plan(
-        correlation=CORRELATION, detection=0.95, false_alarm=0.01, n_features=N_FEATURES, entries=N_ENTRIES
+        correlation=CORRELATION, detection=0.95, false_alarm=0.01, n_features=N_FEATURES, n_entries=N_ENTRIES
     )
     print(f"plan: {plan.n_bits} of {plan.n_pool} projections, {plan.bytes_per_entry} bytes an entry")
     print(f"      accept from an estimated correlation of {plan.threshold:.4f} on")

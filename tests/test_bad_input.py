@@ -173,12 +173,12 @@ CALLS = [
         "confidence must lie in (0, 1), got 95",
     ),
     (
-        lambda: ts.theory.match_pvalue(3, n_bits=4, n_pool=8, n_features=8, pool="fourier"),
+        lambda: ts.theory.match_pvalue(3, n_bits=4, n_pool=8, n_features=8, projection="fourier"),
         ValueError,
-        "pool must be one of 'hadamard'",
+        "projection must be one of 'hadamard'",
     ),
     (lambda: ts.theory.correct_pvalues([2.0]), ValueError, "p_values must lie in [0, 1]"),
-    (lambda: ts.theory.correct_pvalues([0.1, 0.2], entries=1), ValueError, "entries must be at least 2, got 1"),
+    (lambda: ts.theory.correct_pvalues([0.1, 0.2], n_entries=0), ValueError, "n_entries must be at least 1, got 0"),
     (lambda: ts.theory.EmpiricalNull([1.0]), ValueError, "at least two finite scores, got 1"),
     (lambda: ts.theory.EmpiricalNull([1.0, 2.0], method="magic"), ValueError, "method must be one of 'rank', 'normal'"),
     (

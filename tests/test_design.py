@@ -28,7 +28,12 @@ PLANS = [
 @pytest.mark.parametrize(("rho", "detection", "false_alarm", "n_features", "pool", "scoring"), PLANS)
 def test_plans_keep_their_promise(rng, rho, detection, false_alarm, n_features, pool, scoring):
     plan = theory.plan(
-        correlation=rho, detection=detection, false_alarm=false_alarm, n_features=n_features, pool=pool, scoring=scoring
+        correlation=rho,
+        detection=detection,
+        false_alarm=false_alarm,
+        n_features=n_features,
+        projection=pool,
+        scoring=scoring,
     )
     assert plan.detection >= detection
     shape = {"n_bits": plan.n_bits, "n_pool": plan.n_pool, "pool": pool, "norms": False}
@@ -36,7 +41,9 @@ def test_plans_keep_their_promise(rng, rho, detection, false_alarm, n_features, 
     shares = []
     for correlation, seed in ((rho, 0), (0.0, 10**6)):
         mismatches, scores = observe(*draw_pairs(rng, n_pairs, n_features, correlation), seed=seed, **shape)
-        accepted = mismatches <= plan.threshold if plan.scoring == "hamming" else scores >= plan.threshold
+        accepted = (
+            mismatches <= plan.radius * plan.n_bits + 1e-9 if plan.scoring == "hamming" else scores >= plan.threshold
+        )
         shares.append(accepted.mean())
     found, alarmed = shares
     error = np.sqrt(plan.detection * (1 - plan.detection) / n_pairs)
@@ -57,14 +64,14 @@ def test_a_smaller_code_would_not_do():
 
 def test_more_entries_need_more_bytes():
     sizes = [
-        theory.plan(correlation=0.2, detection=0.9, false_alarm=1e-3, n_features=4096, entries=n).bytes_per_entry
+        theory.plan(correlation=0.2, detection=0.9, false_alarm=1e-3, n_features=4096, n_entries=n).bytes_per_entry
         for n in (1, 10**3, 10**6)
     ]
     assert sizes[0] < sizes[1] < sizes[2]
 
 
 def test_false_alarms_are_counted_per_search():
-    plan = theory.plan(correlation=0.3, detection=0.9, false_alarm=0.01, n_features=4096, entries=1000)
+    plan = theory.plan(correlation=0.3, detection=0.9, false_alarm=0.01, n_features=4096, n_entries=1000)
     assert 1 - (1 - plan.false_alarm_per_entry) ** 1000 == pytest.approx(0.01)
 
 
@@ -92,11 +99,11 @@ def test_a_plan_is_frozen_and_readable():
     [
         ({"correlation": 0.0}, "correlation must lie in (0, 1), got 0.0"),
         ({"correlation": 2.0}, "correlation must lie in [-1, 1], got 2.0"),
-        ({"false_alarm": 0}, "false_alarm must lie in (0, 1), got 0"),
+        ({"false_alarm": 0}, "false_alarm must lie strictly between 0 and 1, got 0"),
         ({"detection": 1.0}, "detection must lie in (0, 1), got 1.0"),
         ({"detection": None}, "give a detection to reach, a max_bytes to stay within, or both"),
-        ({"entries": 0}, "entries must be at least 1, got 0"),
-        ({"pool": "fourier"}, "pool must be one of 'hadamard'"),
+        ({"n_entries": 0}, "n_entries must be at least 1, got 0"),
+        ({"projection": "fourier"}, "projection must be one of 'hadamard'"),
         ({"max_bytes": 1}, "no code of 8 bits or more fits max_bytes=1"),
         ({"n_features": 3}, "n_features must be in [16,"),
     ],

@@ -263,7 +263,7 @@ def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
 @pytest.mark.parametrize("pool", ["hadamard", "gaussian"])
 @pytest.mark.parametrize("norms", [True, False])
 def test_interpolated_p_values_follow_the_theory(pool, norms):
-    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "pool": pool, "norms": norms}
+    law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool, "norms": norms}
     table = Significance(**law)
     scores = np.linspace(-0.1, 0.27, 60)
     expected = ts.theory.match_pvalue(scores, scoring="asymmetric", **law)

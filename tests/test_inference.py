@@ -28,7 +28,7 @@ def test_mismatch_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_poo
     mismatches, _ = observe(*draw_pairs(rng, 2400, n_features, 0.0), pool=pool, **shape)
 
     def exact(k):
-        return theory.match_pvalue(k, n_features=n_features, pool=pool, **shape)
+        return theory.match_pvalue(k, n_features=n_features, projection=pool, **shape)
 
     assert kstest(randomised(exact, mismatches, rng), "uniform").pvalue > LEVEL
     binomial = randomised(lambda k: binomial_cdf(k, 128, np.float64(0.5)), mismatches, rng)
@@ -41,7 +41,7 @@ def test_mismatch_pvalues_are_uniform_for_impostors(rng, pool, n_features, n_poo
 def test_score_pvalues_are_uniform_for_impostors(rng, pool, n_features, norms):
     _, scores = observe(*draw_pairs(rng, 2400, n_features, 0.0), pool=pool, norms=norms, **CROWDED)
     p_values = theory.match_pvalue(
-        scores, n_features=n_features, pool=pool, scoring="asymmetric", norms=norms, **CROWDED
+        scores, n_features=n_features, projection=pool, scoring="asymmetric", norms=norms, **CROWDED
     )
     assert kstest(p_values, "uniform").pvalue > LEVEL
 
@@ -64,7 +64,7 @@ def test_variance_of_impostors_has_the_predicted_ratio(n_features):
     """1 + (2/pi) (m-1) lambda**2 / n to first order, lambda the mean kept magnitude; the next order is 1/n smaller."""
     n_pool = 1024
     counts = np.arange(65)
-    cdf = theory.match_pvalue(counts, n_bits=64, n_pool=n_pool, n_features=n_features, pool="gaussian")
+    cdf = theory.match_pvalue(counts, n_bits=64, n_pool=n_pool, n_features=n_features, projection="gaussian")
     pmf = np.diff(np.append(0, cdf))
     ratio = (pmf @ (counts - 32) ** 2) / 16
     assert_allclose(pmf @ counts, 32, rtol=1e-9)
@@ -107,9 +107,9 @@ def test_asymmetric_estimates_have_the_predicted_spread(rng):
 def test_corrections():
     p = np.array([0.001, 0.2, 0.03, 0.5])
     assert_allclose(theory.correct_pvalues(p), [0.004, 0.8, 0.12, 1])
-    assert_allclose(theory.correct_pvalues(p, entries=100), [0.1, 1, 1, 1])
+    assert_allclose(theory.correct_pvalues(p, n_entries=100), [0.1, 1, 1, 1])
     assert_allclose(theory.correct_pvalues(p, method="benjamini-hochberg"), false_discovery_control(p))
-    best = theory.correct_pvalues([1e-6, 1e-5], entries=1000, method="benjamini-hochberg")
+    best = theory.correct_pvalues([1e-6, 1e-5], n_entries=1000, method="benjamini-hochberg")
     assert_allclose(best, [1e-3, 5e-3])
 
 

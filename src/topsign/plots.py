@@ -1,4 +1,4 @@
-"""Pictures. Needs matplotlib (``pip install topsign[plot]``)."""
+"""Plots of plans. Needs matplotlib (``pip install topsign[plot]``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .theory.design import bytes_against_detection
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart by most eyes; every line has its own dashes as well.
+# Okabe and Ito's colours, distinct for most eyes; every line has its own dashes as well.
 STYLES: dict[str, dict[str, Any]] = {
     "adaptive, asymmetric": {"color": "#0072B2", "linestyle": "-", "linewidth": 2.2},
     "adaptive, Hamming": {"color": "#CC79A7", "linestyle": (0, (6, 1, 1, 1, 1, 1)), "linewidth": 2.0},
@@ -32,7 +32,7 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
     _draw_roc(left, plan)
     _draw_trade_off(right, plan)
     figure.suptitle(
-        f"correlation {plan.correlation:g}, {plan.n_features:,} features, entries: {plan.entries:,}, {plan.pool} pool",
+        f"correlation {plan.correlation:g}, {plan.n_features:,} features, {plan.n_entries:,} entries, {plan.projection}",
         fontsize=12,
     )
     figure.savefig(path, dpi=150)
@@ -40,7 +40,11 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
 
 
 def _draw_roc(axes: Axes, plan: Plan) -> None:
-    common: dict[str, Any] = {"correlation": plan.correlation, "n_features": plan.n_features, "pool": plan.pool}
+    common: dict[str, Any] = {
+        "correlation": plan.correlation,
+        "n_features": plan.n_features,
+        "projection": plan.projection,
+    }
     n_signs = 8 * plan.bytes_per_entry
     adaptive = f"adaptive, {'Hamming' if plan.scoring == 'hamming' else plan.scoring}"
     curves = {

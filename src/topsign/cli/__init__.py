@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import changing, clustering, exporting, inspecting, planning, reproducing, searching
+from . import changing, clustering, exporting, inspecting, plan, reproduce, searching
 from .app import app
 
-__all__ = ["app", "changing", "clustering", "exporting", "inspecting", "main", "planning", "reproducing", "searching"]
+__all__ = ["app", "changing", "clustering", "exporting", "inspecting", "main", "plan", "reproduce", "searching"]
 
 
 def main() -> None:

@@ -300,7 +300,7 @@ class ChosenRowsScan(AsymmetricScan):
     def _spreads(self) -> Float64:
         """Standard deviation of an impostor's estimated correlation; one for a zero query."""
         law = self.significance
-        shared = 1 / effective_features(law.pool, law.n_features, law.n_pool)
+        shared = 1 / effective_features(law.projection, law.n_features, law.n_pool)
         energies = np.where(self._energies > 0, self._energies, 1.0)
         variances = shared + np.pi / 2 * self.queries.norms**2 / energies
         return np.sqrt(np.where(self._energies > 0, variances, 1.0))

@@ -26,7 +26,7 @@ class Significance:
     n_bits: int
     n_pool: int
     n_features: int
-    pool: str
+    projection: str  # kind of the pool
     norms: bool
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ class Significance:
             n_bits=self.n_bits,
             n_pool=self.n_pool,
             n_features=self.n_features,
-            pool=self.pool,
+            projection=self.projection,
             scoring=scoring,
             norms=self.norms,
         )

@@ -1,1 +1,1 @@
-"""The paper itself: what it prints, beside what is right; and every figure and table of it, made again."""
+"""The paper: its formulas as printed, its errata, and every figure and table of it reproduced."""

@@ -19,7 +19,7 @@ N_FEATURES = 32
 """Features of the measured signals: the law depends on their inner product alone."""
 
 CORRELATIONS = np.array([-0.8, -0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
-OTHER_POOLS = ((50, 5000), (800, 20000), (2500, 5000))
+OTHER_POOLS = ((50, 5000), (800, 10000), (2500, 5000))
 OTHER_CORRELATIONS = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
 """At higher correlations 50 signs of 5000 hardly ever differ, and nothing would be measured."""
 

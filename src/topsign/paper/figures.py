@@ -1,4 +1,4 @@
-"""The figures, drawn from the data of the parts. Needs matplotlib (``pip install topsign[plot]``)."""
+"""Figures of the reproduction, drawn from the data of its parts. Needs matplotlib (``topsign[plot]``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .curve import Curve
+from .energy import Energy
 from .measuring import Points
 from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Detection, Roc
 from .three_party import ThreeParty
@@ -50,7 +51,7 @@ STYLES: dict[str, Style] = {
 WHOLE_RANGE = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 LIBRARY = ("uncompressed", "adaptive, entries adapt")
-"""Of the paper's, shown beside the library's own."""
+"""The paper's detectors that are shown beside the library's own."""
 
 
 def draw_curve(found: Curve) -> dict[str, Figure]:
@@ -90,7 +91,7 @@ def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
         _points(axes, pair.points, None, color=color, marker=marker)
         name = "Theorem 3 as printed (same colours)" if pair is found.pairs[0] else None
         axes.plot(pair.inner_product, pair.printed, color=color, linestyle=":", linewidth=1.2, label=name)
-    axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e. (a shape each)")
+    axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e. (one shape per line)")
     axes.set_xticks(WHOLE_RANGE)
     axes.set_title(f"Two other signals, {found.n_bits} of {found.n_pool}")
     _finish(figure, axes)
@@ -109,12 +110,29 @@ def draw_roc(found: Roc) -> dict[str, Figure]:
     ):
         panels[name], axes = _panel("false alarm Pfa (probability)", "detection Pd (probability)", height=5.6)
         for one in shown:
-            _detection(axes, found, one, found.levels >= (0 if scale == "log" else 0.03))  # rarer ones lie in a heap
+            _detection(axes, found, one, found.levels >= (0 if scale == "log" else 0.03))  # rarer ones overlap
         lowest = 1e-4 if scale == "log" else -0.01
         axes.set(xscale=scale, xlim=(lowest, 1.0 if scale == "log" else 1.01), ylim=(-0.02, 1.03))
         axes.set_title(title)
         _finish(panels[name], axes)
     return panels
+
+
+def draw_energy(found: Energy) -> dict[str, Figure]:
+    """One panel: share of the energy against the rate."""
+    figure, axes = _panel("bits per dimension", "share of the energy captured")
+    lines: list[tuple[str, Any, Style]] = [
+        ("Shannon's limit", found.shannon, {"color": GREY, "linestyle": (0, (1, 1.2))}),
+        ("this code: adaptive, one level", found.adaptive, {"color": BLUE, "linewidth": 2.2}),
+        ("ideal 1-bit vector quantiser of a subspace", found.ideal_subspace, {"color": GREEN, "linestyle": "-."}),
+        ("signs of a subspace", found.signs, {"color": ORANGE, "linestyle": "--"}),
+    ]
+    for label, shares, style in lines:
+        axes.plot(found.rate, shares, label=label, **style)
+    axes.set(xlim=(0, 1), ylim=(0, 0.8))
+    axes.set_title("White signals, best scale per code")
+    _finish(figure, axes)
+    return {"energy": figure}
 
 
 def _detection(axes: Axes, found: Roc, one: Detection, marked: npt.NDArray[np.bool_]) -> None:
@@ -151,7 +169,7 @@ def _finish(figure: Figure, axes: Axes) -> None:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """What all figures share; figures must be made, and saved, inside."""
+    """Settings that all figures share; make and save figures inside this context."""
     import matplotlib
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
@@ -162,7 +180,7 @@ def house_style() -> Iterator[None]:
 
 
 def png(figure: Figure) -> bytes:
-    """For everything that shows no SVG; white behind."""
+    """The figure as PNG, on white."""
     target = io.BytesIO()
     figure.savefig(target, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return target.getvalue()
@@ -176,6 +194,7 @@ def svg(figure: Figure, *, name: str) -> str:
     with matplotlib.rc_context({"svg.hashsalt": name}):  # ids that repeat in every run, and in no other figure
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
+    figure.set_layout_engine("none")  # laid out once; the PNG has the same size
     text = target.getvalue()
     text = text[text.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
     for mark in ('id="', 'href="#', "url(#"):

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..embeddings import AdaptiveEncoder, UniversalEmbedding
+from ..embeddings import UniversalEmbedding
 from ..projections import make_projection
-from .measuring import Advance, unwatched
+from .measuring import Advance, kept_signs, unwatched
 
 N_POOL = 1024
 
 STORAGE = {32: 233, 64: 405, 128: 679, 256: 1081}
-"""Bits kept of the pool, and whole bits of ``n_bits + log2 C(1024, n_bits)``; the paper's columns are in ``printed``."""
+"""Bits kept of the pool, and whole bits of ``n_bits + log2 C(1024, n_bits)``; ``printed`` has the paper's."""
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Steps of the universal embedding that are tried. Signals have unit norm here; the paper's 180 belongs to its own."""
@@ -93,13 +93,22 @@ def adaptive_losses(
     """Points that AdaptiveLinearClassifier loses by both scorings, computed from one projection per seed."""
 
     def predictions(seed: int) -> Predictions:
-        pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, seed=seed)
-        projected = _projected(head, seed)[0][:, :N_POOL] if kind == "gaussian" else pool.apply(head.features)
-        for n_bits in STORAGE:
-            encoder = AdaptiveEncoder(n_bits, n_pool=N_POOL, projection=pool).fit(head.weights)
-            codes = encoder.encode(head.weights)
-            yield "adaptive, hamming", n_bits, codes.mismatches(projected).argmin(axis=1)
-            yield "adaptive, asymmetric", n_bits, codes.scores(projected).argmax(axis=1)
+        if kind == "gaussian":
+            projected, references = (part[:, :N_POOL] for part in _projected(head, seed))
+        else:
+            pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, seed=seed)
+            projected, references = pool.apply(head.features), pool.apply(head.weights)
+        codes = [kept_signs(references, n_bits) for n_bits in STORAGE]
+        # An estimated logit is |w|**2 / (sum of the kept |projections|) times the product with the code.
+        norms = (head.weights.astype(np.float64) ** 2).sum(axis=1)
+        scaled = [
+            one * (norms / np.abs(references * one).sum(axis=1))[:, np.newaxis].astype(np.float32) for one in codes
+        ]
+        agreements, logits = _signs(projected >= 0) @ np.vstack(codes).T, projected @ np.vstack(scaled).T
+        for i, n_bits in enumerate(STORAGE):
+            classes = slice(i * len(references), (i + 1) * len(references))
+            yield "adaptive, hamming", n_bits, agreements[:, classes].argmax(axis=1)
+            yield "adaptive, asymmetric", n_bits, logits[:, classes].argmax(axis=1)
 
     return _losses(head, seeds, predictions, advance)
 
@@ -126,9 +135,7 @@ def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
         for step, classes in _universal_classes(chosen, seed, STEPS):
             for one, predicted in classes.items():
                 n_right[step, one] += int(np.count_nonzero(predicted == chosen.labels))
-    return {
-        one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in _sizes("universal")
-    }
+    return {one: STEPS[int(np.argmax([n_right[step, one] for step in STEPS]))] for one in _sizes("universal")}
 
 
 def universal_losses(
@@ -159,7 +166,8 @@ def _universal_classes(
     parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
     for step in steps:
         dither = UniversalEmbedding(n_rows, step=step, projection=projection).fit(head.weights).dither_
-        inputs, references = (_signs(np.floor((part + dither) / step).astype(np.int32) & 1 == 1) for part in parts)
+        cells = (np.floor((part + dither.astype(np.float32)) * np.float32(1 / step)).astype(np.int32) for part in parts)
+        inputs, references = (_signs(part & 1 == 1) for part in cells)
         yield (
             step,
             {one: (inputs[:, : one[1]] @ references[:, : one[1]].T).argmax(axis=1) for one in _sizes("universal")},
@@ -179,7 +187,7 @@ def _projected(head: TrainedHead, seed: int) -> tuple[npt.NDArray[np.float32], n
 
 def _tenths(head: TrainedHead) -> npt.NDArray[np.bool_]:
     """Every tenth image: those on which the universal step is chosen."""
-    return np.arange(len(head.labels)) % 10 == 0
+    return np.asarray(np.arange(len(head.labels)) % 10 == 0)
 
 
 def _every_tenth(head: TrainedHead, wanted: bool) -> TrainedHead:

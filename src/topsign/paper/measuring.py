@@ -1,4 +1,4 @@
-"""What the parts of the reproduction share: measured points, and their way into JSON."""
+"""Shared by the parts of the reproduction: measured points, progress, and conversion to JSON."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from .._checks import check_count
 from ..theory.order_statistics import Floats
 
 Advance = Callable[[float], None]
-"""Told after every piece of work, with the fraction that is done."""
+"""Called after every piece of work with the fraction that is done."""
 
 
 def unwatched(fraction: float) -> None:
-    """For those who do not wait."""
+    """Ignores the progress."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Means over independent draws with their standard errors, beside what is exact."""
+    """Means over independent draws with their standard errors, and the exact values."""
 
     x: Floats
     measured: Floats
@@ -30,23 +31,34 @@ class Points:
 
     @classmethod
     def of(cls, x: Floats, samples: list[Floats], exact: Floats) -> Self:
-        """From one row of values a draw."""
+        """From one row of values per draw."""
         rows = np.array(samples)
         return cls(x, rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows)), exact)
 
     @property
     def deviations(self) -> Floats:
-        """Of the measured from the exact, in standard errors."""
+        """Measured minus exact, in standard errors."""
         return (self.measured - self.exact) / self.standard_error
 
 
+def kept_signs(projected: npt.NDArray[np.float32], n_bits: int) -> npt.NDArray[np.float32]:
+    """Adaptive codes as rows of +1, -1 and 0, from projections of their references: products with it are all scores.
+
+    For signs of queries the product is ``n_bits`` less twice the mismatches. Ties go to the lower row, as in encoders.
+    """
+    places = np.argsort(-np.abs(projected), axis=1, kind="stable")[:, :n_bits]
+    signs = np.zeros(projected.shape, np.float32)
+    np.put_along_axis(signs, places, np.where(np.take_along_axis(projected, places, axis=1) >= 0, 1, -1), axis=1)
+    return signs
+
+
 def check_draws(n_draws: object, name: str = "n_draws") -> int:
-    """At least two, or there is no standard error."""
+    """A number of draws: at least two, or there is no standard error."""
     return check_count(n_draws, name, minimum=2)
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses and arrays as the dictionaries, lists and numbers that JSON has; what is not a number as null."""
+    """Dataclasses and arrays as the dictionaries, lists and numbers that JSON has; NaN becomes null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):

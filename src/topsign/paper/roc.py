@@ -1,4 +1,4 @@
-"""The paper's third figure: detection of weak matches against false alarms, by detector."""
+"""Figure 3 of the paper: detection of weak matches against false alarms, by detector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from .. import theory
 from .._checks import check_count
 from ..codes import AdaptiveCodes
-from ..embeddings import AdaptiveEncoder
 from ..projections import make_projection
 from ..theory import RocCurve
 from ..theory.order_statistics import Floats
@@ -24,7 +23,7 @@ Scores = npt.NDArray[np.float32]
 N_FEATURES = N_POOL = 8192
 N_BITS = 512
 NOISE = 0.15
-STEP = 2.0
+STEP = printed.ROC_STEP
 CORRELATION = float(1 / np.hypot(1, NOISE * np.sqrt(N_FEATURES)))
 """Of a reference of unit norm with itself in noise: 0.0735 is expected."""
 
@@ -40,10 +39,10 @@ SHOWN = np.unique(np.concatenate([np.geomspace(1e-4, 1, 81), np.linspace(0.01, 1
 
 @dataclass(frozen=True)
 class Detector:
-    """What it is called, what it stores, and which law it follows."""
+    """Name, stored bits and exact law of one detector."""
 
     name: str
-    stored_bits: int  # of an entry
+    stored_bits: int  # per entry
     law: dict[str, Any]
     ours: bool = False  # not in the paper
 
@@ -63,15 +62,18 @@ DETECTORS = (
     Detector(f"sign, {N_BITS} (equal computation)", N_BITS, {"scoring": "sign_hamming", "n_bits": N_BITS}),
     Detector(f"universal, {N_BITS} (equal computation)", N_BITS, {"scoring": "universal", "n_bits": N_BITS}),
     Detector("adaptive, real query", STORAGE, {"scoring": "asymmetric", **_ADAPTIVE}, True),
-    Detector("adaptive, Hadamard", STORAGE, {"scoring": "hamming", "pool": "hadamard", **_ADAPTIVE}, True),
+    Detector("adaptive, Hadamard", STORAGE, {"scoring": "hamming", "projection": "hadamard", **_ADAPTIVE}, True),
     Detector(
         f"sign, {STORAGE}, Hadamard, real query",
         STORAGE,
-        {"scoring": "sign_asymmetric", "n_bits": STORAGE, "pool": "hadamard"},
+        {"scoring": "sign_asymmetric", "n_bits": STORAGE, "projection": "hadamard"},
         True,
     ),
     Detector(
-        "adaptive, Hadamard, real query", STORAGE, {"scoring": "asymmetric", "pool": "hadamard", **_ADAPTIVE}, True
+        "adaptive, Hadamard, real query",
+        STORAGE,
+        {"scoring": "asymmetric", "projection": "hadamard", **_ADAPTIVE},
+        True,
     ),
 )
 
@@ -119,7 +121,7 @@ class Roc:
     noise: float
     correlation: float
     n_matrices: int
-    n_references: int  # a matrix; each has one match, and is an impostor of all others
+    n_references: int  # per matrix; each has one match, and is an impostor of all others
     pfa: Floats
     levels: Floats
     detections: list[Detection]
@@ -153,7 +155,7 @@ def roc(*, n_matrices: int = 8, n_references: int = 1000, advance: Advance = unw
         advance(done / steps)
     detections = []
     for one in DETECTORS:
-        law: dict[str, Any] = {"pool": "gaussian", "step": STEP} | one.law
+        law: dict[str, Any] = {"projection": "gaussian", "step": STEP} | one.law
         exact = theory.roc(correlation=CORRELATION, n_features=N_FEATURES, **law)
         detections.append(_measured(one, scores.pop(one.name), exact))
         done += 1
@@ -183,32 +185,36 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
     """
     names = [one.name for one in DETECTORS]
     yield names[0], queries @ references.T
-    encoder, entries, projected = _encoded("gaussian", references, queries, seed)
-    yield names[1], -entries.codes.mismatches(projected)
-    yield names[2], -encoder.encode(queries).mismatches(entries.projected).T
+    entries, projected = _projected("gaussian", references, queries, seed)
+    codes = _codes(entries)
+    yield names[1], -codes.mismatches(projected)
+    yield names[2], -_codes(projected).mismatches(entries).T
     for name, n_bits in ((names[3], STORAGE), (names[4], AUTHORS_STORAGE), (names[6], N_BITS)):
-        yield name, _signs(projected[:, :n_bits] >= 0) @ _signs(entries.projected[:, :n_bits] >= 0).T
+        yield name, _signs(projected[:, :n_bits] >= 0) @ _signs(entries[:, :n_bits] >= 0).T
     for name, n_bits in ((names[5], STORAGE), (names[7], N_BITS)):
-        odd, odd_entries = (np.floor(part[:, :n_bits] / STEP) % 2 == 1 for part in (projected, entries.projected))
+        odd, odd_entries = (np.floor(part[:, :n_bits] / STEP) % 2 == 1 for part in (projected, entries))
         yield name, _signs(odd) @ _signs(odd_entries).T
-    yield names[8], entries.codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
-    _, entries, projected = _encoded("hadamard", references, queries, seed)
-    yield names[9], -entries.codes.mismatches(projected)
-    kept = entries.projected[:, :STORAGE]
+    yield names[8], codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
+    entries, projected = _projected("hadamard", references, queries, seed)
+    codes = _codes(entries)
+    yield names[9], -codes.mismatches(projected)
+    kept = entries[:, :STORAGE]
     yield names[10], projected[:, :STORAGE] @ (_signs(kept >= 0) / np.abs(kept).sum(axis=1, keepdims=True)).T
-    yield names[11], entries.codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
+    yield names[11], codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
 
 
-@dataclass(frozen=True)
-class _Entries:
-    codes: AdaptiveCodes
-    projected: Scores
-
-
-def _encoded(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[AdaptiveEncoder, _Entries, Scores]:
+def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[Scores, Scores]:
     pool = make_projection(kind, n_features=N_FEATURES, n_pool=N_POOL, seed=seed)
-    encoder = AdaptiveEncoder(N_BITS, n_pool=N_POOL, projection=pool).fit(references[:1])
-    return encoder, _Entries(encoder.encode(references), encoder.project(references)), encoder.project(queries)
+    return pool.apply(references), pool.apply(queries)
+
+
+def _codes(projected: Scores) -> AdaptiveCodes:
+    """Codes of unit-norm signals whose projections are known: projecting them again would double the work."""
+    magnitudes = np.abs(projected)
+    locations = np.sort(np.argpartition(-magnitudes, N_BITS, axis=1)[:, :N_BITS], axis=1)
+    signs = np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1)
+    scales = 1 / np.take_along_axis(magnitudes, locations, axis=1).sum(axis=1)
+    return AdaptiveCodes.from_locations(locations, signs, n_pool=N_POOL, norms=np.ones(len(projected)), scales=scales)
 
 
 def _signs(bits: npt.NDArray[np.bool_]) -> Scores:

@@ -74,7 +74,7 @@ def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
     """Measures every method with the same seeds of the projection and the same images."""
     n_seeds = check_draws(n_seeds, "n_seeds")
     head = load_cifar10_head()
-    steps = choose_steps(head, seeds=range(min(5, n_seeds)))
+    steps = choose_steps(head, seeds=range(min(5, (n_seeds + 1) // 2)))
     advance(0.1)
     points: dict[tuple[str, int], list[Loss]] = {}
     for seed in range(n_seeds):

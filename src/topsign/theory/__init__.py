@@ -10,7 +10,7 @@ from .concentration import (
     poisson_binomial_pmf,
     poisson_binomial_tail,
 )
-from .design import Plan, plan
+from .design import Plan, TargetError, plan
 from .detection import RocCurve, roc
 from .distances import (
     expected_hamming,
@@ -36,6 +36,7 @@ __all__ = [
     "EmpiricalNull",
     "Plan",
     "RocCurve",
+    "TargetError",
     "bits_for_distortion",
     "captured_energy",
     "chernoff_lower",

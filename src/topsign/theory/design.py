@@ -1,4 +1,4 @@
-"""How many bits are needed: the cheapest code that meets a target, or the best within a budget."""
+"""Planning: the cheapest code that meets a detection target, or the best within a byte budget."""
 
 from __future__ import annotations
 
@@ -7,67 +7,71 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from .._checks import MAX_POOL, check_choice, check_correlation, check_count
+from .._checks import MAX_POOL, check_choice, check_correlation, check_count, check_false_alarm
 from .detection import roc
-from .distances import kappa_of, storage_bits
+from .distances import kappa_of
 from .inference import mismatch_tail, score_tail, tail_threshold
-from .pools import ORTHONORMAL, POOLS
+from .pools import ORTHONORMAL, PROJECTIONS
+from .sizes import compact_bytes, storage_bits
 
 N_BITS_STEP = 8
 
 
+class TargetError(ValueError):
+    """No code meets the target; the message names the best that can be reached."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """A code that meets a target, and what it was reckoned with."""
+    """A code that meets a target, with the assumptions behind it."""
 
     n_bits: int
     n_pool: int
     scoring: str
-    threshold: float  # at most so many mismatches ("hamming"), or at least this estimated correlation ("asymmetric")
+    threshold: float | None  # accept estimated correlations of at least this ("asymmetric"): within(threshold=)
+    radius: float | None  # accept at most this fraction of differing signs ("hamming"): within(radius=)
     bytes_per_entry: int
     detection: float
     false_alarm: float  # of one search over all entries
     false_alarm_per_entry: float
     correlation: float
     n_features: int
-    entries: int
-    pool: str
+    n_entries: int
+    projection: str
     information_bits: float
-    sign_bytes_per_entry: (
-        int | None
-    )  # plain sign codes with a real-valued query, for the same target; None if none reach it
+    sign_bytes_per_entry: int | None  # of plain sign codes with a real-valued query; None if no size meets the target
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the numbers to hold."""
-        rows = "orthonormal" if self.pool in ORTHONORMAL else "independent"
+        """What the numbers rest on."""
+        rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
         return (
             f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
             "an impostor is independent of the reference; signals are isotropic (centre them, whiten them if you can)",
-            f"the pool's rows are {rows} ({self.pool}); codes in the compact layout, without norms (norms=False)",
-            f"entries a search looks at: {self.entries:,}; false alarms are counted per search",
+            f"the pool's rows are {rows} ({self.projection}); codes in the compact layout, without norms (norms=False)",
+            f"entries per search: {self.n_entries:,}; false alarms are counted per search",
         )
 
     def as_dict(self) -> dict[str, object]:
-        """Everything, for JSON."""
+        """All fields and the assumptions, for JSON."""
         return asdict(self) | {"assumptions": list(self.assumptions)}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Names and readable values, for a table."""
-        if self.scoring == "hamming":
-            rule = f"at most {self.threshold:.0f} of {self.n_bits} signs differ"
+        """Rows of a table: names and readable values."""
+        if self.radius is not None:
+            rule = f"at most {self.radius * self.n_bits:.0f} of {self.n_bits} signs differ (radius {self.radius:.4g})"
         else:
             rule = f"estimated correlation at least {self.threshold:.5f}"
         signs = "no size reaches the target" if self.sign_bytes_per_entry is None else f"{self.sign_bytes_per_entry:,}"
         return [
             ("n_bits", f"{self.n_bits:,}"),
-            ("n_pool", f"{self.n_pool:,} ({self.pool})"),
+            ("n_pool", f"{self.n_pool:,} ({self.projection})"),
             ("scoring", self.scoring),
             ("accept when", rule),
             ("detection", f"{self.detection:.6g}"),
             ("false alarm", f"{self.false_alarm:.3g} per search, {self.false_alarm_per_entry:.3g} per entry"),
             ("bytes per entry", f"{self.bytes_per_entry:,} (information: {self.information_bits / 8:,.0f})"),
-            ("bytes, all entries", f"{self.bytes_per_entry * self.entries:,}"),
+            ("bytes, all entries", f"{self.bytes_per_entry * self.n_entries:,}"),
             ("bytes, sign codes", f"{signs} per entry (plain signs, real-valued query, same target)"),
         ]
 
@@ -82,9 +86,9 @@ def plan(
     false_alarm: float,
     n_features: int,
     detection: float | None = None,
-    entries: int = 1,
+    n_entries: int = 1,
     max_bytes: int | None = None,
-    pool: str = "hadamard",
+    projection: str = "hadamard",
     scoring: str | None = None,
 ) -> Plan:
     """The cheapest code that detects a correlation often enough, or the best detection within a byte budget.
@@ -96,26 +100,26 @@ def plan(
     detection : float, optional
         Probability that a match is found. Without it the best within ``max_bytes`` is returned.
     false_alarm : float
-        Probability that a search over all ``entries`` accepts any impostor.
+        Probability that a search over ``n_entries`` accepts any impostor.
     n_features : int
         Length of a signal.
     max_bytes : int, optional
         Bytes an entry may take, codes in the compact layout without norms.
-    pool : str
+    projection : str
         As in :func:`topsign.theory.roc`.
     scoring : "hamming", "asymmetric" or None
         None considers both.
 
     Raises
     ------
-    ValueError
-        When the target cannot be met; the message names the best that can be reached.
+    TargetError
+        When the target cannot be met, a ValueError; the message names the best that can be reached.
 
     >>> p = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192)
     >>> p.scoring, p.n_pool
     ('asymmetric', 8192)
     """
-    target = _Target(correlation, false_alarm, n_features, entries, pool)
+    target = _Target(correlation, false_alarm, n_features, n_entries, projection)
     if detection is None and max_bytes is None:
         raise ValueError("give a detection to reach, a max_bytes to stay within, or both")
     if detection is not None and not 0 < detection < 1:
@@ -137,14 +141,14 @@ def plan(
     if detection is None:
         return target.finished(best)
     if best.detection < detection:
-        raise ValueError(target.out_of_reach(detection, best, max_bytes))
+        raise TargetError(target.out_of_reach(detection, best, max_bytes))
     reaching = [target.cheapest(detection, found) for found in within if found.detection >= detection]
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
 
 
 def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
     """Bytes per entry and detection of codes smaller and larger than the plan's, and of plain sign codes."""
-    target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.entries, plan.pool)
+    target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.n_entries, plan.projection)
     smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
     sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
     curves = {}
@@ -162,32 +166,32 @@ class _Candidate:
     n_bits: int
     n_pool: int
     scoring: str
-    threshold: float
+    limit: float  # estimated correlation, or mismatches
     detection: float
     bytes_per_entry: int
 
 
 class _Target:
-    """What a plan has to meet, and how a code does against it."""
+    """A target, and the detection of one code at its false alarm."""
 
-    def __init__(self, correlation: float, false_alarm: float, n_features: int, entries: int, pool: str) -> None:
+    def __init__(
+        self, correlation: float, false_alarm: float, n_features: int, n_entries: int, projection: str
+    ) -> None:
         (rho,) = check_correlation(correlation).reshape(-1)
         if not 0 < rho < 1:
             raise ValueError(f"correlation must lie in (0, 1), got {correlation}")
-        if not 0 < false_alarm < 1:
-            raise ValueError(f"false_alarm must lie in (0, 1), got {false_alarm}")
-        self.correlation, self.false_alarm = float(rho), false_alarm
+        self.correlation, self.false_alarm = float(rho), check_false_alarm(false_alarm)
         self.n_features = check_count(n_features, "n_features", minimum=16, maximum=MAX_POOL)
-        self.entries = check_count(entries, "entries")
-        self.pool = check_choice(pool, "pool", POOLS)
+        self.n_entries = check_count(n_entries, "n_entries")
+        self.projection = check_choice(projection, "projection", PROJECTIONS)
         self.kappa = float(kappa_of(rho))
-        self.per_entry = float(-np.expm1(np.log1p(-false_alarm) / self.entries))
-        shares = (1 / 4, 1 / 2, 1, 2) if pool in ORTHONORMAL else (1 / 2, 1, 2, 4)
+        self.per_entry = float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
+        shares = (1 / 4, 1 / 2, 1, 2) if projection in ORTHONORMAL else (1 / 2, 1, 2, 4)
         self.pools = [int(n_features * share) for share in shares if n_features * share <= MAX_POOL]
 
     def judge(self, n_bits: int, n_pool: int, scoring: str) -> _Candidate:
         """Threshold and detection of one code at the wanted false alarm."""
-        shape = (n_bits, n_pool, self.n_features, self.pool)
+        shape = (n_bits, n_pool, self.n_features, self.projection)
         if scoring == "asymmetric":
             threshold = tail_threshold(lambda s: score_tail(s, 0.0, *shape, norms=False), self.per_entry)
             found = score_tail(np.array([threshold]), self.kappa, *shape, norms=False)
@@ -226,15 +230,16 @@ class _Target:
             n_bits=found.n_bits,
             n_pool=found.n_pool,
             scoring=found.scoring,
-            threshold=found.threshold,
+            threshold=found.limit if found.scoring == "asymmetric" else None,
+            radius=found.limit / found.n_bits if found.scoring == "hamming" else None,
             bytes_per_entry=found.bytes_per_entry,
             detection=found.detection,
             false_alarm=self.false_alarm,
             false_alarm_per_entry=self.per_entry,
             correlation=self.correlation,
             n_features=self.n_features,
-            entries=self.entries,
-            pool=self.pool,
+            n_entries=self.n_entries,
+            projection=self.projection,
             information_bits=storage_bits(n_bits=found.n_bits, n_pool=found.n_pool),
             sign_bytes_per_entry=self.sign_bytes(found.detection if detection is None else detection),
         )
@@ -244,7 +249,7 @@ class _Target:
         limit = curve.detection_at(self.per_entry)
         within = "" if max_bytes is None else f" within {max_bytes} bytes"
         return (
-            f"a detection of {detection:g} at a false alarm of {self.false_alarm:g} over {self.entries:,} entries "
+            f"a detection of {detection:g} at a false alarm of {self.false_alarm:g} over {self.n_entries:,} entries "
             f"cannot be reached{within} at correlation {self.correlation:g} and n_features={self.n_features}; the best "
             f"code (n_bits={best.n_bits}, n_pool={best.n_pool}, {best.scoring}, {best.bytes_per_entry} bytes) detects "
             f"{best.detection:.4g}, uncompressed signals {float(limit):.4g}"
@@ -261,17 +266,3 @@ def _first(sizes: range, reached: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return low
-
-
-def compact_bytes(n_bits: int, n_pool: int) -> int:
-    """Bytes of one entry in the compact layout: signs, low parts and unary high parts, cheapest split.
-
-    >>> compact_bytes(512, 8192)
-    448
-    """
-
-    def size(low_bits: int) -> int:
-        high_size = n_bits + ((n_pool - 1) >> low_bits) if low_bits else n_pool
-        return -(-n_bits // 8) - (-n_bits * low_bits // 8) - (-high_size // 8)
-
-    return min(map(size, range(n_pool.bit_length())))

@@ -1,4 +1,4 @@
-"""Receiver operating characteristics: how often a match is found, how often an impostor is taken for one."""
+"""Receiver operating characteristics: detection of matches against false alarms."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class RocCurve:
     def detection_at(self, false_alarm: npt.ArrayLike) -> Floats:
         """Detection at given false-alarm probabilities, down to 1e-15 without loss of precision."""
         pfa = np.asarray(false_alarm, dtype=np.float64)
-        if not ((pfa > 0) & (pfa <= 1)).all():
-            raise ValueError("false_alarm must lie in (0, 1]")
+        if not ((pfa > 0) & (pfa < 1)).all():
+            raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {false_alarm!r}")
         return np.array([self._detection(float(one)) for one in pfa.ravel()]).reshape(pfa.shape)
 
 
@@ -53,7 +53,7 @@ def roc(
     n_bits: int | None = None,
     n_pool: int | None = None,
     scoring: str = "asymmetric",
-    pool: str = "hadamard",
+    projection: str = "hadamard",
     step: float = 2.0,
     dither: bool = False,
 ) -> RocCurve:
@@ -68,13 +68,14 @@ def roc(
         "uncompressed", the correlation of the signals themselves; "hamming" and "asymmetric", adaptive codes of
         n_bits out of n_pool; "sign_hamming" and "sign_asymmetric", n_bits plain sign projections; "universal", n_bits
         of the universal embedding of unit-norm signals, with its ``step`` and ``dither``.
-    pool : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
+    projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
         Orthonormal or independent rows; see :mod:`topsign.theory.pools`.
 
     Standing: exact for Gaussian pools and for orthonormal ones with n_pool <= n_features (the sum of kept magnitudes
     taken as normal in the asymmetric score); stacked orthonormal blocks by their variance.
 
-    >>> curve = roc(correlation=0.0735, n_features=8192, n_bits=512, n_pool=8192, scoring="hamming", pool="gaussian")
+    >>> shape = {"n_features": 8192, "n_bits": 512, "n_pool": 8192}
+    >>> curve = roc(correlation=0.0735, scoring="hamming", projection="gaussian", **shape)
     >>> round(curve.auc, 3), round(curve.d_prime, 2)
     (0.973, 2.73)
     """
@@ -97,15 +98,15 @@ def roc(
     else:
         n_bits, n_pool = check_pool(n_bits, n_bits)  # plain signs are adaptive codes that keep everything
     if scoring == "universal":
-        flips = _universal_flips(kappa, n_features, n_bits, pool, check_positive(step, "step"), dither)
+        flips = _universal_flips(kappa, n_features, n_bits, projection, check_positive(step, "step"), dither)
         return _discrete_roc(*flips)
     if scoring.endswith("hamming"):
         counts = np.arange(n_bits + 1.0)
-        tails = (mismatch_tail(counts, k, n_bits, n_pool, n_features, pool) for k in (0.0, kappa))
+        tails = (mismatch_tail(counts, k, n_bits, n_pool, n_features, projection) for k in (0.0, kappa))
         return _discrete_roc(*tails)
 
     def tail(population: float) -> Callable[[Floats], Floats]:
-        return lambda scores: score_tail(scores, population, n_bits, n_pool, n_features, pool, norms=True)
+        return lambda scores: score_tail(scores, population, n_bits, n_pool, n_features, projection, norms=True)
 
     return _continuous_roc(tail(0.0), tail(kappa))
 
@@ -125,13 +126,13 @@ def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Floats], Flo
 
 
 def _universal_flips(
-    kappa: float, n_features: int, n_bits: int, pool: str, step: float, dither: bool
+    kappa: float, n_features: int, n_bits: int, projection: str, step: float, dither: bool
 ) -> tuple[Floats, Floats]:
     """P(mismatches <= k) of impostors and of matches: binomial given the sample correlation."""
     counts = np.arange(n_bits + 1.0)[:, np.newaxis]
     tails = []
     for population in (0.0, kappa):
-        rho, weights = sample_correlations(population, effective_features(pool, n_features, n_bits))
+        rho, weights = sample_correlations(population, effective_features(projection, n_features, n_bits))
         if dither:
             flips = universal_expected_hamming(np.sqrt(2 - 2 * rho), step=step)
         else:
@@ -160,8 +161,6 @@ def _continuous_roc(impostors: Callable[[Floats], Floats], matches: Callable[[Fl
     missed = float(np.sum((1 - (pd[1:] + pd[:-1]) / 2) * np.diff(pfa)))
 
     def detection(false_alarm: float) -> float:
-        if false_alarm == 1:
-            return 1.0
         return float(matches(np.array([tail_threshold(impostors, false_alarm)]))[0])
 
     return RocCurve(pfa, pd, 1 - missed, missed, detection)

@@ -1,4 +1,4 @@
-"""From what was observed back to what is true: correlations, intervals, p-values."""
+"""Inference from observed distances: correlations, confidence intervals and p-values."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def match_pvalue(
     n_bits: int,
     n_pool: int,
     n_features: int,
-    pool: str = "hadamard",
+    projection: str = "hadamard",
     scoring: str = "hamming",
     norms: bool = True,
 ) -> Floats:
@@ -107,26 +107,28 @@ def match_pvalue(
     check_choice(scoring, "scoring", SCORINGS)
     values = np.asarray(observed, dtype=np.float64)
     if scoring == "asymmetric":
-        return score_tail(values, 0.0, n_bits, n_pool, n_features, pool, norms=norms)
-    return mismatch_tail(values, 0.0, n_bits, n_pool, n_features, pool)
+        return score_tail(values, 0.0, n_bits, n_pool, n_features, projection, norms=norms)
+    return mismatch_tail(values, 0.0, n_bits, n_pool, n_features, projection)
 
 
-def correct_pvalues(p_values: npt.ArrayLike, *, entries: int | None = None, method: str = "bonferroni") -> Floats:
-    """p-values corrected for having looked at many entries.
+def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Floats:
+    """p-values corrected for the number of comparisons.
 
     ``"bonferroni"`` bounds the chance of any false match, ``"benjamini-hochberg"`` the expected share of false ones
-    among those accepted (for independent entries). ``entries`` is how many were searched, the number of p-values
-    when not given; those not listed must be larger than those that are.
+    among those accepted (for independent comparisons). ``n_entries`` is the number of comparisons behind the p-values,
+    their own number when not given. Where it is larger, p-values that are not listed are taken to be larger than those
+    that are. Where it is smaller, as for the 100 p-values of 100 queries against 8 entries, Bonferroni's bound is that
+    of each query; Benjamini and Hochberg's counts every p-value listed.
     """
     check_choice(method, "method", ("bonferroni", "benjamini-hochberg"))
     p = np.asarray(p_values, dtype=np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("p_values must lie in [0, 1]")
-    n = p.size if entries is None else check_count(entries, "entries", minimum=max(1, p.size))
+    n = p.size if n_entries is None else check_count(n_entries, "n_entries")
     if method == "bonferroni":
         return np.minimum(1.0, p * n)
     order = np.argsort(p.ravel())
-    stepped = np.minimum.accumulate((p.ravel()[order] * n / np.arange(1, p.size + 1))[::-1])[::-1]
+    stepped = np.minimum.accumulate((p.ravel()[order] * max(n, p.size) / np.arange(1, p.size + 1))[::-1])[::-1]
     corrected = np.empty(p.size)
     corrected[order] = np.minimum(1.0, stepped)
     return corrected.reshape(p.shape)
@@ -177,9 +179,11 @@ class EmpiricalNull:
         return np.asarray(student.sf((score - impostors.mean()) / spread, n - 1))
 
 
-def mismatch_tail(mismatches: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, pool: str) -> Floats:
+def mismatch_tail(
+    mismatches: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str
+) -> Floats:
     """P(mismatches <= k) for signals of a population kappa (0 for an impostor)."""
-    flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(pool, n_features, n_pool))
+    flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(projection, n_features, n_pool))
     unique, where = np.unique(np.floor(mismatches), return_inverse=True)
     return np.asarray((binomial_cdf(unique[:, np.newaxis], n_bits, flips) @ weights)[where].reshape(mismatches.shape))
 
@@ -198,7 +202,7 @@ def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) ->
 
 
 def score_tail(
-    scores: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, pool: str, *, norms: bool
+    scores: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, *, norms: bool
 ) -> Floats:
     """P(estimated correlation >= score) for signals of a population kappa (0 for an impostor).
 
@@ -206,7 +210,7 @@ def score_tail(
     sqrt((1 - r**2) (m/S**2 - share/n)) times a normal variable; for a single orthonormal block it is a coordinate of a
     random unit vector in n - 1 dimensions instead. Without stored scales it is multiplied by S over its mean.
     """
-    share = shared_share(pool, n_features, n_pool)
+    share = shared_share(projection, n_features, n_pool)
     rho, rho_weights = sample_correlations(kappa, n_features)
     mean = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
     nodes, node_weights = _HERMITE

@@ -1,4 +1,4 @@
-"""The largest of many normal projections, in magnitude."""
+"""Order statistics of normal magnitudes: the kept projections and the threshold between kept and dropped."""
 
 from __future__ import annotations
 

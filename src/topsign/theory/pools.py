@@ -1,7 +1,7 @@
-"""How a pool's rows share what they know of two signals: independent rows against orthonormal ones.
+"""Dependence between the rows of a pool: independent rows against orthonormal ones.
 
 Two independent signals have a sample correlation of about 1/sqrt(n). With independent rows (Gaussian), every kept row
-leans towards the reference and reports that same accident again, so mismatches of an impostor vary more
+leans towards the reference and repeats that same accident, so mismatches of an impostor vary more
 than a binomial count. With orthonormal rows (Hadamard, n_pool <= n_features) projections of an isotropic signal
 are independent, and the count is binomial. A stack of orthonormal blocks lies in between.
 """
@@ -16,26 +16,26 @@ from .._checks import check_choice, check_count
 from .order_statistics import Floats, legendre_rule
 
 ORTHONORMAL = ("hadamard", "circulant")
-POOLS = (*ORTHONORMAL, "gaussian", "rademacher", "sparse")
+PROJECTIONS = (*ORTHONORMAL, "gaussian", "rademacher", "sparse")
 
 
-def shared_share(pool: str, n_features: int, n_pool: int) -> float:
+def shared_share(projection: str, n_features: int, n_pool: int) -> float:
     """Chance that two kept rows lie in the same orthonormal block: 1 for one block, 0 for independent rows."""
-    check_choice(pool, "pool", POOLS)
+    check_choice(projection, "projection", PROJECTIONS)
     check_count(n_features, "n_features", minimum=2)
-    if pool not in ORTHONORMAL:
+    if projection not in ORTHONORMAL:
         return 0.0
     whole, rest = divmod(n_pool, n_features)
     return float((whole * n_features**2 + rest**2) / n_pool**2)
 
 
-def effective_features(pool: str, n_features: int, n_pool: int) -> float:
+def effective_features(projection: str, n_features: int, n_pool: int) -> float:
     """Number of features whose sample correlation the mismatches share; infinite where they share none.
 
     Exact for independent rows (n_features) and for one orthonormal block (infinite). Approximation for a stack of
     blocks, n / (1 - share): it has the right variance.
     """
-    share = shared_share(pool, n_features, n_pool)
+    share = shared_share(projection, n_features, n_pool)
     return np.inf if share == 1 else n_features / (1 - share)
 
 

@@ -58,8 +58,8 @@ def captured_energy(
     rates = _check_rate(rate)
     if rates.size and rates.max() > _LARGEST_RATE:
         raise ValueError(
-            f"rate must be at most {_LARGEST_RATE:.3f} bits per dimension, where keeping more rows of one level captures "
-            f"less, got {rates.max():g}; at such rates plain signs or finer quantisers are the better choice"
+            f"rate must be at most {_LARGEST_RATE:.3f} bits per dimension, beyond which more rows of one level "
+            f"capture less, got {rates.max():g}; at such rates plain signs or finer quantisers are the better choice"
         )
     return np.array([_best_energy(one, levels) for one in rates.ravel().tolist()]).reshape(rates.shape)
 
@@ -75,7 +75,7 @@ def _best_energy(rate: float, levels: int) -> float:
     def lost(logits: Floats) -> float:
         return -_energy_of_split(rate, 1 / (1 + np.exp(-logits)))
 
-    starts = [np.full(levels - 1, start) for start in (-6.0, -2.0, 0.0)]
+    starts = [np.full(levels - 1, start) for start in (-6.0, -1.0)]
     options = {"xatol": 1e-6, "fatol": 1e-13, "maxiter": 400}
     found = [-float(minimize(lost, start, method="Nelder-Mead", options=options).fun) for start in starts]
     return max(alone, *found)
@@ -87,7 +87,9 @@ def _energy_of_split(rate: float, split: Floats) -> float:
     def excess(kept: float) -> float:
         return _rate(kept, split) - rate
 
-    peak = _PEAK if not split.size else float(minimize_scalar(lambda p: -excess(p), bounds=(0.3, 1), method="bounded").x)
+    peak = (
+        _PEAK if not split.size else float(minimize_scalar(lambda p: -excess(p), bounds=(0.3, 1), method="bounded").x)
+    )
     if excess(peak) < 0:
         return 0.0  # this split cannot spend so many bits
     kept = float(brentq(excess, 1e-300, peak, xtol=1e-300, rtol=1e-14))

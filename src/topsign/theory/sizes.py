@@ -26,6 +26,9 @@ def compact_bytes(n_bits: int, n_pool: int) -> int:
 
     Exact: the signs, the low bits of every location, and the high parts in unary (Elias-Fano) or as a bitmap of the
     pool, each part on whole bytes, with the number of low bits that makes the sum smallest.
+
+    >>> compact_bytes(512, 8192)
+    448
     """
     return min(_bytes_with(low_bits, n_bits, n_pool) for low_bits in range(n_pool.bit_length()))
 

@@ -1,4 +1,4 @@
-"""The paper again: ``topsign reproduce``."""
+"""``topsign reproduce``: every figure and table of the paper, on one page."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from .._checks import check_choice
 from ..paper.measuring import check_draws, plain
-from ..paper.report import FULL, PARTS, QUICK, Report
+from ..paper.report import FULL, PARTS, QUICK, QUICK_LEAVES_OPEN, Report
 from ..paper.report import reproduce as make_report
 from .app import app, console, errors, fail, told
 
-VERDICTS = {True: Text("reproduced", "green"), False: Text("not reproduced", "red"), None: Text("too few draws", "dim")}
+VERDICTS = {True: Text("reproduced", "green"), False: Text("not reproduced", "red"), None: Text("undecided", "dim")}
 
 
 @app.command()
 def reproduce(
     part: Annotated[str, typer.Argument(help=f"{', '.join(PARTS)} or all.")] = "all",
-    out: Annotated[Path, typer.Option(help="Folder for the page, its data and its pictures.")] = Path("report"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the page, its data and its pictures.")
+    ] = Path("report"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: under a minute, with larger errors.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Of the projection, for the table.  [default: 20, with --quick 3]")
+        int | None, typer.Option(help="Seeds of the projection in Table I.  [default: 20, with --quick 6]")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print verdicts and data as JSON.")] = False,
 ) -> None:
-    """Every figure and the table of the paper, measured again beside exact theory, and its errors.
+    """Measure every figure and the table of the paper beside exact theory, with a verdict per claim.
 
     Writes index.html, a page that needs nothing else, with the data as JSON and the figures as PNG beside it.
 
@@ -39,19 +42,21 @@ def reproduce(
 
     topsign reproduce
 
-    topsign reproduce roc --quick --out roc/
+    topsign reproduce roc --quick --output roc/
     """
     with told(2):
         check_choice(part, "part", (*PARTS, "all"))
         effort = QUICK if quick else FULL
         if seeds is not None:
             effort = replace(effort, table_seeds=check_draws(seeds, "--seeds"))
+    if quick and part in ("all", "roc"):
+        errors.print(QUICK_LEAVES_OPEN, highlight=False)
     columns = TextColumn("{task.description:12}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with Progress(*columns, console=errors, speed_estimate_period=3600) as progress:
         bar = progress.add_task("starting", total=1.0)
         try:
             report = make_report(
-                out,
+                output,
                 parts=PARTS if part == "all" else (part,),
                 effort=effort,
                 progress=lambda name, done: progress.update(bar, description=name, completed=done),
@@ -59,7 +64,7 @@ def reproduce(
         except ImportError:
             raise fail("figures need matplotlib: pip install 'topsign[plot]'", code=2) from None
         except OSError as error:
-            raise fail(f"{out} cannot be written: {error}", code=1) from None
+            raise fail(f"{output} cannot be written: {error}", code=1) from None
         progress.update(bar, description="done", completed=1.0)
     if as_json:
         whole = {"page": str(report.page), "verdicts": report.claims, "conditions": report.conditions}
@@ -69,9 +74,9 @@ def reproduce(
 
 
 def show_verdicts(report: Report) -> None:
-    """Claim, verdict and both numbers; then where the page is."""
-    table = Table(box=None, pad_edge=False)
-    for title in ("claim", "", "ours", "theirs"):
+    """Prints claims, verdicts and both numbers with a rule between claims, then the path of the page."""
+    table = Table(box=box.HORIZONTALS, show_lines=True, pad_edge=False)
+    for title in ("claim", "verdict", "ours", "theirs"):
         table.add_column(title)
     for one in report.claims:
         table.add_row(Text(one.claim), VERDICTS[one.reproduced], Text(one.ours), Text(one.theirs))

@@ -1,4 +1,4 @@
-"""How many bits: ``topsign plan``."""
+"""``topsign plan``: how many bits a target needs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ..theory import Plan
+from ..theory import Plan, TargetError
 from ..theory import plan as make_plan
-from ..theory.pools import POOLS
+from ..theory.pools import PROJECTIONS
 from .app import app, console, fail
 
 
@@ -22,8 +22,8 @@ def plan(
     features: Annotated[int, typer.Option(help="Length of a signal.")],
     detection: Annotated[float | None, typer.Option(help="Chance that a match is found, in (0, 1).")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes an entry may take.")] = None,
-    entries: Annotated[int, typer.Option(help="Entries a search looks at.")] = 1,
-    pool: Annotated[str, typer.Option(help=f"Kind of projection: {', '.join(POOLS)}.")] = "hadamard",
+    entries: Annotated[int, typer.Option(help="Entries per search.")] = 1,
+    projection: Annotated[str, typer.Option(help=f"Kind of projection: {', '.join(PROJECTIONS)}.")] = "hadamard",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the plan into this file (png, svg, pdf).")] = None,
 ) -> None:
@@ -43,12 +43,12 @@ def plan(
             detection=detection,
             false_alarm=false_alarm,
             n_features=features,
-            entries=entries,
+            n_entries=entries,
             max_bytes=max_bytes,
-            pool=pool,
+            projection=projection,
         )
     except ValueError as error:
-        raise fail(str(error), code=1 if "cannot be reached" in str(error) else 2) from None
+        raise fail(str(error), code=1 if isinstance(error, TargetError) else 2) from None
     if plot is not None:
         draw_plan(found, plot)
     if as_json:
