@@ -95,14 +95,6 @@ def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:
     return bits, pool
 
 
-def check_correlation(correlation: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Correlations in [-1, 1]."""
-    array = np.asarray(correlation, dtype=np.float64)
-    if not ((array >= -1) & (array <= 1)).all():
-        raise ValueError(f"correlation must lie in [-1, 1], got {correlation!r}")
-    return array
-
-
 def check_rows(rows: npt.ArrayLike, n_pool: int, name: str = "rows") -> Array:
     """Row numbers of a pool, as int64."""
     array = np.asarray(rows)

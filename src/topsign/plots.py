@@ -32,7 +32,7 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
     _draw_roc(left, plan)
     _draw_trade_off(right, plan)
     figure.suptitle(
-        f"correlation {plan.correlation:g}, {plan.n_features:,} features, {plan.n_entries:,} entries, {plan.projection}",
+        f"correlation {plan.correlation:g}, {plan.n_features} features, {plan.n_entries:,} entries, {plan.projection}",
         fontsize=12,
     )
     figure.savefig(path, dpi=150)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import theory
+from .._arrays import Float64
 from ..codes import hamming
 from ..embeddings import AdaptiveEmbedding, SignEmbedding
 from ..projections import Projection, make_projection
-from ..theory.order_statistics import Floats
 from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
 
@@ -30,7 +30,7 @@ class OtherPool:
 
     n_bits: int
     n_pool: int
-    exact: Floats
+    exact: Float64
     points: Points
 
 
@@ -42,11 +42,11 @@ class Curve:
     n_pool: int
     n_features: int
     n_draws: int
-    correlation: Floats  # the grid; signals have unit norm
-    exact: Floats
-    sign: Floats
-    printed: Floats  # Theorem 2, nan at +-1
-    bound: Floats  # its replacement, nan below zero, where it claims no upper bound
+    correlation: Float64  # the grid; signals have unit norm
+    exact: Float64
+    sign: Float64
+    printed: Float64  # Theorem 2, nan at +-1
+    bound: Float64  # its replacement, nan below zero, where it claims no upper bound
     adaptive: Points
     signs: Points
     others: list[OtherPool]
@@ -55,7 +55,7 @@ class Curve:
 def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
     """Measures with fresh signals and a fresh Gaussian matrix for every draw."""
     adaptive, signs = [], []
-    others: list[list[Floats]] = [[] for _ in OTHER_POOLS]
+    others: list[list[Float64]] = [[] for _ in OTHER_POOLS]
     pool_sizes = {N_POOL} | {n_pool for _, n_pool in OTHER_POOLS}
     for draw in range(check_draws(n_draws)):
         rng = np.random.default_rng([1, draw])
@@ -78,7 +78,7 @@ def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
     as_printed[inside] = printed.expected_hamming_bound(grid[inside], n_bits=N_BITS, n_pool=N_POOL)
     bound[above] = theory.expected_hamming_bound(grid[above], n_bits=N_BITS, n_pool=N_POOL)
 
-    def exact(x: Floats, n_bits: int, n_pool: int) -> Floats:
+    def exact(x: Float64, n_bits: int, n_pool: int) -> Float64:
         return theory.expected_hamming(x, n_bits=n_bits, n_pool=n_pool)
 
     return Curve(
@@ -100,12 +100,12 @@ def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
     )
 
 
-def _signals_at(rng: np.random.Generator, correlations: Floats) -> tuple[Floats, Floats]:
+def _signals_at(rng: np.random.Generator, correlations: Float64) -> tuple[Float64, Float64]:
     """A unit reference, and unit signals at these inner products with it, each in a direction of its own."""
     reference, *noise = np.linalg.qr(rng.standard_normal((N_FEATURES, 1 + len(correlations))))[0].T
     return reference, np.outer(correlations, reference) + np.sqrt(1 - correlations**2)[:, np.newaxis] * np.array(noise)
 
 
-def _distances(reference: Floats, signals: Floats, n_bits: int, pool: Projection) -> Floats:
+def _distances(reference: Float64, signals: Float64, n_bits: int, pool: Projection) -> Float64:
     embedding = AdaptiveEmbedding(n_bits, n_pool=pool.n_pool, projection=pool).fit(reference)
     return hamming(embedding.transform(signals), embedding.reference_code_, n_bits=n_bits)

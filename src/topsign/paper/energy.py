@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import theory
-from ..theory.order_statistics import Floats
+from .._arrays import Float64
 from .measuring import Advance, unwatched
 
 SHOWN = (0.1, 0.25, 0.4, 0.5, 1.0)
@@ -17,13 +17,13 @@ SHOWN = (0.1, 0.25, 0.4, 0.5, 1.0)
 class Energy:
     """Shares of the energy of white signals against bits per dimension."""
 
-    rate: Floats
-    shannon: Floats  # the limit of every code
-    adaptive: Floats  # this code; the best scalar quantiser up to about one bit
-    ideal_subspace: Floats  # an ideal vector quantiser of one bit per dimension on a part of the dimensions
-    signs: Floats  # plain signs of a part of the dimensions
-    shown: Floats  # rates of the table, and this code with one and two levels at them
-    by_levels: list[Floats]
+    rate: Float64
+    shannon: Float64  # the limit of every code
+    adaptive: Float64  # this code; the best scalar quantiser up to about one bit
+    ideal_subspace: Float64  # an ideal vector quantiser of one bit per dimension on a part of the dimensions
+    signs: Float64  # plain signs of a part of the dimensions
+    shown: Float64  # rates of the table, and this code with one and two levels at them
+    by_levels: list[Float64]
 
 
 def energy(*, advance: Advance = unwatched) -> Energy:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Light, dark. Okabe and Ito's hues, told apart by most eyes; every line has its own dashes and marker as well.
+# Light, dark. Okabe and Ito's hues, distinct for most eyes; every line has its own dashes and marker as well.
 PALETTE = {
     "ink": ("#15181c", "#e8eaed"),
     "faint": ("#d3d7dc", "#3a4048"),

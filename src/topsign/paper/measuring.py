@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from .._arrays import Float64
 from .._checks import check_count
-from ..theory.order_statistics import Floats
 
 Advance = Callable[[float], None]
 """Called after every piece of work with the fraction that is done."""
@@ -24,19 +24,19 @@ def unwatched(fraction: float) -> None:
 class Points:
     """Means over independent draws with their standard errors, and the exact values."""
 
-    x: Floats
-    measured: Floats
-    standard_error: Floats
-    exact: Floats
+    x: Float64
+    measured: Float64
+    standard_error: Float64
+    exact: Float64
 
     @classmethod
-    def of(cls, x: Floats, samples: list[Floats], exact: Floats) -> Self:
+    def of(cls, x: Float64, samples: list[Float64], exact: Float64) -> Self:
         """From one row of values per draw."""
         rows = np.array(samples)
         return cls(x, rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows)), exact)
 
     @property
-    def deviations(self) -> Floats:
+    def deviations(self) -> Float64:
         """Measured minus exact, in standard errors."""
         return (self.measured - self.exact) / self.standard_error
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from .. import theory
+from .._arrays import Float64
 from ..theory.distances import kappa_of
-from ..theory.order_statistics import Floats
 
 TABLE_KEPT = (32, 64, 128, 256)
 """Column heads of Table I: bits kept of a pool of 1024, and bits at equal computation."""
@@ -39,19 +39,19 @@ DEMO_STORAGE_BITS = 2969
 """Sign projections that the authors' demonstration calls equal in storage to 512 of 8192; it is 3269.3."""
 
 
-def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Floats:
+def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
     """Theorem 1's p_i, with the projection y_i where |y_i| belongs: wrong for negative projections."""
     kappa = kappa_of(np.asarray(correlation, dtype=np.float64))
     return np.asarray(ndtr(-np.asarray(standardized, dtype=np.float64) * kappa))
 
 
-def deviation_bound(expected_hamming: npt.ArrayLike, relative_error: npt.ArrayLike) -> Floats:
+def deviation_bound(expected_hamming: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
     """Theorem 1's ``exp(-mu e**2 / 2) + exp(-mu e**2 / 4)``, mu the mean *fraction*: above one for every e <= 1."""
     exponent = np.asarray(expected_hamming) * np.asarray(relative_error) ** 2
     return np.asarray(np.exp(-exponent / 2) + np.exp(-exponent / 4))
 
 
-def upper_deviation_bound(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Floats:
+def upper_deviation_bound(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
     """The upper half of that bound with the mean *count*: ``exp(-B e**2 / 4)``, printed for e <= 2 exp(1) - 1.
 
     A bound only up to e = 4.1157, where it meets the sharp one.
@@ -59,7 +59,7 @@ def upper_deviation_bound(expected_mismatches: npt.ArrayLike, relative_error: np
     return np.asarray(np.exp(-np.asarray(expected_mismatches) * np.asarray(relative_error) ** 2 / 4))
 
 
-def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """Theorem 2's bound ``Q(kappa e)``, e the mean of order statistic 2(M - m + 1) of 2M normal values.
 
     Not a bound: Jensen's inequality is applied the wrong way round, and the index should be about 2M - m + 1.
@@ -78,7 +78,7 @@ def order_statistic(n_bits: int, n_pool: int) -> float:
 
 def pair_flip_probability(
     standardized: npt.ArrayLike, *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike
-) -> Floats:
+) -> Float64:
     """Theorem 3's p_i, in which each joint probability is multiplied by a marginal of the second signal.
 
     ``[F(0, inf) - F(0, 0)] [1 - F(inf, 0)] + [F(inf, 0) - F(0, 0)] F(inf, 0)``, F the law of the projections (z, a) of

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import theory
+from .._arrays import Float64
 from .._checks import check_count
 from ..codes import AdaptiveCodes
 from ..projections import make_projection
 from ..theory import RocCurve
-from ..theory.order_statistics import Floats
 from . import printed
 from .measuring import Advance, check_draws, unwatched
 
@@ -85,22 +85,22 @@ class Detection:
     name: str
     stored_bits: int
     ours: bool
-    exact_pd: Floats  # at the false alarms of the whole
-    measured_pd: Floats
+    exact_pd: Float64  # at the false alarms of the whole
+    measured_pd: Float64
     exact_auc: float
     auc: float
     auc_error: float
-    exact_at_levels: Floats
-    at_levels: Floats
-    errors_at_levels: Floats
+    exact_at_levels: Float64
+    at_levels: Float64
+    errors_at_levels: Float64
 
     @property
-    def deviations(self) -> Floats:
+    def deviations(self) -> Float64:
         """Of the area, then of detection at each level, from what is exact; in standard errors."""
         measured, exact = np.append(self.auc, self.at_levels), np.append(self.exact_auc, self.exact_at_levels)
         return np.asarray((measured - exact) / np.append(self.auc_error, self.errors_at_levels))
 
-    def interval_at_levels(self, n_matches: int) -> tuple[Floats, Floats]:
+    def interval_at_levels(self, n_matches: int) -> tuple[Float64, Float64]:
         """95% intervals of detection (Wilson's, of as many draws as the standard error is worth)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             worth = self.at_levels * (1 - self.at_levels) / self.errors_at_levels**2
@@ -122,8 +122,8 @@ class Roc:
     correlation: float
     n_matrices: int
     n_references: int  # per matrix; each has one match, and is an impostor of all others
-    pfa: Floats
-    levels: Floats
+    pfa: Float64
+    levels: Float64
     detections: list[Detection]
 
     @property
@@ -235,7 +235,7 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
     matches = scores[:, own]
     ranked, ranked_matches = np.sort(scores[:, ~own], axis=None), np.sort(matches, axis=None)
 
-    def by_draw(values: Any) -> Floats:
+    def by_draw(values: Any) -> Float64:
         """Means over the row and over the column of a draw, without its match; their sum."""
         values = np.where(own, 0.0, values)
         return np.asarray((values.sum(axis=1) + values.sum(axis=2)) / (n_references - 1))
@@ -269,13 +269,13 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
     )
 
 
-def _error(own: Floats, shared: Floats, exact_variance: float) -> float:
+def _error(own: Float64, shared: Float64, exact_variance: float) -> float:
     """Of a mean over draws: of a term of each match, whose exact variance is known, and one of its impostors."""
     lacking = max(0.0, exact_variance - own.var(ddof=1))
     return float(np.sqrt(((own + shared).var(ddof=1) + lacking) / own.size))
 
 
-def _shares_below(ranked: Scores, scores: Scores) -> Floats:
+def _shares_below(ranked: Scores, scores: Scores) -> Float64:
     """The share of ascending values that each score exceeds, ties counted half."""
     places = np.searchsorted(ranked, scores, "left") + np.searchsorted(ranked, scores, "right")
     return np.asarray(places / (2 * ranked.size))
@@ -289,7 +289,7 @@ def _test(ranked: Scores, level: float) -> tuple[np.float32, float]:
     return threshold, float((wanted - (ranked.size - last)) / (last - first))
 
 
-def _detections(ranked: Scores, ranked_matches: Scores, levels: Floats) -> Floats:
+def _detections(ranked: Scores, ranked_matches: Scores, levels: Float64) -> Float64:
     found = []
     for level in levels:
         threshold, coin = _test(ranked, level)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..theory.order_statistics import Floats
+from .._arrays import Float64
 from . import printed
 from .heads import (
     N_POOL,
@@ -39,7 +39,7 @@ class Cell:
     storage: int  # bits per class, locations included
     lost: float  # percentage points below the uncompressed head, mean over the seeds
     standard_error: float
-    by_seed: Floats
+    by_seed: Float64
     step: float | None  # of the universal embedding
     published: Published | None  # None for methods that the paper does not have
 

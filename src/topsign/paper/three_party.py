@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import theory
+from .._arrays import Float64
 from ..codes import hamming
 from ..embeddings import AdaptiveEmbedding
-from ..theory.order_statistics import Floats, pool_grid
+from ..theory.order_statistics import pool_grid
 from . import printed
 from .measuring import Advance, Points, check_draws, unwatched
 
@@ -28,9 +29,9 @@ class Pair:
     """Two signals at the same inner product with the reference, over a grid of inner products with each other."""
 
     shared: float
-    inner_product: Floats
-    exact: Floats
-    printed: Floats  # Theorem 3
+    inner_product: Float64
+    exact: Float64
+    printed: Float64  # Theorem 3
     points: Points
 
 
@@ -75,7 +76,7 @@ def _least(shared: float) -> float:
     return 2 * shared**2 - 1
 
 
-def _pair(reference: Floats, basis: Iterator[Floats], shared: float, vw: float) -> list[Floats]:
+def _pair(reference: Float64, basis: Iterator[Float64], shared: float, vw: float) -> list[Float64]:
     """Two unit signals with these inner products, in two fresh directions."""
     first, second = next(basis), next(basis)
     within = (vw - shared**2) / (1 - shared**2)
@@ -83,11 +84,11 @@ def _pair(reference: Floats, basis: Iterator[Floats], shared: float, vw: float) 
     return [shared * reference + np.sqrt(1 - shared**2) * one for one in (first, other)]
 
 
-def _exact(shared: float, vw: Floats) -> Floats:
+def _exact(shared: float, vw: Float64) -> Float64:
     return theory.expected_pair_hamming(uv=shared, uw=shared, vw=vw, n_bits=N_BITS, n_pool=N_POOL)
 
 
-def _printed(shared: float, vw: Floats) -> Floats:
+def _printed(shared: float, vw: Float64) -> Float64:
     """Theorem 3's flip probability averaged over the kept magnitudes, as the exact one is."""
     grid = pool_grid(N_BITS, N_POOL)
     flips = printed.pair_flip_probability(grid.magnitudes, uv=shared, uw=shared, vw=vw[:, np.newaxis])

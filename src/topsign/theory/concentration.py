@@ -7,11 +7,11 @@ import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 from scipy.special import betainc
 
+from .._arrays import Float64
 from .._checks import check_choice, check_count
-from .order_statistics import Floats
 
 
-def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Floats:
+def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Float64:
     """P(0), ..., P(m) successes among independent trials of different probabilities.
 
     Exact, by convolution. Given the reference's projections, mismatches follow it with
@@ -28,7 +28,7 @@ def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Floats:
     return pmf
 
 
-def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLike, *, side: str = "upper") -> Floats:
+def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLike, *, side: str = "upper") -> Float64:
     """P(at least k mismatches) (side="upper") or P(at most k) (side="lower"). Exact."""
     check_choice(side, "side", ("upper", "lower"))
     pmf = poisson_binomial_pmf(probabilities)
@@ -40,7 +40,7 @@ def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLik
     return np.asarray(tails[np.clip(np.floor(k) + 1, 0, len(pmf)).astype(int)])
 
 
-def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike, *, sharp: bool = True) -> Floats:
+def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike, *, sharp: bool = True) -> Float64:
     """Bound on P(mismatches > (1 + e) B), B the expected count.
 
     Upper bound for independent bits, all e > 0: ``exp(-B [(1+e) ln(1+e) - e])`` (sharp), or the simpler
@@ -51,7 +51,7 @@ def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
     return np.asarray(np.exp(-expected * exponent))
 
 
-def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Floats:
+def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
     """Bound on P(mismatches < (1 - e) B). Upper bound for independent bits, 0 < e <= 1: ``exp(-B e**2 / 2)``."""
     expected, e = _check_deviation(expected_mismatches, relative_error)
     if (e > 1).any():
@@ -59,7 +59,7 @@ def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
     return np.asarray(np.exp(-expected * e**2 / 2))
 
 
-def hoeffding(deviation: npt.ArrayLike, *, n_bits: int) -> Floats:
+def hoeffding(deviation: npt.ArrayLike, *, n_bits: int) -> Float64:
     """Bound on ``P(|hamming - mean| > deviation)``. Upper bound for independent bits: ``2 exp(-2 m deviation**2)``."""
     n_bits = check_count(n_bits, "n_bits")
     return np.asarray(np.minimum(1.0, 2 * np.exp(-2 * n_bits * np.asarray(deviation, dtype=np.float64) ** 2)))
@@ -78,7 +78,7 @@ def bits_for_distortion(*, distortion: float, n_signals: int, failure: float) ->
     what :func:`hoeffding` gives.
 
     >>> bits_for_distortion(distortion=0.1, n_signals=1000, failure=0.01)
-    1069
+    796
     """
     if not 0 < distortion < 1:
         raise ValueError(f"distortion must lie in (0, 1), a fraction of the bits, got {distortion}")
@@ -104,7 +104,7 @@ def _largest_tail(n_bits: int, deviation: float) -> float:
     Between whole counts the incomplete beta function only enlarges the tail, and makes it smooth in p and n_bits.
     """
 
-    def tail(p: npt.ArrayLike) -> Floats:
+    def tail(p: npt.ArrayLike) -> Float64:
         count = n_bits * (np.asarray(p) + deviation)
         return np.asarray(betainc(count, n_bits - count + 1, p))
 
@@ -116,7 +116,7 @@ def _largest_tail(n_bits: int, deviation: float) -> float:
     return max(float(tail(means[best])), -float(refined.fun))
 
 
-def _check_deviation(expected: npt.ArrayLike, relative_error: npt.ArrayLike) -> tuple[Floats, Floats]:
+def _check_deviation(expected: npt.ArrayLike, relative_error: npt.ArrayLike) -> tuple[Float64, Float64]:
     count, e = np.asarray(expected, dtype=np.float64), np.asarray(relative_error, dtype=np.float64)
     if not (count >= 0).all() or not (e > 0).all():
         raise ValueError("expected_mismatches must not be negative, and relative_error must be positive")

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from .._checks import MAX_POOL, check_choice, check_correlation, check_count, check_false_alarm
+from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm
 from .detection import roc
-from .distances import kappa_of
+from .distances import check_correlation, kappa_of
 from .inference import mismatch_tail, score_tail, tail_threshold
 from .pools import ORTHONORMAL, PROJECTIONS
 from .sizes import compact_bytes, storage_bits

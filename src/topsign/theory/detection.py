@@ -11,10 +11,16 @@ from scipy.special import ndtri
 from scipy.stats import nct
 from scipy.stats import t as student
 
-from .._checks import check_choice, check_correlation, check_count, check_pool, check_positive
-from .distances import binomial_cdf, kappa_of, universal_expected_hamming, universal_undithered_hamming
+from .._arrays import Float64
+from .._checks import check_choice, check_count, check_pool, check_positive
+from .distances import (
+    binomial_cdf,
+    check_correlation,
+    kappa_of,
+    universal_expected_hamming,
+    universal_undithered_hamming,
+)
 from .inference import mismatch_tail, score_tail, tail_threshold
-from .order_statistics import Floats
 from .pools import effective_features, sample_correlations
 
 DETECTORS = ("uncompressed", "hamming", "asymmetric", "sign_hamming", "sign_asymmetric", "universal")
@@ -27,8 +33,8 @@ class RocCurve:
     Between the points of a detector that counts mismatches, the curve is that of a test that tosses a coin.
     """
 
-    pfa: Floats  # false alarm, ascending
-    pd: Floats  # detection
+    pfa: Float64  # false alarm, ascending
+    pd: Float64  # detection
     auc: float
     missed_area: float  # 1 - auc, without loss of precision
     _detection: Callable[[float], float] = field(repr=False, compare=False)
@@ -38,7 +44,7 @@ class RocCurve:
         """Distance of two unit normals with the same area under the curve."""
         return float(-np.sqrt(2) * ndtri(self.missed_area))
 
-    def detection_at(self, false_alarm: npt.ArrayLike) -> Floats:
+    def detection_at(self, false_alarm: npt.ArrayLike) -> Float64:
         """Detection at given false-alarm probabilities, down to 1e-15 without loss of precision."""
         pfa = np.asarray(false_alarm, dtype=np.float64)
         if not ((pfa > 0) & (pfa < 1)).all():
@@ -105,17 +111,17 @@ def roc(
         tails = (mismatch_tail(counts, k, n_bits, n_pool, n_features, projection) for k in (0.0, kappa))
         return _discrete_roc(*tails)
 
-    def tail(population: float) -> Callable[[Floats], Floats]:
+    def tail(population: float) -> Callable[[Float64], Float64]:
         return lambda scores: score_tail(scores, population, n_bits, n_pool, n_features, projection, norms=True)
 
     return _continuous_roc(tail(0.0), tail(kappa))
 
 
-def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
+def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Float64], Callable[[Float64], Float64]]:
     """Tails of the sample correlation itself."""
     freedom = n_features - 1
 
-    def scaled(scores: Floats) -> Floats:
+    def scaled(scores: Float64) -> Float64:
         inside = np.clip(scores, -1 + 1e-15, 1 - 1e-15)
         return np.asarray(inside / np.sqrt(1 - inside**2) * np.sqrt(freedom))
 
@@ -127,7 +133,7 @@ def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Floats], Flo
 
 def _universal_flips(
     kappa: float, n_features: int, n_bits: int, projection: str, step: float, dither: bool
-) -> tuple[Floats, Floats]:
+) -> tuple[Float64, Float64]:
     """P(mismatches <= k) of impostors and of matches: binomial given the sample correlation."""
     counts = np.arange(n_bits + 1.0)[:, np.newaxis]
     tails = []
@@ -141,7 +147,7 @@ def _universal_flips(
     return tails[0], tails[1]
 
 
-def _discrete_roc(impostors: Floats, matches: Floats) -> RocCurve:
+def _discrete_roc(impostors: Float64, matches: Float64) -> RocCurve:
     """From P(mismatches <= k) of both, k = 0, 1, ..."""
     pfa, pd = np.append(0.0, impostors), np.append(0.0, matches)
     missed = float(np.sum((1 - (pd[1:] + pd[:-1]) / 2) * np.diff(pfa)))
@@ -152,7 +158,7 @@ def _discrete_roc(impostors: Floats, matches: Floats) -> RocCurve:
     return RocCurve(pfa, pd, 1 - missed, missed, detection)
 
 
-def _continuous_roc(impostors: Callable[[Floats], Floats], matches: Callable[[Floats], Floats]) -> RocCurve:
+def _continuous_roc(impostors: Callable[[Float64], Float64], matches: Callable[[Float64], Float64]) -> RocCurve:
     """From P(score >= s) of both."""
     spread = tail_threshold(impostors, 0.158655)  # about one standard deviation of impostors
     scores = np.linspace(-9 * spread, 9 * spread, 601)

@@ -9,13 +9,14 @@ import numpy.typing as npt
 from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
 from scipy.stats import binom
 
-from .._checks import check_correlation, check_pool, check_positive
-from .order_statistics import Floats, legendre_rule, pool_grid, threshold_rule
+from .._arrays import Float64
+from .._checks import check_pool, check_positive
+from .order_statistics import legendre_rule, pool_grid, threshold_rule
 
 _NODES, _NODE_WEIGHTS = legendre_rule(40)
 
 
-def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Floats:
+def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
     """Probability that a kept sign differs, the reference's projection known.
 
     Exact (Theorem 1, with the absolute value it lacks): ``Q(kappa |s|)``, s the projection over ``sigma |u|`` and
@@ -28,7 +29,7 @@ def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) ->
     return np.asarray(_flip(s, kappa_of(check_correlation(correlation))))
 
 
-def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Floats:
+def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
     """Expected distance, the reference's kept projections (last axis) known.
 
     Exact: the mean of the flip probabilities.
@@ -37,7 +38,7 @@ def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLi
     return np.asarray(flips.mean(axis=-1))
 
 
-def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """Expected distance between a signal's code and its reference's, the projections unknown.
 
     Exact for a Gaussian pool (what replaces Theorem 2): the flip probability averaged over the kept
@@ -62,7 +63,7 @@ def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
     return np.asarray(np.where(rho < 0, 1 - folded, folded))
 
 
-def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """Variance of the distance, the projections unknown.
 
     Exact for a Gaussian pool: ``E(1-E)/m + (1 - 1/m) Var pi(T)``; the bits share the threshold T.
@@ -76,7 +77,7 @@ def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
     return np.asarray(mean * (1 - mean) / n_bits + (1 - 1 / n_bits) * spread)
 
 
-def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """P(mismatches = 0, ..., n_bits), along a new last axis. Exact for a Gaussian pool: a binomial mixture."""
     n_bits, n_pool = check_pool(n_bits, n_pool)
     rho = check_correlation(correlation)
@@ -88,17 +89,17 @@ def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floa
     return np.array(rows).reshape(*rho.shape, n_bits + 1)
 
 
-def hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Floats:
+def hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
     """P(mismatches <= k), exact for a Gaussian pool, small values without loss of precision."""
     return _mixture_tail(mismatches, correlation, n_bits, n_pool, binomial_cdf)
 
 
-def hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Floats:
+def hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
     """P(mismatches > k), exact for a Gaussian pool, small values without loss of precision."""
     return _mixture_tail(mismatches, correlation, n_bits, n_pool, binomial_sf)
 
 
-def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """A closed form that the expected distance never exceeds, for correlations in [0, 1].
 
     Upper bound (what Theorem 2 meant to give): ``pi(t*)``, ``t* = Q^-1((m+1) / (2(M+1)))`` up to
@@ -117,7 +118,7 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
 
 def pair_flip_probability(
     standardized: npt.ArrayLike, *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike
-) -> Floats:
+) -> Float64:
     """Probability that the signs of two other signals v, w differ at a place where the reference u projects to s.
 
     Exact (Theorem 3 put right), ``Phi(h) + Phi(k) - 2 Phi2(h, k; r)`` by Owen's T. ``uv``, ``uw``, ``vw`` are the
@@ -142,7 +143,7 @@ def pair_flip_probability(
 
 def expected_pair_hamming(
     *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike, n_bits: int, n_pool: int
-) -> Floats:
+) -> Float64:
     """Expected distance between the codes of two other signals, the reference's projections unknown.
 
     Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over the kept magnitudes.
@@ -153,12 +154,12 @@ def expected_pair_hamming(
     return np.asarray(pair_flip_probability(grid.magnitudes, uv=uv, uw=uw, vw=vw) @ grid.kept)
 
 
-def sign_expected_hamming(correlation: npt.ArrayLike) -> Floats:
+def sign_expected_hamming(correlation: npt.ArrayLike) -> Float64:
     """Expected distance of plain sign projections. Exact: ``arccos(rho) / pi``; mismatches are binomial."""
     return np.asarray(np.arccos(check_correlation(correlation)) / np.pi)
 
 
-def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Floats:
+def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Float64:
     """Expected distance of the universal embedding with dither, of two signals at a Euclidean distance.
 
     Exact: ``1/2 - sum_i exp(-(pi (2i+1) distance / step)**2 / 2) / (pi (i + 1/2))**2``; for small distances, where that
@@ -184,7 +185,7 @@ def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Float
 
 def universal_undithered_hamming(
     correlation: npt.ArrayLike, *, step: float, norms: tuple[float, float] = (1.0, 1.0)
-) -> Floats:
+) -> Float64:
     """Expected distance of the universal embedding without dither, which depends on the signals' norms.
 
     Exact: the mean of a product of two square waves of correlated normals, by their Fourier series. It has too many
@@ -197,13 +198,21 @@ def universal_undithered_hamming(
     return np.asarray(0.5 - np.array(means).reshape(rho.shape) / 2)
 
 
-def kappa_of(rho: Floats | np.float64) -> Floats:
+def check_correlation(correlation: npt.ArrayLike) -> Float64:
+    """Correlations in [-1, 1]."""
+    array = np.asarray(correlation, dtype=np.float64)
+    if not ((array >= -1) & (array <= 1)).all():
+        raise ValueError(f"correlation must lie in [-1, 1], got {correlation!r}")
+    return array
+
+
+def kappa_of(rho: Float64 | np.float64) -> Float64:
     """rho / sqrt(1 - rho**2), infinite at +-1."""
     with np.errstate(divide="ignore"):
         return np.asarray(rho / np.sqrt((1 - rho) * (1 + rho)))
 
 
-def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Floats, Floats]:
+def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Float64, Float64]:
     """Flip probabilities, the threshold along a new last axis, and their weights: given it, mismatches are binomial."""
     thresholds, weights = threshold_rule(n_bits, n_pool)
     rho = np.asarray(rho, dtype=np.float64)[..., np.newaxis]
@@ -211,29 +220,29 @@ def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Floats, 
     return np.asarray(np.where(rho < 0, 1 - flips, flips)), weights
 
 
-def binomial_cdf(k: Floats, n: int, p: Floats) -> Floats:
+def binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
     """P(Binomial(n, p) <= k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
     return np.where(k < 0, 0.0, np.where(k >= n, 1.0, betainc(n - inside, inside + 1, 1 - p)))
 
 
-def binomial_sf(k: Floats, n: int, p: Floats) -> Floats:
+def binomial_sf(k: Float64, n: int, p: Float64) -> Float64:
     """P(Binomial(n, p) > k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
     return np.where(k < 0, 1.0, np.where(k >= n, 0.0, betainc(inside + 1, n - inside, p)))
 
 
-def _flip(s: Floats, kappa: Floats) -> Floats:
+def _flip(s: Float64, kappa: Float64) -> Float64:
     return ndtr(-_product(s, kappa))  # type: ignore[no-any-return]
 
 
-def _product(s: Floats, kappa: Floats) -> Floats:
+def _product(s: Float64, kappa: Float64) -> Float64:
     """s * kappa, where a projection of zero stays zero against an infinite kappa."""
     with np.errstate(invalid="ignore"):
         return np.where((s == 0) & np.isinf(kappa), 0.0, s * kappa)
 
 
-def _flip_above(t: Floats, kappa: Floats) -> Floats:
+def _flip_above(t: Float64, kappa: Float64) -> Float64:
     """pi(t): the flip probability of a magnitude known to exceed t, ``1/2 - T_Owen(t, kappa) / Q(t)``.
 
     The difference cancels where pi is small; there Q(kappa s) phi(s) is integrated from t on.
@@ -246,7 +255,7 @@ def _flip_above(t: Floats, kappa: Floats) -> Floats:
     return flips
 
 
-def _integrated_flip_above(t: Floats, kappa: Floats) -> Floats:
+def _integrated_flip_above(t: Float64, kappa: Float64) -> Float64:
     finite = np.minimum(kappa, 1e150)
     reach = 80 / (finite**2 + 1)  # where exp(-(kappa**2 + 1) (s**2 - t**2) / 2) has fallen by exp(-40)
     length = reach / (t + np.sqrt(t**2 + reach))
@@ -262,8 +271,8 @@ def _mixture_tail(
     correlation: float,
     n_bits: int,
     n_pool: int,
-    tail: Callable[[Floats, int, Floats], Floats],
-) -> Floats:
+    tail: Callable[[Float64, int, Float64], Float64],
+) -> Float64:
     n_bits, n_pool = check_pool(n_bits, n_pool)
     (rho,) = check_correlation(correlation).reshape(-1)
     flips, weights = flip_mixture(rho, n_bits, n_pool)
@@ -287,7 +296,7 @@ def _mean_of_square_waves(rho: float, first: float, second: float) -> float:
     return float(8 / np.pi**2 * waves.sum())
 
 
-def _check_triple(*correlations: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:
+def _check_triple(*correlations: npt.ArrayLike) -> tuple[Float64, Float64, Float64]:
     uv, uw, vw = (check_correlation(c) for c in correlations)
     determinant = 1 + 2 * uv * uw * vw - uv**2 - uw**2 - vw**2
     if (determinant < -1e-9).any():
@@ -295,13 +304,13 @@ def _check_triple(*correlations: npt.ArrayLike) -> tuple[Floats, Floats, Floats]
     return uv, uw, vw
 
 
-def _certain_at_zero(uv: Floats, uw: Floats) -> Floats:
+def _certain_at_zero(uv: Float64, uw: Float64) -> Float64:
     """Disagreement at s -> 0 when v or w lies on the line of u: 0 or 1 if both do, else 1/2."""
     both = (np.abs(uv) == 1) & (np.abs(uw) == 1)
     return np.where(both, (uv != uw).astype(np.float64), 0.5)
 
 
-def _disagreement(h: Floats, k: Floats, r: Floats) -> Floats:
+def _disagreement(h: Float64, k: Float64, r: Float64) -> Float64:
     """P(sign X != sign Y) for X, Y normal of unit variance, means -h and -k, correlation r: by Owen's T."""
     q = np.sqrt((1 - r) * (1 + r))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -316,5 +325,5 @@ def _disagreement(h: Floats, k: Floats, r: Floats) -> Floats:
     return np.where((np.abs(r) == 1) & ~((h == 0) & (k == 0)), same_line, general)
 
 
-def _owen(h: Floats, a: Floats) -> Floats:
+def _owen(h: Float64, a: Float64) -> Float64:
     return owens_t(h, np.nan_to_num(a, nan=0.0, posinf=np.inf, neginf=-np.inf))  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc, ndtr, ndtri
 from scipy.stats import t as student
 
+from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool
 from .distances import (
     binomial_cdf,
@@ -19,7 +20,7 @@ from .distances import (
     hamming_cdf,
     hamming_sf,
 )
-from .order_statistics import Floats, gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid
+from .order_statistics import gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid
 from .pools import effective_features, sample_correlations, shared_share
 
 SCORINGS = ("hamming", "asymmetric")
@@ -27,7 +28,7 @@ SCORINGS = ("hamming", "asymmetric")
 _HERMITE = np.polynomial.hermite_e.hermegauss(7)
 
 
-def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floats:
+def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
     """The correlation whose expected distance is the one observed.
 
     Exact inversion of :func:`topsign.theory.expected_hamming`, which is convex in kappa: Newton's steps from zero
@@ -49,7 +50,7 @@ def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int
 
 def correlation_interval(
     observed: npt.ArrayLike, *, n_bits: int, n_pool: int, confidence: float = 0.95, scoring: str = "hamming"
-) -> Floats:
+) -> Float64:
     """Confidence interval of the correlation, (..., 2), from mismatches or from an asymmetric estimate.
 
     ``scoring="hamming"``: ``observed`` counts mismatches; the exact law is inverted at both ends (Clopper-Pearson),
@@ -88,7 +89,7 @@ def match_pvalue(
     projection: str = "hadamard",
     scoring: str = "hamming",
     norms: bool = True,
-) -> Floats:
+) -> Float64:
     """Probability that an independent impostor looks at least as close as what was observed.
 
     ``scoring="hamming"``: ``observed`` counts mismatches. Exact for an isotropic impostor: binomial for an orthonormal
@@ -111,7 +112,7 @@ def match_pvalue(
     return mismatch_tail(values, 0.0, n_bits, n_pool, n_features, projection)
 
 
-def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Floats:
+def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Float64:
     """p-values corrected for the number of comparisons.
 
     ``"bonferroni"`` bounds the chance of any false match, ``"benjamini-hochberg"`` the expected share of false ones
@@ -168,7 +169,7 @@ class EmpiricalNull:
             raise ValueError(f"impostors must be at least two finite scores, got {len(scores)}")
         object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
 
-    def pvalue(self, observed: npt.ArrayLike) -> Floats:
+    def pvalue(self, observed: npt.ArrayLike) -> Float64:
         """Probability that an impostor looks at least as close as each observed score."""
         impostors = np.asarray(self.impostors)
         score = np.asarray(observed, dtype=np.float64) * (1 if self.closer == "larger" else -1)
@@ -180,8 +181,8 @@ class EmpiricalNull:
 
 
 def mismatch_tail(
-    mismatches: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str
-) -> Floats:
+    mismatches: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str
+) -> Float64:
     """P(mismatches <= k) for signals of a population kappa (0 for an impostor)."""
     flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(projection, n_features, n_pool))
     unique, where = np.unique(np.floor(mismatches), return_inverse=True)
@@ -189,7 +190,7 @@ def mismatch_tail(
 
 
 @lru_cache(maxsize=512)
-def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) -> tuple[Floats, Floats]:
+def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) -> tuple[Float64, Float64]:
     """Flip probabilities and weights: mismatches are binomial given the sample correlation and the threshold."""
     rho, rho_weights = sample_correlations(kappa, n_features)
     flips, weights = flip_mixture(rho, n_bits, n_pool)
@@ -202,8 +203,8 @@ def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) ->
 
 
 def score_tail(
-    scores: Floats, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, *, norms: bool
-) -> Floats:
+    scores: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, *, norms: bool
+) -> Float64:
     """P(estimated correlation >= score) for signals of a population kappa (0 for an impostor).
 
     Given the sample correlation r of query and entry and the sum S of the kept magnitudes, the estimate is r plus
@@ -230,7 +231,7 @@ def score_tail(
     return np.asarray(tail[where].reshape(scores.shape))
 
 
-def tail_threshold(tail: Callable[[Floats], Floats], probability: float) -> float:
+def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> float:
     """The score that is reached with a given probability, for a tail that is nearly normal."""
     wanted = -ndtri(probability)
     low, high = 0.0, 1.0
@@ -246,14 +247,14 @@ def tail_threshold(tail: Callable[[Floats], Floats], probability: float) -> floa
     return float(brentq(excess, low, high, xtol=1e-13))
 
 
-def _coordinate_tail(x: Floats, dimensions: int) -> Floats:
+def _coordinate_tail(x: Float64, dimensions: int) -> Float64:
     """P(first coordinate of a random unit vector >= x)."""
     inside = np.clip(x, -1, 1)
     beyond = betainc((dimensions - 1) / 2, 0.5, 1 - inside**2) / 2
     return np.asarray(np.where(inside < 0, 1 - beyond, beyond))
 
 
-def _invert_mean(hamming: float, magnitudes: Floats, kept: Floats) -> float:
+def _invert_mean(hamming: float, magnitudes: Float64, kept: Float64) -> float:
     if hamming == 0:
         return 1.0
     kappa = 0.0

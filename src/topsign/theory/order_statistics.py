@@ -10,12 +10,11 @@ import numpy.typing as npt
 from scipy.special import betainc, gammaln, log_ndtr, ndtr, ndtri
 from scipy.stats import beta
 
+from .._arrays import Float64
 from .._checks import check_count, check_pool
 
-Floats = npt.NDArray[np.float64]
 
-
-def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> Floats:
+def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> Float64:
     """Mean of the ``rank``-th largest of n magnitudes of standard normal values (half=True), or of the
     ``rank``-th smallest of n standard normal values themselves (half=False, as the paper counts).
 
@@ -31,7 +30,7 @@ def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> F
     return np.array(means).reshape(ranks.shape)
 
 
-def harter_approximation(rank: npt.ArrayLike, *, n: int) -> Floats:
+def harter_approximation(rank: npt.ArrayLike, *, n: int) -> Float64:
     """Harter's approximation to the mean of the ``rank``-th smallest of n standard normal values.
 
     Approximation: ``Phi^-1((rank - 0.375) / (n + 0.25))``; within 0.01 for n <= 20, 0.001 at rank 32 of 2048.
@@ -66,13 +65,13 @@ def kept_sum_variance(n_bits: int, n_pool: int) -> float:
     return float(n_bits * within + n_bits**2 * (grid.threshold_weights @ (means - mean) ** 2))
 
 
-def hazard(t: Floats) -> Floats:
+def hazard(t: Float64) -> Float64:
     """phi(t) / Q(t), the mean of a standard normal value above t (of a half normal one, for t >= 0)."""
     return np.asarray(np.exp(-(t**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-t)))
 
 
 @lru_cache(maxsize=16)
-def legendre_rule(size: int) -> tuple[Floats, Floats]:
+def legendre_rule(size: int) -> tuple[Float64, Float64]:
     """Gauss-Legendre nodes and weights on [-1, 1]."""
     return np.polynomial.legendre.leggauss(size)
 
@@ -80,10 +79,10 @@ def legendre_rule(size: int) -> tuple[Floats, Floats]:
 class PoolGrid(NamedTuple):
     """A quadrature for the pool: means over a kept magnitude, or over the threshold, are weighted sums."""
 
-    magnitudes: Floats
-    kept: Floats  # weights of a kept magnitude, sum one
-    thresholds: Floats
-    threshold_weights: Floats  # weights of T, the largest magnitude not kept, sum one
+    magnitudes: Float64
+    kept: Float64  # weights of a kept magnitude, sum one
+    thresholds: Float64
+    threshold_weights: Float64  # weights of T, the largest magnitude not kept, sum one
 
 
 @lru_cache(maxsize=512)
@@ -124,13 +123,13 @@ def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
 
 
 @lru_cache(maxsize=512)
-def threshold_rule(n_bits: int, n_pool: int, size: int = 24) -> tuple[Floats, Floats]:
+def threshold_rule(n_bits: int, n_pool: int, size: int = 24) -> tuple[Float64, Float64]:
     """A Gauss rule of few nodes for means over the threshold, made from the grid by the Stieltjes procedure."""
     grid = pool_grid(n_bits, n_pool)
     return gauss_rule(grid.thresholds, grid.threshold_weights, size)
 
 
-def gauss_rule(nodes: Floats, weights: Floats, size: int) -> tuple[Floats, Floats]:
+def gauss_rule(nodes: Float64, weights: Float64, size: int) -> tuple[Float64, Float64]:
     """The Gauss rule of a discrete measure: exact for polynomials of degree 2 * size - 1."""
     important = weights > 1e-35 * weights.max()
     nodes, weights = nodes[important], weights[important]

@@ -12,8 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from .._arrays import Float64
 from .._checks import check_choice, check_count
-from .order_statistics import Floats, legendre_rule
+from .order_statistics import legendre_rule
 
 ORTHONORMAL = ("hadamard", "circulant")
 PROJECTIONS = (*ORTHONORMAL, "gaussian", "rademacher", "sparse")
@@ -40,7 +41,7 @@ def effective_features(projection: str, n_features: int, n_pool: int) -> float:
 
 
 @lru_cache(maxsize=256)
-def sample_correlations(kappa: float, n_features: float) -> tuple[Floats, Floats]:
+def sample_correlations(kappa: float, n_features: float) -> tuple[Float64, Float64]:
     """Sample correlations of signals of a given population kappa, and their weights.
 
     Exact: ``sqrt(n-1) kappa_hat`` is noncentral t with n-1 degrees of freedom and noncentrality sqrt(n) kappa.
@@ -61,7 +62,7 @@ def sample_correlations(kappa: float, n_features: float) -> tuple[Floats, Floats
     return rho, weights / weights.sum()
 
 
-def _noncentral_t_density(x: Floats, freedom: float, shift: float) -> Floats:
+def _noncentral_t_density(x: Float64, freedom: float, shift: float) -> Float64:
     """Density of (shift + normal) / S up to a constant, S = sqrt(chi2 / freedom).
 
     scipy's overflows at thousands of degrees of freedom.

@@ -7,13 +7,14 @@ import numpy.typing as npt
 from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import ndtri
 
+from .._arrays import Float64
 from .._checks import check_count
-from .order_statistics import Floats, mean_kept_magnitude
+from .order_statistics import mean_kept_magnitude
 
 MAX_LEVELS = 3
 
 
-def rate_distortion_limit(rate: npt.ArrayLike) -> Floats:
+def rate_distortion_limit(rate: npt.ArrayLike) -> Float64:
     """Largest share of a white normal signal's energy that any code of ``rate`` bits per dimension captures.
 
     Bound (upper, Shannon's; reached only by codes of many dimensions at once): ``1 - 2**(-2 rate)``.
@@ -26,7 +27,7 @@ def rate_distortion_limit(rate: npt.ArrayLike) -> Floats:
 
 def captured_energy(
     rate: npt.ArrayLike | None = None, *, n_bits: int | None = None, n_pool: int | None = None, levels: int = 1
-) -> Floats:
+) -> Float64:
     """Share of a white normal signal's energy that its adaptive code captures: one minus the least squared error.
 
     Give ``n_bits`` and ``n_pool``, or a ``rate`` in bits per dimension for the limit of long signals. ``levels`` is the
@@ -72,7 +73,7 @@ def _best_energy(rate: float, levels: int) -> float:
     if levels == 1:
         return alone
 
-    def lost(logits: Floats) -> float:
+    def lost(logits: Float64) -> float:
         return -_energy_of_split(rate, 1 / (1 + np.exp(-logits)))
 
     starts = [np.full(levels - 1, start) for start in (-6.0, -1.0)]
@@ -81,7 +82,7 @@ def _best_energy(rate: float, levels: int) -> float:
     return max(alone, *found)
 
 
-def _energy_of_split(rate: float, split: Floats) -> float:
+def _energy_of_split(rate: float, split: Float64) -> float:
     """Energy at a rate when ``split[i]`` of the rows at level i or above lie at level i + 1 or above."""
 
     def excess(kept: float) -> float:
@@ -96,20 +97,20 @@ def _energy_of_split(rate: float, split: Floats) -> float:
     return _energy(kept, split)
 
 
-def _cells(kept: float, split: Floats) -> tuple[Floats, Floats]:
+def _cells(kept: float, split: Float64) -> tuple[Float64, Float64]:
     """Probabilities of the levels' cells (both signs), and the tail probability at which each begins."""
     tails = kept * np.append(1.0, np.cumprod(split))
     return tails - np.append(tails[1:], 0.0), tails
 
 
-def _rate(kept: float, split: Floats) -> float:
+def _rate(kept: float, split: Float64) -> float:
     """Entropy in bits of one quantised value: which cell, and a sign where it is not zero."""
     shares = np.append(_cells(kept, split)[0], 1 - kept)
     shares = shares[shares > 0]
     return float(kept - shares @ np.log2(shares))
 
 
-def _energy(kept: float, split: Floats) -> float:
+def _energy(kept: float, split: Float64) -> float:
     """Sum over cells of probability times squared mean; a cell of |x| in [s, t) has mean 2 (phi(s) - phi(t)) / p."""
     shares, tails = _cells(kept, split)
     density = np.exp(-(ndtri(tails / 2) ** 2) / 2) / np.sqrt(2 * np.pi)
@@ -118,7 +119,7 @@ def _energy(kept: float, split: Floats) -> float:
     return float((sums[used] ** 2 / shares[used]).sum())
 
 
-def _check_rate(rate: npt.ArrayLike) -> Floats:
+def _check_rate(rate: npt.ArrayLike) -> Float64:
     rates = np.asarray(rate, dtype=np.float64)
     if not (np.isfinite(rates) & (rates >= 0)).all():
         raise ValueError(f"rate must be finite and not negative, in bits per dimension, got {rate!r}")
