@@ -111,7 +111,7 @@ def identify(residuals, cameras, kept):
     null = ts.theory.EmpiricalNull(by_camera(known, known.scores)[others], method="normal")
     scores, own = by_camera(questioned, questioned.scores), truth[:, np.newaxis] == np.arange(n_cameras)
     corrected = {
-        name: ts.theory.correct_pvalues(p_values, entries=scores.size).max()
+        name: ts.theory.correct_pvalues(p_values, n_entries=scores.size).max()
         for name, p_values in [
             ("theoretical", questioned.p_values[:, 0]),
             ("empirical", null.pvalue(questioned.scores[:, 0])),

@@ -19,17 +19,17 @@ CASES = {
     "expected_hamming, 10,000 correlations, 512 of 8192": lambda: theory.expected_hamming(
         CORRELATIONS, n_bits=512, n_pool=8192
     ),
-    "roc, Hamming, Gaussian pool": lambda: theory.roc(scoring="hamming", pool="gaussian", **PAPER),
-    "roc, asymmetric, Hadamard pool": lambda: theory.roc(scoring="asymmetric", pool="hadamard", **PAPER),
+    "roc, Hamming, Gaussian pool": lambda: theory.roc(scoring="hamming", projection="gaussian", **PAPER),
+    "roc, asymmetric, Hadamard pool": lambda: theory.roc(scoring="asymmetric", projection="hadamard", **PAPER),
     "plan, 8192 features, one entry": lambda: theory.plan(correlation=0.1, false_alarm=1e-3, **TARGET),
     "plan, 8192 features, a million entries": lambda: theory.plan(
-        correlation=0.2, false_alarm=1e-6, entries=10**6, **TARGET
+        correlation=0.2, false_alarm=1e-6, n_entries=10**6, **TARGET
     ),
     "plan, Gaussian pool, a million entries": lambda: theory.plan(
-        correlation=0.2, false_alarm=1e-6, entries=10**6, pool="gaussian", **TARGET
+        correlation=0.2, false_alarm=1e-6, n_entries=10**6, projection="gaussian", **TARGET
     ),
     "plan, 2**18 features, 1000 entries": lambda: theory.plan(
-        correlation=0.03, false_alarm=1e-6, entries=1000, detection=0.99, n_features=2**18
+        correlation=0.03, false_alarm=1e-6, n_entries=1000, detection=0.99, n_features=2**18
     ),
 }
 

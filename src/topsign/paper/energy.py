@@ -28,7 +28,7 @@ class Energy:
 
 def energy(*, advance: Advance = unwatched) -> Energy:
     """Computes every curve; nothing is drawn."""
-    rate, shown = np.linspace(0, 1, 51), np.array(SHOWN)
+    rate, shown = np.linspace(0, 1, 101), np.array(SHOWN)
     found = Energy(
         rate=rate,
         shannon=theory.rate_distortion_limit(rate),
