@@ -202,14 +202,7 @@ def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
 
 def raise_unknown_ids(ids: Array, name: str = "ids") -> NoReturn:
     """Some ids belong to no entry."""
-    raise ValueError(f"{name} must be in the index, but {_listed(ids)} not; index.ids lists those that are")
-
-
-def raise_taken_ids(ids: Array, *, twice: bool) -> NoReturn:
-    """Some ids are not free."""
-    if twice:
-        raise ValueError(f"ids must differ, but {_listed(ids)} given more than once")
-    raise ValueError(f"ids must be new, but {_listed(ids)} in the index already; remove them first, or choose others")
+    raise ValueError(f"{name} must be in the index, but {listed(ids)} not; index.ids lists those that are")
 
 
 def check_metadata(metadata: object, n_signals: int) -> list[bytes] | None:
@@ -293,39 +286,7 @@ def raise_sign_forms() -> NoReturn:
     raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
 
 
-def check_stored(path: str, given: dict[str, object], stored: dict[str, object]) -> None:
-    """Parameters asked for must be those of the file."""
-    differing = [name for name in stored if name in given and given[name] != stored[name]]
-    if differing:
-        have = ", ".join(f"{name}={stored[name]!r}" for name in differing)
-        want = ", ".join(f"{name}={given[name]!r}" for name in differing)
-        raise ValueError(f"{path} was written with {have}, got {want}; topsign.open_index takes what the file has")
-
-
-def check_timeout(timeout: object) -> float | None:
-    """Seconds to wait for another writer; None waits as long as it takes."""
-    return None if timeout is None else check_real(timeout, "timeout", minimum=0)
-
-
-def raise_readonly(path: str | None, why: str) -> NoReturn:
-    """Writing to an index that cannot be written."""
-    raise StorageError(path or "", "file", f"cannot be written: {why}")
-
-
-def raise_locked(path: str, timeout: float) -> NoReturn:
-    """Another writer is at work."""
-    raise TimeoutError(
-        f"{path} is being written by another process or thread, waited {timeout:g} s; "
-        "try again later, or give a longer timeout (None waits as long as it takes)"
-    )
-
-
-def raise_forked(path: str) -> NoReturn:
-    """LMDB's files do not survive a fork."""
-    raise StorageError(path, "file", "opened before this process was forked; close() it here and open it again")
-
-
-def _listed(ids: Array) -> str:
+def listed(ids: Array) -> str:
     """The first few ids, and how many more."""
     named = ", ".join(str(one) for one in ids[:3])
     more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -377,15 +338,6 @@ def check_index(index: Any, kinds: tuple[type, ...], name: str = "index") -> Non
     if not isinstance(index, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name} must be an {names}, got {type(index).__name__}; topsign.open_index opens a file")
-
-
-def check_kept(adaptive_bits: int | None, kind: str, n_pool: int) -> int | None:
-    """Projections that queries keep, of a sign index."""
-    if adaptive_bits is None:
-        return None
-    if kind != "sign":
-        raise ValueError("adaptive_bits goes with a sign index; each entry of this one chose its own projections")
-    return check_count(adaptive_bits, "adaptive_bits", maximum=n_pool)
 
 
 def check_blocks(array: Any, n_features: int) -> Any:

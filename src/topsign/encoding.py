@@ -56,13 +56,25 @@ def encode(
 
 
 def project(
-    recipe: Recipe, queries: Array, *, n_threads: int | None = None, name: str = "queries"
+    recipe: Recipe,
+    queries: Array,
+    *,
+    part: slice | None = None,
+    n_threads: int | None = None,
+    name: str = "queries",
 ) -> tuple[Float32, Float64]:
-    """Real projections of queries on the pool, (n_queries, n_pool), and the norms of the queries."""
-    out, norms = np.empty((len(queries), recipe.n_pool), np.float32), np.empty(len(queries))
-    blocks = project_blocks(recipe.projection, queries, mean=recipe.mean, n_threads=n_threads, name=name)
-    for block, projected in blocks:
-        out[block.rows], norms[block.rows] = projected, np.sqrt(block.square_norms)
+    """Real projections of queries on the pool, (n_queries, n_pool), and the norms of the queries.
+
+    Of all queries or of a part of them; errors name the row of the whole.
+    """
+    threads, projection = kernels.n_threads(n_threads), recipe.projection
+    first, end, _ = (part or slice(None)).indices(len(queries))
+    out, norms = np.empty((end - first, recipe.n_pool), np.float32), np.empty(end - first)
+    n_rows = projection.block_signals
+    for block in float_blocks(queries, n_rows, part=part, minus=recipe.mean, n_threads=threads, name=name):
+        rows = slice(block.rows.start - first, block.rows.stop - first)
+        projection.project_block(block.values, None, out[rows], threads)
+        norms[rows] = np.sqrt(block.square_norms)
     return out, norms
 
 

@@ -1,10 +1,10 @@
-"""Search: entries that carry their own locations, or the signs of the whole pool."""
+"""Indexes: entries with ids, in memory or in a file, and exact search over them."""
 
 from __future__ import annotations
 
 from .adaptive import AdaptiveIndex
-from .neighbors import Entries, Matches, Neighbors
-from .opening import open_index
+from .index import Index, open_index
+from .results import Entries, Matches, Neighbors
 from .sign import SignIndex
 
-__all__ = ["AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"]
+__all__ = ["AdaptiveIndex", "Entries", "Index", "Matches", "Neighbors", "SignIndex", "open_index"]

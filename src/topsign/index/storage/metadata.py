@@ -1,4 +1,4 @@
-"""What a user notes with entries: JSON texts, one after another."""
+"""Metadata of entries: JSON texts, one after another."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
-from .._arrays import Bytes, Int64
-
-Note = dict[str, Any] | None
+from ..._arrays import Bytes, Int64
+from ..results import Note
 
 
 @dataclass(frozen=True, eq=False)
 class Metadata:
-    """Texts of consecutive entries; an entry without metadata has an empty one."""
+    """JSON texts of consecutive entries; the text of an entry without metadata is empty."""
 
     starts: Int64  # (n_entries + 1,) where each text begins
     text: Bytes  # UTF-8
@@ -44,5 +42,7 @@ class Metadata:
     def texts(self, rows: Sequence[int] | Int64) -> list[bytes]:
         return [self.text[self.starts[row] : self.starts[row + 1]].tobytes() for row in rows]
 
-    def notes(self, rows: Sequence[int] | Int64) -> list[Note]:
-        return [json.loads(text) if text else None for text in self.texts(rows)]
+
+def parse_notes(texts: Iterable[bytes]) -> list[Note]:
+    """The JSON objects of these texts, None for an empty one."""
+    return [json.loads(text) if text else None for text in texts]

@@ -1,4 +1,4 @@
-"""Entries in a file: what is acknowledged survives, what is damaged is told."""
+"""LMDB store: acknowledged writes survive a crash; corruption is reported."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from importlib.metadata import version
 from typing import Any
 
 import lmdb
-import numpy as np
 
-from .._checks import raise_readonly
-from .._files import pack_record, unpack_record
-from .._random import RandomState
-from ..errors import StorageError
+from ..._files import Record, pack_record, unpack_record
+from ...errors import StorageError
+from ...recipe import Recipe
 from . import segments
-from .environment import Environment, View, create
-from .records import (
+from .lmdb_columns import StoredColumns
+from .lmdb_environment import Environment, View, create, raise_readonly
+from .lmdb_records import (
     FORMAT,
     MAGIC,
     State,
-    StoredColumns,
     column_key,
     read_record,
     read_state,
@@ -31,15 +29,17 @@ from .records import (
     segment_key,
     segment_values,
 )
-from .segments import COLUMNS, Segment, Snapshot
-from .store import Change, Record
+from .memory import Change
+from .metadata import parse_notes
+from .segments import COLUMNS, Segment
+from .snapshot import Snapshot
 
 SEGMENT_BYTES = 2**25
-"""Codes of one segment take at most this, so that nothing large is ever held twice."""
+"""Most bytes that the codes of one segment take, so that nothing large is ever held twice."""
 
 
 class FileStore:
-    """Entries in a file."""
+    """Entries in a file; ``recipe`` is what its codes are made with, ``header`` all that its header says."""
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool, timeout: float | None) -> None:
         self.path = os.path.abspath(path)
@@ -58,26 +58,15 @@ class FileStore:
         if self.header.get("magic") != MAGIC or self.header.get("format") != FORMAT:
             what = f"{self.header.get('magic')!r} of format {self.header.get('format')}"
             raise StorageError(self.path, "header", f"{what}; this library reads {MAGIC!r} of format {FORMAT}")
-        self.segment_entries = 1
+        self.recipe = Recipe.from_json(self.header, self.path)
+        self.segment_entries = min(segments.MERGED_ENTRIES, max(1, SEGMENT_BYTES // self.recipe.layout.code_bytes))
         self._adopt(self.load(view))
 
     @staticmethod
-    def create(path: str | os.PathLike[str], parameters: Record) -> None:
-        header = {"magic": MAGIC, "format": FORMAT, "library": version("topsign")} | parameters
+    def create(path: str | os.PathLike[str], recipe: Recipe) -> None:
+        """Makes a new file without entries; one that another process made meanwhile is left alone."""
+        header = {"magic": MAGIC, "format": FORMAT, "library": version("topsign")} | recipe.to_json()
         create(os.path.abspath(path), {b"header": pack_record(header), b"state": pack_record(State().to_record())})
-
-    def not_given(
-        self, n_pool: int | None, random_state: RandomState, projection: object
-    ) -> tuple[int | None, RandomState]:
-        """What the file says where a constructor was told nothing; a projection made beforehand has its own seed."""
-        if n_pool is None:
-            n_pool = self.header["n_pool"]
-        if random_state is None and isinstance(projection, str):
-            random_state = self.header["seed"]
-        return n_pool, random_state
-
-    def limit_segments(self, code_bytes: int) -> None:
-        self.segment_entries = min(segments.MERGED_ENTRIES, max(1, SEGMENT_BYTES // code_bytes))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -85,7 +74,7 @@ class FileStore:
 
     @property
     def sources(self) -> dict[str, Record]:
-        """What was taken from which file, for a build that goes on."""
+        """How far each named source of signals has been added, for a build that resumes."""
         return self._newest_loaded()[0].sources
 
     def _newest_loaded(self) -> tuple[State, Snapshot]:
@@ -94,7 +83,7 @@ class FileStore:
         return self._loaded or self._adopt(self.load())
 
     def _adopt(self, loaded: tuple[State, Snapshot]) -> tuple[State, Snapshot]:
-        """Searches see it from now on, unless another thread was faster and knows more."""
+        """Makes this the state that searches see, unless another thread has loaded a newer one."""
         with self._lock:
             if self._loaded is None or self._loaded[0].sequence < loaded[0].sequence:
                 self._loaded = loaded
@@ -105,7 +94,7 @@ class FileStore:
         return self._adopt(self.load())[0].sequence != before
 
     def drop(self) -> None:
-        """Lets go of the map; the next search looks at it again."""
+        """Releases the map; the next search loads the newest state."""
         self._loaded = None
 
     def close(self) -> None:
@@ -146,11 +135,11 @@ class FileStore:
         for number in state.segments:
             section = f"segment {number}"
             record = read_record(view, segment_key(number), section)
-            columns = StoredColumns(record, view)
+            columns = StoredColumns(record, self.recipe, view)
             segment = Segment(columns, columns.alive)
             if record["number"] != number or segment.n_alive != record["alive"]:
-                told = f"number {record['number']} with {record['alive']} entries"
-                raise StorageError(self.path, section, f"damaged: {told}, but {segment.n_alive} take part")
+                described = f"number {record['number']} with {record['alive']} entries alive"
+                raise StorageError(self.path, section, f"damaged: {described}, but {segment.n_alive} are")
             found.append(segment)
         return state, Snapshot(tuple(found))
 
@@ -186,16 +175,14 @@ class FileStore:
 
     def _check_entries(self, columns: StoredColumns, state: State) -> None:
         section, ids = f"segment {columns.number}, ids", columns.ids
-        if len(ids) != len(columns) or (np.diff(ids) <= 0).any() or ids[0] < 0:
-            raise StorageError(self.path, section, "not ascending, negative, or not one per entry")
         if ids[-1] >= state.next_id:
             raise StorageError(self.path, section, f"id {ids[-1]}, but the next new id is {state.next_id}")
         if columns.metadata is not None:
-            columns.metadata.notes(range(len(columns)))
+            parse_notes(columns.metadata.texts(range(len(columns))))
 
     def _check_unique(self, snapshot: Snapshot) -> None:
         ids = snapshot.ids
-        twice = ids[1:][np.diff(ids) == 0]
+        twice = ids[1:][ids[1:] == ids[:-1]]
         if twice.size:
             raise StorageError(self.path, "ids", f"{twice[0]} belongs to two entries")
 
@@ -321,7 +308,7 @@ class FileChange(Change):
             values = segment_values(number, segment)
             self._store.put(values)
             record = unpack_record(values[segment_key(number)], self._store.path, "segment")
-            self._ahead.append(Segment(StoredColumns(record, None)))
+            self._ahead.append(Segment(StoredColumns(record, self._store.recipe, None)))
         _, self.snapshot = self._store.load()
         self._before = self.snapshot
 

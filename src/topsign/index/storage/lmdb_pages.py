@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ..errors import StorageError
+from ...errors import StorageError
 
 HEADER = struct.Struct("<QHHHH")  # page number, padding, kind, end of the pointers, start of the nodes
 OVERFLOW = struct.Struct("<QHHI")  # page number, padding, kind, pages
@@ -33,7 +33,7 @@ NO_PAGE = 2**64 - 1
 
 @dataclass(frozen=True)
 class Tree:
-    """What a meta page says of one tree."""
+    """One tree, as a meta page describes it."""
 
     page_bytes: int
     flags: int
@@ -56,7 +56,7 @@ class Meta:
 
 
 class Node(NamedTuple):
-    """A key, and what stands behind it."""
+    """A key, and the value or page that it leads to."""
 
     key: bytes
     number: int  # of the child page, in a branch; of bytes of the value, in a leaf
@@ -174,9 +174,9 @@ class PageReader:
         elif tree.depth:
             self._fail(section, f"no root, but a depth of {tree.depth}")
         found = counts[BRANCH], counts[LEAF], counts[OVERFLOWING], len(values)
-        told = tree.n_branches, tree.n_leaves, tree.n_overflows, tree.n_entries
-        if found != told:
-            self._fail(section, f"{told} branches, leaves, overflow pages and records are told of, {found} found")
+        stated = tree.n_branches, tree.n_leaves, tree.n_overflows, tree.n_entries
+        if found != stated:
+            self._fail(section, f"{stated} branches, leaves, overflow pages and records expected, {found} found")
         return values
 
     def _nodes(self, page: bytes, kind: int, lower: int, upper: int, where: str) -> list[Node]:
@@ -203,9 +203,9 @@ class PageReader:
         if not 2 <= number <= meta.last_page + 1 - n_pages:
             self._fail(where, f"{n_pages} pages that end after page {meta.last_page}")
         size = meta.free.page_bytes
-        stored, _, kind, told = OVERFLOW.unpack_from(self._read(number * size, OVERFLOW.size, where))
-        if (stored, kind, told) != (number, OVERFLOWING, n_pages):
-            self._fail(where, f"its head says page {stored}, kind {kind}, {told} pages instead of {n_pages}")
+        stored, _, kind, length = OVERFLOW.unpack_from(self._read(number * size, OVERFLOW.size, where))
+        if (stored, kind, length) != (number, OVERFLOWING, n_pages):
+            self._fail(where, f"its head says page {stored}, kind {kind}, {length} pages instead of {n_pages}")
         self._check_length((number + n_pages) * size, where)
 
     def _read(self, offset: int, size: int, where: str) -> bytes:

@@ -1,20 +1,25 @@
-"""Original signals of entries, for exact comparison."""
+"""Rescoring: entries compared exactly by their original signals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Float64, Int64
-from .._checks import as_signals, raise_unusable
+from ..._arrays import Array, Float64, Int64
+from ..._checks import as_signals, raise_unusable
+from ..storage import Snapshot
+from .hits import Hits
+from .scans import Scan
+from .significance import sample_pvalues
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 
 
 class Originals:
-    """Signals by id: rows of an array or memory map, or whatever a callable returns."""
+    """Original signals by id: rows of an array or memory map, or the result of a callable."""
 
     def __init__(self, source: Source, *, n_features: int) -> None:
         self.n_features = n_features
@@ -49,3 +54,21 @@ class Originals:
             )
         rows: Array = self._rows[ids]
         return rows
+
+
+def rank_exactly(
+    scan: Scan, snapshot: Snapshot, n_candidates: int, originals: Originals, queries: Array, k: int
+) -> Hits:
+    """The k best of ``n_candidates`` entries of each query by exact comparison, with exact scores and p-values."""
+    candidates = scan.rank(snapshot, n_candidates)
+    shape = (len(queries), len(candidates.ids) // max(1, len(queries)))
+    ids = candidates.ids.reshape(shape)
+    inner, correlations = np.empty(shape), np.empty(shape)
+    for row, query in enumerate(queries):
+        inner[row], correlations[row] = originals.compare(ids[row], query.astype(np.float64))
+    exact = inner if scan.metric == "inner_product" else correlations
+    order = np.lexsort((ids, -exact))[:, :k]
+    kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
+    p_values = sample_pvalues(correlations.ravel()[kept], originals.n_features)
+    hits = scan.measure(snapshot, candidates[kept])
+    return replace(hits, scores=exact.ravel()[kept].astype(np.float32), p_values=p_values)

@@ -1,7 +1,7 @@
-"""One LMDB file as this process has it open: shared by all indexes on it, safe between threads and processes.
+"""An open LMDB file: shared by all indexes of this process on it, safe between threads and processes.
 
 LMDB allows a file to be opened once in a process, so indexes on the same file share an :class:`Environment`. Readers
-never wait. Writers take turns by a lock on the file itself (``flock``, let go by the system when a process dies), so
+never wait. Writers take turns by a lock on the file itself (``flock``, released by the system when a process dies), so
 that a change may take several LMDB transactions, of which the last makes it visible, and so that waiting can end.
 """
 
@@ -15,15 +15,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import lmdb
 import numpy as np
 
-from .._arrays import Bytes
-from .._checks import raise_forked, raise_locked, raise_readonly
-from ..errors import StorageError
-from .pages import PageReader
+from ..._arrays import Bytes
+from ...errors import StorageError
+from .lmdb_pages import PageReader
 
 try:
     import fcntl
@@ -60,9 +59,9 @@ class View:
         return np.asarray(_Value(self, np.frombuffer(value, np.uint8)))
 
     def __del__(self) -> None:
-        if self.environment.is_ours:  # a forked child must not let go of its parent's place among the readers
+        if self.environment.is_ours:  # a forked child must not free its parent's reader slot
             self._transaction.abort()
-            self.environment._left()
+            self.environment.view_closed()
 
 
 class _Value:
@@ -171,7 +170,7 @@ class Environment:
             self._grow(wanted)
 
     def drop_when_growing(self, holder: object) -> None:
-        """``holder.drop()`` will be called when the map must grow: views must be let go of then."""
+        """``holder.drop()`` will be called when the map must grow: views must be released then."""
         self._dropping.add(holder)
 
     def _grow(self, wanted: int) -> None:
@@ -191,7 +190,8 @@ class Environment:
                 self._growing = False
                 self._views.notify_all()
 
-    def _left(self) -> None:
+    def view_closed(self) -> None:
+        """Counts a view that is gone."""
         with self._views:
             self._n_views -= 1
             self._views.notify_all()
@@ -204,7 +204,9 @@ class Environment:
     def check_process(self) -> None:
         """LMDB's files do not survive a fork."""
         if not self.is_ours:
-            raise_forked(self.path)
+            raise StorageError(
+                self.path, "file", "opened before this process was forked; close() it here and open it again"
+            )
 
     def _map(self) -> lmdb.Environment:
         size = max(MAP_BYTES, 2 * os.fstat(self._descriptor).st_size)
@@ -283,3 +285,16 @@ def create(path: str, records: dict[bytes, bytes]) -> None:
         raise StorageError(path, "file", f"cannot be made: {error}") from None
     finally:
         draft.unlink(missing_ok=True)
+
+
+def raise_readonly(path: str, why: str) -> NoReturn:
+    """Refuses a change of a file that cannot be written."""
+    raise StorageError(path, "file", f"cannot be written: {why}")
+
+
+def raise_locked(path: str, timeout: float) -> NoReturn:
+    """Gives up waiting for another writer."""
+    raise TimeoutError(
+        f"{path} is being written by another process or thread, waited {timeout:g} s; "
+        "try again later, or give a longer timeout (None waits as long as it takes)"
+    )

@@ -1,16 +1,19 @@
-"""What a search returns, and what an index holds."""
+"""Result types: what searches return and what ``get`` returns."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from .._arrays import Float32, Float64, Int64
-from .metadata import Note
 
 Codes = TypeVar("Codes")
+
+Note = dict[str, Any] | None
+"""Metadata of one entry: a JSON object, or None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +29,8 @@ class Neighbors:
     p_values: Float64  # (n_queries, k) chance that one impostor looks as close, nan where id is -1
 
     @classmethod
-    def _unfilled(cls, n_queries: int, k: int) -> Self:
-        """Nothing found yet."""
+    def empty(cls, n_queries: int, k: int) -> Self:
+        """Neighbors with every place unfilled: ids of -1, and nan."""
         shape = (n_queries, k)
         return cls(
             np.full(shape, -1, np.int64),
@@ -55,8 +58,8 @@ class Matches:
     p_values: Float64  # (n_matches,) chance that one impostor looks as close
 
     @classmethod
-    def _joined(cls, parts: list[Matches]) -> Matches:
-        """Matches of consecutive blocks of queries."""
+    def concatenate(cls, parts: Iterable[Matches]) -> Matches:
+        """Matches of consecutive blocks of queries as one."""
         none, nothing = np.empty(0, np.int64), np.empty(0)
         parts = [cls(np.zeros(1, np.int64), none, nothing, nothing.astype(np.float32), nothing), *parts]
         ends = np.cumsum([0, *(part.starts[-1] for part in parts)])
@@ -72,11 +75,11 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class Entries(Generic[Codes]):
-    """Entries as an index holds them, in the order asked."""
+    """Entries of an index, in the order asked."""
 
     ids: Int64  # (n_entries,)
     codes: Codes  # AdaptiveCodes, or packed signs (n_entries, ceil(n_pool / 8)) uint8
-    metadata: list[Note]  # what was noted with each, None where nothing was
+    metadata: list[Note]  # metadata of each entry, None where it has none
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""Correlations and p-values of many matches at once: the laws of ``theory``, tabulated."""
+"""Significance: correlations and p-values of many matches at once, from tables of the laws in ``theory``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import log_ndtr, ndtri_exp
 from scipy.stats import t as student
 
-from .._arrays import Float64
-from ..theory import correlation_from_hamming, match_pvalue, mean_kept_magnitude
-from ..theory.inference import tail_threshold
+from ..._arrays import Float64
+from ...theory import correlation_from_hamming, match_pvalue, mean_kept_magnitude
+from ...theory.inference import tail_threshold
 
 N_NODES = 600
 
 
 @dataclass(frozen=True)
 class Significance:
-    """What observations mean for codes of ``n_bits`` out of ``n_pool``: see :func:`topsign.theory.match_pvalue`."""
+    """Correlations and p-values for codes of ``n_bits`` out of ``n_pool``: see :func:`topsign.theory.match_pvalue`."""
 
     n_bits: int
     n_pool: int
@@ -69,7 +69,7 @@ class Significance:
 
     @cached_property
     def expected_scale(self) -> np.float32:
-        """What turns a sum into a correlation (times the query's norm) where entries keep no scale."""
+        """Factor from a sum to a correlation (times the query's norm) where entries keep no scale."""
         return np.float32(1 / (self.n_bits * mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)))
 
     @cached_property
@@ -113,7 +113,7 @@ shared_significance = lru_cache(maxsize=64)(Significance)
 
 
 def _shared(*shape: Any) -> Significance:
-    """What is sent to another process takes the tables that are there."""
+    """Unpickling uses the tables that this process has already."""
     return shared_significance(*shape)
 
 

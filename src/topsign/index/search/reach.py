@@ -1,0 +1,45 @@
+"""The reach of a range search: how close an entry must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..._checks import check_choice, check_false_alarm, check_real
+from ...theory.inference import SCORINGS
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How close an entry must be: within a limit, or significant at a level."""
+
+    limit: float
+    is_level: bool = False  # whether the limit is the probability of a false alarm
+
+    @classmethod
+    def checked(
+        cls, *, radius: float | None, threshold: float | None, false_alarm: float | None, scoring: str
+    ) -> Reach:
+        """The reach that the arguments of a range search ask for."""
+        given = {"radius": radius, "threshold": threshold, "false_alarm": false_alarm}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise ValueError(
+                "give exactly one of radius, threshold and false_alarm, got " + (" and ".join(named) or "none")
+            )
+        check_choice(scoring, "scoring", SCORINGS)
+        goes_with = {"radius": "hamming", "threshold": "asymmetric"}.get(named[0], scoring)
+        if scoring != goes_with:
+            raise ValueError(f'{named[0]} goes with scoring="{goes_with}", got scoring="{scoring}"')
+        if false_alarm is not None:
+            return cls(check_false_alarm(false_alarm), is_level=True)
+        if radius is not None:
+            return cls(check_real(radius, "radius", minimum=0, maximum=1))
+        return cls(check_real(threshold, "threshold"))
+
+    def for_entries(self, n_entries: int) -> Reach:
+        """The same reach per entry: a level for the whole search becomes the level of each entry considered."""
+        if not self.is_level:
+            return self
+        return replace(self, limit=float(-np.expm1(np.log1p(-self.limit) / max(1, n_entries))))

@@ -1,0 +1,145 @@
+"""Columns of a segment in an LMDB file, read in place.
+
+Columns are plain arrays that are used where LMDB has them mapped. The first touch in a process checks a column: its
+length, its CRC-32, and that its content is what the recipe of the index says, so that no kernel meets other bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import Array, Bytes, Float32, Int64
+from ..._files import Record
+from ...codes import check_content
+from ...errors import StorageError
+from ...recipe import Recipe
+from .lmdb_environment import Environment, View
+from .lmdb_records import DTYPES, column_key
+from .metadata import Metadata
+
+
+class StoredColumns:
+    """Columns of one stored segment, as :class:`Columns` describes them."""
+
+    def __init__(self, record: Record, recipe: Recipe, view: View | None) -> None:
+        self.record = record
+        self.number: int = record["number"]
+        self._recipe = recipe
+        self._view = view  # None: written ahead, not to be read before it is loaded
+        self._found: dict[str, Array | None] = {}
+
+    def __len__(self) -> int:
+        n_entries: int = self.record["entries"]
+        return n_entries
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column["bytes"] for column in self.record["columns"].values())
+
+    @property
+    def ids(self) -> Int64:
+        return self._needed("ids")
+
+    @property
+    def codes(self) -> Bytes:
+        return self._needed("codes").reshape(len(self), -1)
+
+    @property
+    def norms(self) -> Float32 | None:
+        return self._real("norms")
+
+    @property
+    def scales(self) -> Float32 | None:
+        return self._real("scales")
+
+    @property
+    def weights(self) -> Float32 | None:
+        return self._real("weights")
+
+    @property
+    def alive(self) -> Bytes | None:
+        return self._column("alive")
+
+    @property
+    def metadata(self) -> Metadata | None:
+        value = self._column("metadata")
+        return None if value is None else Metadata.from_bytes(value, len(self))
+
+    def _real(self, name: str) -> Float32 | None:
+        return self._needed(name) if self._recipe.norms else None
+
+    def _needed(self, name: str) -> Array:
+        column = self._column(name)
+        if column is None:
+            raise StorageError(self._file.path, f"segment {self.number}", f"damaged: has no {name}")
+        return column
+
+    @property
+    def _file(self) -> Environment:
+        assert self._view is not None
+        return self._view.environment
+
+    def _column(self, name: str) -> Array | None:
+        if name not in self._found:
+            described = self.record["columns"].get(name)
+            self._found[name] = None if described is None else self._read(name, described)
+        return self._found[name]
+
+    def _read(self, name: str, described: Record) -> Array:
+        environment, section = self._file, f"segment {self.number}, {name}"
+        assert self._view is not None
+        n_bytes, checksum = described["bytes"], described["crc32"]
+        value = self._view.get(column_key(name, self.number))
+        if value is None or len(value) != n_bytes:
+            found = "nothing" if value is None else f"{len(value)} bytes"
+            raise StorageError(environment.path, section, f"damaged: {n_bytes} bytes expected, {found} found")
+        new = (section, checksum) not in environment.checked
+        if new:
+            computed = zlib.crc32(value.data)
+            if computed != checksum:
+                raise StorageError.bad_checksum(environment.path, section, stored=checksum, computed=computed)
+        if value.ctypes.data % 8:
+            value = value.copy()  # a small value shares a page with others and may begin anywhere
+        if new:
+            problem = _problem(name, value, len(self), self._recipe)
+            if problem:
+                raise StorageError(environment.path, section, f"damaged: {problem}")
+            environment.checked.add((section, checksum))
+        return value.view(DTYPES.get(name, "|u1"))
+
+
+def _problem(name: str, value: Bytes, n_entries: int, recipe: Recipe) -> str | None:
+    """What is wrong with the content of a column, whose checksum is right; None for a sound one."""
+    widths = {"ids": 8, "codes": recipe.layout.code_bytes, "norms": 4, "scales": 4, "weights": 4}
+    expected = n_entries * widths[name] if name in widths else -(-n_entries // 8) if name == "alive" else None
+    if expected is not None and len(value) != expected:
+        return f"{len(value)} bytes for {n_entries} entries, {expected} expected"
+    if name == "codes":
+        try:
+            check_content(recipe.layout, value.reshape(n_entries, -1), name="the column")
+        except ValueError as error:
+            return str(error)
+    elif name == "ids":
+        ids = value.view("<i8")
+        if not n_entries or ids[0] < 0 or (np.diff(ids) <= 0).any():
+            return "ids must be ascending and at least 0"
+    elif name == "metadata":
+        return _metadata_problem(value, n_entries)
+    elif name in widths:
+        reals = value.view("<f4")
+        if not (np.isfinite(reals).all() and (reals >= 0).all()):
+            return "values must be finite and at least 0"
+    return None
+
+
+def _metadata_problem(value: Bytes, n_entries: int) -> str | None:
+    cut = 8 * (n_entries + 1)
+    if len(value) < cut:
+        return f"{len(value)} bytes for the starts of {n_entries} texts, at least {cut} expected"
+    starts: Any = value[:cut].view("<i8")
+    if starts[0] != 0 or starts[-1] != len(value) - cut or (np.diff(starts) < 0).any():
+        return "the starts of its texts must ascend from 0 to the end"
+    return None

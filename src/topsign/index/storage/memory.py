@@ -1,0 +1,109 @@
+"""Stores: where an index keeps its entries and how they change; the store in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from ..._arrays import Int64
+from ..._checks import MAX_ID, listed
+from ..._files import Record
+from .segments import Segment
+from .snapshot import Snapshot
+
+
+class Change:
+    """The change that one writer makes; searches see it once it is complete."""
+
+    def __init__(self, snapshot: Snapshot, next_id: int, sources: dict[str, Record]) -> None:
+        self.snapshot = snapshot
+        self.next_id = next_id
+        self.sources = sources
+
+    def free_ids(self, n_entries: int) -> Int64:
+        """Ids for new entries: the integers after the largest id ever used."""
+        if self.next_id + n_entries - 1 > MAX_ID:
+            raise ValueError(f"no ids are left after {self.next_id - 1}, the largest; give ids yourself")
+        return np.arange(self.next_id, self.next_id + n_entries)
+
+    def check_new(self, ids: Int64, n_entries: int) -> Int64:
+        """The same ids; raises ValueError unless they are one per entry, differ, and are free."""
+        if len(ids) != n_entries:
+            raise ValueError(f"ids must be one per signal, got {len(ids)} ids for {n_entries} signals")
+        unique, counts = np.unique(ids, return_counts=True)
+        if (counts > 1).any():
+            raise ValueError(f"ids must differ, but {listed(unique[counts > 1])} given more than once")
+        taken = unique[self.snapshot.locate(unique) >= 0]
+        if taken.size:
+            raise ValueError(
+                f"ids must be new, but {listed(taken)} in the index already; remove them first, or choose others"
+            )
+        return ids
+
+    def parts(self, n_entries: int) -> Iterator[slice]:
+        """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
+        yield slice(0, n_entries)
+
+    def add(self, segments: list[Segment]) -> None:
+        """Adds new segments."""
+        self.snapshot = self.snapshot.add(segments)
+
+    def compact(self) -> None:
+        """Drops removed entries and joins small segments."""
+        while (step := self.snapshot.compacted()) is not None:
+            self.snapshot = step
+
+
+class Store(Protocol):
+    """Keeps the entries of an index; for the library's own modules."""
+
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest state that this index has seen."""
+
+    @property
+    def sources(self) -> dict[str, Record]:
+        """How far each named source of signals has been added."""
+
+    def change(self) -> AbstractContextManager[Change]:
+        """Waits to be the only writer; the change takes effect at the end of the block, or not at all."""
+
+    def refresh(self) -> bool:
+        """Looks for a newer state; returns whether there was one."""
+
+    def verify(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class MemoryStore:
+    """Entries in the memory of this process."""
+
+    path = None
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self.sources: dict[str, Record] = {}
+        self._next_id = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def change(self) -> Iterator[Change]:
+        with self._lock:
+            change = Change(self.snapshot, self._next_id, dict(self.sources))
+            yield change
+            self.snapshot, self._next_id, self.sources = change.snapshot, change.next_id, change.sources
+
+    def refresh(self) -> bool:
+        return False
+
+    def verify(self) -> None:
+        """Memory has no checksums to compare."""
+
+    def close(self) -> None:
+        self.snapshot = Snapshot()

@@ -1,0 +1,183 @@
+"""Immutable segments of entries."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._arrays import Bytes, Float32, Int64
+from .metadata import Metadata
+
+MERGED_ENTRIES = 65_536
+"""Segments grow to this size by merging and no further, so that adding never copies much at once."""
+
+COLUMNS = ("ids", "codes", "norms", "scales", "weights")
+
+
+class Columns(Protocol):
+    """Columns of entries, in ascending order of id, so that the lower position breaks ties as the lower id does."""
+
+    @property
+    def ids(self) -> Int64: ...
+    @property
+    def codes(self) -> Bytes: ...
+    @property
+    def norms(self) -> Float32 | None: ...
+    @property
+    def scales(self) -> Float32 | None: ...
+    @property
+    def weights(self) -> Float32 | None:
+        """scales / norms, the weights of correlations."""
+
+    @property
+    def metadata(self) -> Metadata | None: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Columns in memory."""
+
+    ids: Int64
+    codes: Bytes
+    norms: Float32 | None
+    scales: Float32 | None
+    weights: Float32 | None
+    metadata: Metadata | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        held = (self.ids, self.codes, self.norms, self.scales, self.weights, self.metadata)
+        return sum(array.nbytes for array in held if array is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Entries that never change, and which of them are alive."""
+
+    columns: Columns
+    alive: Bytes | None = None  # packed bitmap of the entries that are alive; None when all are
+
+    def __len__(self) -> int:
+        """Number of entries, alive or not."""
+        return len(self.columns)
+
+    @property
+    def ids(self) -> Int64:
+        return self.columns.ids
+
+    @property
+    def codes(self) -> Bytes:
+        return self.columns.codes
+
+    @property
+    def norms(self) -> Float32 | None:
+        return self.columns.norms
+
+    @property
+    def scales(self) -> Float32 | None:
+        return self.columns.scales
+
+    @property
+    def weights(self) -> Float32 | None:
+        return self.columns.weights
+
+    @cached_property
+    def n_alive(self) -> int:
+        return len(self) if self.alive is None else int(np.bitwise_count(self.alive).sum())
+
+    @property
+    def nbytes(self) -> int:
+        return self.columns.nbytes + (0 if self.alive is None else self.alive.nbytes)
+
+    @property
+    def living(self) -> npt.NDArray[np.bool_]:
+        """Whether each entry is alive."""
+        if self.alive is None:
+            return np.ones(len(self), bool)
+        return np.unpackbits(self.alive, count=len(self), bitorder="little").view(bool)
+
+    def where(self, living: npt.NDArray[np.bool_]) -> Segment:
+        """The same entries, of which only these are alive."""
+        return replace(self, alive=None if living.all() else np.packbits(living, bitorder="little"))
+
+    def position(self, ids: Int64) -> Int64:
+        """Where each id stands; -1 where it is not, or is not alive."""
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        found = self.ids[places] == ids
+        if self.alive is not None:
+            found &= (self.alive[places >> 3] >> (places & 7) & 1).astype(bool)
+        return np.where(found, places, -1)
+
+
+def make_segments(
+    ids: Int64, codes: Bytes, norms: Float32 | None, scales: Float32 | None, texts: list[bytes] | None = None
+) -> list[Segment]:
+    """Segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
+
+    Ascending ids give one segment. Others are sorted part by part, so that no second copy is held.
+    """
+    weights = None if norms is None or scales is None else scales / norms
+    whole = Arrays(ids, codes, norms, scales, weights)
+    if (np.diff(ids) > 0).all():
+        return [Segment(replace(whole, metadata=_metadata(texts)))] if len(ids) else []
+    parts = []
+    for start in range(0, len(ids), MERGED_ENTRIES):
+        rows = slice(start, start + MERGED_ENTRIES)
+        order = np.argsort(ids[rows])
+        columns: dict[str, Any] = {}
+        for name in COLUMNS:
+            column = getattr(whole, name)
+            if column is not None:
+                column[rows] = column[rows][order]
+            columns[name] = None if column is None else column[rows]
+        noted = _metadata(texts and [texts[start + row] for row in order])
+        parts.append(Segment(Arrays(**columns, metadata=noted)))
+    return parts
+
+
+def merge_segments(segments: Iterable[Segment]) -> Segment:
+    """One segment, in memory, of the entries that are alive."""
+    kept = [(segment.columns, np.flatnonzero(segment.living)) for segment in segments]
+    order = np.argsort(np.concatenate([columns.ids[rows] for columns, rows in kept]))
+
+    places = np.argsort(order)
+
+    def joined(name: str) -> Any:
+        first = getattr(kept[0][0], name)
+        if first is None:
+            return None
+        out, start = _pages((len(places), *first.shape[1:]), first.dtype), 0
+        for columns, rows in kept:
+            out[places[start : start + len(rows)]] = getattr(columns, name)[rows]
+            start += len(rows)
+        return out
+
+    texts: list[bytes] | None = None
+    if any(columns.metadata is not None for columns, _ in kept):
+        parts = [columns.metadata.texts(rows) if columns.metadata else len(rows) * [b""] for columns, rows in kept]
+        flat = [text for part in parts for text in part]
+        texts = [flat[place] for place in order]
+    return Segment(Arrays(**{name: joined(name) for name in COLUMNS}, metadata=_metadata(texts)))
+
+
+def _pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An empty array in pages of its own: once freed they are the system's again, where the heap would keep them."""
+    pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize))
+    return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
+
+
+def _metadata(texts: list[bytes] | None) -> Metadata | None:
+    return Metadata.of(texts) if texts and any(texts) else None

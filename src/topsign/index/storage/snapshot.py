@@ -1,0 +1,127 @@
+"""Snapshots: the segments of one moment, which a search reads from beginning to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..._arrays import Array, Booleans, Int64
+from ..._checks import raise_unknown_ids
+from ..results import Note
+from . import segments as limits
+from .metadata import parse_notes
+from .segments import Segment, merge_segments
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The segments of one moment. Methods that change something return another snapshot."""
+
+    segments: tuple[Segment, ...] = ()
+
+    def __len__(self) -> int:
+        """Entries alive."""
+        return sum(segment.n_alive for segment in self.segments)
+
+    @cached_property
+    def starts(self) -> Int64:
+        """The place at which each segment begins."""
+        return np.cumsum([0, *(len(segment) for segment in self.segments)], dtype=np.int64)
+
+    @property
+    def ids(self) -> Int64:
+        """Ids alive, ascending."""
+        parts = [segment.ids if segment.alive is None else segment.ids[segment.living] for segment in self.segments]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+
+    def locate(self, ids: Int64) -> Int64:
+        """The place of each id, -1 where there is none."""
+        places = np.full(len(ids), -1, np.int64)
+        for start, segment in zip(self.starts, self.segments, strict=False):
+            positions = segment.position(ids)
+            places = np.where(positions >= 0, start + positions, places)
+        return places
+
+    def places(self, ids: Int64, name: str = "ids") -> Int64:
+        """The place of each id; an unknown id raises ValueError."""
+        places = self.locate(ids)
+        if (places < 0).any():
+            raise_unknown_ids(ids[places < 0], name)
+        return places
+
+    def gather(self, name: str, places: Int64) -> Array:
+        """Ids, codes, norms, scales or weights of the entries at these places."""
+        owners = np.searchsorted(self.starts, places, side="right") - 1
+        first = getattr(self.segments[owners.min(initial=0)], name) if self.segments else np.empty(0, np.int64)
+        out = np.empty((len(places), *first.shape[1:]), first.dtype)
+        for owner in np.unique(owners):
+            chosen = owners == owner
+            out[chosen] = getattr(self.segments[owner], name)[places[chosen] - self.starts[owner]]
+        return out
+
+    def notes(self, places: Int64) -> list[Note]:
+        """Metadata of the entries at these places."""
+        return parse_notes(self.texts(places))
+
+    def texts(self, places: Int64) -> list[bytes]:
+        """Metadata of the entries at these places as JSON texts, empty where an entry has none."""
+        owners = np.searchsorted(self.starts, places, side="right") - 1
+        found = [b""] * len(places)
+        for owner in np.unique(owners):
+            metadata, chosen = self.segments[owner].columns.metadata, np.flatnonzero(owners == owner)
+            if metadata is not None:
+                for at, text in zip(chosen, metadata.texts(places[chosen] - self.starts[owner]), strict=True):
+                    found[at] = text
+        return found
+
+    def among(self, places: Int64) -> Snapshot:
+        """The same segments with only the entries at these places alive."""
+        kept = np.zeros(self.starts[-1], bool)
+        kept[places] = True
+        return Snapshot(tuple(segment.where(part) for segment, part in self._split(kept)))
+
+    def add(self, segments: Iterable[Segment], *, limit: int | None = None) -> Snapshot:
+        """With new segments at the end; small ones are merged in tiers, so that their number stays logarithmic."""
+        result, limit = list(self.segments), limit or limits.MERGED_ENTRIES
+        for segment in segments:
+            result.append(segment)
+            while len(result) > 1 and _worth_merging(result[-2], result[-1], limit):
+                result[-2:] = [merge_segments(result[-2:])]
+        return Snapshot(tuple(result))
+
+    def remove(self, places: Int64) -> Snapshot:
+        """Without the entries at these places; segments that are mostly removed are rewritten, or dropped."""
+        removed = np.zeros(self.starts[-1], bool)
+        removed[places] = True
+        result = []
+        for segment, part in self._split(removed):
+            left = segment.where(segment.living & ~part) if part.any() else segment
+            if 2 * left.n_alive < len(left) and left.n_alive:
+                left = merge_segments([left])
+            result += [left] if left.n_alive else []
+        return Snapshot(tuple(result))
+
+    def compacted(self, *, limit: int | None = None) -> Snapshot | None:
+        """One step towards no removed entries and full segments: some neighbours merged; None when there is no more."""
+        segments = self.segments
+        start = 0
+        while start < len(segments):
+            end, n_alive = start + 1, segments[start].n_alive
+            while end < len(segments) and n_alive + segments[end].n_alive <= (limit or limits.MERGED_ENTRIES):
+                n_alive += segments[end].n_alive
+                end += 1
+            if end > start + 1 or segments[start].alive is not None:
+                return Snapshot((*segments[:start], merge_segments(segments[start:end]), *segments[end:]))
+            start = end
+        return None
+
+    def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
+        """Each segment with its part of a mask over all places."""
+        return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
+
+
+def _worth_merging(before: Segment, newest: Segment, limit: int) -> bool:
+    return 2 * newest.n_alive >= before.n_alive and before.n_alive + newest.n_alive <= limit
