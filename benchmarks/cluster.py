@@ -22,21 +22,22 @@ from shared.results import save, spread
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import topsign as ts
-from topsign.index.segments import make_segments
+from topsign.encoding import encode
+from topsign.index.storage.segments import make_segments
 
 N_FEATURES, N_BITS = 8192, 512
 
 
 def fill(index, n_entries, rng):
     """Entries with random signs at the locations of real ones."""
-    codes = index._encoder.encode(rng.standard_normal((min(n_entries, 20_000), N_FEATURES), np.float32))
-    for start in range(0, n_entries, len(codes)):
-        part = codes[: n_entries - start]
-        data = part.data.copy()
+    made = encode(index.recipe, rng.standard_normal((min(n_entries, 20_000), N_FEATURES), np.float32))
+    for start in range(0, n_entries, len(made.codes)):
+        n_rows = min(len(made.codes), n_entries - start)
+        data = made.codes[:n_rows].copy()
         data[:, : N_BITS // 8] = rng.integers(0, 256, (len(data), N_BITS // 8), np.uint8)
         ids = np.arange(start, start + len(data))
-        with index._store.change() as change:
-            change.add(make_segments(ids, data, part.norms.copy(), part.scales.copy()))
+        with index.store.change() as change:
+            change.add(make_segments(ids, data, made.norms[:n_rows].copy(), made.scales[:n_rows].copy()))
 
 
 def seconds(work):
@@ -54,7 +55,7 @@ def encoding(options, folder, rng, clusters):
     shards = max(8, 2 * max(options.workers))
     for _ in range(options.repeats):
         signals = np.load(source, mmap_mode="r")
-        rates[0].append(options.signals / seconds(lambda: encoder._encoder.encode(signals, n_threads=1)))  # noqa: B023
+        rates[0].append(options.signals / seconds(lambda: encode(encoder.recipe, signals, n_threads=1)))  # noqa: B023
         for n, client in clusters.items():
             out = folder / "encoded"
             size = -(-options.signals // shards)

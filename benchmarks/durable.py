@@ -26,7 +26,7 @@ from shared.results import save, spread  # noqa: E402
 
 import topsign as ts  # noqa: E402
 from topsign import kernels  # noqa: E402
-from topsign.index.segments import make_segments  # noqa: E402
+from topsign.index.storage.segments import make_segments  # noqa: E402
 
 DISTINCT = 20_000
 
@@ -59,7 +59,7 @@ def fill(index, rng, n_entries):
     for start in range(0, DISTINCT, 1000):
         locations, signs, _ = kernel.select(rng.standard_normal((1000, layout.n_pool), dtype=np.float32), layout.n_bits)
         codes[start : start + 1000] = kernel.pack_codes(layout, locations, signs)
-    with index._store.change() as change:
+    with index.store.change() as change:
         for part in change.parts(n_entries):
             ids = np.arange(part.start, part.stop)
             ones = np.ones(len(ids), np.float32)
@@ -70,8 +70,8 @@ def fill(index, rng, n_entries):
 def copied(index, **options):
     """The same entries in memory, in the same segments."""
     memory = ts.AdaptiveIndex(**options)
-    with memory._store.change() as change:
-        for segment in index._snapshot.segments:
+    with memory.store.change() as change:
+        for segment in index.store.snapshot.segments:
             columns = [np.array(getattr(segment, name)) for name in ("ids", "codes", "norms", "scales")]
             change.add(make_segments(*columns))
     return memory

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign.cli import app, changing
-from topsign.index.pages import PageReader
+from topsign.index.storage.lmdb_pages import PageReader
 
 N_FEATURES = 128
 
@@ -307,7 +307,7 @@ def test_mistakes_are_explained_without_a_traceback(built, command, code, words)
 def test_a_busy_index_is_told(built):
     program = """
         import sys, topsign as ts
-        with ts.open_index("a.topsign")._store.change():
+        with ts.open_index("a.topsign").store.change():
             print("writing", flush=True)
             sys.stdin.readline()
     """

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from topsign.cli import app
 from topsign.distributed import clusters, encoding, folders, manifests, placing, searching, shards, sources
 from topsign.encoding import encode
-from topsign.index import segments
+from topsign.index.storage import segments
 
 N_FEATURES = 96
 KINDS = ["compact", "fast", "no norms", "inner product", "signs"]
@@ -403,7 +403,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path, signals, at):
     """Anywhere in a shard: it is told, or it is in a byte that means nothing and the entries are the same."""
     index, folder = make_index("compact"), folders.Folder.at(tmp_path)
     index.add(signals[:50])
-    columns = index._snapshot.segments[0].columns
+    columns = index.store.snapshot.segments[0].columns
     shard = shards.write_shard(folder, "x.parquet", index.recipe.to_json(), columns)
     content = bytearray((tmp_path / "x.parquet").read_bytes())
     content[at * len(content) // 100] ^= 1 << at % 8

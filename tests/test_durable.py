@@ -17,9 +17,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.index import environment, segments
-from topsign.index.environment import Environment
-from topsign.index.pages import PageReader
+from topsign.index.storage import lmdb_environment as environment
+from topsign.index.storage import segments
+from topsign.index.storage.lmdb_environment import Environment
+from topsign.index.storage.lmdb_pages import PageReader
 
 N_FEATURES = 96
 KINDS = ["compact", "fast", "signs"]
@@ -88,12 +89,12 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
                 one.remove(removed)
         elif step % 11 == 7:
             index.compact()
-            assert all(segment.alive is None for segment in index._snapshot.segments)
+            assert all(segment.alive is None for segment in index.store.snapshot.segments)
         else:
             n_signals = int(rng.choice([0, 1, 3, 20]))
             rows = np.arange(start, start + n_signals) % len(signals)
             notes = [{"row": int(row)} if row % 2 else None for row in rows]
-            ids = None if step % 2 else [int(7 * memory._store._next_id + i) for i in rng.permutation(n_signals)]
+            ids = None if step % 2 else [int(7 * memory.store._next_id + i) for i in rng.permutation(n_signals)]
             for one in (index, memory):
                 one.add(signals[rows], ids=ids, metadata=notes)
             start += n_signals
@@ -102,7 +103,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
             index = ts.open_index(path)
             assert_same(index, memory, signals[:3])
     index.verify()
-    assert len(index._snapshot.segments) <= 2 * len(index) / 16 + 5
+    assert len(index.store.snapshot.segments) <= 2 * len(index) / 16 + 5
     assert files_in(path.parent) == ["cameras.topsign", "cameras.topsign-lock"]
 
 
@@ -110,7 +111,7 @@ def test_codes_are_scanned_in_place(path, signals):
     index = make_index("fast", path)
     index.add(np.vstack(3 * [signals]))  # each column takes more than a page
     index = ts.open_index(path)
-    (segment,) = index._snapshot.segments
+    (segment,) = index.store.snapshot.segments
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
     (bounds,) = [[int(end, 16) for end in line[0].split("-")] for line in maps if not line[-1].endswith("-lock")]
     for column in (segment.ids, segment.codes):
@@ -123,7 +124,7 @@ def test_arrays_keep_their_pages(path, rng, signals):
     """A snapshot outlives removal, compaction, closing and many additions that would reuse its pages."""
     index = make_index("fast", path)
     index.add(signals)
-    codes = index._snapshot.segments[0].codes
+    codes = index.store.snapshot.segments[0].codes
     before = codes.copy()
     index.remove(np.arange(150))
     index.compact()
@@ -203,10 +204,10 @@ def test_a_failing_addition_leaves_nothing(path, signals, small_segments):
     assert_array_equal(index.ids, np.arange(20))
     assert_array_equal(ts.open_index(path).ids, np.arange(20))
     keys = set(stored_values(path))
-    assert len([key for key in keys if key.startswith(b"segment/")]) > len(index._snapshot.segments)
+    assert len([key for key in keys if key.startswith(b"segment/")]) > len(index.store.snapshot.segments)
     index.remove([0])
     keys = set(stored_values(path))
-    assert len([key for key in keys if key.startswith(b"segment/")]) == len(index._snapshot.segments)
+    assert len([key for key in keys if key.startswith(b"segment/")]) == len(index.store.snapshot.segments)
     index.verify()
     assert_array_equal(index.add(signals[:1]), [20])
 
@@ -220,7 +221,7 @@ def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
     del signals
     program = """
         import resource, sys, numpy as np, topsign as ts
-        from topsign.index import segments
+        from topsign.index.storage import segments
         segments.MERGED_ENTRIES = 500
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -501,7 +502,7 @@ def test_the_map_grows_by_itself(path, rng, monkeypatch):
     for thread in threads:
         thread.join()
     assert not failures
-    assert index._store._environment._lmdb.info()["map_size"] >= os.path.getsize(path) > 2**19
+    assert index.store._environment._lmdb.info()["map_size"] >= os.path.getsize(path) > 2**19
     assert_same(index, memory, queries)
     index.verify()
 
@@ -529,7 +530,7 @@ def test_few_addresses_are_enough(filled):
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         index = ts.open_index(sys.argv[1])
         index.verify()
-        print(len(index), index._store._environment._lmdb.info()["map_size"] < limit)
+        print(len(index), index.store._environment._lmdb.info()["map_size"] < limit)
     """
     shown = run_python(program, filled, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     assert shown.stdout == "56 True\n", shown.stderr
@@ -588,7 +589,7 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled, lock_file):
             ts.open_index(file)
         program = """
             import importlib.metadata, os, sys, numpy as np
-            import topsign as ts, topsign.index.file
+            import topsign as ts, topsign.index.storage.lmdb_store
             ts.AdaptiveIndex, importlib.metadata.version("topsign")  # import what nobody may not read
             os.setgid(65534)
             os.setuid(65534)
@@ -616,7 +617,7 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled, lock_file):
 HOLD = """
     import sys, time, topsign as ts
     index = ts.open_index(sys.argv[1])
-    with index._store.change():
+    with index.store.change():
         print("writing", flush=True)
         sys.stdin.readline()
 """
@@ -711,7 +712,7 @@ def test_a_forked_child_is_told_to_open_the_file_itself(filled, signals):
             print(ts.open_index(sys.argv[1]).search(query).ids.tolist() == expected)
             sys.exit()
         os.wait()
-        print(str(os.getpid()) in index._store._environment._lmdb.readers())
+        print(str(os.getpid()) in index.store._environment._lmdb.readers())
     """
     shown = run_python(program, filled)
     lines = shown.stdout.splitlines()
@@ -746,7 +747,7 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
     program = """
         import os, signal, sys, time, topsign as ts
         index = ts.open_index(sys.argv[1])
-        with index._store.change():
+        with index.store.change():
             child = os.fork()
             if child == 0:
                 os.close(1)
@@ -765,7 +766,7 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
 
 def test_one_file_is_opened_once_in_a_process(filled):
     indexes = [ts.open_index(filled) for _ in range(3)]
-    assert len({id(index._store._environment) for index in indexes}) == 1
+    assert len({id(index.store._environment) for index in indexes}) == 1
     key = os.stat(filled).st_dev, os.stat(filled).st_ino
     assert key in Environment._open
     del indexes

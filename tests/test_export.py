@@ -206,7 +206,7 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
     path.write_bytes(b"PAR1 but nothing else")
     with pytest.raises(ts.StorageError, match=r"other\.parquet"):
         export.read_parquet(path)
-    with pytest.raises(TypeError, match="source must be an AdaptiveIndex or SignIndex or AdaptiveCodes, got str"):
+    with pytest.raises(TypeError, match="source must be an Index or AdaptiveCodes, got str"):
         export.write_parquet(make_index(rng), str(path))  # the other way round
     with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'sparse', got 'text'"):
         export.to_arrow(make_index(rng), form="text")

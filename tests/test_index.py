@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import topsign as ts
-from topsign.index import segments
-from topsign.index.significance import Significance
+from topsign.index.search.significance import Significance
+from topsign.index.storage import segments
 
 N_FEATURES = 128
 KINDS = ["compact", "fast", "signs", "chosen"]
@@ -154,7 +154,7 @@ def test_searches_are_exact(path, rng, kind, metric, n_bits):
     """Several segments, shuffled ids, ties, removals, filters, any k, two threads."""
     index, options = make_index(kind, n_bits, metric=metric)
     signals = fill(index, rng)
-    assert len(index._snapshot.segments) > 1
+    assert len(index.store.snapshot.segments) > 1
     queries = np.vstack([draw_signals(rng, 4), next(iter(signals.values()))])
     naive = Naive(index, kind, n_bits, signals, queries)
     some = rng.permutation(list(signals))[:7]
@@ -169,7 +169,7 @@ def test_searches_are_exact(path, rng, kind, metric, n_bits):
 @pytest.mark.parametrize("n_queries", [1, 2, 9, 70, 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
-    monkeypatch.setattr("topsign.index.base.QUERY_BYTES", 4 * N_FEATURES * 64)  # several blocks of queries
+    monkeypatch.setattr("topsign.index.search.queries.QUERY_BYTES", 4 * N_FEATURES * 64)  # several blocks of queries
     index, options = make_index(kind, 6)
     signals = fill(index, rng, 15)
     queries = draw_signals(rng, n_queries)
@@ -367,7 +367,7 @@ def test_failing_calls_change_nothing(rng):
     index, _ = make_index("compact", 20)
     signals = draw_signals(rng, 8)
     index.add(signals[:4])
-    before = index._snapshot
+    before = index.store.snapshot
     bad = signals.copy()
     bad[5] = np.nan
     for call in (
@@ -379,7 +379,7 @@ def test_failing_calls_change_nothing(rng):
     ):
         with pytest.raises(ValueError, match=r"NaN|in the index|more than once|is zero"):
             call()
-        assert index._snapshot is before
+        assert index.store.snapshot is before
     assert_array_equal(index.add(signals[4]), [4])
 
 
@@ -392,13 +392,13 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
         index.add(signals[i], ids=[ids[i]])
         if i % 10 == 9:
             index.remove([ids[i - 3]])
-    sizes = [len(segment.ids) for segment in index._snapshot.segments]
+    sizes = [len(segment.ids) for segment in index.store.snapshot.segments]
     assert max(sizes) <= 32
     assert len(sizes) <= 100 / 16 + 2 * np.log2(32)
     index.add(signals[100:], ids=ids[100:])  # shuffled ids: sorted in parts
     alive = {int(i): s for i, s in zip(ids, signals, strict=True) if i in index}
     assert len(alive) == 190
-    for segment in index._snapshot.segments:
+    for segment in index.store.snapshot.segments:
         assert (np.diff(segment.ids) > 0).all()
     naive = Naive(index, "fast", 9, alive, signals[:3])
     for scoring in ("hamming", "asymmetric"):

@@ -19,7 +19,7 @@ _HOMES = {
         ("AdaptiveLinearClassifier", "SignLinearClassifier", "UniversalLinearClassifier"), "heads.classifiers"
     ),
     **dict.fromkeys(("CompressionReport",), "heads.report"),
-    **dict.fromkeys(("AdaptiveIndex", "Entries", "Matches", "Neighbors", "SignIndex", "open_index"), "index"),
+    **dict.fromkeys(("AdaptiveIndex", "Entries", "Index", "Matches", "Neighbors", "SignIndex", "open_index"), "index"),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(("Recipe",), "recipe"),
 }
@@ -48,6 +48,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .heads.report import CompressionReport as CompressionReport
     from .index import AdaptiveIndex as AdaptiveIndex
     from .index import Entries as Entries
+    from .index import Index as Index
     from .index import Matches as Matches
     from .index import Neighbors as Neighbors
     from .index import SignIndex as SignIndex

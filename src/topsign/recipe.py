@@ -158,6 +158,7 @@ class Recipe:
         """What differs, as this recipe and the other have it: two empty texts for equal ones."""
         ours, theirs = _named(self), _named(other)
         names = [name for name in ours if ours[name] != theirs.get(name)]
+        names = [name for name in names if name != "fingerprint"] or names  # it differs where anything else does
         show: Callable[[Record], str] = lambda values: ", ".join(f"{name}={values.get(name)!r}" for name in names)  # noqa: E731
         return show(ours), show(theirs)
 

@@ -22,8 +22,8 @@ from collections import Counter
 import numpy as np
 
 import topsign as ts
-from topsign.index import segments
-from topsign.index.environment import Environment
+from topsign.index.storage import segments
+from topsign.index.storage.lmdb_environment import Environment
 
 N_FEATURES = 64
 SEGMENT = 64  # entries, so that an addition takes several segments and a compaction several steps

@@ -13,8 +13,7 @@ from rich.progress import ProgressColumn as Column
 from rich.text import Text
 
 from .._arrays import Array
-from ..index import AdaptiveIndex, SignIndex, open_index
-from ..index.file import FileStore
+from ..index import AdaptiveIndex, Index, SignIndex, open_index
 from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..recipe import METRICS
@@ -34,7 +33,7 @@ Threads = Annotated[int | None, typer.Option(help="Threads; every core when not 
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
 
 
-def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> AdaptiveIndex | SignIndex:
+def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> Index[Any]:
     """The index in a file that a command names."""
     if not path.is_file():
         raise fail(f"{path} does not exist, or is not a file", code=2)
@@ -86,10 +85,10 @@ def build(
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
 
 
-def _made(output: Path, kind: str | None, n_features: int, options: dict[str, Any]) -> AdaptiveIndex | SignIndex:
+def _made(output: Path, kind: str | None, n_features: int, options: dict[str, Any]) -> Index[Any]:
     """A new index, or the one there is, whose parameters those given must be."""
     if output.exists():
-        header = FileStore(output, readonly=True, timeout=None).header
+        header = open_index(output, readonly=True).header
         names = ("n_bits", "n_pool", "projection", "metric", "layout", "norms")
         stored = {name: header[name] for name in names} | {"random_state": header["seed"]}
         options, kind = stored | options, kind or header["kind"]
@@ -125,7 +124,7 @@ def progress_bar() -> Progress:
     return Progress(*parts, console=errors)
 
 
-def _take(index: AdaptiveIndex | SignIndex, sources: list[Source], threads: int | None, again: str) -> None:
+def _take(index: Index[Any], sources: list[Source], threads: int | None, again: str) -> None:
     """Adds what is not in the index yet, a chunk at a time."""
     taken = index.sources
     total = sum(len(source.signals) for source in sources)

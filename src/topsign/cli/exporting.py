@@ -15,7 +15,7 @@ from .._arrays import Array
 from ..codes import AdaptiveCodes
 from ..export import FORMS, PgvectorBits, PgvectorSparse, write_parquet
 from ..export.engines import bit_texts
-from ..index import AdaptiveIndex, SignIndex
+from ..index import Index, SignIndex
 from .app import app, console, fail, told
 from .changing import IndexPath, opened_index, progress_bar
 from .searching import writing
@@ -66,7 +66,7 @@ def export(
     console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
 
 
-def _write_parquet(output: Path, index: AdaptiveIndex | SignIndex, form: str) -> None:
+def _write_parquet(output: Path, index: Index[Any], form: str) -> None:
     try:
         write_parquet(output, index, form=form)
     except ImportError as error:
@@ -75,7 +75,7 @@ def _write_parquet(output: Path, index: AdaptiveIndex | SignIndex, form: str) ->
         raise fail(f"{output} cannot be written: {error}", code=1) from None
 
 
-def _write_csv(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: str) -> None:
+def _write_csv(draft: Path, ids: Array, index: Index[Any], form: str) -> None:
     """An id and a text a row."""
     with open(draft, "w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -90,7 +90,7 @@ def _write_csv(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: 
             rows.writerows(zip(part.tolist(), texts, strict=True))
 
 
-def _write_npz(draft: Path, ids: Array, index: AdaptiveIndex | SignIndex, form: str) -> None:
+def _write_npz(draft: Path, ids: Array, index: Index[Any], form: str) -> None:
     """Array after array, each a part at a time, so that nothing large is held."""
     n_entries, n_bits = len(ids), index.n_bits
 

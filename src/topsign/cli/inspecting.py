@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from ..index import AdaptiveIndex, SignIndex
+from ..index import Index
 from ..theory import correlation_interval, expected_hamming, hamming_variance
 from .app import app, console, told
 from .changing import IndexPath, opened_index
@@ -62,7 +62,7 @@ def inspect(
     console.print(table, highlight=False)
 
 
-def _sizes(index: AdaptiveIndex | SignIndex, path: Path) -> dict[str, Any]:
+def _sizes(index: Index[Any], path: Path) -> dict[str, Any]:
     return {
         "entries": len(index),
         "removed": index.n_removed,
@@ -74,7 +74,7 @@ def _sizes(index: AdaptiveIndex | SignIndex, path: Path) -> dict[str, Any]:
     }
 
 
-def _expected(index: AdaptiveIndex | SignIndex, correlation: float) -> dict[str, Any]:
+def _expected(index: Index[Any], correlation: float) -> dict[str, Any]:
     shape = {"n_bits": index.n_bits, "n_pool": index.n_pool}
     interval = correlation_interval(correlation, scoring="asymmetric", **shape)
     return {

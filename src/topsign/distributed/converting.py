@@ -7,10 +7,8 @@ from typing import Any
 
 from .._arrays import Int64
 from .._checks import check_count, check_index, raise_not_empty
-from ..index import AdaptiveIndex, SignIndex
-from ..index.metadata import Metadata
-from ..index.opening import index_from_recipe, open_index
-from ..index.segments import COLUMNS, Arrays, Segment, Snapshot, merge_segments
+from ..index import Index
+from ..index.storage import COLUMNS, Arrays, Metadata, Segment, Snapshot, merge_segments
 from ..recipe import Recipe
 from .encoding import SHARD_BYTES, Encoded
 from .folders import Folder, Location
@@ -18,14 +16,14 @@ from .manifests import begin, read_manifest, write_manifest
 from .shards import read_shard, write_shard
 
 
-def split(index: AdaptiveIndex | SignIndex, out: Location, *, shard_entries: int | None = None) -> Encoded:
+def split(index: Index[Any], out: Location, *, shard_entries: int | None = None) -> Encoded:
     """Writes the entries of an index, with their ids and metadata, as shards into a new folder.
 
     A shard is held in memory at a time. ``shard_entries`` as in :func:`encode`.
     """
-    check_index(index, (AdaptiveIndex, SignIndex))
+    check_index(index, (Index,))
     limit = check_count(shard_entries or max(1, SHARD_BYTES // (index.recipe.layout.code_bytes + 16)), "shard_entries")
-    folder, snapshot = Folder.at(out), index._snapshot
+    folder, snapshot = Folder.at(out), index.store.snapshot
     manifest = begin(folder, index.recipe.to_json())
     if manifest.version:
         raise_not_empty(folder.url)
@@ -39,7 +37,7 @@ def split(index: AdaptiveIndex | SignIndex, out: Location, *, shard_entries: int
     return Encoded(manifest.version, manifest.entries, len(shards), len(shards))
 
 
-def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = None) -> AdaptiveIndex | SignIndex:
+def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = None) -> Index[Any]:
     """Makes a durable index of the entries of all shards, with their ids and metadata, in a new file.
 
     All of them are in the file when this returns, or none. Two shards are held in memory at a time.
@@ -48,11 +46,10 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
     manifest = read_manifest(folder, version)
     if os.path.lexists(path):
         raise_not_empty(os.fspath(path))
-    index_from_recipe(Recipe.from_json(manifest.parameters, folder.url))._keep_in(path, None, None)
-    index = open_index(path)
+    index = Index.from_recipe(Recipe.from_json(manifest.parameters, folder.url), path=path)
     shards = iter(manifest.shards)
     held: list[Segment] = []
-    with index._store.change() as change:
+    with index.store.change() as change:
         for rows in change.parts(manifest.entries):
             n_entries = rows.stop - rows.start
             while sum(map(len, held)) < n_entries:
@@ -78,15 +75,5 @@ def _gathered(snapshot: Snapshot, ids: Int64) -> Arrays:
     norms, scales = (snapshot.gather(name, places) if kept else None for name in ("norms", "scales"))
     texts = None
     if any(segment.columns.metadata is not None for segment in snapshot.segments):
-        texts = _texts(snapshot, places)
+        texts = Metadata.of(snapshot.texts(places))
     return Arrays(ids, snapshot.gather("codes", places), norms, scales, None, texts)
-
-
-def _texts(snapshot: Snapshot, places: Int64) -> Metadata:
-    """What was noted with the entries at these places, as it is stored."""
-    owners = snapshot.starts.searchsorted(places, side="right") - 1
-    found = []
-    for owner, place in zip(owners, places, strict=True):
-        metadata = snapshot.segments[owner].columns.metadata
-        found.append(metadata.texts([place - snapshot.starts[owner]])[0] if metadata is not None else b"")
-    return Metadata.of(found)

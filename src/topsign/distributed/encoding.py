@@ -26,9 +26,8 @@ from .._checks import (
 )
 from ..embeddings import AdaptiveEncoder
 from ..encoding import encode as encode_signals
-from ..index import AdaptiveIndex, SignIndex
-from ..index.opening import index_from_recipe
-from ..index.segments import Arrays
+from ..index import Index
+from ..index.storage import Arrays
 from .clusters import resolve_client, run_all
 from .folders import Folder, Location
 from .manifests import Manifest, begin, write_manifest
@@ -44,7 +43,7 @@ DESCRIBED = 64
 ENCODED_ROWS = 8192
 """Signals whose codes are held besides those of the shard."""
 
-Encoder = AdaptiveEncoder | AdaptiveIndex | SignIndex
+Encoder = AdaptiveEncoder | Index[Any]
 
 
 @dataclass(frozen=True)
@@ -165,13 +164,13 @@ def encode(
     return Encoded(manifest.version, manifest.entries, len(manifest.shards), written)
 
 
-def _template(encoder: Encoder, metric: str | None) -> AdaptiveIndex | SignIndex:
+def _template(encoder: Encoder, metric: str | None) -> Index[Any]:
     """An empty index with the parameters asked for."""
-    check_encoder(encoder, (AdaptiveEncoder, AdaptiveIndex, SignIndex), metric)
+    check_encoder(encoder, (AdaptiveEncoder, Index), metric)
     if not isinstance(encoder, AdaptiveEncoder):
-        return index_from_recipe(encoder.recipe)
+        return Index.from_recipe(encoder.recipe)
     check_is_fitted(encoder)
-    return index_from_recipe(replace(encoder.recipe_, metric=metric or "correlation"))
+    return Index.from_recipe(replace(encoder.recipe_, metric=metric or "correlation"))
 
 
 def _described(client: Client, urls: list[str], column: str | None) -> list[Source]:

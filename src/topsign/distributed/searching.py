@@ -16,22 +16,19 @@ import numpy.typing as npt
 from dask.sizeof import sizeof
 from distributed import Client, Future, KilledWorker, get_worker
 
-from .. import kernels
 from .._arrays import Array, Int64
 from .._checks import (
     as_signals,
     check_choice,
     check_count,
     check_ids,
-    check_kept,
     raise_all_lost,
     raise_closed,
     raise_unknown_ids,
 )
-from ..index.found import Found, Reach, find_nearest, find_within
-from ..index.neighbors import Matches, Neighbors
-from ..index.scans import Scan
-from ..index.segments import Segment, Snapshot
+from ..index import Matches, Neighbors
+from ..index.search import Hits, Reach, Scan, make_scans
+from ..index.storage import Segment, Snapshot
 from ..theory.inference import SCORINGS
 from .checking import verify_shards
 from .clusters import POLL_SECONDS, live_workers, resolve_client, wait_for_one
@@ -169,10 +166,10 @@ class ShardedIndex:
         check_choice(scoring, "scoring", SCORINGS)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
         request, wanted, placement = Request(_check_threads(n_threads), k=k), _check_among(among), self._placed()
-        found = Neighbors._unfilled(len(queries), k)
+        found = Neighbors.empty(len(queries), k)
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             parts = _find(self._client, placement, scan, request, wanted)
-            Found.merged(parts, descending=scan.descending, k=k).fill(found, rows)
+            Hits.merge(parts, descending=scan.descending, k=k).fill(found, rows)
         return found
 
     def within(
@@ -195,8 +192,8 @@ class ShardedIndex:
         request, parts = Request(_check_threads(n_threads), reach=reach), []
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             answers = _find(self._client, placement, scan, request, wanted)
-            parts.append(Found.merged(answers, descending=scan.descending).matches(rows.stop - rows.start))
-        return Matches._joined(parts)
+            parts.append(Hits.merge(answers, descending=scan.descending).matches(rows.stop - rows.start))
+        return Matches.concatenate(parts)
 
     def verify(self) -> None:
         """Reads every shard again from where it is stored. Raises StorageError naming every damaged one."""
@@ -233,13 +230,11 @@ class ShardedIndex:
 
     def _scans(self, queries: Array, scoring: str, adaptive_bits: int | None) -> Iterator[tuple[slice, Scan]]:
         """Queries are projected once, here, so that all workers compare the same bits."""
-        n_kept = check_kept(adaptive_bits, self._index.kind, self.n_pool)
-        threads = kernels.n_threads(None)
-        for rows, prepared in self._index._prepared(queries, n_kept, threads, n_bytes=QUERY_BYTES):
-            yield rows, self._index._scan(prepared, scoring, n_kept, threads)
+        recipe = self._index.recipe
+        yield from make_scans(recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_bytes=QUERY_BYTES)
 
 
-def _find(client: Client, placement: Placement, scan: Scan, request: Request, wanted: Int64 | None) -> list[Found]:
+def _find(client: Client, placement: Placement, scan: Scan, request: Request, wanted: Int64 | None) -> list[Hits]:
     """What each worker finds."""
     shards = placement.shards
     chosen: dict[str, Int64] | None = None
@@ -348,7 +343,7 @@ def _same(scan: Scan) -> Scan:
     return scan
 
 
-def _answer(request: Request, segments: list[Segment], scan: Scan, among: Int64 | None) -> Found | Unknown:
+def _answer(request: Request, segments: list[Segment], scan: Scan, among: Int64 | None) -> Hits | Unknown:
     threads = get_worker().state.nthreads if request.n_threads is None else request.n_threads
     scan, snapshot = replace(scan, n_threads=threads), Snapshot(tuple(segments))
     if among is not None:
@@ -357,6 +352,6 @@ def _answer(request: Request, segments: list[Segment], scan: Scan, among: Int64 
             return Unknown(among[places < 0])
         snapshot = snapshot.among(places)
     if request.k is not None:
-        return find_nearest(scan, snapshot, request.k)
+        return scan.nearest(snapshot, request.k)
     assert request.reach is not None
-    return find_within(scan, snapshot, request.reach)
+    return scan.within(snapshot, request.reach)

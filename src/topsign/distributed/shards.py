@@ -21,10 +21,8 @@ import pyarrow.parquet
 
 from .._checks import raise_other_encoder
 from ..errors import StorageError
-from ..index import AdaptiveIndex, SignIndex
-from ..index.metadata import Metadata
-from ..index.opening import index_from_recipe
-from ..index.segments import Arrays, Segment, make_segments
+from ..index import Index
+from ..index.storage import Arrays, Metadata, Segment, make_segments
 from ..kernels import Layout
 from ..recipe import Recipe
 from .folders import Folder
@@ -46,14 +44,14 @@ class Shard:
     bytes: int
 
 
-def index_of(parameters: Record) -> AdaptiveIndex | SignIndex:
+def index_of(parameters: Record) -> Index[Any]:
     """An empty index with the parameters of shards; a process makes it once."""
     return _index_of(json.dumps(parameters))
 
 
 @lru_cache(maxsize=8)
-def _index_of(parameters: str) -> AdaptiveIndex | SignIndex:
-    return index_from_recipe(Recipe.from_json(json.loads(parameters), "shards"))
+def _index_of(parameters: str) -> Index[Any]:
+    return Index.from_recipe(Recipe.from_json(json.loads(parameters), "shards"))
 
 
 def write_shard(folder: Folder, file: str, parameters: Record, columns: Arrays) -> Shard:

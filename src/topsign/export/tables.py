@@ -35,8 +35,8 @@ from .._checks import (
 )
 from ..codes import AdaptiveCodes
 from ..errors import StorageError
-from ..index import AdaptiveIndex, Entries, SignIndex
-from ..index.metadata import Note
+from ..index import AdaptiveIndex, Entries, Index
+from ..index.results import Note
 from ..kernels import Layout
 from ..projections import Projection
 from ..recipe import Recipe
@@ -47,7 +47,7 @@ KEY = b"topsign"
 PART_ROWS = 16_384  # entries of a row group, and held at a time
 
 NEEDS_PYARROW = "tables are made with pyarrow"
-Source = AdaptiveIndex | SignIndex | AdaptiveCodes
+Source = Index[Any] | AdaptiveCodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def to_arrow(
 
     Parameters
     ----------
-    source : AdaptiveIndex, SignIndex or AdaptiveCodes
+    source : Index or AdaptiveCodes
         An index brings its ids, metadata and projection with it. A sign index has its packed signs as ``code``, its
         norms stay behind.
     form : "codes", "bits" or "sparse"
@@ -153,7 +153,7 @@ def _parts(
     projection: Projection | None,
 ) -> tuple[Iterator[Any], Any]:
     """Record batches, made as they are asked for, and their schema."""
-    check_index(source, (AdaptiveIndex, SignIndex, AdaptiveCodes), "source")
+    check_index(source, (Index, AdaptiveCodes), "source")
     check_choice(form, "form", FORMS)
     entries: Iterator[Entries[Any]]
     if isinstance(source, AdaptiveCodes):
@@ -194,7 +194,7 @@ def _entries_of_codes(
         yield Entries(known[rows], codes[rows], list(notes[rows]))
 
 
-def _entries_of_index(index: AdaptiveIndex | SignIndex) -> Iterator[Entries[Any]]:
+def _entries_of_index(index: Index[Any]) -> Iterator[Entries[Any]]:
     ids = index.ids
     for start in range(0, len(ids), PART_ROWS):
         yield index.get(ids[start : start + PART_ROWS])

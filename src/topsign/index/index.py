@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Int64
+from .._arrays import Int64
 from .._checks import MAX_ID, as_signals, check_count, check_flag, check_ids, check_metadata
 from .._files import Record
 from ..encoding import encode

@@ -62,8 +62,8 @@ class Hits:
             ids.append(segment.ids[positions])
             values.append(found)
         flat = np.concatenate(values) if values else np.empty(0)
-        columns = (np.concatenate(column) for column in (rows, places, ids))
-        return cls(*columns, flat).ordered(descending=descending)
+        hits = cls(np.concatenate(rows), np.concatenate(places), np.concatenate(ids), flat)
+        return hits.ordered(descending=descending)
 
     @classmethod
     def merge(cls, parts: Iterable[Hits], *, descending: bool, k: int | None = None) -> Hits:
