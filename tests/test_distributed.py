@@ -326,7 +326,7 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
         ts.distributed.open(tmp_path / "empty", client=client)
     with pytest.raises(TypeError, match=r"got ndarray; np.save an array first"):
         encode(signals, out, index, client=client)
-    with pytest.raises(TypeError, match="encoder must be one of AdaptiveEncoder, AdaptiveIndex, SignIndex, got str"):
+    with pytest.raises(TypeError, match="encoder must be one of AdaptiveEncoder, Index, got str"):
         encode(source, out, "hadamard", client=client)
     with pytest.raises(ValueError, match="got an encoder with center=True; subtract the mean"):
         encode(source, out, ts.AdaptiveEncoder(n_bits=20, center=True).fit(signals), client=client)

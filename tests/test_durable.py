@@ -417,7 +417,7 @@ def rewrite_header(path, **changes):
     [
         ({"format": 2}, "header: 'topsign index' of format 2; this library reads 'topsign index' of format 1"),
         ({"magic": "other"}, "'other' of format 1; this library reads 'topsign index'"),
-        ({"kind": "sorted"}, "an index of kind 'sorted'"),
+        ({"kind": "sorted"}, "family must be one of 'adaptive', 'sign', got 'sorted'"),
         ({"fingerprint": "00ff"}, "has the fingerprint 00ff, the one made from its parameters here has "),
     ],
 )
