@@ -16,7 +16,8 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import topsign as ts
-from topsign.cli import app, changing
+import topsign.cli.build
+from topsign.cli import app
 from topsign.index.storage.lmdb_pages import PageReader
 
 N_FEATURES = 128
@@ -104,11 +105,31 @@ def test_every_form_of_signals_gives_the_same_index(folder):
         "parts",
     ]
     for i, form in enumerate(forms):
-        shown = run(f"build {form} -o i{i}.topsign --bits 32 --seed 7")
-        assert ("unpacking" in shown) == (form.split()[0] in ("packed.npz", "x.parquet", "lists.parquet"))
+        run(f"build {form} -o i{i}.topsign --bits 32 --seed 7")
     expected = ts.open_index("i0.topsign").get(range(300))
     for i in range(1, len(forms)):
         assert ts.open_index(f"i{i}.topsign").get(range(300)).codes == expected.codes, forms[i]
+
+
+def test_queries_are_numbered_through_the_files(built):
+    """Ten queries of which one matches, then two: the second file begins with query 10."""
+    signals = np.load("signals.npy")
+    noise = np.random.default_rng(5).standard_normal((10, N_FEATURES)).astype(np.float32)
+    noise[3] = signals[42]
+    (built / "asked").mkdir()
+    np.save("asked/a.npy", noise)
+    np.save("asked/b.npy", signals[[7, 8]])
+    rows = json.loads(run("search a.topsign asked --false-alarm 1e-6 --format json"))
+    assert [(row["query"], row["id"]) for row in rows] == [(3, 42), (10, 7), (11, 8)]
+
+
+def test_the_default_seed_is_the_same_on_a_cluster(folder):
+    run("build signals.npy -o a.topsign --bits 32")
+    assert ts.open_index("a.topsign").seed == 0
+    pytest.importorskip("distributed")
+    run("cluster encode signals.npy -o codes --bits 32")
+    with ts.distributed.open("codes") as index:
+        assert index.seed == 0
 
 
 def test_add_with_ids_and_metadata(built):
@@ -179,7 +200,7 @@ def test_exports_lose_nothing(built):
 
 
 def test_resume_goes_on_without_duplicates(folder, monkeypatch):
-    monkeypatch.setattr(changing, "CHUNK_ROWS", 40)
+    monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
     plain_add, calls = ts.AdaptiveIndex.add, []
 
     def interrupted_add(self, *arguments, **options):
@@ -208,7 +229,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
 def test_sigint_keeps_what_was_built(folder, rng):
     """A process interrupted by the keyboard's signal, then resumed, then verified."""
     np.save("many.npy", rng.standard_normal((6000, N_FEATURES)).astype(np.float32))
-    program = "from topsign.cli import changing, main; changing.CHUNK_ROWS = 20; main()"
+    program = "import sys, topsign.cli; sys.modules['topsign.cli.build'].CHUNK_ROWS = 20; topsign.cli.main()"
     command = [sys.executable, "-c", program, "build", "many.npy", "-o", "m.topsign", "--bits", "32", "--seed", "7"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as building:
         while not os.path.exists("m.topsign") or len(ts.open_index("m.topsign", readonly=True)) == 0:
@@ -254,15 +275,15 @@ def test_damage_is_told_with_code_1(built):
         ("build signals.npy -o a.topsign", 2, "a.topsign exists; --resume goes on with it"),
         ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; make it first"),
         ("build notes.txt -o b.topsign", 2, "must be one of .npy, .npz, .parquet, .safetensors"),
-        ("build broken.npz -o b.topsign", 1, "broken.npz: File is not a zip file"),
-        ("build empty -o b.topsign", 2, "is a directory without .npy files"),
+        ("build broken.npz -o b.topsign", 1, "broken.npz, signals: File is not a zip file"),
+        ("build empty -o b.topsign", 2, "is a folder without .npy, .npz, .parquet or .safetensors files"),
         ("build nan.npy -o b.topsign --bits 8", 1, "nan.npy: NaN or infinity in signals, first at row 3, column 5"),
         ("build words.npy -o b.topsign", 1, "must be real numbers"),
         ("build signals.npy -o b.topsign --bits 999", 2, "n_bits=999 with n_pool=128"),
         ("build signals.npy -o b.topsign --kind tree", 2, "--kind must be adaptive or sign, got tree"),
-        ("build signals.npy -o b.topsign --kind sign --bits 9", 2, "--bits goes with --kind adaptive"),
-        ("build signals.npy -o b.topsign --array x", 2, "--array goes with .npz, .parquet and .safetensors"),
-        ("build two.npz -o b.topsign", 2, "has 2 arrays of signals (x, y); choose one with --array"),
+        ("build signals.npy -o b.topsign --kind sign --bits 9", 2, "--bits and --layout go with --kind adaptive"),
+        ("build signals.npy -o b.topsign --array x", 2, "array= goes with .npz, .parquet and .safetensors"),
+        ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
         ("build two.npz -o b.topsign --array z", 2, "has no array 'z'; it has x, y"),
         ("add a.topsign narrow.npy", 1, "narrow.npy has signals of 5 features, a.topsign takes 128"),
         ("add a.topsign signals.npy --ids few.npy", 1, "one per signal, got 2 ids for 300 signals"),
@@ -275,8 +296,8 @@ def test_damage_is_told_with_code_1(built):
         ("search a.topsign queries.npy --format xml", 2, "--format must be one of table, json, csv, parquet, got xml"),
         ("search a.topsign queries.npy --format parquet", 2, "--format parquet needs --output FILE"),
         ("search a.topsign queries.npy --adaptive-bits 3", 2, "--adaptive-bits goes with a sign index"),
-        ("search a.topsign narrow.npy", 1, "narrow.npy has 5 features"),
-        ("search a.topsign nan.npy", 1, "NaN or infinity in queries"),
+        ("search a.topsign narrow.npy", 1, "narrow.npy: queries must have 128 features, got 5"),
+        ("search a.topsign nan.npy", 1, "nan.npy: NaN or infinity in queries"),
         ("search b.topsign queries.npy", 2, "b.topsign does not exist, or is not a file"),
         ("search notes.txt queries.npy", 1, "is this a topsign index at all"),
         ("remove a.topsign 9999", 2, "9999 is not"),

@@ -23,10 +23,18 @@ from faults import cluster as faults
 from processes import Processes
 from typer.testing import CliRunner
 
+from topsign._files import seal_record
 from topsign.cli import app
-from topsign.distributed import clusters, encoding, folders, manifests, placing, searching, shards, sources
+from topsign.distributed import cluster as clusters
+from topsign.distributed import folder as folders
+from topsign.distributed import manifest as manifests
+from topsign.distributed import placement as placing
+from topsign.distributed import plan
+from topsign.distributed import search as searching
+from topsign.distributed import shard as shards
 from topsign.encoding import encode
 from topsign.index.storage import segments
+from topsign.signals import SignalFile
 
 N_FEATURES = 96
 KINDS = ["compact", "fast", "no norms", "inner product", "signs"]
@@ -109,7 +117,7 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
     memory.add(signals)
     out = tmp_path / "codes"
     encoded = ts.distributed.encode(source, out, make_index(kind), client=client, shard_entries=90)
-    assert encoded == ts.distributed.Encoded(version=1, entries=700, shards=8, written=8)
+    assert encoded == ts.distributed.Encoded(version=1, n_entries=700, n_shards=8, n_written=8)
     index = ts.distributed.open(out, client=client)
     assert (len(index), index.n_bits, index.n_pool, index.metric) == (700, memory.n_bits, memory.n_pool, memory.metric)
     assert len(index.placement) == 4
@@ -159,10 +167,10 @@ def test_every_form_of_signals_gives_the_same_shards(client, source, tmp_path, s
     tables = []
     for i, form in enumerate(forms):
         out = tmp_path / f"out{i}"
-        assert ts.distributed.encode(form, out, make_index("fast"), client=client, shard_entries=90).shards == 8
+        assert ts.distributed.encode(form, out, make_index("fast"), client=client, shard_entries=90).n_shards == 8
         tables.append([pyarrow.parquet.read_table(file) for file in sorted(out.glob("*.parquet"))])
     out = tmp_path / "outlists"
-    ts.distributed.encode(lists, out, make_index("fast"), client=client, shard_entries=90, column="x")
+    ts.distributed.encode(lists, out, make_index("fast"), client=client, shard_entries=90, array="x")
     tables.append([pyarrow.parquet.read_table(file) for file in sorted(out.glob("*.parquet"))])
     for other in tables[1:]:
         assert other == tables[0]
@@ -196,11 +204,11 @@ def test_none_is_a_local_cluster_and_any_file_system_will_do(source, tmp_path, s
     memory = make_index("compact")
     memory.add(np.vstack([signals, signals[:50]]))
     try:
-        assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).entries == 750
+        assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).n_entries == 750
         with ts.distributed.open("memory://out") as index:
             assert_same(index.search(queries), memory.search(queries))
             index.verify()
-        assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).written == 0
+        assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).n_written == 0
         name = next(name for name in folders.Folder("memory://out").sizes() if name.endswith(".parquet"))
         fs.pipe_file(f"/out/{name}", fs.cat_file(f"/out/{name}")[:-9])
         with pytest.raises(ts.StorageError, match=f"memory://out/{name}, shard: damaged: "):
@@ -219,7 +227,7 @@ def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, 
     assert not index.refresh()
     np.save(source / "a_new_one.npy", signals[:200] + 1)
     assert ts.distributed.encode(source, out, memory, client=client, shard_entries=90) == ts.distributed.Encoded(
-        version=2, entries=900, shards=11, written=3
+        version=2, n_entries=900, n_shards=11, n_written=3
     )
     assert_same(index.search(queries), before)
     assert index.refresh()
@@ -230,7 +238,7 @@ def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, 
         assert set(files) <= set(index.placement[address])
     with ts.distributed.open(out, client=client, version=1) as old:
         assert_same(old.search(queries), before)
-    assert ts.distributed.encode(source, out, memory, client=client, shard_entries=90).written == 0
+    assert ts.distributed.encode(source, out, memory, client=client, shard_entries=90).n_written == 0
     np.save(source / "part0.npy", signals[:100] + 1)
     with pytest.raises(ValueError, match=r"part0.npy is in .* already and has changed since"):
         ts.distributed.encode(source, out, memory, client=client)
@@ -245,7 +253,7 @@ def test_an_index_is_split_and_merged_back(client, tmp_path, signals, queries, k
         index.add(signals[part], ids=ids[part], metadata=[{"row": int(i)} if i % 2 else None for i in part])
     index.remove(ids[::5])
     out = tmp_path / "codes"
-    assert ts.distributed.split(index, out, shard_entries=100).shards == 6
+    assert ts.distributed.split(index, out, shard_entries=100).n_shards == 6
     with ts.distributed.open(out, client=client) as opened:
         opened.verify()
         assert_same(opened.search(queries), index.search(queries))
@@ -272,7 +280,7 @@ def test_an_index_is_split_and_merged_back(client, tmp_path, signals, queries, k
 
 def test_an_empty_index_finds_nothing(tmp_path, queries):
     empty, out = make_index("compact"), tmp_path / "codes"
-    assert ts.distributed.split(empty, out) == ts.distributed.Encoded(version=1, entries=0, shards=0, written=0)
+    assert ts.distributed.split(empty, out) == ts.distributed.Encoded(version=1, n_entries=0, n_shards=0, n_written=0)
     with ts.distributed.open(out) as index:
         assert len(index) == 0
         assert_same(index.search(queries), empty.search(queries))
@@ -295,16 +303,17 @@ def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, si
     out = tmp_path / "codes"
     with pytest.raises(ValueError, match=r"2 of 8 shards could not be encoded") as raised:
         ts.distributed.encode(source, out, make_index("compact"), client=client, shard_entries=90)
-    told = str(raised.value)
-    assert f"file://{source}/part2.npy: NaN or infinity in signals, first at row 149, column 7 (nan)" in told
-    assert f"file://{source}/part2.npy: signals row 200 is zero" in told
+    message = str(raised.value)
+    assert f"{source}/part2.npy: NaN or infinity in signals, first at row 149, column 7 (nan)" in message
+    assert f"{source}/part2.npy: signals row 200 is zero" in message
+    assert "fix these and run again" in message
     kept = inodes(out)
     assert len(kept) == 6
     with pytest.raises(ts.StorageError, match="none beside 6 shards: encoding has not ended; run it again to go on"):
         ts.distributed.open(out, client=client)
     np.save(source / "part2.npy", signals[101:350])
     encoded = ts.distributed.encode(source, out, make_index("compact"), client=client, shard_entries=90)
-    assert encoded.written == 3  # the shards with rows of the file that was mended
+    assert encoded.n_written == 3  # the shards with rows of the file that was mended
     now = inodes(out)
     assert {name: now[name] for name in kept} == kept
     with ts.distributed.open(out, client=client) as index:
@@ -320,13 +329,13 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
     out, index = tmp_path / "codes", make_index("compact")
     (tmp_path / "empty").mkdir()
     encode = ts.distributed.encode
-    with pytest.raises(ValueError, match=r"empty holds no .npy or .parquet files"):
+    with pytest.raises(ValueError, match=r"empty is a folder without .npy, .npz, .parquet or .safetensors files"):
         encode(tmp_path / "empty", out, index, client=client)
     with pytest.raises(ts.StorageError, match="there is none: nothing was encoded into this folder"):
         ts.distributed.open(tmp_path / "empty", client=client)
     with pytest.raises(TypeError, match=r"got ndarray; np.save an array first"):
         encode(signals, out, index, client=client)
-    with pytest.raises(TypeError, match="encoder must be one of AdaptiveEncoder, Index, got str"):
+    with pytest.raises(TypeError, match="encoder must be an AdaptiveEncoder or an Index, got str"):
         encode(source, out, "hadamard", client=client)
     with pytest.raises(ValueError, match="got an encoder with center=True; subtract the mean"):
         encode(source, out, ts.AdaptiveEncoder(n_bits=20, center=True).fit(signals), client=client)
@@ -340,7 +349,7 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
     with pytest.raises(ValueError, match="shard_entries must be at least 1, got -3"):
         encode(source, out, index, client=client, shard_entries=-3)
     (source / "broken.npy").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"broken.npy: "):
+    with pytest.raises(ts.StorageError, match=r"broken.npy, signals: "):
         encode(source, out, index, client=client)
     (source / "broken.npy").unlink()
     assert not out.exists(), "something was written"
@@ -385,7 +394,7 @@ def test_damage_is_named(client, source, tmp_path, signals):
     content = json.loads((out / "manifest-000001.json").read_text())
     shutil.copy(foreign, mine)
     content["body"]["shards"][0]["bytes"] = mine.stat().st_size
-    content["crc32"] = manifests._checksum(content["body"])
+    content = json.loads(seal_record(content["body"]))
     (out / "manifest-000001.json").write_text(json.dumps(content))
     with pytest.raises(ts.StorageError, match=r"encoder: written with seed=8, .* not seed=7, .* of their own"):
         ts.distributed.open(out, client=client)
@@ -404,13 +413,13 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path, signals, at):
     index, folder = make_index("compact"), folders.Folder.at(tmp_path)
     index.add(signals[:50])
     columns = index.store.snapshot.segments[0].columns
-    shard = shards.write_shard(folder, "x.parquet", index.recipe.to_json(), columns)
+    shard = shards.write_shard(folder, "x.parquet", index.recipe, columns)
     content = bytearray((tmp_path / "x.parquet").read_bytes())
     content[at * len(content) // 100] ^= 1 << at % 8
     (tmp_path / "x.parquet").write_bytes(content)
     told = None
     try:
-        found = shards.read_shard(folder, shard, index.recipe.to_json())
+        found = shards.read_shard(folder, shard, index.recipe)
     except ts.StorageError as error:
         told = error
     if told is not None:
@@ -422,7 +431,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path, signals, at):
 
 def test_two_jobs_cannot_write_the_same_version(tmp_path):
     folder = folders.Folder.at(tmp_path)
-    manifest = manifests.begin(folder, {"n_bits": 3})
+    manifest = manifests.begin(folder, make_index("compact").recipe)
     manifests.write_manifest(folder, manifest.with_shards([], [], 0))
     with pytest.raises(ts.StorageError, match="written by another job meanwhile; run this one again"):
         manifests.write_manifest(folder, manifest.with_shards([], [], 5))
@@ -465,14 +474,14 @@ def test_a_worker_that_never_comes_is_told(processes, monkeypatch, tmp_path):
 
 
 def test_plans_cover_every_row_once():
-    files = [sources.Source(f"f{i}", rows, 8, "float32", 1, "") for i, rows in enumerate([5, 0, 1, 13, 2])]
+    files = [SignalFile(f"f{i}", rows, 8, "float32", 1, "") for i, rows in enumerate([5, 0, 1, 13, 2])]
     for limit in (1, 3, 4, 21, 100):
-        plans = list(encoding._plans(files, 40, limit))
-        rows = [(part.source.url, row) for plan in plans for part in plan.parts for row in range(part.start, part.stop)]
-        assert rows == [(file.url, row) for file in files for row in range(file.rows)]
-        assert [plan.first_id for plan in plans] == list(range(40, 61, limit))
-        assert all(plan.entries == limit for plan in plans[:-1])
-        assert len({plan.file for plan in plans}) == len(plans)
+        plans = list(plan.plan_files(files, 40, limit))
+        rows = [(part.file.url, row) for shard in plans for part in shard.parts for row in range(part.start, part.stop)]
+        assert rows == [(file.url, row) for file in files for row in range(file.n_signals)]
+        assert [shard.first_id for shard in plans] == list(range(40, 61, limit))
+        assert all(shard.n_entries == limit for shard in plans[:-1])
+        assert len({shard.file for shard in plans}) == len(plans)
 
 
 def run(command, *, code=0):
@@ -503,7 +512,7 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
     assert "no scheduler answers at tcp://127.0.0.1:1" in run(
         "cluster verify codes --scheduler tcp://127.0.0.1:1", code=1
     )
-    assert "nowhere holds no .npy or .parquet files" in run("cluster encode nowhere -o codes", code=1)
+    assert "nowhere does not exist" in run("cluster encode nowhere -o codes", code=2)
     assert "--bits and --layout go with --kind adaptive" in run(
         "cluster encode signals -o x --kind sign --bits 3", code=2
     )

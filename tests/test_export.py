@@ -138,7 +138,7 @@ def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, 
     assert_array_equal(table.entries.ids, held.ids)
     assert table.entries.codes == held.codes
     assert table.entries.metadata == held.metadata
-    assert table.parameters == index.recipe.to_json()
+    assert table.recipe == index.recipe
     queries = rng.standard_normal((3, 100))
     assert_array_equal(table.projection().apply(queries), index.projection.apply(queries))
 

@@ -9,6 +9,7 @@ import topsign
 
 LAYERS = [
     {"errors", "_arrays"},
+    {"_rows"},
     {"_checks", "_files"},
     {"_random"},
     {"kernels", "theory"},

@@ -71,7 +71,7 @@ def kill_while_encoding(processes, client, folder, rng):
 
     encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
     assert kept, "nobody was killed"
-    assert (encoded.entries, encoded.shards) == (FILES * ROWS, FILES * ROWS // SHARD)
+    assert (encoded.n_entries, encoded.n_shards) == (FILES * ROWS, FILES * ROWS // SHARD)
     files = shard_files(out)
     redone = [name for name in kept if files[name] != kept[name]]
     assert not redone, f"finished, and written again: {redone}"
@@ -112,7 +112,7 @@ def restart_scheduler(processes, client, folder, rng):
         if done == last * SHARD:
             processes.kill_scheduler()
 
-    with pytest.raises(ConnectionError, match=r"the scheduler at .* was lost; .* run again"):
+    with pytest.raises(ConnectionError, match=r"the scheduler at .* is gone; .* open the folder again"):
         ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
     processes.stop()
     assert not list(out.glob("manifest*")), "a manifest before all shards"
@@ -121,7 +121,7 @@ def restart_scheduler(processes, client, folder, rng):
     processes.start()
     client = processes.client()
     encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
-    assert encoded.written == FILES * ROWS // SHARD - len(kept)
+    assert encoded.n_written == FILES * ROWS // SHARD - len(kept)
     files = shard_files(out)
     assert {name: files[name] for name in kept} == kept, "finished, and written again"
     with ts.distributed.open(out, client=client) as opened:
@@ -142,7 +142,7 @@ def truncate_shard(processes, client, folder, rng):
     for manifest in out.glob("manifest*"):
         manifest.unlink()
     encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
-    assert encoded.written == 1
+    assert encoded.n_written == 1
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
 

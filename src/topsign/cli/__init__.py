@@ -1,11 +1,25 @@
-"""The command line: thin, every command a call of the library."""
+"""The command line: one module per command, each a call of the library."""
 
 from __future__ import annotations
 
-from . import changing, clustering, exporting, inspecting, plan, reproduce, searching
+from . import add, build, cluster, compact, export, inspect, plan, remove, reproduce, search, verify
 from .app import app
 
-__all__ = ["app", "changing", "clustering", "exporting", "inspecting", "main", "plan", "reproduce", "searching"]
+__all__ = [
+    "add",
+    "app",
+    "build",
+    "cluster",
+    "compact",
+    "export",
+    "inspect",
+    "main",
+    "plan",
+    "remove",
+    "reproduce",
+    "search",
+    "verify",
+]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The application that all commands belong to, and how it tells of mistakes."""
+"""The application that all commands belong to, and its exit codes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ errors = Console(stderr=True)
 
 
 def fail(message: str, *, code: int) -> typer.Exit:
-    """Says what is wrong: code 1 for the data, 2 for the call."""
+    """Prints an error; code 1 is for the data, 2 for the call."""
     errors.print("[bold red]error:[/]", Text(message), highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
 
 def show_version(wanted: bool) -> None:
+    """Prints the version and exits."""
     if wanted:
         console.print(__version__, highlight=False)
         raise typer.Exit
@@ -46,20 +47,28 @@ def main_options(
 
 
 @contextmanager
-def told(code: int) -> Iterator[None]:
-    """Turns the library's refusals into messages: what a file holds is code 1, other refusals are ``code``."""
+def exit_on_error(code: int) -> Iterator[None]:
+    """Turns exceptions of the library into a message and an exit code, by their type.
+
+    2: a file or package that is not there. 1: what files hold, and what a machine or cluster lacks. Bad values
+    (ValueError, TypeError) are ``code``: 2 where they come from the options, 1 where they come from the data.
+    """
     try:
         yield
-    except (StorageError, TimeoutError) as error:
-        raise fail(str(error), code=1) from None
+    except (typer.Exit, typer.Abort):  # RuntimeErrors, too
+        raise
+    except (FileNotFoundError, ImportError) as error:
+        raise fail(str(error), code=2) from None
     except (ValueError, TypeError) as error:
         raise fail(str(error), code=code) from None
+    except (StorageError, OSError, MemoryError, RuntimeError) as error:
+        raise fail(str(error), code=1) from None
 
 
 @contextmanager
-def named(file: str) -> Iterator[None]:
+def naming(file: str) -> Iterator[None]:
     """Names the file whose contents are refused."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise type(error)(f"{file}: {error}") from None

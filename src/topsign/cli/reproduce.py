@@ -17,7 +17,7 @@ from .._checks import check_choice
 from ..paper.measuring import check_draws, plain
 from ..paper.report import FULL, PARTS, QUICK, QUICK_LEAVES_OPEN, Report
 from ..paper.report import reproduce as make_report
-from .app import app, console, errors, fail, told
+from .app import app, console, errors, exit_on_error, fail
 
 VERDICTS = {True: Text("reproduced", "green"), False: Text("not reproduced", "red"), None: Text("undecided", "dim")}
 
@@ -44,7 +44,7 @@ def reproduce(
 
     topsign reproduce roc --quick --output roc/
     """
-    with told(2):
+    with exit_on_error(2):
         check_choice(part, "part", (*PARTS, "all"))
         effort = QUICK if quick else FULL
         if seeds is not None:

@@ -1,4 +1,4 @@
-"""The same verbs on a Dask cluster: codes in shards that workers write, hold and search; needs the extra distributed.
+"""Encode and search on a Dask cluster: workers write, hold and search shards of codes; needs the extra distributed.
 
 >>> import numpy as np, tempfile, topsign as ts
 >>> folder = tempfile.TemporaryDirectory()
@@ -7,7 +7,7 @@
 >>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
 >>> out = f"{folder.name}/codes"
 >>> ts.distributed.encode(f"{folder.name}/signals.npy", out, encoder, shard_entries=300)
-Encoded(version=1, entries=1000, shards=4, written=4)
+Encoded(version=1, n_entries=1000, n_shards=4, n_written=4)
 >>> with ts.distributed.open(out) as index:
 ...     index.search(signals[[5, 7]] + 0.5, k=1).ids
 array([[5],
@@ -17,20 +17,21 @@ array([[5],
 
 from __future__ import annotations
 
-from .._checks import raise_without_dask
-
 try:
     import dask.array
     import distributed
     import fsspec
     import pyarrow.parquet
 except ImportError as missing:
-    raise_without_dask(missing)
+    raise ImportError(
+        f"topsign.distributed needs dask, distributed, fsspec and pyarrow, but {missing}; "
+        "pip install 'topsign[distributed]'"
+    ) from None
 
-from .checking import verify
-from .converting import merge, split
-from .encoding import Encoded, encode
-from .searching import ShardedIndex, open
+from .convert import merge, split
+from .encode import Encoded, encode
+from .search import ShardedIndex, open
+from .verify import verify
 
 __all__ = ["Encoded", "ShardedIndex", "encode", "merge", "open", "split", "verify"]
 

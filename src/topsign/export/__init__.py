@@ -12,6 +12,7 @@ from .engines import (
     QdrantSparse,
     ScipySparse,
     USearchBits,
+    bit_texts,
     nearest,
 )
 from .tables import FORMS, CodeTable, from_arrow, read_parquet, to_arrow, write_parquet
@@ -28,6 +29,7 @@ __all__ = [
     "QdrantSparse",
     "ScipySparse",
     "USearchBits",
+    "bit_texts",
     "from_arrow",
     "nearest",
     "read_parquet",

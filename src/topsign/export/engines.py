@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Bytes, Float32, Int64
-from .._checks import check_answer, check_codes_fit, check_count, check_pool, import_pyarrow, raise_open_tie
+from .._arrays import Bytes, Float32, Float64, Int64
+from .._checks import check_count, check_pool, import_pyarrow
 from ..codes import AdaptiveCodes, as_projected, query_bits
 
 if TYPE_CHECKING:
@@ -59,7 +59,11 @@ class Engine(ABC):
 
     def entries(self, codes: AdaptiveCodes) -> Any:
         """What the engine stores, one element or row for each code."""
-        check_codes_fit(codes, self.n_bits, self.n_pool)
+        if (codes.n_bits, codes.n_pool) != (self.n_bits, self.n_pool):
+            raise ValueError(
+                f"codes of n_bits={codes.n_bits}, n_pool={codes.n_pool} do not fit an engine made for "
+                f"n_bits={self.n_bits}, n_pool={self.n_pool}; make it with of(codes)"
+            )
         return self._entries(codes)
 
     def queries(self, projected: npt.ArrayLike) -> Any:
@@ -68,7 +72,15 @@ class Engine(ABC):
 
     def mismatches(self, answer: npt.ArrayLike) -> Int64:
         """Signs that differ, from what the engine answered, in any shape; anything that cannot be one raises."""
-        return check_answer(self._halves(np.asarray(answer, np.float64)), self.n_bits)
+        mismatches = self._halves(np.asarray(answer, np.float64))
+        wrong = ~((mismatches >= 0) & (mismatches <= self.n_bits) & (mismatches == np.rint(mismatches)))
+        if wrong.any():
+            raise ValueError(
+                f"an answer stands for {mismatches[wrong].flat[0]:g} mismatches out of {self.n_bits}, which cannot be; "
+                "were entries and queries made by the same adapter, compared by the measure it names, and no more "
+                "asked for than there are?"
+            )
+        return mismatches.astype(np.int64)
 
     @abstractmethod
     def _entries(self, codes: AdaptiveCodes) -> Any: ...
@@ -77,14 +89,14 @@ class Engine(ABC):
     def _queries(self, projected: Float32) -> Any: ...
 
     @abstractmethod
-    def _halves(self, answer: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _halves(self, answer: Float64) -> Float64:
         """Mismatches, unless the answer is of something else."""
 
 
 class _OneHot(Engine):
     """Engines of plain Hamming distance."""
 
-    def _halves(self, answer: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _halves(self, answer: Float64) -> Float64:
         return (answer - (self.n_pool - self.n_bits)) / 2
 
 
@@ -153,7 +165,7 @@ class DuckDBBits(_BitText):
 class _Signs(Engine):
     """Engines of sparse dot products."""
 
-    def _halves(self, answer: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _halves(self, answer: Float64) -> Float64:
         return (self.n_bits - answer) / 2
 
 
@@ -208,7 +220,7 @@ class PgvectorSparse(_Signs):
         values = ",".join(f"{row + 1}:{sign}" for row, sign in zip(rows.tolist(), signs.tolist(), strict=True))
         return f"{{{values}}}/{self.n_pool}"
 
-    def _halves(self, answer: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _halves(self, answer: Float64) -> Float64:
         return super()._halves(-answer)  # <#> is the negative of the dot product
 
 
@@ -238,7 +250,10 @@ def nearest(
     order = np.lexsort((found, counts))[..., :k]
     best = np.take_along_axis(counts, order, axis=-1)
     if 0 < found.shape[-1] < n_entries and (best[..., -1] == counts.max(axis=-1)).any():
-        raise_open_tie(k, found.shape[-1], n_entries)
+        raise ValueError(
+            f"of {n_entries} entries the {found.shape[-1]} nearest were asked for, and the {k}-th ties with the last "
+            "of them: others may tie with it, too; ask the engine for more"
+        )
     return np.take_along_axis(found, order, axis=-1), best
 
 

@@ -1,6 +1,6 @@
-"""Codes as Arrow tables and Parquet files, with the parameters that made them in the schema's metadata.
+"""Codes as Arrow tables and Parquet files, with the recipe that made them in the schema's metadata.
 
-One row an entry: ``id`` (int64); the code in one of three forms; ``norm`` and ``scale`` (float32) where they are kept;
+One row per entry: ``id`` (int64); the code in one of three forms; ``norm`` and ``scale`` (float32) where they are kept;
 ``metadata`` (JSON text, null where nothing was noted). The forms:
 
 - ``codes``: ``code``, the packed bytes of the layout (binary): the smallest;
@@ -16,23 +16,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes
-from .._checks import (
-    check_choice,
-    check_ids,
-    check_index,
-    check_metadata,
-    import_pyarrow,
-    raise_index_knows,
-    raise_not_codes,
-    raise_sign_forms,
-)
+from .._checks import check_choice, check_ids, check_index, check_metadata, import_pyarrow
+from .._files import Path, Record, draft_of, publish
 from ..codes import AdaptiveCodes
 from ..errors import StorageError
 from ..index import AdaptiveIndex, Entries, Index
@@ -55,14 +46,13 @@ class CodeTable:
     """What a table of codes holds."""
 
     entries: Entries[Any]  # ids, codes (AdaptiveCodes, or packed signs of a sign index), metadata
-    parameters: dict[str, Any]  # of the schema: kind, n_bits, n_pool, layout, and what an index or projection adds
+    recipe: Recipe | None  # what the codes were made with, None where they were written without a projection
 
     def projection(self) -> Projection:
-        """The projection that queries need, made again; ValueError where the table does not say which."""
-        if "projection" not in self.parameters:
+        """The projection that queries need; ValueError where the table does not say which."""
+        if self.recipe is None:
             raise ValueError("this table does not say which projection its codes were made with; write it with one")
-        whole = {"metric": "correlation", "norms": True} | self.parameters  # tables of codes alone name neither
-        return Recipe.from_json(whole, "the table").projection
+        return self.recipe.projection
 
 
 def to_arrow(
@@ -91,7 +81,7 @@ def to_arrow(
 
 
 def write_parquet(
-    path: str | os.PathLike[str],
+    path: Path,
     source: Source,
     *,
     form: str = "codes",
@@ -104,44 +94,59 @@ def write_parquet(
     import pyarrow.parquet as parquet
 
     parts, schema = _parts(arrow, source, form, ids, metadata, projection)
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with draft_of(os.fspath(path)) as draft:
         with parquet.ParquetWriter(draft, schema, compression="zstd", use_dictionary=["metadata"]) as writer:
             for part in parts:
                 writer.write_batch(part)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+        publish(draft, os.path.abspath(path))
 
 
 def from_arrow(table: Any) -> CodeTable:
-    """What :func:`to_arrow` made, checked; rows may have been filtered or reordered since."""
-    raw = (table.schema.metadata or {}).get(KEY)
-    if raw is None:
-        raise_not_codes("its schema has no metadata of topsign")
-    parameters = json.loads(raw)
-    if parameters.pop("format") != FORMAT:
-        raise_not_codes(f"this version reads format {FORMAT}")
-    form = parameters.pop("form")
-    missing = [name for name in ("id", *_columns(form), "metadata") if name not in table.column_names]
-    if missing:
-        raise_not_codes(f"it has no column {', '.join(missing)}")
-    ids = check_ids(table.column("id").to_numpy())
-    notes = [None if text is None else json.loads(text) for text in table.column("metadata").to_pylist()]
-    codes = _signs_of(table, parameters) if parameters["kind"] == "sign" else _codes_of(table, form, parameters)
-    return CodeTable(Entries(ids, codes, notes), parameters)
+    """What :func:`to_arrow` made, checked; rows may have been filtered or reordered since.
+
+    Raises StorageError where the table is of something else, or damaged.
+    """
+    return _read(table, "Arrow table")
 
 
-def read_parquet(path: str | os.PathLike[str]) -> CodeTable:
+def read_parquet(path: Path) -> CodeTable:
     """What :func:`write_parquet` wrote; StorageError where a file holds anything else."""
     import_pyarrow(NEEDS_PYARROW)
     import pyarrow.parquet as parquet
 
     try:
-        return from_arrow(parquet.read_table(path))
-    except (ValueError, TypeError, KeyError) as error:  # ArrowInvalid is a ValueError
+        table = parquet.read_table(path)
+    except ValueError as error:  # ArrowInvalid is one
         raise StorageError(path, "codes", str(error)) from None
+    return _read(table, path)
+
+
+def _read(table: Any, path: Path) -> CodeTable:
+    """The codes of a table that was read from ``path``."""
+    raw = (table.schema.metadata or {}).get(KEY)
+    if raw is None:
+        _raise_not_codes(path, "its schema has no metadata of topsign")
+    try:
+        record = json.loads(raw)
+        if record["format"] != FORMAT:
+            _raise_not_codes(path, f"this version reads format {FORMAT}")
+        form = record["form"]
+        missing = [name for name in ("id", *_columns(form), "metadata") if name not in table.column_names]
+        if missing:
+            _raise_not_codes(path, f"it has no column {', '.join(missing)}")
+        recipe = None
+        if "projection" in record:  # tables of codes alone name neither metric nor norms
+            recipe = Recipe.from_json({"metric": "correlation", "norms": True} | record, path)
+        ids = check_ids(table.column("id").to_numpy())
+        notes = [None if text is None else json.loads(text) for text in table.column("metadata").to_pylist()]
+        codes = _signs_of(table, record, path) if record["kind"] == "sign" else _codes_of(table, form, record, path)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(path, "codes", str(error)) from None
+    return CodeTable(Entries(ids, codes, notes), recipe)
+
+
+def _raise_not_codes(path: Path, why: str) -> NoReturn:
+    raise StorageError(path, "codes", f"not a table of codes that topsign wrote: {why}")
 
 
 def _parts(
@@ -157,28 +162,34 @@ def _parts(
     check_choice(form, "form", FORMS)
     entries: Iterator[Entries[Any]]
     if isinstance(source, AdaptiveCodes):
-        parameters = {"kind": "adaptive", "n_bits": source.n_bits, "n_pool": source.n_pool, "layout": source.layout}
-        if projection is not None:
-            parameters |= {"projection": projection.kind, "n_features": projection.n_features, "seed": projection.seed}
-            parameters |= {"options": projection.options, "fingerprint": projection.fingerprint()}
+        record = _record_of_codes(source, projection)
         entries = _entries_of_codes(source, ids, metadata)
         norms = source.norms is not None
     else:
         if ids is not None or metadata is not None or projection is not None:
-            raise_index_knows()
-        parameters, norms = source.recipe.to_json(), source.norms and isinstance(source, AdaptiveIndex)
+            raise ValueError("an index has its own ids, metadata and projection; give those with codes alone")
+        record, norms = source.recipe.to_json(), source.norms and isinstance(source, AdaptiveIndex)
         entries = _entries_of_index(source)
-    if parameters["kind"] == "sign" and form == "sparse":
-        raise_sign_forms()
-    form = form if parameters["kind"] == "adaptive" else "codes"  # packed signs are both
+    if record["kind"] == "sign" and form == "sparse":
+        raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
+    form = form if record["kind"] == "adaptive" else "codes"  # packed signs are both
     types = {"id": arrow.int64(), "code": arrow.binary(), "bits": arrow.binary()}
     types |= {"locations": arrow.list_(arrow.int32()), "signs": arrow.list_(arrow.int8())}
     types |= {"norm": arrow.float32(), "scale": arrow.float32()}
     names = ["id", *_columns(form), *(["norm", "scale"] if norms else [])]
     fields = [arrow.field(name, types[name], nullable=False) for name in names]
-    told = {"format": FORMAT, "form": form} | parameters
-    schema = arrow.schema([*fields, arrow.field("metadata", arrow.string())], metadata={KEY: json.dumps(told)})
+    text = json.dumps({"format": FORMAT, "form": form} | record)
+    schema = arrow.schema([*fields, arrow.field("metadata", arrow.string())], metadata={KEY: text})
     return (_batch(arrow, part, schema) for part in entries), schema
+
+
+def _record_of_codes(codes: AdaptiveCodes, projection: Projection | None) -> Record:
+    """What is known of codes alone: a recipe without metric and norms, or less where there is no projection."""
+    shape: dict[str, Any] = {"n_bits": codes.n_bits, "n_pool": codes.n_pool, "layout": codes.layout}
+    if projection is None:
+        return {"kind": "adaptive"} | shape
+    recipe = Recipe.make("adaptive", n_features=projection.n_features, projection=projection, **shape)
+    return {name: value for name, value in recipe.to_json().items() if name not in ("metric", "norms")}
 
 
 def _entries_of_codes(
@@ -236,36 +247,39 @@ def _lists(arrow: Any, matrix: Array) -> Any:
     return arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(matrix.ravel()))
 
 
-def _codes_of(table: Any, form: str, parameters: dict[str, Any]) -> AdaptiveCodes:
-    n_bits, shape = parameters["n_bits"], {name: parameters[name] for name in ("n_pool", "layout")}
+def _codes_of(table: Any, form: str, record: Record, path: Path) -> AdaptiveCodes:
+    n_bits, shape = record["n_bits"], {name: record[name] for name in ("n_pool", "layout")}
     reals = {}
     if "norm" in table.column_names:
         reals = {"norms": table.column("norm").to_numpy(), "scales": table.column("scale").to_numpy()}
     if form == "codes":
-        width = Layout(parameters["layout"], n_bits, parameters["n_pool"]).code_bytes
-        return AdaptiveCodes(_matrix_of_bytes(table, "code", width), n_bits=n_bits, **shape, **reals)
+        width = Layout(record["layout"], n_bits, record["n_pool"]).code_bytes
+        return AdaptiveCodes(_matrix_of_bytes(table, "code", width, path), n_bits=n_bits, **shape, **reals)
     if form == "bits":
-        bits = _matrix_of_bytes(table, "bits", -(-2 * parameters["n_pool"] // 8))
+        bits = _matrix_of_bytes(table, "bits", -(-2 * record["n_pool"] // 8), path)
         return AdaptiveCodes.from_bits(bits, n_bits=n_bits, **shape, **reals)
-    locations, signs = (_matrix_of_lists(table, name, n_bits) for name in ("locations", "signs"))
+    locations, signs = (_matrix_of_lists(table, name, n_bits, path) for name in ("locations", "signs"))
     return AdaptiveCodes.from_locations(locations, signs, **shape, **reals)
 
 
-def _signs_of(table: Any, parameters: dict[str, Any]) -> Bytes:
-    return _matrix_of_bytes(table, "code", -(-parameters["n_pool"] // 8))
+def _signs_of(table: Any, record: Record, path: Path) -> Bytes:
+    return _matrix_of_bytes(table, "code", -(-record["n_pool"] // 8), path)
 
 
-def _matrix_of_bytes(table: Any, name: str, width: int) -> Bytes:
+def _matrix_of_bytes(table: Any, name: str, width: int, path: Path) -> Bytes:
     """A column of binary values of one length, as rows of bytes."""
     values = table.column(name).to_pylist()
     if any(value is None or len(value) != width for value in values):
-        raise_not_codes(f"the values of column {name} do not have {width} bytes each")
+        _raise_not_codes(path, f"the values of column {name} do not have {width} bytes each")
     return np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width)
 
 
-def _matrix_of_lists(table: Any, name: str, width: int) -> Array:
+def _matrix_of_lists(table: Any, name: str, width: int, path: Path) -> Array:
     column = table.column(name)
+    import pyarrow.compute
+
+    lengths = set(pyarrow.compute.list_value_length(column).unique().to_pylist())
     values: Array = np.asarray(column.combine_chunks().flatten().to_numpy(zero_copy_only=False))
-    if len(values) != len(column) * width:
-        raise_not_codes(f"the lists of column {name} do not have {width} elements each")
+    if lengths - {width}:
+        _raise_not_codes(path, f"the lists of column {name} do not have {width} elements each")
     return values.reshape(-1, width)

@@ -1,4 +1,4 @@
-"""Commands that look at an index: ``inspect``, ``verify``."""
+"""The command ``inspect``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from ..index import Index
 from ..theory import correlation_interval, expected_hamming, hamming_variance
-from .app import app, console, told
-from .changing import IndexPath, opened_index
+from .app import app, console, exit_on_error
+from .options import Index, IndexPath, opened_index
 
 
 @app.command()
@@ -36,7 +35,7 @@ def inspect(
     topsign inspect cameras.topsign --correlation 0.07 --json
     """
     opened = opened_index(index, readonly=True)
-    with told(2):
+    with exit_on_error(2):
         expected = [_expected(opened, rho) for rho in correlation or (0.05, 0.1, 0.2, 0.5)]
     header = opened.header
     sizes = _sizes(opened, index)
@@ -62,7 +61,7 @@ def inspect(
     console.print(table, highlight=False)
 
 
-def _sizes(index: Index[Any], path: Path) -> dict[str, Any]:
+def _sizes(index: Index, path: Path) -> dict[str, Any]:
     return {
         "entries": len(index),
         "removed": index.n_removed,
@@ -74,7 +73,7 @@ def _sizes(index: Index[Any], path: Path) -> dict[str, Any]:
     }
 
 
-def _expected(index: Index[Any], correlation: float) -> dict[str, Any]:
+def _expected(index: Index, correlation: float) -> dict[str, Any]:
     shape = {"n_bits": index.n_bits, "n_pool": index.n_pool}
     interval = correlation_interval(correlation, scoring="asymmetric", **shape)
     return {
@@ -83,18 +82,3 @@ def _expected(index: Index[Any], correlation: float) -> dict[str, Any]:
         "deviation": float(np.sqrt(hamming_variance(correlation, **shape))),
         "interval": [float(end) for end in interval],
     }
-
-
-@app.command()
-def verify(index: IndexPath) -> None:
-    """Read all of an index: every page, every checksum, every id.
-
-    [bold]Examples[/]
-
-    topsign verify cameras.topsign
-    """
-    opened = opened_index(index, readonly=True)
-    with told(1):
-        opened.verify()
-    sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {opened.n_segments:,} segments"
-    console.print(f"{index}: {sound}", highlight=False)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 import typer
 
 from .._arrays import Array
+from .._files import write_file
 from ..codes import AdaptiveCodes
-from ..export import FORMS, PgvectorBits, PgvectorSparse, write_parquet
-from ..export.engines import bit_texts
-from ..index import Index, SignIndex
-from .app import app, console, fail, told
-from .changing import IndexPath, opened_index, progress_bar
-from .searching import writing
+from ..export import FORMS, PgvectorBits, PgvectorSparse, bit_texts, write_parquet
+from ..index import SignIndex
+from .app import app, console, exit_on_error, fail
+from .options import Index, IndexPath, opened_index
+from .output import progress_bar
 
 SUFFIXES = (".npz", ".parquet", ".csv")
 EXPORT_ROWS = 4096
@@ -35,7 +36,7 @@ def export(
     """Write the codes into a file for other programs, with their ids; nothing is lost.
 
     .npz: codes are data, and norms and scales where they are kept, as topsign.AdaptiveCodes takes them; bits are
-    2 * pool bits an entry, little-endian; sparse is what scipy.sparse.load_npz reads. .parquet: the same as columns,
+    2 * pool bits per entry, little-endian; sparse is what scipy.sparse.load_npz reads. .parquet: the same as columns,
     with norms, scales, metadata, and the parameters in the schema. .csv: bits as text and sparse as pgvector's
     sparsevec, for COPY and read_csv. A sign index has its packed signs as codes and bits.
 
@@ -56,41 +57,33 @@ def export(
     opened = opened_index(index, readonly=True)
     if form == "sparse" and isinstance(opened, SignIndex):
         raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
-    with told(1):
+    with exit_on_error(1):
         ids = opened.ids
         if output.suffix == ".parquet":
-            _write_parquet(output, opened, form)
+            write_parquet(output, opened, form=form)
         else:
             write = _write_npz if output.suffix == ".npz" else _write_csv
-            writing(output, lambda draft: write(draft, ids, opened, form))
+            write_file(output, lambda file: write(file, ids, opened, form))
     console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
 
 
-def _write_parquet(output: Path, index: Index[Any], form: str) -> None:
-    try:
-        write_parquet(output, index, form=form)
-    except ImportError as error:
-        raise fail(str(error), code=2) from None
-    except OSError as error:
-        raise fail(f"{output} cannot be written: {error}", code=1) from None
+def _write_csv(target: IO[bytes], ids: Array, index: Index, form: str) -> None:
+    """One row per entry: an id and a text."""
+    file = io.TextIOWrapper(target, "utf-8", newline="")
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(["id", form])
+    for start in range(0, len(ids), EXPORT_ROWS):
+        part = ids[start : start + EXPORT_ROWS]
+        if isinstance(index, SignIndex):
+            texts = bit_texts(index.get(part).codes, index.n_pool)
+        else:
+            engine = (PgvectorSparse if form == "sparse" else PgvectorBits).of(index)
+            texts = engine.entries(index.get(part).codes)
+        rows.writerows(zip(part.tolist(), texts, strict=True))
+    file.detach()  # flushes, and leaves the target open
 
 
-def _write_csv(draft: Path, ids: Array, index: Index[Any], form: str) -> None:
-    """An id and a text a row."""
-    with open(draft, "w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["id", form])
-        for start in range(0, len(ids), EXPORT_ROWS):
-            part = ids[start : start + EXPORT_ROWS]
-            if isinstance(index, SignIndex):
-                texts = bit_texts(index.get(part).codes, index.n_pool)
-            else:
-                engine = (PgvectorSparse if form == "sparse" else PgvectorBits).of(index)
-                texts = engine.entries(index.get(part).codes)
-            rows.writerows(zip(part.tolist(), texts, strict=True))
-
-
-def _write_npz(draft: Path, ids: Array, index: Index[Any], form: str) -> None:
+def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
     """Array after array, each a part at a time, so that nothing large is held."""
     n_entries, n_bits = len(ids), index.n_bits
 
@@ -121,7 +114,7 @@ def _write_npz(draft: Path, ids: Array, index: Index[Any], form: str) -> None:
     shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index.recipe.layout.name}
     if form == "sparse":
         shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}
-    with zipfile.ZipFile(draft, "w") as members, progress_bar() as progress:
+    with zipfile.ZipFile(file, "w") as members, progress_bar() as progress:
         for name, value in ({"ids": ids} | shape).items():
             with members.open(f"{name}.npy", "w") as target:
                 np.lib.format.write_array(target, np.asanyarray(value), allow_pickle=False)

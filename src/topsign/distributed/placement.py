@@ -1,4 +1,4 @@
-"""Which worker holds which shards."""
+"""Placement: which worker holds which shards."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import dask.config
 from distributed import Client, Future
 
-from .._checks import raise_too_small
-from .clusters import live_workers, memory_limits
-from .shards import Shard
+from .cluster import live_workers, memory_limits
+from .shard import Shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +41,9 @@ class Placement:
         self._lock = threading.Lock()
 
     @property
-    def entries(self) -> int:
-        return sum(shard.entries for shard in self.shards)
+    def n_entries(self) -> int:
+        """Entries of all shards."""
+        return sum(shard.n_entries for shard in self.shards)
 
     def grouped(self, files: list[str]) -> dict[str, dict[str, Future]]:
         """These shards by the worker that holds each; those that none holds are placed first."""
@@ -55,14 +55,15 @@ class Placement:
                 groups.setdefault(self._held[file].address, {})[file] = self._held[file].future
             return groups
 
-    def leave(self, address: str, files: list[str]) -> None:
-        """Forgets that a worker holds these."""
+    def forget(self, address: str, files: list[str]) -> None:
+        """Forgets that a worker holds these shards."""
         with self._lock:
             for file in files:
                 if file in self._held and self._held[file].address == address:
                     del self._held[file]
 
     def by_worker(self) -> dict[str, list[str]]:
+        """File names of the shards that each worker holds."""
         with self._lock:
             groups: dict[str, list[str]] = {}
             for file, held in sorted(self._held.items()):
@@ -70,7 +71,7 @@ class Placement:
             return groups
 
     def _place(self, files: list[str]) -> None:
-        """The largest first, each on the worker that has most room."""
+        """Sends the largest first, each to the worker that has most room."""
         if not files:
             return
         target = dask.config.get("distributed.worker.memory.target") or 1.0
@@ -78,13 +79,17 @@ class Placement:
         loads = dict.fromkeys(live_workers(self._client), 0)
         for file, held in self._held.items():
             if held.address in loads and file not in files:
-                loads[held.address] += self._shards[file].bytes
-        for file in sorted(files, key=lambda name: (-self._shards[name].bytes, name)):
+                loads[held.address] += self._shards[file].n_bytes
+        for file in sorted(files, key=lambda name: (-self._shards[name].n_bytes, name)):
             shard = self._shards[file]
             address = min(loads, key=lambda one: (loads[one], one))
-            loads[address] += shard.bytes
+            loads[address] += shard.n_bytes
             if limits.get(address) and loads[address] > limits[address]:
-                total = sum(one.bytes for one in self._shards.values())
-                raise_too_small(total, address, int(limits[address]))
+                total = sum(one.n_bytes for one in self._shards.values())
+                raise MemoryError(
+                    f"{total:,} bytes of shards do not fit: {address} would have to hold more than "
+                    f"{int(limits[address]):,}, the part of its memory that Dask fills before it spills to disk; add "
+                    "workers, or give them more memory"
+                )
             future = self._client.submit(self._load, shard, workers=[address], pure=False)
             self._held[file] = Held(address, future)

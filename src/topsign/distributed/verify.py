@@ -1,4 +1,4 @@
-"""Shards read again from where they are stored, on all workers."""
+"""Verification: every shard is read again from where it is stored, on all workers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from functools import partial
 from distributed import Client
 
 from ..errors import StorageError
-from .clusters import resolve_client, run_all
-from .folders import Folder, Location
-from .manifests import Manifest, read_manifest
-from .shards import Record, Shard, read_shard
+from ..signals import Location
+from .cluster import resolve_client, run_all
+from .folder import Folder
+from .manifest import Manifest, read_manifest
+from .shard import SentRecipe, Shard, read_shard
 
 
 def verify(
@@ -31,13 +32,14 @@ def verify(
     folder = Folder.at(out)
     manifest = read_manifest(folder, version)
     verify_shards(folder, manifest, resolve_client(client), progress)
-    return manifest.entries
+    return manifest.n_entries
 
 
 def verify_shards(
     folder: Folder, manifest: Manifest, client: Client, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    check = partial(client.submit, _check_shard, folder, manifest.parameters, pure=False)
+    """Reads every shard that a manifest names; StorageError names all that are damaged."""
+    check = partial(client.submit, _check_shard, folder, SentRecipe.of(manifest.recipe), pure=False)
     problems: dict[str, StorageError] = {}
     done = 0
     for shard, problem, error in run_all(client, manifest.shards, check):
@@ -45,19 +47,19 @@ def verify_shards(
             raise error
         if problem is not None:
             problems[shard.file] = problem
-        done += shard.entries
+        done += shard.n_entries
         if progress is not None:
-            progress(done, manifest.entries)
+            progress(done, manifest.n_entries)
     if problems:
         first, *others = [problems[file] for file in sorted(problems)]
-        told = [first.problem, *(f"{one.path}, {one.section}: {one.problem}" for one in others)]
-        raise StorageError(first.path, first.section, "; ".join(told))
+        rest = [f"{one.path}, {one.section}: {one.problem}" for one in others]
+        raise StorageError(first.path, first.section, "; ".join([first.problem, *rest]))
 
 
-def _check_shard(folder: Folder, parameters: Record, shard: Shard) -> StorageError | None:
-    """On a worker."""
+def _check_shard(folder: Folder, sent: SentRecipe, shard: Shard) -> StorageError | None:
+    """On a worker: what is wrong with a shard, if anything."""
     try:
-        read_shard(folder, shard, parameters, metadata=True)
+        read_shard(folder, shard, sent.recipe(), metadata=True)
     except StorageError as error:
         return error
     return None

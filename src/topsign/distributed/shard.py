@@ -1,8 +1,8 @@
-"""One shard: consecutive entries as a Parquet file that says what it is and checks itself.
+"""Shards: consecutive entries in a Parquet file with the recipe of its codes and checksums of its columns.
 
 Columns: ``ids`` (int64, ascending), ``codes`` (fixed-size binary), ``norms`` and ``scales`` (float32, where kept) and
 ``metadata`` (JSON texts, where any entry has some), uncompressed, in one row group. The key ``topsign`` of the schema's
-metadata holds a JSON record: parameters of the index, number of entries, and the CRC-32 of every column's bytes;
+metadata holds a JSON record: recipe of the codes, number of entries, and the CRC-32 of every column's bytes;
 ``topsign.crc32`` is that of the record.
 """
 
@@ -19,18 +19,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from .._checks import raise_other_encoder
+from .._files import Record
 from ..errors import StorageError
-from ..index import Index
 from ..index.storage import Arrays, Metadata, Segment, make_segments
-from ..kernels import Layout
 from ..recipe import Recipe
-from .folders import Folder
+from .folder import Folder
 
 MAGIC = "topsign shard"
 FORMAT = 1
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,23 +34,57 @@ class Shard:
     """What a manifest says of a shard. Ids of different shards never interleave."""
 
     file: str
-    entries: int
+    n_entries: int
     first_id: int
     last_id: int
-    bytes: int
+    n_bytes: int
+
+    def to_json(self) -> Record:
+        """A record of plain values."""
+        return {
+            "file": self.file,
+            "entries": self.n_entries,
+            "first_id": self.first_id,
+            "last_id": self.last_id,
+            "bytes": self.n_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, record: Record) -> Shard:
+        """What :meth:`to_json` made."""
+        return cls(record["file"], record["entries"], record["first_id"], record["last_id"], record["bytes"])
 
 
-def index_of(parameters: Record) -> Index[Any]:
-    """An empty index with the parameters of shards; a process makes it once."""
-    return _index_of(json.dumps(parameters))
+@dataclass(frozen=True)
+class SentRecipe:
+    """A recipe on its way to workers, as JSON: short, and made again once in each process."""
+
+    text: str
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> SentRecipe:
+        """The recipe as text."""
+        return cls(json.dumps(recipe.to_json()))
+
+    def recipe(self) -> Recipe:
+        """The recipe, on a worker."""
+        return _made_once(self.text)
 
 
 @lru_cache(maxsize=8)
-def _index_of(parameters: str) -> Index[Any]:
-    return Index.from_recipe(Recipe.from_json(json.loads(parameters), "shards"))
+def _made_once(text: str) -> Recipe:
+    return Recipe.from_json(json.loads(text), "recipe")
 
 
-def write_shard(folder: Folder, file: str, parameters: Record, columns: Arrays) -> Shard:
+def check_same_recipe(path: str, stored: Recipe, wanted: Recipe) -> None:
+    """Raises StorageError where shards were made with another recipe."""
+    have, want = stored.difference(wanted)
+    if have:
+        problem = f"written with {have}, not {want}; shards of different encoders need folders of their own"
+        raise StorageError(path, "encoder", problem)
+
+
+def write_shard(folder: Folder, file: str, recipe: Recipe, columns: Arrays) -> Shard:
     """Writes entries, in ascending order of id; the file appears when it is complete."""
     arrays = {"ids": pyarrow.array(columns.ids)}
     arrays["codes"] = pyarrow.FixedSizeBinaryArray.from_buffers(
@@ -65,12 +95,12 @@ def write_shard(folder: Folder, file: str, parameters: Record, columns: Arrays) 
     if columns.metadata is not None:
         texts = columns.metadata.texts(range(len(columns)))
         arrays["metadata"] = pyarrow.array([text or None for text in texts], pyarrow.large_binary())
-    record = {"magic": MAGIC, "format": FORMAT, "parameters": parameters, "entries": len(columns)}
+    record = {"magic": MAGIC, "format": FORMAT, "parameters": recipe.to_json(), "entries": len(columns)}
     text = json.dumps(record | {"crc32": {name: _checksum(array) for name, array in arrays.items()}}).encode()
-    told = {"topsign": text, "topsign.crc32": str(zlib.crc32(text))}
+    notes = {"topsign": text, "topsign.crc32": str(zlib.crc32(text))}
     image = io.BytesIO()
     pyarrow.parquet.write_table(
-        pyarrow.table(arrays).replace_schema_metadata(told),
+        pyarrow.table(arrays).replace_schema_metadata(notes),
         image,
         compression="none",
         use_dictionary=False,
@@ -81,53 +111,53 @@ def write_shard(folder: Folder, file: str, parameters: Record, columns: Arrays) 
     return Shard(file, len(columns), int(columns.ids[0]), int(columns.ids[-1]), image.getbuffer().nbytes)
 
 
-def read_shard(folder: Folder, shard: Shard, parameters: Record, *, metadata: bool = False) -> Segment:
+def read_shard(folder: Folder, shard: Shard, recipe: Recipe, *, metadata: bool = False) -> Segment:
     """The entries of a shard in memory, everything checked; StorageError names the file and what is wrong."""
     path = folder.path(shard.file)
     size = folder.size(shard.file)
     if size is None:
         raise StorageError(path, "shard", "missing, though the manifest names it; restore the file from a copy")
-    if size != shard.bytes:
-        told = f"{size:,} bytes, but the manifest says {shard.bytes:,}"
-        raise StorageError(path, "shard", f"damaged: {told}; restore the file from a copy")
-    found = _parsed(path, folder.read(shard.file), parameters, metadata)
+    if size != shard.n_bytes:
+        problem = f"damaged: {size:,} bytes, but the manifest says {shard.n_bytes:,}; restore the file from a copy"
+        raise StorageError(path, "shard", problem)
+    found = _parsed(path, folder.read(shard.file), recipe, metadata)
     ids = found.ids
-    if (len(ids), int(ids[0]), int(ids[-1])) != (shard.entries, shard.first_id, shard.last_id):
+    if (len(ids), int(ids[0]), int(ids[-1])) != (shard.n_entries, shard.first_id, shard.last_id):
         what = f"{len(ids)} entries with ids {ids[0]} to {ids[-1]}"
-        wanted = f"{shard.entries} with {shard.first_id} to {shard.last_id}"
+        wanted = f"{shard.n_entries} with {shard.first_id} to {shard.last_id}"
         raise StorageError(path, "ids", f"{what}, but the manifest says {wanted}; restore the file from a copy")
     return found
 
 
-def finished_shard(folder: Folder, file: str, parameters: Record) -> Shard | None:
+def finished_shard(folder: Folder, file: str, recipe: Recipe) -> Shard | None:
     """What an earlier run has written under this name, if it is all there."""
     size = folder.size(file)
     if size is None:
         return None
     try:
-        ids = _parsed(folder.path(file), folder.read(file), parameters, metadata=False).ids
+        ids = _parsed(folder.path(file), folder.read(file), recipe, metadata=False).ids
     except StorageError:
         return None
     return Shard(file, len(ids), int(ids[0]), int(ids[-1]), size)
 
 
-def _parsed(path: str, image: bytes, parameters: Record, metadata: bool) -> Segment:
+def _parsed(path: str, image: bytes, recipe: Recipe, metadata: bool) -> Segment:
     try:
         table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(image)).read()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise StorageError(path, "shard", f"damaged: {error}; restore the file from a copy") from None
-    told = table.schema.metadata or {}
-    if b"topsign" not in told or b"topsign.crc32" not in told:
+    notes = table.schema.metadata or {}
+    if b"topsign" not in notes or b"topsign.crc32" not in notes:
         raise StorageError(path, "schema", "not a shard of topsign, which says what it is in its schema's metadata")
-    text, stored = told[b"topsign"], int(told[b"topsign.crc32"])
+    text, stored = notes[b"topsign"], int(notes[b"topsign.crc32"])
     if stored != zlib.crc32(text):
         raise StorageError.bad_checksum(path, "schema", stored=stored, computed=zlib.crc32(text))
     record = json.loads(text)
     if (record["magic"], record["format"]) != (MAGIC, FORMAT):
         what = f"{record['magic']!r} of format {record['format']}"
         raise StorageError(path, "schema", f"{what}; this library reads {MAGIC!r} of format {FORMAT}")
-    if record["parameters"] != parameters:
-        raise_other_encoder(path, record["parameters"], parameters)
+    if record["parameters"] != recipe.to_json():
+        check_same_recipe(path, Recipe.from_json(record["parameters"], path), recipe)
     arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
     for name, array in arrays.items():
         computed = _checksum(array)
@@ -135,13 +165,12 @@ def _parsed(path: str, image: bytes, parameters: Record, metadata: bool) -> Segm
             raise StorageError.bad_checksum(path, name, stored=record["crc32"].get(name, 0), computed=computed)
     if set(arrays) != set(record["crc32"]) or not record["entries"] == len(table) > 0:
         raise StorageError(path, "schema", f"{len(table)} entries in {sorted(arrays)}, but the record says otherwise")
-    return _segment(arrays, parameters, metadata)
+    return _segment(arrays, recipe, metadata)
 
 
-def _segment(arrays: dict[str, Any], parameters: Record, metadata: bool) -> Segment:
+def _segment(arrays: dict[str, Any], recipe: Recipe, metadata: bool) -> Segment:
     ids = arrays["ids"].to_numpy()
-    width = Layout(parameters["layout"], parameters["n_bits"], parameters["n_pool"]).code_bytes
-    codes = np.frombuffer(_content(arrays["codes"]), np.uint8).reshape(len(ids), width)
+    codes = np.frombuffer(_content(arrays["codes"]), np.uint8).reshape(len(ids), recipe.layout.code_bytes)
     norms, scales = (arrays[name].to_numpy() if name in arrays else None for name in ("norms", "scales"))
     texts = None
     if metadata and "metadata" in arrays:

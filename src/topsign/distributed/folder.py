@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +11,8 @@ from typing import Any
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from .._checks import check_location
-
-Location = str | os.PathLike[str]
+from .._files import write_file
+from ..signals import Location, Place
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,8 @@ class Folder:
 
     @classmethod
     def at(cls, location: Location) -> Folder:
-        url = check_location(location)
-        return cls(url if "://" in url else os.path.abspath(url))  # workers may have another working directory
+        """The folder at a path or URL."""
+        return cls(Place.at(location).url)
 
     @cached_property
     def _found(self) -> tuple[Any, str]:
@@ -34,21 +32,24 @@ class Folder:
 
     @property
     def fs(self) -> Any:
+        """The file system."""
         return self._found[0]
 
     @property
     def root(self) -> str:
+        """The folder's path in its file system."""
         return self._found[1].rstrip("/")
 
     @property
     def is_local(self) -> bool:
+        """Whether files can be synced and renamed."""
         return isinstance(self.fs, LocalFileSystem)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Folder, (self.url,)  # a file system belongs to the process that made it
 
     def path(self, name: str) -> str:
-        """As users write it."""
+        """A file's path or URL as users write it."""
         return f"{self.url.rstrip('/')}/{name}"
 
     def sizes(self) -> dict[str, int]:
@@ -69,44 +70,28 @@ class Folder:
             return None
 
     def read(self, name: str) -> bytes:
+        """The content of a file."""
         content: bytes = self.fs.cat_file(f"{self.root}/{name}")
         return content
 
     def write(self, name: str, content: Any, *, new: bool = False) -> None:
-        """Appears when it is complete and on disk; ``new`` refuses with FileExistsError what is there already.
+        """Writes a file that appears when it is complete; ``new`` raises FileExistsError where there is one.
 
         Object stores show an upload at its end. There ``new`` looks before it writes, so that of two writers within
         the same moment the later wins.
         """
         path = f"{self.root}/{name}"
-        if not self.is_local:
-            self.fs.invalidate_cache()
-            if new and self.fs.exists(path):
-                raise FileExistsError(path)
-            self.fs.pipe_file(path, bytes(content))
+        if self.is_local:
+            os.makedirs(self.root, exist_ok=True)
+            write_file(path, lambda file: file.write(content), new=new)
             return
-        os.makedirs(self.root, exist_ok=True)
-        draft = f"{self.root}/.{name}.{uuid.uuid4().hex}"
-        try:
-            with open(draft, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            if new:
-                os.link(draft, path)
-            else:
-                os.replace(draft, path)
-            descriptor = os.open(self.root, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
+        self.fs.invalidate_cache()
+        if new and self.fs.exists(path):
+            raise FileExistsError(path)
+        self.fs.pipe_file(path, bytes(content))
 
     def remove_drafts(self, names: set[str]) -> None:
-        """Of these files, which writers that died have left."""
+        """Removes unfinished drafts of these files, which writers that died have left."""
         if self.is_local:
             for name in os.listdir(self.root):
                 if name.startswith(".") and name[1:].rpartition(".")[0] in names:

@@ -1,4 +1,4 @@
-"""The cluster at hand: a client, its workers, and jobs that never flood the scheduler."""
+"""The Dask cluster: a client, its workers, and jobs sent a few at a time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from distributed import Client, Future, LocalCluster, wait
 
 from .. import kernels
-from .._checks import check_client, raise_lost_scheduler, raise_no_workers
 
 POLL_SECONDS = 0.25
-"""How often those who wait look whether a worker was lost."""
+"""How often waiting calls look whether a worker was lost."""
 
 WORKER_SECONDS = 60.0
-"""How long work waits for a worker where there is none at all."""
+"""How long work waits for the first worker."""
 
 Job = TypeVar("Job")
 
@@ -27,13 +26,17 @@ _making = threading.Lock()
 
 
 def resolve_client(client: Client | None) -> Client:
-    """The one given, or that of a local cluster: one worker in this process with a thread for every core.
+    """The client given, or one of a local cluster: one worker in this process with a thread per core.
 
-    Kernels let go of Python's lock, so that threads do as well as processes, and nothing is copied between them.
+    Kernels release Python's lock, so that threads do as well as processes, and nothing is copied between them.
     """
     global _local
     if client is not None:
-        check_client(client, Client)
+        if not isinstance(client, Client) or client.asynchronous:
+            raise TypeError(
+                f"client must be a distributed.Client that is not asynchronous, got {client!r}; None takes a local "
+                "cluster"
+            )
         return client
     with _making:
         if _local is None or _local.status != "running":
@@ -61,13 +64,15 @@ def _address(client: Client) -> str:
 def live_workers(client: Client) -> dict[str, int]:
     """Threads of every worker there is, by address; waits a while for the first."""
     if client.status != "running":  # else Dask would try to connect for half a minute
-        raise_lost_scheduler(_address(client))
+        _raise_lost(_address(client))
     workers: dict[str, int] = client.nthreads()
     if not workers:
         try:
             client.wait_for_workers(1, timeout=WORKER_SECONDS)
         except TimeoutError:
-            raise_no_workers(_address(client), WORKER_SECONDS)
+            raise TimeoutError(
+                f"the cluster at {_address(client)} has no workers, waited {WORKER_SECONDS:g} s for one; start some"
+            ) from None
         workers = client.nthreads()
     return workers
 
@@ -75,19 +80,26 @@ def live_workers(client: Client) -> dict[str, int]:
 def memory_limits(client: Client) -> dict[str, int]:
     """Bytes that every worker may use, by address; 0 where there is no limit."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    return {address: told["memory_limit"] or 0 for address, told in workers.items()}
+    return {address: worker["memory_limit"] or 0 for address, worker in workers.items()}
 
 
 @contextmanager
 def watching_scheduler(client: Client) -> Iterator[None]:
-    """Says so where the scheduler is lost; what Dask raises then depends on where it was."""
+    """Raises one ConnectionError where the scheduler is lost; Dask raises several, depending on what it was doing."""
     address = _address(client)
     try:
         yield
     except (CancelledError, OSError) as error:
         if isinstance(error, (TimeoutError, ConnectionError)) or client.status == "running":
             raise
-        raise_lost_scheduler(address, error)
+        _raise_lost(address, error)
+
+
+def _raise_lost(address: str, error: Exception | None = None) -> NoReturn:
+    raise ConnectionError(
+        f"the scheduler at {address} is gone; finished shards are kept: connect to a running scheduler and open the "
+        "folder again"
+    ) from error
 
 
 def wait_for_one(client: Client, futures: list[Future], timeout: float | None = None) -> set[Future]:

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,20 +22,20 @@ from .._checks import (
     check_choice,
     check_count,
     check_ids,
-    raise_all_lost,
-    raise_closed,
     raise_unknown_ids,
 )
+from ..errors import StorageError
 from ..index import Matches, Neighbors
 from ..index.search import Hits, Reach, Scan, make_scans
 from ..index.storage import Segment, Snapshot
+from ..signals import Location
 from ..theory.inference import SCORINGS
-from .checking import verify_shards
-from .clusters import POLL_SECONDS, live_workers, resolve_client, wait_for_one
-from .folders import Folder, Location
-from .manifests import Manifest, read_manifest
-from .placing import Placement
-from .shards import Record, Shard, index_of, read_shard
+from .cluster import POLL_SECONDS, live_workers, resolve_client, wait_for_one
+from .folder import Folder
+from .manifest import Manifest, read_manifest
+from .placement import Placement
+from .shard import SentRecipe, Shard, read_shard
+from .verify import verify_shards
 
 QUERY_BYTES = 2**23
 """Projections of queries that travel at a time."""
@@ -95,7 +95,7 @@ class ShardedIndex:
 
     def __init__(self, folder: Folder, manifest: Manifest, client: Client) -> None:
         self._folder, self._client = folder, client
-        self._index = index_of(manifest.parameters)
+        self.recipe = manifest.recipe
         self._loading = threading.Lock()
         self._placement: Placement | None = None
         self._load(manifest)
@@ -103,10 +103,10 @@ class ShardedIndex:
     def _load(self, manifest: Manifest) -> None:
         """Loads the shards of a version; those that are there already stay where they are."""
         with self._loading:
-            load = partial(_load_shard, self._folder, manifest.parameters)
+            load = partial(_load_shard, self._folder, SentRecipe.of(manifest.recipe))
             placement = Placement(self._client, manifest.shards, load, like=self._placement)
             loaded = sum(_ask(self._client, placement, manifest.shards, _count_entries))
-            assert loaded == manifest.entries
+            assert loaded == manifest.n_entries
             self._manifest, self._placement = manifest, placement
 
     @property
@@ -117,27 +117,27 @@ class ShardedIndex:
     @property
     def n_features(self) -> int:
         """Length of a signal."""
-        return self._index.n_features
+        return self.recipe.n_features
 
     @property
     def n_bits(self) -> int:
         """Signs kept for each entry."""
-        return self._index.n_bits
+        return self.recipe.n_bits
 
     @property
     def n_pool(self) -> int:
         """Projections computed for each signal."""
-        return self._index.n_pool
+        return self.recipe.n_pool
 
     @property
     def metric(self) -> str:
         """What scores estimate."""
-        return self._index.metric
+        return self.recipe.metric
 
     @property
     def seed(self) -> int:
         """Of the projection."""
-        return self._index.seed
+        return self.recipe.seed
 
     @property
     def placement(self) -> dict[str, list[str]]:
@@ -146,7 +146,7 @@ class ShardedIndex:
 
     def __len__(self) -> int:
         """Number of entries."""
-        return self._manifest.entries
+        return self._manifest.n_entries
 
     def search(
         self,
@@ -188,7 +188,7 @@ class ShardedIndex:
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
         wanted, placement = _check_among(among), self._placed()
-        reach = reach.for_entries(placement.entries if wanted is None else len(np.unique(wanted)))
+        reach = reach.for_entries(placement.n_entries if wanted is None else len(np.unique(wanted)))
         request, parts = Request(_check_threads(n_threads), reach=reach), []
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             answers = _find(self._client, placement, scan, request, wanted)
@@ -220,18 +220,18 @@ class ShardedIndex:
     def __repr__(self) -> str:
         return (
             f"ShardedIndex({self._folder.url!r}, version {self.version}, {len(self)} entries in "
-            f"{len(self._manifest.shards)} shards, {self._index!r})"
+            f"{self._manifest.n_shards} shards, n_features={self.n_features}, n_bits={self.n_bits}, "
+            f"n_pool={self.n_pool}, metric={self.metric!r}, seed={self.seed})"
         )
 
     def _placed(self) -> Placement:
         if self._placement is None:
-            raise_closed(self._folder.url)
+            raise StorageError(self._folder.url, "shards", "this index is closed; open it again")
         return self._placement
 
     def _scans(self, queries: Array, scoring: str, adaptive_bits: int | None) -> Iterator[tuple[slice, Scan]]:
         """Queries are projected once, here, so that all workers compare the same bits."""
-        recipe = self._index.recipe
-        yield from make_scans(recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_bytes=QUERY_BYTES)
+        yield from make_scans(self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_bytes=QUERY_BYTES)
 
 
 def _find(client: Client, placement: Placement, scan: Scan, request: Request, wanted: Int64 | None) -> list[Hits]:
@@ -294,7 +294,7 @@ def _ask(
 
     send([shard.file for shard in shards])
     while waiting:
-        with suppress(CancelledError):  # with its worker; told from those that wait below
+        with suppress(CancelledError):  # lost with its worker: dealt with below
             wait_for_one(client, list(waiting), POLL_SECONDS)
         alive = live_workers(client)
         for future, (address, files) in list(waiting.items()):
@@ -309,10 +309,18 @@ def _ask(
                 losses.update(files)
                 if losses[files[0]] > MAX_LOSSES:
                     client.cancel(list(waiting))
-                    raise_all_lost(files, losses[files[0]])
-                placement.leave(address, files)
+                    _raise_all_lost(files, losses[files[0]])
+                placement.forget(address, files)
                 send(files)
     return answers
+
+
+def _raise_all_lost(files: list[str], times: int) -> NoReturn:
+    named = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
+    raise RuntimeError(
+        f"{times} workers were lost one after another while they loaded or searched {named}; are they out of memory? "
+        "Their logs say"
+    )
 
 
 def _fetched(client: Client, future: Future, address: str) -> Any:
@@ -330,8 +338,8 @@ def _fetched(client: Client, future: Future, address: str) -> Any:
 # What follows runs on workers.
 
 
-def _load_shard(folder: Folder, parameters: Record, shard: Shard) -> Segment:
-    return read_shard(folder, shard, parameters)
+def _load_shard(folder: Folder, sent: SentRecipe, shard: Shard) -> Segment:
+    return read_shard(folder, shard, sent.recipe())
 
 
 def _count_entries(segments: list[Segment], among: None) -> int:

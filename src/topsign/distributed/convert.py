@@ -1,4 +1,4 @@
-"""From a durable index of one machine to shards, and back."""
+"""Conversion: the entries of one index as shards, and shards as one durable index."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 from typing import Any
 
 from .._arrays import Int64
-from .._checks import check_count, check_index, raise_not_empty
+from .._checks import check_count, check_index
+from ..errors import StorageError
 from ..index import Index
 from ..index.storage import COLUMNS, Arrays, Metadata, Segment, Snapshot, merge_segments
-from ..recipe import Recipe
-from .encoding import SHARD_BYTES, Encoded
-from .folders import Folder, Location
-from .manifests import begin, read_manifest, write_manifest
-from .shards import read_shard, write_shard
+from ..signals import Location
+from .encode import Encoded, default_shard_entries
+from .folder import Folder
+from .manifest import begin, read_manifest, write_manifest
+from .shard import read_shard, write_shard
 
 
 def split(index: Index[Any], out: Location, *, shard_entries: int | None = None) -> Encoded:
@@ -22,19 +23,19 @@ def split(index: Index[Any], out: Location, *, shard_entries: int | None = None)
     A shard is held in memory at a time. ``shard_entries`` as in :func:`encode`.
     """
     check_index(index, (Index,))
-    limit = check_count(shard_entries or max(1, SHARD_BYTES // (index.recipe.layout.code_bytes + 16)), "shard_entries")
+    limit = check_count(shard_entries or default_shard_entries(index.recipe), "shard_entries")
     folder, snapshot = Folder.at(out), index.store.snapshot
-    manifest = begin(folder, index.recipe.to_json())
+    manifest = begin(folder, index.recipe)
     if manifest.version:
-        raise_not_empty(folder.url)
+        raise StorageError(folder.url, "file", "exists already; choose another name, or remove it first")
     ids, shards = snapshot.ids, []
     for start in range(0, len(ids), limit):
         columns = _gathered(snapshot, ids[start : start + limit])
         file = f"{columns.ids[0]:015d}-{columns.ids[-1]:015d}.parquet"
-        shards.append(write_shard(folder, file, index.recipe.to_json(), columns))
+        shards.append(write_shard(folder, file, index.recipe, columns))
     manifest = manifest.with_shards(shards, [], int(ids[-1]) + 1 if len(ids) else 0)
     write_manifest(folder, manifest)
-    return Encoded(manifest.version, manifest.entries, len(shards), len(shards))
+    return Encoded(manifest.version, manifest.n_entries, len(shards), len(shards))
 
 
 def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = None) -> Index[Any]:
@@ -44,16 +45,14 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
     """
     folder = Folder.at(out)
     manifest = read_manifest(folder, version)
-    if os.path.lexists(path):
-        raise_not_empty(os.fspath(path))
-    index = Index.from_recipe(Recipe.from_json(manifest.parameters, folder.url), path=path)
+    index = Index.from_recipe(manifest.recipe, path=path)
     shards = iter(manifest.shards)
     held: list[Segment] = []
     with index.store.change() as change:
-        for rows in change.parts(manifest.entries):
+        for rows in change.parts(manifest.n_entries):
             n_entries = rows.stop - rows.start
             while sum(map(len, held)) < n_entries:
-                held.append(read_shard(folder, next(shards), manifest.parameters, metadata=True))
+                held.append(read_shard(folder, next(shards), manifest.recipe, metadata=True))
             if n_entries:
                 whole = merge_segments(held)
                 change.add([_cut(whole, 0, n_entries)])

@@ -1,0 +1,42 @@
+"""Rows of signals that are read as they are sliced."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ._arrays import Array
+
+
+class Rows(ABC):
+    """A matrix of signals that is never held whole: slices are read, best in ascending order.
+
+    Taken wherever signals are. A single row can be asked for where it lies in the slice that was read last, which is
+    what error messages do.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._last: tuple[int, Array] = (0, np.empty((0, shape[1]), dtype))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | int) -> Array:
+        if not isinstance(rows, slice):
+            start, values = self._last
+            return np.asarray(values[rows - start])
+        start, stop, _ = rows.indices(len(self))
+        values = self.read(start, stop)
+        self._last = start, values
+        return values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """All rows at once, for those who want an array."""
+        return np.asarray(self[:], dtype)
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Array:
+        """The rows from ``start`` up to ``stop``."""

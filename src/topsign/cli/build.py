@@ -1,0 +1,129 @@
+"""The command ``build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..index import open_index
+from ..signals import SignalFile, open_files
+from .app import app, console, errors, exit_on_error, fail, naming
+from .options import (
+    ArrayName,
+    Bits,
+    Index,
+    Kind,
+    LayoutName,
+    Metric,
+    Norms,
+    Pool,
+    ProjectionKind,
+    Seed,
+    SignalPath,
+    Threads,
+    make_index,
+    recipe_options,
+)
+from .output import progress_bar
+
+CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
+"""Signals that a build adds in one transaction: what an interruption may cost."""
+
+
+@app.command()
+def build(
+    signals: SignalPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The index to make.")],
+    kind: Kind = None,
+    bits: Bits = None,
+    pool: Pool = None,
+    projection: ProjectionKind = None,
+    metric: Metric = None,
+    layout: LayoutName = None,
+    norms: Norms = None,
+    seed: Seed = None,
+    array: ArrayName = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
+    threads: Threads = None,
+) -> None:
+    """Make an index of signals; ids are their row numbers.
+
+    Signals are read in chunks, each stored for good before the next begins: an interrupted build goes on with
+    --resume, without duplicates.
+
+    [bold]Examples[/]
+
+    topsign build signals.npy -o cameras.topsign --bits 512
+
+    topsign build folder-of-files/ -o cameras.topsign --resume
+
+    topsign build signals.parquet --array embedding -o cameras.topsign --kind sign --pool 4096
+    """
+    if output.exists() and not resume:
+        raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
+    options = recipe_options(
+        bits=bits, pool=pool, projection=projection, metric=metric, layout=layout, norms=norms, seed=seed
+    )
+    with exit_on_error(2):
+        files = open_files(signals, array)
+        if output.exists():
+            index = open_index(output)
+            _check_recipe(index, kind, options)
+        else:
+            index = make_index(kind, files[0].n_features, options, output)
+    with exit_on_error(1):
+        for file in files:
+            _check_resumed(file, index.sources.get(file.name))
+        _add_files(index, files, threads, again=f"topsign build {signals} -o {output} --resume")
+    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
+
+
+def _check_recipe(index: Index, kind: str | None, options: dict[str, Any]) -> None:
+    """Options of a build that goes on must be those that it began with."""
+    header = index.header
+    given = options | ({"kind": kind} if kind is not None else {})
+    stored = {name: header["seed" if name == "random_state" else name] for name in given}
+    differing = [name for name in given if given[name] != stored[name]]
+    if differing:
+        have, want = (", ".join(f"{name}={values[name]!r}" for name in differing) for values in (stored, given))
+        raise ValueError(f"{index.path} was begun with {have}, got {want}; leave those options out to go on with it")
+
+
+def _check_resumed(file: SignalFile, before: dict[str, Any] | None) -> None:
+    """A file that a build began with must not have changed."""
+    if before is not None:
+        now = file.identity()
+        for name in now:
+            if now[name] != before[name]:
+                what = "first or last signal" if name == "crc32" else name
+                values = "" if name == "crc32" else f": {before[name]} then, {now[name]} now"
+                raise ValueError(f"{file.name} is not what this build began with, its {what} differs{values}")
+
+
+def _add_files(index: Index, files: list[SignalFile], threads: int | None, again: str) -> None:
+    """Adds what is not in the index yet, a chunk at a time."""
+    taken = {name: record["taken"] for name, record in index.sources.items()}
+    total = sum(file.n_signals for file in files)
+    done = sum(taken.get(file.name, 0) for file in files)
+    try:
+        with progress_bar() as progress:
+            bar = progress.add_task("encoding", total=total, completed=done)
+            for file in files:
+                identity, rows = file.identity(), file.rows()
+                for chunk in _chunks(file, rows.dtype.itemsize, taken.get(file.name, 0)):
+                    note = file.name, identity | {"taken": chunk.stop}
+                    with naming(file.name):
+                        index.add(rows, rows=chunk, n_threads=threads, source=note)
+                    done += chunk.stop - chunk.start
+                    progress.update(bar, completed=done)
+    except KeyboardInterrupt:
+        message = f"interrupted: {len(index):,} of {total:,} signals are stored; go on with: {again}"
+        errors.print(message, highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+
+
+def _chunks(file: SignalFile, itemsize: int, start: int) -> list[slice]:
+    n_rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, file.n_features * itemsize)))
+    return [slice(at, min(at + n_rows, file.n_signals)) for at in range(start, file.n_signals, n_rows)]

@@ -1,0 +1,111 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+
+from .._arrays import Array
+from ..index import AdaptiveIndex, SignIndex, open_index
+from ..index import Index as AnyIndex
+from ..kernels import LAYOUTS
+from ..projections import KINDS
+from ..recipe import METRICS
+from ..signals import SUFFIXES
+from ..theory.inference import SCORINGS
+from .app import exit_on_error, fail
+
+Index = AnyIndex[Any]
+
+FORMATS = ("table", "json", "csv", "parquet")
+SEED = 0
+"""Seed of the projection when none is given: the same command makes the same codes."""
+
+IndexPath = Annotated[Path, typer.Argument(help="The index, a file.", show_default=False)]
+SignalPath = Annotated[
+    str,
+    typer.Argument(
+        help=f"Signals: {', '.join(SUFFIXES)}, or a folder of such files; a path or URL.", show_default=False
+    ),
+]
+QueryPath = Annotated[str, typer.Argument(help="Queries, in the forms that build takes.", show_default=False)]
+ArrayName = Annotated[str | None, typer.Option("--array", help="Which array or column of the file holds the signals.")]
+Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
+Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
+
+Kind = Annotated[str | None, typer.Option(help="adaptive or sign.  [default: adaptive]")]
+Bits = Annotated[int | None, typer.Option(help="Projections kept per signal.  [default: 512]")]
+Pool = Annotated[int | None, typer.Option(help="Projections computed.  [default: the signal's length]")]
+ProjectionKind = Annotated[str | None, typer.Option(help=f"{', '.join(KINDS)}.  [default: hadamard]")]
+Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}.  [default: correlation]")]
+LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}.  [default: compact]")]
+Norms = Annotated[bool | None, typer.Option("--norms/--no-norms", help="Keep norms.  [default: norms]")]
+Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection.  [default: {SEED}]")]
+
+Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query.  [default: 10]")]
+FalseAlarm = Annotated[
+    float | None, typer.Option(help="Instead of -k: every match that is significant at this level, per query.")
+]
+Scoring = Annotated[str, typer.Option(help=f"{' or '.join(SCORINGS)}.")]
+AdaptiveBits = Annotated[int | None, typer.Option(help="Of sign codes: signs each query chooses.")]
+Format = Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file.")]
+
+
+def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> Index:
+    """The index in a file that a command names."""
+    if not path.is_file():
+        raise fail(f"{path} does not exist, or is not a file", code=2)
+    with exit_on_error(2):
+        return open_index(path, readonly=readonly, timeout=timeout)
+
+
+def recipe_options(
+    *,
+    bits: int | None,
+    pool: int | None,
+    projection: str | None,
+    metric: str | None,
+    layout: str | None,
+    norms: bool | None,
+    seed: int | None,
+) -> dict[str, Any]:
+    """The options that were given, in the words of an index's constructor."""
+    given = {"n_bits": bits, "n_pool": pool, "projection": projection, "metric": metric, "layout": layout}
+    given |= {"norms": norms, "random_state": seed}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def make_index(kind: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:
+    """A new index; options of adaptive codes are refused for signs."""
+    options = {"random_state": SEED} | options
+    if kind not in (None, "adaptive", "sign"):
+        raise ValueError(f"--kind must be adaptive or sign, got {kind}")
+    if kind != "sign":
+        return AdaptiveIndex(n_features=n_features, path=path, **options)
+    if "n_bits" in options or "layout" in options:
+        raise ValueError(
+            "--bits and --layout go with --kind adaptive; a sign index keeps the signs of the whole --pool"
+        )
+    return SignIndex(n_features=n_features, path=path, **options)
+
+
+def check_output(output_format: str, output: Path | None) -> None:
+    """A format that exists, and a file where it needs one."""
+    if output_format not in FORMATS:
+        raise fail(f"--format must be one of {', '.join(FORMATS)}, got {output_format}", code=2)
+    if output_format == "parquet" and output is None:
+        raise fail("--format parquet needs --output FILE", code=2)
+    if output_format == "table" and output is not None:
+        raise fail("--output goes with --format json, csv or parquet", code=2)
+
+
+def read_ids(path: Path) -> Array:
+    """Ids in a .npy file."""
+    try:
+        return cast(Array, np.load(path))
+    except (OSError, ValueError) as error:
+        raise fail(f"--ids: {path}: {error}", code=2) from None

@@ -1,0 +1,102 @@
+"""What commands print and write: rows of results, progress, files that appear when they are complete."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from .._files import write_file
+from ..index import Matches, Neighbors
+from .app import console, errors, exit_on_error
+
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value")
+
+Row = dict[str, Any]
+
+
+class Rate(ProgressColumn):
+    """Signals per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+
+
+def progress_bar() -> Progress:
+    """A bar on the error stream."""
+    parts = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
+    return Progress(*parts, console=errors)
+
+
+def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
+    """One row per entry found; queries are numbered from ``first_query``."""
+    if isinstance(found, Neighbors):
+        places = [(tuple(place), int(place[0]), int(place[1])) for place in np.argwhere(found.ids >= 0)]
+    else:
+        queries = np.repeat(np.arange(len(found)), np.diff(found.starts))
+        places = [((at,), int(query), int(at - found.starts[query])) for at, query in enumerate(queries)]
+    rows = []
+    for at, query, rank in places:
+        reals = (float(values[at]) for values in (found.scores, found.distances, found.p_values))
+        rows.append(dict(zip(COLUMNS, (query + first_query, rank + 1, int(found.ids[at]), *reals), strict=True)))
+    return rows
+
+
+def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
+    """Results in the format asked for, on the screen or in a file."""
+    names = [*COLUMNS, *(["metadata"] if rows and "metadata" in rows[0] else [])]
+    if output_format == "table":
+        _show_table(rows, names)
+        return
+    if output_format == "parquet":
+        content = _parquet(rows, names)
+    elif output_format == "json":
+        content = (json.dumps(rows, indent=1) + "\n").encode()
+    else:
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([json.dumps(row[n]) if n == "metadata" else row[n] for n in names] for row in rows)
+        content = buffer.getvalue().encode()
+    if output is None:
+        sys.stdout.write(content.decode())
+    else:
+        with exit_on_error(1):
+            write_file(output, lambda file: file.write(content))
+
+
+def _show_table(rows: list[Row], names: list[str]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name == "metadata" else "right")
+    for row in rows:
+        shown = [str(row["query"]), str(row["rank"]), str(row["id"]), f"{row['score']:.4f}", f"{row['distance']:.4f}"]
+        shown += [f"{row['p_value']:.2g}", *([json.dumps(row["metadata"])] if "metadata" in row else [])]
+        table.add_row(*shown)
+    console.print(table, highlight=False)
+    if not rows:
+        console.print("no matches", highlight=False)
+
+
+def _parquet(rows: list[Row], names: list[str]) -> bytes:
+    with exit_on_error(2):
+        try:
+            import pyarrow as arrow
+            import pyarrow.parquet as parquet
+        except ImportError:
+            raise ImportError("writing Parquet needs pyarrow: pip install 'topsign[files]'") from None
+    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 3, strict=True))
+    columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in COLUMNS}
+    if "metadata" in names:
+        columns["metadata"] = arrow.array([json.dumps(row["metadata"]) for row in rows], arrow.string())
+    image = io.BytesIO()
+    parquet.write_table(arrow.table(columns), image)
+    return image.getvalue()

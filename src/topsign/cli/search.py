@@ -1,0 +1,87 @@
+"""The command ``search``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ..index import SignIndex
+from ..signals import Location, open_files
+from .app import app, exit_on_error, fail, naming
+from .options import (
+    AdaptiveBits,
+    ArrayName,
+    FalseAlarm,
+    Format,
+    IndexPath,
+    Nearest,
+    Output,
+    QueryPath,
+    Scoring,
+    Threads,
+    check_output,
+    opened_index,
+)
+from .output import Row, result_rows, write_rows
+
+
+@app.command()
+def search(
+    index: IndexPath,
+    queries: QueryPath,
+    k: Nearest = None,
+    false_alarm: FalseAlarm = None,
+    scoring: Scoring = "asymmetric",
+    adaptive_bits: AdaptiveBits = None,
+    metadata: Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")] = False,
+    output_format: Format = "table",
+    output: Output = None,
+    array: ArrayName = None,
+    threads: Threads = None,
+) -> None:
+    """Find the nearest entries of each query, or all significant ones.
+
+    [bold]Examples[/]
+
+    topsign search cameras.topsign queries.npy -k 5
+
+    topsign search cameras.topsign queries.npy --false-alarm 1e-6 --format csv -o matches.csv
+
+    topsign search cameras.topsign queries.npy --scoring hamming --format json
+    """
+    check_output(output_format, output)
+    opened = opened_index(index, readonly=True)
+    options: dict[str, Any] = {"scoring": scoring, "n_threads": threads}
+    if adaptive_bits is not None:
+        if not isinstance(opened, SignIndex):
+            raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
+        options["adaptive_bits"] = adaptive_bits
+    rows = search_files(opened, queries, array, k, false_alarm, options)
+    if metadata:
+        notes = opened.get(np.array([row["id"] for row in rows], np.int64)).metadata
+        rows = [row | {"metadata": note} for row, note in zip(rows, notes, strict=True)]
+    write_rows(rows, output_format, output)
+
+
+def search_files(
+    index: Any, queries: Location, array: str | None, k: int | None, false_alarm: float | None, options: dict[str, Any]
+) -> list[Row]:
+    """What is found for the queries of all files, which are numbered through."""
+    if k is not None and false_alarm is not None:
+        raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
+    if false_alarm is None:
+        find, options = index.search, options | {"k": 10 if k is None else k}
+    else:
+        find, options = index.within, options | {"false_alarm": false_alarm}
+    with exit_on_error(2):
+        find(np.empty((0, index.n_features)), **options)  # what is refused of no queries is the options' fault
+        files = open_files(queries, array)
+    rows: list[Row] = []
+    n_before = 0
+    for file in files:
+        with exit_on_error(1), naming(file.name):
+            rows += result_rows(find(file.rows(), **options), n_before)
+        n_before += file.n_signals
+    return rows

@@ -1,0 +1,82 @@
+"""What readers of signals share: the description of a file, the choice of its array, errors that name it."""
+
+from __future__ import annotations
+
+import struct
+import weakref
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arrays import Array
+from .._checks import as_signals
+from .._rows import Rows
+from ..errors import StorageError
+from .place import Place
+
+BAD_BYTES = (ValueError, TypeError, KeyError, EOFError, NotImplementedError, struct.error, zipfile.BadZipFile)
+"""Errors by which packages refuse bytes; pyarrow's are among them."""
+
+
+class Described(NamedTuple):
+    """What the header of a file says."""
+
+    n_signals: int
+    n_features: int
+    dtype: np.dtype[Any]
+    array: str | None = None  # which array or column holds the signals
+
+
+@contextmanager
+def reading(place: Place, section: str = "signals") -> Iterator[None]:
+    """Turns what a format's package refuses into a StorageError that names the file."""
+    try:
+        yield
+    except BAD_BYTES as error:
+        raise StorageError(place.url, section, str(error)) from None
+
+
+def described(place: Place, shape: Sequence[int], dtype: np.dtype[Any], array: str | None = None) -> Described:
+    """A matrix of real numbers, one signal per row, or one signal; StorageError for anything else."""
+    section = array or "signals"
+    if len(shape) == 1:
+        shape = (1, *shape)
+    if len(shape) != 2:
+        problem = f"must hold one matrix (n_signals, n_features), got shape {tuple(shape)}"
+        raise StorageError(place.url, section, problem)
+    with reading(place, section):
+        as_signals(np.empty((0, shape[1]), dtype))
+    return Described(int(shape[0]), int(shape[1]), dtype, array)
+
+
+def choose(place: Place, names: Sequence[str], wanted: str | None, what: str) -> str:
+    """The array asked for, or the only one; ValueError lists those there are."""
+    if wanted is not None and wanted not in names:
+        raise ValueError(f"{place.url} has no {what} {wanted!r}; it has {', '.join(names) or 'none'}")
+    if wanted is None and not names:
+        raise StorageError(place.url, "signals", f"has no {what} that could hold signals")
+    if wanted is None and len(names) != 1:
+        raise ValueError(f"{place.url} has {len(names)} {what}s ({', '.join(names)}); choose one with array= (--array)")
+    return names[0] if wanted is None else wanted
+
+
+class RawRows(Rows):
+    """Rows that lie one after another in a file that cannot be mapped; closes what was opened when it goes."""
+
+    def __init__(
+        self, place: Place, file: Any, offset: int, shape: tuple[int, int], dtype: np.dtype[Any], opened: ExitStack
+    ) -> None:
+        super().__init__(shape, dtype)
+        self._place, self._file, self._offset = place, file, offset
+        weakref.finalize(self, opened.pop_all().close)
+
+    def read(self, start: int, stop: int) -> Array:
+        row_bytes = self.shape[1] * self.dtype.itemsize
+        self._file.seek(self._offset + start * row_bytes)
+        content = self._file.read((stop - start) * row_bytes)
+        if len(content) != (stop - start) * row_bytes:
+            raise StorageError(self._place.url, "signals", f"truncated: it ends before row {stop - 1}")
+        return np.frombuffer(content, self.dtype).reshape(stop - start, self.shape[1])

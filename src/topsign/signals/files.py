@@ -1,0 +1,86 @@
+"""Files of signals: what is in them, and their rows."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from .._arrays import Array
+from .._files import Record
+from .._rows import Rows
+from . import npy, npz, parquet, safetensors
+from .contents import Described
+from .place import Location, Place
+
+READERS: dict[str, ModuleType] = {".npy": npy, ".npz": npz, ".parquet": parquet, ".safetensors": safetensors}
+SUFFIXES = tuple(READERS)
+
+
+@dataclass(frozen=True)
+class SignalFile:
+    """One file of signals, and what must stay the same while a job goes on."""
+
+    url: str
+    n_signals: int
+    n_features: int
+    dtype: str
+    n_bytes: int
+    changed: str  # time of the last change, or the store's ETag
+    array: str | None = None  # which array or column holds the signals
+
+    @property
+    def name(self) -> str:
+        """Name of the file without its folder."""
+        return Place(self.url).name
+
+    def rows(self) -> Array | Rows:
+        """The signals: a memory map where that can be, else rows that are read as they are sliced."""
+        place = Place(self.url)
+        signals: Array | Rows = READERS[place.suffix].rows(place, self.array)
+        return signals
+
+    def to_json(self) -> Record:
+        """A record of plain values, as manifests hold it."""
+        place = Place(self.url)
+        return {
+            "url": f"file://{self.url}" if place.is_local else self.url,
+            "rows": self.n_signals,
+            "n_features": self.n_features,
+            "dtype": self.dtype,
+            "bytes": self.n_bytes,
+            "changed": self.changed,
+            "column": self.array,
+        }
+
+    def identity(self) -> Record:
+        """Shape, type, and the CRC-32 of the first and last signal: what a build that goes on compares."""
+        rows, n = self.rows(), self.n_signals
+        ends = [np.ascontiguousarray(rows[slice(at, at + 1)]) for at in (0, n - 1) if n]
+        checksum = zlib.crc32(b"".join(end.tobytes() for end in ends))
+        return {"shape": [n, self.n_features], "dtype": self.dtype, "crc32": checksum}
+
+
+def list_files(location: Location) -> list[Place]:
+    """The file named, or those of a folder or prefix in the order of their names."""
+    return Place.at(location).files(SUFFIXES)
+
+
+def open_file(place: Place, array: str | None = None) -> SignalFile:
+    """What a file holds, from its header alone.
+
+    Raises ValueError where the call does not fit the file (its kind, the array asked for), StorageError where its
+    contents cannot be read as signals, ImportError where a package is missing.
+    """
+    if place.suffix not in READERS:
+        raise ValueError(f"{place.url} must be one of {', '.join(SUFFIXES)}, or a folder of such files")
+    n_bytes, changed = place.state()
+    found: Described = READERS[place.suffix].describe(place, array)
+    return SignalFile(place.url, found.n_signals, found.n_features, str(found.dtype), n_bytes, changed, found.array)
+
+
+def open_files(location: Location, array: str | None = None) -> list[SignalFile]:
+    """Every file of signals at a location, in the order of their names."""
+    return [open_file(place, array) for place in list_files(location)]

@@ -1,0 +1,51 @@
+"""Signals in .npz archives: mapped where they are local and not compressed, else decompressed as they are read."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from contextlib import ExitStack
+
+from .._arrays import Array
+from .._rows import Rows
+from . import npy
+from .contents import Described, choose, described, reading
+from .place import Place
+
+
+def describe(place: Place, array: str | None) -> Described:
+    """Shape and type of the array chosen."""
+    with ExitStack() as opened:
+        members, chosen = _chosen(place, opened, array)
+        member = opened.enter_context(members.open(f"{chosen}.npy"))
+        shape, _, dtype = npy.read_header(place, member)
+    return described(place, shape, dtype, chosen)
+
+
+def rows(place: Place, array: str | None) -> Array | Rows:
+    """The signals."""
+    with ExitStack() as opened:
+        members, chosen = _chosen(place, opened, array)
+        member, file = members.getinfo(f"{chosen}.npy"), members.fp
+        if place.is_local and member.compress_type == zipfile.ZIP_STORED and file is not None:
+            file.seek(member.header_offset + 26)
+            skipped = sum(struct.unpack("<HH", file.read(4)))  # the name and extra field of the local header
+            file.seek(member.header_offset + 30 + skipped)
+            shape, in_columns, dtype = npy.read_header(place, file)
+            return npy.mapped(place, file.tell(), shape, in_columns, dtype)
+        unpacked = opened.enter_context(members.open(member))
+        shape, in_columns, dtype = npy.read_header(place, unpacked)
+        return npy.raw_rows(place, unpacked, unpacked.tell(), shape, in_columns, dtype, opened)
+
+
+def _chosen(place: Place, opened: ExitStack, array: str | None) -> tuple[zipfile.ZipFile, str]:
+    """The archive, and the array asked for."""
+    file = opened.enter_context(place.open())
+    with reading(place):
+        members = opened.enter_context(zipfile.ZipFile(file))
+    return members, choose(place, names(members), array, "array")
+
+
+def names(members: zipfile.ZipFile) -> list[str]:
+    """Arrays of an archive."""
+    return [name.removesuffix(".npy") for name in members.namelist() if name.endswith(".npy")]

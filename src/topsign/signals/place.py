@@ -1,0 +1,102 @@
+"""Paths and URLs: files of this machine, or of any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, Any
+
+Location = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder, by its absolute path or its URL."""
+
+    url: str
+
+    @classmethod
+    def at(cls, location: Location) -> Place:
+        """Paths become absolute, since workers of a cluster have working directories of their own."""
+        if not isinstance(location, (str, os.PathLike)):
+            raise TypeError(
+                f"signals and shards are found by a path or URL, got {type(location).__name__}; np.save an array "
+                "first, or encode a dask array (dask.array.from_array)"
+            )
+        text = os.fspath(location).removeprefix("file://")
+        return cls(text if "://" in text else os.path.abspath(text))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the url is a path of this machine."""
+        return "://" not in self.url
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.url.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def suffix(self) -> str:
+        """ ".npy" and so on, in lower case."""
+        return os.path.splitext(self.name)[1].lower()
+
+    @cached_property
+    def _found(self) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise ImportError(
+                f"{self.url} needs fsspec, which is not installed; pip install 'topsign[distributed]'"
+            ) from None
+        found: tuple[Any, str] = url_to_fs(self.url)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Place, (self.url,)  # a file system belongs to the process that made it
+
+    def open(self) -> IO[bytes]:
+        """The file, for reading at any position."""
+        if self.is_local:
+            return open(self.url, "rb")
+        fs, path = self._found
+        file: IO[bytes] = fs.open(path, "rb")
+        return file
+
+    def state(self) -> tuple[int, str]:
+        """Bytes, and a mark that changes with the content: time of the last change, or the store's ETag."""
+        if self.is_local:
+            stat = os.stat(self.url)
+            return stat.st_size, str(stat.st_mtime)
+        fs, path = self._found
+        info = fs.info(path)
+        marks = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "created"))
+        return int(info["size"]), str(next((one for one in marks if one), ""))
+
+    def files(self, suffixes: Sequence[str]) -> list[Place]:
+        """This file, or the files in this folder that end so, in the order of their names.
+
+        Raises FileNotFoundError where there is nothing, ValueError for a folder without such files.
+        """
+        kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        if self.is_local:
+            if not os.path.exists(self.url):
+                raise FileNotFoundError(f"{self.url} does not exist")
+            if not os.path.isdir(self.url):
+                return [self]
+            found = [f"{self.url}/{name}" for name in os.listdir(self.url)]
+        else:
+            fs, root = self._found
+            fs.invalidate_cache()
+            if fs.isfile(root):
+                return [self]
+            found = [str(fs.unstrip_protocol(path)) for path in fs.find(root, maxdepth=1)]
+            if not found:
+                raise FileNotFoundError(f"{self.url} does not exist, or is empty")
+        places = [Place(url) for url in sorted(found)]
+        chosen = [place for place in places if place.suffix in suffixes and not place.name.startswith(".")]
+        if not chosen:
+            raise ValueError(f"{self.url} is a folder without {kinds} files")
+        return chosen

@@ -1,0 +1,130 @@
+"""Signals in files: every form gives the same rows, here and on another file system; what is wrong is named."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign.signals import Place, open_file, open_files
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+N_FEATURES = 6
+
+
+@pytest.fixture
+def signals(rng):
+    return rng.standard_normal((50, N_FEATURES)).astype(np.float32)
+
+
+def write_all(folder, signals):
+    """The same signals in every form, each with the array to ask for."""
+    np.save(folder / "a.npy", signals)
+    np.savez(folder / "stored.npz", x=signals)
+    np.savez_compressed(folder / "packed.npz", x=signals, y=signals[:3])
+    cells = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(signals.ravel()), N_FEATURES)
+    table = pyarrow.table({"row": range(len(signals)), "x": cells, "lists": signals.tolist()})
+    parquet.write_table(table, folder / "t.parquet", row_group_size=17)
+    forms = [("a.npy", None), ("stored.npz", None), ("packed.npz", "x"), ("t.parquet", "x"), ("t.parquet", "lists")]
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    save_file({"x": signals, "y": signals[:2]}, folder / "s.safetensors")
+    return [*forms, ("s.safetensors", "x")]
+
+
+def test_every_form_gives_the_same_rows_anywhere(tmp_path, signals):
+    fsspec = pytest.importorskip("fsspec")
+    forms = write_all(tmp_path, signals)
+    memory = fsspec.filesystem("memory")
+    for path in tmp_path.iterdir():
+        memory.pipe_file(f"/signals/{path.name}", path.read_bytes())
+    try:
+        for root in (str(tmp_path), f"file://{tmp_path}", "memory://signals"):
+            for name, array in forms:
+                file = pickle.loads(pickle.dumps(open_file(Place.at(f"{root}/{name}"), array)))
+                assert (file.n_signals, file.n_features) == (50, N_FEATURES)
+                rows = file.rows()
+                assert (len(rows), rows.shape) == (50, signals.shape)
+                for part in (slice(0, 7), slice(30, 50), slice(3, 4), slice(50, 50)):
+                    assert_array_equal(np.asarray(rows[part], np.float32), signals[part], err_msg=name)
+                assert_array_equal(np.asarray(rows, np.float32), signals)
+                index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+                assert index.add(rows, rows=slice(10, 20)).tolist() == list(range(10))
+                assert_array_equal(index.search(file.rows(), k=1).ids, index.search(signals, k=1).ids)
+        assert len(open_files("memory://signals/a.npy")) == 1
+    finally:
+        memory.rm("/signals", recursive=True)
+
+
+def test_the_identity_of_a_file_is_its_shape_type_and_ends(tmp_path, signals):
+    identities = [
+        open_file(Place.at(tmp_path / name), array).identity() for name, array in write_all(tmp_path, signals)
+    ]
+    assert len({one["crc32"] for one in identities[:4]}) == 1
+    np.save(tmp_path / "a.npy", signals[::-1])
+    assert open_file(Place.at(tmp_path / "a.npy")).identity()["crc32"] != identities[0]["crc32"]
+
+
+def test_lists_of_different_lengths_are_refused_and_not_reshaped(tmp_path):
+    lengths = [3, 5, 4, 4]  # 16 values, four rows: would fit a matrix of four columns
+    parquet.write_table(pyarrow.table({"x": [[1.0] * n for n in lengths]}), tmp_path / "ragged.parquet")
+    with pytest.raises(ts.StorageError, match="column x: signals differ in length: row 1 has 5, row 0 has 3"):
+        open_files(tmp_path / "ragged.parquet")
+    table = pyarrow.table({"x": [[1.0, 2.0]] * 1500 + [[1.0, 2.0, 3.0]] * 1024})
+    parquet.write_table(table, tmp_path / "late.parquet")
+    (file,) = open_files(tmp_path / "late.parquet")
+    with pytest.raises(ts.StorageError, match="signals differ in length: row 1500 has 3, row 1024 has 2"):
+        file.rows()[0:2000]
+
+
+def test_errors_name_the_row_of_the_file(tmp_path, signals):
+    signals[33, 2] = np.nan
+    np.savez_compressed(tmp_path / "packed.npz", x=signals)
+    (file,) = open_files(tmp_path)
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+    with pytest.raises(ValueError, match="NaN or infinity in signals, first at row 33, column 2"):
+        index.add(file.rows(), rows=slice(30, 50))
+    assert len(index) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "array", "error", "words"),
+    [
+        ("x.txt", b"1 2 3", None, ValueError, "x.txt must be one of .npy, .npz, .parquet, .safetensors"),
+        ("x.npy", b"nothing", None, ts.StorageError, "x.npy, signals: "),
+        ("x.npz", b"nothing", None, ts.StorageError, "x.npz, signals: File is not a zip file"),
+        ("x.parquet", b"PAR1 nothing", None, ts.StorageError, "x.parquet, signals: "),
+        ("x.safetensors", b"\xff" * 20, None, ts.StorageError, "x.safetensors, header: not a safetensors file"),
+        ("x.safetensors", b"123", None, ts.StorageError, "x.safetensors, header: "),
+    ],
+)
+def test_foreign_files_are_named(tmp_path, name, content, array, error, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(error, match=words):
+        open_files(tmp_path / name, array)
+
+
+def test_the_array_must_be_clear(tmp_path, signals):
+    write_all(tmp_path, signals)
+    with pytest.raises(ValueError, match=r"packed.npz has 2 arrays \(x, y\); choose one with array="):
+        open_files(tmp_path / "packed.npz")
+    with pytest.raises(ValueError, match=r"t.parquet has no column of lists 'row'; it has x, lists"):
+        open_files(tmp_path / "t.parquet", "row")
+    with pytest.raises(ValueError, match=r"a.npy has one array only"):
+        open_files(tmp_path / "a.npy", "x")
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        open_files(tmp_path / "nowhere")
+    np.save(tmp_path / "cube.npy", signals[None])
+    with pytest.raises(ts.StorageError, match=r"cube.npy, signals: must hold one matrix .* got shape \(1, 50, 6\)"):
+        open_files(tmp_path / "cube.npy")
+    np.save(tmp_path / "flat.npy", signals[0])
+    assert open_files(tmp_path / "flat.npy")[0].rows().shape == (1, N_FEATURES)
+    np.save(tmp_path / "words.npy", np.array([["a"]]))
+    with pytest.raises(ts.StorageError, match=r"words.npy, signals: signals must be real numbers"):
+        open_files(tmp_path / "words.npy")
+    content = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(content[:-100])
+    with pytest.raises(ts.StorageError, match=r"short.npy, signals: "):
+        open_files(tmp_path / "short.npy")[0].rows()
