@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 # Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
 _HOMES = {
-    **dict.fromkeys(("distributed", "export", "kernels", "nn", "projections", "theory"), ""),
+    **dict.fromkeys(("distributed", "export", "kernels", "nn", "projections", "signals", "theory"), ""),
     **dict.fromkeys(("AdaptiveCodes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("StorageError",), "errors"),
@@ -32,6 +32,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import kernels as kernels
     from . import nn as nn
     from . import projections as projections
+    from . import signals as signals
     from . import theory as theory
     from .codes import AdaptiveCodes as AdaptiveCodes
     from .codes import hamming as hamming
