@@ -32,7 +32,7 @@ CALLS = [
     ),
     (lambda: ENCODER.transform(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3"),
     (lambda: ENCODER.fit(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3"),
-    (lambda: ENCODER.encode(with_value(1e39)), ValueError, "signals row 3 is too large for float32 projections"),
+    (lambda: ENCODER.encode(with_value(1e39)), ValueError, "signals row 3 is too large for float32 scores"),
     (lambda: ENCODER.encode(with_value(3e37)), ValueError, "divide all signals by a constant"),
     (lambda: PROJECTION.apply(with_value(np.nan)), ValueError, "NaN or infinity in signals, first at row 3, column 4"),
     (lambda: ENCODER.encode(X[:, :19]), ValueError, "signals must have 20 features, got 19 (shape (5, 19))"),

@@ -14,6 +14,9 @@ from .projections import Projection
 from .projections.blocks import Block, float_blocks
 from .recipe import Recipe
 
+MIN_TOTAL = 1e-5
+"""Least sum of kept magnitudes of a signal of norm one; a normal signal's is about ``n_bits``."""
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -51,6 +54,10 @@ def encode(
             _raise_zero_signal(block.rows.start + int(zeros[0]), name, centered=recipe.mean is not None)
         codes[rows], totals = _packed(recipe, projected, threads)
         norms[rows] = np.sqrt(block.square_norms)
+        # Totals near zero: the pool has next to nothing of this signal, and scales would not be finite.
+        empty = np.flatnonzero((totals <= MIN_TOTAL * norms[rows]) & (block.square_norms > 0))
+        if empty.size:
+            _raise_no_projections(block.rows.start + int(empty[0]), name, recipe)
         scales[rows] = np.divide(block.square_norms, totals, out=np.zeros(len(totals)), where=totals > 0)
     return Encoded(codes, norms, scales) if recipe.norms else Encoded(codes, None, None)
 
@@ -104,6 +111,13 @@ def _packed(recipe: Recipe, projected: Float32, n_threads: int) -> tuple[Bytes, 
         return chosen.pack_bits(projected, n_threads=n_threads), totals
     locations, signs, totals = chosen.select(projected, recipe.n_bits, n_threads=n_threads)
     return chosen.pack_codes(recipe.layout, locations, signs, n_threads=n_threads), totals
+
+
+def _raise_no_projections(row: int, name: str, recipe: Recipe) -> NoReturn:
+    raise ValueError(
+        f"{name} row {row}: all its kept projections are zero on this {recipe.projection.kind} pool of "
+        f"{recipe.n_pool}, so its code says nothing; take a larger n_pool or a dense projection, or drop that row"
+    )
 
 
 def _raise_zero_signal(row: int, name: str, *, centered: bool) -> NoReturn:

@@ -12,8 +12,8 @@ from .. import kernels
 from .._arrays import Array, Float32, Float64
 from .._checks import raise_unusable
 
-# |projection| is at most |row| |signal|, about sqrt(n_features) |signal|; below this it fits float32.
-MAX_PROJECTION = 1e37
+MIN_NORM, MAX_NORM = 1e-18, 1e18
+"""Norms of signals that are not zero: scores, which are of the size of two norms' product, then fit float32."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ def float_blocks(
 ) -> Iterator[Block]:
     """Blocks of ``n_rows`` signals, all or a part of them, as float32 and less the vector ``minus``.
 
-    Raises ValueError, naming the row and column, at the first signal whose projections would not be finite.
+    Raises ValueError, naming the row, at the first signal that is not finite or whose norm is out of range.
     """
     n_threads = kernels.n_threads(n_threads)
-    limit = MAX_PROJECTION**2 / max(1, signals.shape[1])
     first, end, _ = (part or slice(None)).indices(len(signals))
     for start in range(first, end, n_rows):
         rows = slice(start, min(start + n_rows, end))
@@ -48,19 +47,39 @@ def float_blocks(
             if minus is not None:
                 values = values - minus
         square_norms = kernels.active().square_norms(values, n_threads=n_threads)
-        unusable = np.flatnonzero(~(square_norms <= limit))  # also true of NaN
-        if unusable.size:
-            raise_unusable(signals, start + int(unusable[0]), name)
+        usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
+        for row in np.flatnonzero(~usable):
+            if square_norms[row] != 0 or np.any(signals[start + row]):  # zero signals are the caller's matter
+                _check_norm(signals, start + int(row), minus, name)
         yield Block(rows, values, square_norms)
         _release_pages(signals)
 
 
+def _check_norm(signals: Array, row: int, minus: Float32 | None, name: str) -> None:
+    """Raises ValueError that says why a signal cannot be used."""
+    values = np.asarray(signals[row])
+    if not np.isfinite(values.astype(np.float64)).all():
+        raise_unusable(signals, row, name)
+    if minus is not None and np.array_equal(values.astype(np.float32), minus):
+        return  # zero once the mean is removed
+    norm = float(np.linalg.norm(values.astype(np.float64) - (0.0 if minus is None else minus)))
+    size = "large" if norm > 1 else "small"
+    raise ValueError(
+        f"{name} row {row} is too {size} for float32 scores, its norm is {norm:.3g}, which must lie in "
+        f"[{MIN_NORM:g}, {MAX_NORM:g}]; {'divide' if norm > 1 else 'multiply'} all signals by a constant first"
+    )
+
+
 def _release_pages(signals: Array) -> None:
-    """Lets go of the pages of a read-only memory map; they stay in the system's cache, not in our memory."""
+    """Releases the pages of a read-only memory map of a file; they stay in the system's cache, not in our memory.
+
+    Only for maps that NumPy made read-only (``np.memmap`` or ``np.load`` with mode "r"): the system would drop the
+    content of any other map that holds private or anonymous pages.
+    """
     base: object = signals
+    read_only = False
     while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap) and base.mode != "r":
-            return  # a private copy-on-write page would lose what was written to it
+        read_only |= isinstance(base, np.memmap) and base.mode == "r"
         base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+    if read_only and isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)
