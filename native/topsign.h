@@ -1,95 +1,140 @@
-// The C interface of the core: raw arrays in, raw arrays out. Nothing is checked here.
-//
-// Arrays are C-ordered and dense. Bits are packed little-endian, bit 1 meaning "projected >= 0" (or a
-// sign of +1). Every function but the first two takes the path to run and a number of threads, and
-// returns 0, or 1 when memory ran out. Results are the same bits on every path and thread count.
+/* The C interface of the core: raw arrays in, raw arrays out. Nothing but the bytes of codes is distrusted here.
+
+   Arrays are C-ordered and dense. Bits are packed little-endian, bit 1 meaning "projected >= 0" (or a sign of +1).
+   Kernels take how they are run and a struct of what they work on, and return 0, or 1 when memory ran out. Results are
+   the same bits on every path and thread count; arbitrary bytes in place of codes give some result and stay inside
+   every array. */
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>
 
-#if defined(_WIN32)
-#define TOPSIGN_API extern "C" __declspec(dllexport)
+#if defined(__cplusplus)
+#define TOPSIGN_C extern "C"
 #else
-#define TOPSIGN_API extern "C" __attribute__((visibility("default")))
+#define TOPSIGN_C
+#endif
+#if defined(_WIN32)
+#define TOPSIGN_API TOPSIGN_C __declspec(dllexport)
+#else
+#define TOPSIGN_API TOPSIGN_C __attribute__((visibility("default")))
 #endif
 
-enum Path : int { kScalar = 0, kAvx2 = 1 };
+/* Raised whenever something below changes, so that a stale library is refused and not called. */
+TOPSIGN_API int32_t ts_interface(void);
 
-// Raised whenever a signature below changes, so that a stale library is refused and not called.
-TOPSIGN_API int ts_interface();
-TOPSIGN_API int ts_supports(int path);
+/* Paths are numbered from the slowest to the fastest; names are null past the last. */
+TOPSIGN_API const char* ts_path_name(int32_t path);
+TOPSIGN_API int32_t ts_path_runs_here(int32_t path);
 
-// The randomised Hadamard rotation of size exactly n_features, times sqrt(n_features), or its transpose.
-// signs: (n_rounds, ceil(n_features/8)).
-TOPSIGN_API int ts_rotate(int path, int n_threads, const float* signals, int64_t n_signals,
-                          int64_t n_features, const uint8_t* signs, int64_t n_rounds, int64_t transpose, float* out);
+typedef struct {
+    int32_t path;
+    int32_t n_threads;
+} ts_run;
 
-// Sum of squares of each signal, in the order of LaneSum (common.h).
-TOPSIGN_API int ts_square_norms(int path, int n_threads, const float* signals, int64_t n_signals,
-                                int64_t n_features, double* out);
+/* Rows of real values. */
+typedef struct {
+    const float* values;
+    int64_t count, width;
+} ts_rows;
 
-// The n_bits values largest in magnitude of each row: their locations (ascending; of equal magnitudes the
-// lower row wins), their packed signs, and the sum of their magnitudes.
-TOPSIGN_API int ts_select(int path, int n_threads, const float* projected, int64_t n_signals,
-                          int64_t n_pool, int64_t n_bits, int32_t* locations, uint8_t* signs, double* totals);
+/* Of adaptive codes; low_bits is -1 in the fast layout, 0 for a bitmap, otherwise of Elias-Fano (core/layout.h), and -2
+   says that a code is the signs of the whole pool. */
+typedef struct {
+    int64_t n_bits, n_pool, low_bits;
+} ts_layout;
 
-// Sum of the magnitudes of each row, in the order of LaneSum.
-TOPSIGN_API int ts_magnitude_sums(int path, int n_threads, const float* projected, int64_t n_signals, int64_t n_pool,
-                                  double* out);
+/* Codes; alive is a bitmap of those that take part, weights multiply their scores, and both may be null. */
+typedef struct {
+    ts_layout layout;
+    const uint8_t* data;
+    int64_t count;
+    const uint8_t* alive;
+    const float* weights;
+} ts_codes;
 
-TOPSIGN_API int ts_pack_bits(int path, int n_threads, const float* projected, int64_t n_signals,
-                             int64_t n_pool, uint8_t* out);
+/* Packed signs of queries; masks (of the bits to compare, only with low_bits -2) may be null. */
+typedef struct {
+    const uint8_t* bits;
+    const uint8_t* masks;
+    int64_t count;
+} ts_signs;
 
-// Adaptive codes. low_bits describes the layout: -1 fast, 0 a bitmap, otherwise Elias-Fano (layout.h).
-TOPSIGN_API int ts_pack_codes(int path, int n_threads, const int32_t* locations, const uint8_t* signs,
-                              int64_t n_codes, int64_t n_bits, int64_t n_pool, int64_t low_bits, uint8_t* out);
-TOPSIGN_API int ts_unpack_codes(int path, int n_threads, const uint8_t* codes, int64_t n_codes,
-                                int64_t n_bits, int64_t n_pool, int64_t low_bits, int32_t* locations,
-                                uint8_t* signs);
+/* The k best of each query: (n_queries, k), position -1 where there are fewer. values: int32 or float. */
+typedef struct {
+    int64_t k;
+    int64_t* positions;
+    void* values;
+} ts_best;
 
-// Whether each code is one that ts_pack_codes could have made: 1 or 0.
-TOPSIGN_API int ts_valid_codes(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                               int64_t n_pool, int64_t low_bits, uint8_t* out);
+/* Everything within each query's bound (int32 or float), query after query, by position; counts (n_queries,) of all
+   that there are, of which the first `capacity` are written. */
+typedef struct {
+    const void* bounds;
+    int64_t capacity;
+    int64_t* positions;
+    void* values;
+    int64_t* counts;
+} ts_found;
 
-// Bits of each query that differ from each code: out (n_queries, n_codes). query_bits: packed signs.
-TOPSIGN_API int ts_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                              int64_t n_pool, int64_t low_bits, const uint8_t* query_bits, int64_t n_queries,
-                              int32_t* out);
+/* The randomised Hadamard rotation of size exactly width, times sqrt(width), or its transpose.
+   signs: (n_rounds, ceil(width / 8)). */
+typedef struct {
+    ts_rows signals;
+    const uint8_t* signs;
+    int64_t n_rounds;
+    int32_t transpose;
+    float* out;
+} ts_rotation;
+TOPSIGN_API int32_t ts_rotate(const ts_run* run, const ts_rotation* rotation);
 
-// Sum of each query's values at a code's locations, each with the code's sign: out (n_queries, n_codes).
-TOPSIGN_API int ts_score_sums(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                              int64_t n_pool, int64_t low_bits, const float* queries, int64_t n_queries,
-                              float* out);
+/* Sum of squares, or of magnitudes, of each row, in the order of LaneSum (core/lanes.h). */
+TOPSIGN_API int32_t ts_square_norms(const ts_run* run, const ts_rows* rows, double* out);
+TOPSIGN_API int32_t ts_magnitude_sums(const ts_run* run, const ts_rows* rows, double* out);
 
-// The k codes with fewest mismatches to each query, by mismatches, then position: (n_queries, k), position -1 where
-// there are fewer. alive: a bitmap of codes, or null for all. low_bits -2: codes are the signs of the whole pool,
-// compared under each query's mask (packed like query_bits) unless masks is null.
-TOPSIGN_API int ts_search_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                                     int64_t n_pool, int64_t low_bits, const uint8_t* alive,
-                                     const uint8_t* query_bits, const uint8_t* masks, int64_t n_queries, int64_t k,
-                                     int64_t* positions, int32_t* mismatches);
+/* The n_bits values largest in magnitude of each row: their locations (ascending; of equal magnitudes the lower row
+   wins), their packed signs, and the sum of their magnitudes. */
+typedef struct {
+    ts_rows projected;
+    int64_t n_bits;
+    int32_t* locations;
+    uint8_t* signs;
+    double* totals;
+} ts_selection;
+TOPSIGN_API int32_t ts_select(const ts_run* run, const ts_selection* selection);
 
-// Every code within each query's radius, query after query, by position; counts (n_queries,) of all that there are,
-// of which the first `capacity` are written.
-TOPSIGN_API int ts_within_mismatches(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                                     int64_t n_pool, int64_t low_bits, const uint8_t* alive,
-                                     const uint8_t* query_bits, const uint8_t* masks, int64_t n_queries,
-                                     const int32_t* radii, int64_t capacity, int64_t* positions, int32_t* mismatches,
-                                     int64_t* counts);
+TOPSIGN_API int32_t ts_pack_bits(const ts_run* run, const ts_rows* rows, uint8_t* out);
 
-// The same by score: the sum of ts_score_sums times the code's weight (weights null: one), higher being better.
-TOPSIGN_API int ts_search_scores(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                                 int64_t n_pool, int64_t low_bits, const uint8_t* alive, const float* weights,
-                                 const float* queries, int64_t n_queries, int64_t k, int64_t* positions,
-                                 float* scores);
-TOPSIGN_API int ts_within_scores(int path, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits,
-                                 int64_t n_pool, int64_t low_bits, const uint8_t* alive, const float* weights,
-                                 const float* queries, int64_t n_queries, const float* thresholds, int64_t capacity,
-                                 int64_t* positions, float* scores, int64_t* counts);
+/* Codes and what is in them. valid: 1 where pack could have made the code, 0 elsewhere. */
+typedef struct {
+    int32_t* locations;
+    uint8_t* signs;
+} ts_contents;
+TOPSIGN_API int32_t ts_pack_codes(const ts_run* run, const ts_layout* layout, int64_t n_codes,
+                                  const ts_contents* contents, uint8_t* out);
+TOPSIGN_API int32_t ts_unpack_codes(const ts_run* run, const ts_codes* codes, const ts_contents* out);
+TOPSIGN_API int32_t ts_valid_codes(const ts_run* run, const ts_codes* codes, uint8_t* valid);
 
-// Sets of locations near their entropy: an arithmetic coder, `capacity` zero-padded bytes a set.
-TOPSIGN_API int ts_encode_sets(int path, int n_threads, const int32_t* locations, int64_t n_sets,
-                               int64_t n_bits, int64_t n_pool, int64_t capacity, uint8_t* out,
-                               int64_t* lengths);
-TOPSIGN_API int ts_decode_sets(int path, int n_threads, const uint8_t* bytes, int64_t n_sets, int64_t n_bits,
-                               int64_t n_pool, int64_t capacity, int32_t* locations);
+/* Bits of each query that differ from each code: out (n_queries, n_codes). */
+TOPSIGN_API int32_t ts_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, int32_t* out);
+
+/* Sum of each query's values at a code's locations, each with the code's sign: out (n_queries, n_codes). */
+TOPSIGN_API int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* queries, float* out);
+
+/* By mismatches (fewer is better), or by score: the sum of ts_score_sums times the code's weight, higher is better.
+   Equal ones go by position. */
+TOPSIGN_API int32_t ts_search_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries,
+                                         const ts_best* best);
+TOPSIGN_API int32_t ts_within_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries,
+                                         const ts_found* found);
+TOPSIGN_API int32_t ts_search_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries,
+                                     const ts_best* best);
+TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries,
+                                     const ts_found* found);
+
+/* Sets of locations near their entropy: an arithmetic coder, `capacity` zero-padded bytes per set. */
+typedef struct {
+    int64_t n_sets, n_bits, n_pool, capacity;
+} ts_sets;
+TOPSIGN_API int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
+                                   int64_t* lengths);
+TOPSIGN_API int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations);

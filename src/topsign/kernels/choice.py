@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 from .._checks import check_choice, check_count
 from .interface import Kernels
-from .native import PATHS, NativeKernels, load_library
+from .native import NativeKernels, native_paths
 from .numpy import NumpyKernels
 
-CHOICES = ("avx2", "scalar", "numpy")
+CHOICES = ("avx2", "portable", "numpy")
 
 _active: Kernels | None = None
 
@@ -24,10 +24,9 @@ _active: Kernels | None = None
 def available() -> list[str]:
     """Paths that can run here, fastest first."""
     try:
-        library = load_library()
+        return [*reversed(native_paths()), "numpy"]
     except OSError:
         return ["numpy"]
-    return [name for name in CHOICES if name == "numpy" or library.ts_supports(PATHS[name])]
 
 
 def active() -> Kernels:
@@ -75,7 +74,7 @@ def _choose(name: str | None) -> Kernels:
     if name == "numpy":
         return NumpyKernels()
     try:
-        library = load_library()
+        supported = list(native_paths())
     except OSError as error:
         if name is not None:
             raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but {error}") from error
@@ -86,7 +85,6 @@ def _choose(name: str | None) -> Kernels:
             stacklevel=4,
         )
         return NumpyKernels()
-    supported = [path for path in PATHS if library.ts_supports(PATHS[path])]
     if name is not None and name not in supported:
         raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but this processor supports {supported}")
-    return NativeKernels(library, name or supported[-1])
+    return NativeKernels(name or supported[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,45 +14,145 @@ import numpy.typing as npt
 from .interface import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 
-PATHS = {"scalar": 0, "avx2": 1}
-
-INTERFACE = 3
+INTERFACE = 4
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
+
+
+class Run(ctypes.Structure):
+    _fields_ = (("path", c_int32), ("n_threads", c_int32))
+
+
+class Rows(ctypes.Structure):
+    _fields_ = (("values", c_void_p), ("count", c_int64), ("width", c_int64))
+
+
+class Sizes(ctypes.Structure):
+    _fields_ = (("n_bits", c_int64), ("n_pool", c_int64), ("low_bits", c_int64))
+
+
+class Codes(ctypes.Structure):
+    _fields_ = (("layout", Sizes), ("data", c_void_p), ("count", c_int64), ("alive", c_void_p), ("weights", c_void_p))
+
+
+class Signs(ctypes.Structure):
+    _fields_ = (("bits", c_void_p), ("masks", c_void_p), ("count", c_int64))
+
+
+class Best(ctypes.Structure):
+    _fields_ = (("k", c_int64), ("positions", c_void_p), ("values", c_void_p))
+
+
+class Found(ctypes.Structure):
+    _fields_ = (
+        ("bounds", c_void_p),
+        ("capacity", c_int64),
+        ("positions", c_void_p),
+        ("values", c_void_p),
+        ("counts", c_void_p),
+    )
+
+
+class Rotation(ctypes.Structure):
+    _fields_ = (
+        ("signals", Rows),
+        ("signs", c_void_p),
+        ("n_rounds", c_int64),
+        ("transpose", c_int32),
+        ("out", c_void_p),
+    )
+
+
+class Selection(ctypes.Structure):
+    _fields_ = (
+        ("projected", Rows),
+        ("n_bits", c_int64),
+        ("locations", c_void_p),
+        ("signs", c_void_p),
+        ("totals", c_void_p),
+    )
+
+
+class Contents(ctypes.Structure):
+    _fields_ = (("locations", c_void_p), ("signs", c_void_p))
+
+
+class Sets(ctypes.Structure):
+    _fields_ = (("n_sets", c_int64), ("n_bits", c_int64), ("n_pool", c_int64), ("capacity", c_int64))
+
+
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "ts_rotate": (POINTER(Rotation),),
+    "ts_square_norms": (POINTER(Rows), POINTER(c_double)),
+    "ts_magnitude_sums": (POINTER(Rows), POINTER(c_double)),
+    "ts_select": (POINTER(Selection),),
+    "ts_pack_bits": (POINTER(Rows), POINTER(c_uint8)),
+    "ts_pack_codes": (POINTER(Sizes), c_int64, POINTER(Contents), POINTER(c_uint8)),
+    "ts_unpack_codes": (POINTER(Codes), POINTER(Contents)),
+    "ts_valid_codes": (POINTER(Codes), POINTER(c_uint8)),
+    "ts_mismatches": (POINTER(Codes), POINTER(Signs), POINTER(c_int32)),
+    "ts_score_sums": (POINTER(Codes), POINTER(Rows), POINTER(c_float)),
+    "ts_search_mismatches": (POINTER(Codes), POINTER(Signs), POINTER(Best)),
+    "ts_within_mismatches": (POINTER(Codes), POINTER(Signs), POINTER(Found)),
+    "ts_search_scores": (POINTER(Codes), POINTER(Rows), POINTER(Best)),
+    "ts_within_scores": (POINTER(Codes), POINTER(Rows), POINTER(Found)),
+    "ts_encode_sets": (POINTER(Sets), POINTER(c_int32), POINTER(c_uint8), POINTER(c_int64)),
+    "ts_decode_sets": (POINTER(Sets), POINTER(c_uint8), POINTER(c_int32)),
+}
+"""What each kernel takes after how it is run; all return 0, or 1 when memory ran out."""
+
+
+def _pointer(array: npt.NDArray[Any], type_: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, POINTER(type_))
+
+
+def library_file() -> Path:
+    """The compiled core beside this module; OSError where there is none."""
+    from . import __path__ as folders  # an editable installation has the library in a folder of its own
+
+    for folder in folders:
+        for file in sorted(Path(folder).glob("topsign_core.*")):
+            if file.suffix in {".so", ".dll", ".dylib"}:
+                return file
+    raise OSError("no compiled library lies beside topsign.kernels")
 
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """The compiled core beside this module; OSError says why it cannot be had."""
-    from . import __path__ as folders  # an editable installation has the library in a folder of its own
-
-    found = [
-        file
-        for folder in folders
-        for file in sorted(Path(folder).glob("topsign_core.*"))
-        if file.suffix in {".so", ".dll", ".dylib"}
-    ]
-    if not found:
-        raise OSError("no compiled library lies beside topsign.kernels")
-    library = ctypes.CDLL(str(found[0]))
+    """The compiled core; OSError says why it cannot be had."""
+    file = library_file()
+    library = ctypes.CDLL(str(file))
     if library.ts_interface() != INTERFACE:
-        raise OSError(f"{found[0]} was built from other sources; install topsign again")
+        raise OSError(f"{file} was built from other sources; install topsign again")
+    library.ts_path_name.argtypes, library.ts_path_name.restype = (c_int32,), c_char_p
+    library.ts_path_runs_here.argtypes, library.ts_path_runs_here.restype = (c_int32,), c_int32
+    for name, types in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = (POINTER(Run), *types), c_int32
     return library
+
+
+def native_paths() -> dict[str, int]:
+    """Numbers of the paths that this processor can run, by name, from the slowest to the fastest."""
+    library = load_library()
+    paths, number = {}, 0
+    while (name := library.ts_path_name(number)) is not None:
+        if library.ts_path_runs_here(number):
+            paths[name.decode()] = number
+        number += 1
+    return paths
 
 
 class NativeKernels:
     """See :class:`topsign.kernels.interface.Kernels`."""
 
-    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._library = library
-        self._path = PATHS[name]
+        self._library = load_library()
+        self._path = native_paths()[name]
 
     def _call(self, function: str, n_threads: int, *arguments: Any) -> None:
-        converted = [
-            ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_void_p(_address(value)) for value in arguments
-        ]
-        status = getattr(self._library, function)(ctypes.c_int(self._path), ctypes.c_int(n_threads), *converted)
-        if status:
+        structs = [byref(value) if isinstance(value, ctypes.Structure) else value for value in arguments]
+        if getattr(self._library, function)(byref(Run(self._path, n_threads)), *structs):
             raise MemoryError(f"topsign's native kernel {function} ran out of memory")
 
     def rotate(
@@ -59,12 +160,18 @@ class NativeKernels:
     ) -> Float32:
         if out is None:
             out = np.empty_like(signals)
-        self._call("ts_rotate", n_threads, signals, *signals.shape, signs, len(signs), int(transpose), out)
+        rotation = Rotation(_rows(signals), _address(signs), len(signs), int(transpose), _address(out))
+        self._call("ts_rotate", n_threads, rotation)
         return out
 
     def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
         out = np.empty(len(signals))
-        self._call("ts_square_norms", n_threads, signals, *signals.shape, out)
+        self._call("ts_square_norms", n_threads, _rows(signals), _pointer(out, c_double))
+        return out
+
+    def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
+        out = np.empty(len(projected))
+        self._call("ts_magnitude_sums", n_threads, _rows(projected), _pointer(out, c_double))
         return out
 
     def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:
@@ -72,44 +179,43 @@ class NativeKernels:
         locations = np.empty((n, n_bits), np.int32)
         signs = np.empty((n, -(-n_bits // 8)), np.uint8)
         totals = np.empty(n)
-        self._call("ts_select", n_threads, projected, *projected.shape, n_bits, locations, signs, totals)
+        selection = Selection(_rows(projected), n_bits, _address(locations), _address(signs), _address(totals))
+        self._call("ts_select", n_threads, selection)
         return locations, signs, totals
-
-    def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
-        out = np.empty(len(projected))
-        self._call("ts_magnitude_sums", n_threads, projected, *projected.shape, out)
-        return out
 
     def pack_bits(self, projected: Float32, *, n_threads: int = 1) -> Bytes:
         n, n_pool = projected.shape
         out = np.empty((n, -(-n_pool // 8)), np.uint8)
-        self._call("ts_pack_bits", n_threads, projected, n, n_pool, out)
+        self._call("ts_pack_bits", n_threads, _rows(projected), _pointer(out, c_uint8))
         return out
 
     def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes, *, n_threads: int = 1) -> Bytes:
         out = np.empty((len(locations), layout.code_bytes), np.uint8)
-        self._call("ts_pack_codes", n_threads, locations, signs, len(locations), *_sizes(layout), out)
+        contents = Contents(_address(locations), _address(signs))
+        self._call("ts_pack_codes", n_threads, _sizes(layout), len(locations), contents, _pointer(out, c_uint8))
         return out
 
     def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
         locations = np.empty((len(codes), layout.n_bits), np.int32)
         signs = np.empty((len(codes), layout.sign_bytes), np.uint8)
-        self._call("ts_unpack_codes", n_threads, codes, len(codes), *_sizes(layout), locations, signs)
+        contents = Contents(_address(locations), _address(signs))
+        self._call("ts_unpack_codes", n_threads, _codes(layout, codes), contents)
         return locations, signs
 
     def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
         out = np.empty(len(codes), np.bool_)
-        self._call("ts_valid_codes", n_threads, codes, len(codes), *_sizes(layout), out)
+        self._call("ts_valid_codes", n_threads, _codes(layout, codes), _pointer(out, c_uint8))
         return out
 
     def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
         out = np.empty((len(query_bits), len(codes)), np.int32)
-        self._call("ts_mismatches", n_threads, codes, len(codes), *_sizes(layout), query_bits, len(query_bits), out)
+        queries = Signs(_address(query_bits), None, len(query_bits))
+        self._call("ts_mismatches", n_threads, _codes(layout, codes), queries, _pointer(out, c_int32))
         return out
 
     def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
         out = np.empty((len(queries), len(codes)), np.float32)
-        self._call("ts_score_sums", n_threads, codes, len(codes), *_sizes(layout), queries, len(queries), out)
+        self._call("ts_score_sums", n_threads, _codes(layout, codes), _rows(queries), _pointer(out, c_float))
         return out
 
     def search_mismatches(
@@ -125,9 +231,9 @@ class NativeKernels:
     ) -> tuple[Int64, Int32]:
         positions = np.empty((len(query_bits), k), np.int64)
         mismatches = np.full((len(query_bits), k), -1, np.int32)
-        sizes = (len(codes), *_sizes(layout))
-        queries = (query_bits, masks, len(query_bits), k)
-        self._call("ts_search_mismatches", n_threads, codes, *sizes, alive, *queries, positions, mismatches)
+        queries = Signs(_address(query_bits), _address(masks), len(query_bits))
+        best = Best(k, _address(positions), _address(mismatches))
+        self._call("ts_search_mismatches", n_threads, _codes(layout, codes, alive), queries, best)
         return positions, mismatches
 
     def search_scores(
@@ -143,10 +249,8 @@ class NativeKernels:
     ) -> tuple[Int64, Float32]:
         positions = np.empty((len(queries), k), np.int64)
         scores = np.full((len(queries), k), np.nan, np.float32)
-        sizes = (len(codes), *_sizes(layout))
-        self._call(
-            "ts_search_scores", n_threads, codes, *sizes, alive, weights, queries, len(queries), k, positions, scores
-        )
+        best = Best(k, _address(positions), _address(scores))
+        self._call("ts_search_scores", n_threads, _codes(layout, codes, alive, weights), _rows(queries), best)
         return positions, scores
 
     def within_mismatches(
@@ -160,8 +264,8 @@ class NativeKernels:
         alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Int32]:
-        inputs = (codes, len(codes), *_sizes(layout), alive, query_bits, masks, len(query_bits), radii)
-        return self._within("ts_within_mismatches", n_threads, inputs, len(query_bits), np.int32)
+        queries = Signs(_address(query_bits), _address(masks), len(query_bits))
+        return self._within("ts_within_mismatches", n_threads, _codes(layout, codes, alive), queries, radii)
 
     def within_scores(
         self,
@@ -174,18 +278,20 @@ class NativeKernels:
         alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
-        inputs = (codes, len(codes), *_sizes(layout), alive, weights, queries, len(queries), thresholds)
-        return self._within("ts_within_scores", n_threads, inputs, len(queries), np.float32)
+        all_codes = _codes(layout, codes, alive, weights)
+        return self._within("ts_within_scores", n_threads, all_codes, _rows(queries), thresholds)
 
     def _within(
-        self, function: str, n_threads: int, inputs: tuple[Any, ...], n_queries: int, dtype: Any
+        self, function: str, n_threads: int, codes: Codes, queries: Signs | Rows, bounds: npt.NDArray[Any]
     ) -> tuple[Int64, Int64, Any]:
         """Calls with some room for the answer, and again with enough where there was more."""
+        n_queries = len(bounds)
         capacity = 1024 * max(1, n_queries)
         while True:
-            positions, values = np.empty(capacity, np.int64), np.empty(capacity, dtype)
+            positions, values = np.empty(capacity, np.int64), np.empty(capacity, bounds.dtype)
             counts = np.zeros(n_queries, np.int64)
-            self._call(function, n_threads, *inputs, capacity, positions, values, counts)
+            found = Found(_address(bounds), capacity, _address(positions), _address(values), _address(counts))
+            self._call(function, n_threads, codes, queries, found)
             starts = np.append(0, np.cumsum(counts)).astype(np.int64)
             total = int(starts[-1])
             if total <= capacity:
@@ -195,12 +301,15 @@ class NativeKernels:
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         out = np.empty((len(locations), capacity), np.uint8)
         lengths = np.empty(len(locations), np.int64)
-        self._call("ts_encode_sets", n_threads, locations, *locations.shape, n_pool, capacity, out, lengths)
+        sets = Sets(*locations.shape, n_pool, capacity)
+        pointers = _pointer(locations, c_int32), _pointer(out, c_uint8), _pointer(lengths, c_int64)
+        self._call("ts_encode_sets", n_threads, sets, *pointers)
         return out, lengths
 
     def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int, *, n_threads: int = 1) -> Int32:
         out = np.empty((len(coded), n_bits), np.int32)
-        self._call("ts_decode_sets", n_threads, coded, len(coded), n_bits, n_pool, coded.shape[1], out)
+        sets = Sets(len(coded), n_bits, n_pool, coded.shape[1])
+        self._call("ts_decode_sets", n_threads, sets, _pointer(coded, c_uint8), _pointer(out, c_int32))
         return out
 
 
@@ -208,5 +317,13 @@ def _address(array: npt.NDArray[Any] | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def _sizes(layout: Layout) -> tuple[int, int, int]:
-    return layout.n_bits, layout.n_pool, layout.low_bits
+def _rows(values: Float32) -> Rows:
+    return Rows(_address(values), *values.shape)
+
+
+def _sizes(layout: Layout) -> Sizes:
+    return Sizes(layout.n_bits, layout.n_pool, layout.low_bits)
+
+
+def _codes(layout: Layout, codes: Bytes, alive: Bytes | None = None, weights: Float32 | None = None) -> Codes:
+    return Codes(_sizes(layout), _address(codes), len(codes), _address(alive), _address(weights))

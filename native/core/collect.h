@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "common.h"
+#include "threads.h"
 
 namespace topsign {
 

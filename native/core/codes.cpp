@@ -1,26 +1,10 @@
-// Packing: signs of projections into bits, locations and signs into adaptive codes, and back.
-#include "layout.h"
+// Locations and signs into adaptive codes, and back.
+#include "codes.h"
+
+#include "threads.h"
 
 namespace topsign {
 namespace {
-
-void pack_bits_scalar(const float* y, int64_t begin, int64_t n, uint8_t* out) {
-    for (int64_t i = begin; i < n; i += 8) {
-        uint8_t byte = 0;
-        for (int64_t j = i; j < std::min(n, i + 8); ++j) byte |= uint8_t((y[j] >= 0) << (j - i));
-        out[i / 8] = byte;
-    }
-}
-
-#if TOPSIGN_X86
-TOPSIGN_AVX2 void pack_bits_avx2(const float* y, int64_t n, uint8_t* out) {
-    const __m256 zero = _mm256_setzero_ps();
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        out[i / 8] = uint8_t(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(y + i), zero, _CMP_GE_OQ)));
-    pack_bits_scalar(y, i, n, out);
-}
-#endif
 
 void pack_fast(const Layout& layout, const int32_t* locations, const uint8_t* signs, uint8_t* out) {
     uint8_t* bytes = out + layout.n_blocks();
@@ -121,68 +105,39 @@ void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept) {
     (layout.fast() ? unpack_fast : unpack_compact)(layout, code, layout.n_pool - 1, kept);
 }
 
+void pack_codes(int n_threads, const Layout& layout, int64_t n_codes, const ts_contents& contents, uint8_t* out) {
+    const int64_t stride = layout.code_bytes();
+    parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
+        std::memset(out + begin * stride, 0, (end - begin) * stride);
+        for (int64_t i = begin; i < end; ++i)
+            (layout.fast() ? pack_fast : pack_compact)(layout, contents.locations + i * layout.n_bits,
+                                                       contents.signs + i * layout.sign_bytes(), out + i * stride);
+    });
+}
+
+void unpack_codes(int n_threads, const ts_codes& codes, const ts_contents& out) {
+    const Layout layout(codes.layout);
+    const int64_t n_bits = layout.n_bits;
+    parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
+        std::vector<uint32_t> kept(n_bits);
+        std::memset(out.signs + begin * layout.sign_bytes(), 0, (end - begin) * layout.sign_bytes());
+        for (int64_t i = begin; i < end; ++i) {
+            unpack_code(layout, codes.data + i * layout.code_bytes(), kept.data());
+            for (int64_t j = 0; j < n_bits; ++j) {
+                out.locations[i * n_bits + j] = int32_t(kept[j] & ~kNegative);
+                if (!(kept[j] & kNegative)) set_bit(out.signs + i * layout.sign_bytes(), j);
+            }
+        }
+    });
+}
+
+void valid_codes(int n_threads, const ts_codes& codes, uint8_t* valid) {
+    const Layout layout(codes.layout);
+    parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
+        std::vector<uint32_t> kept(layout.n_bits);
+        for (int64_t i = begin; i < end; ++i)
+            valid[i] = is_valid(layout, codes.data + i * layout.code_bytes(), kept.data());
+    });
+}
+
 }  // namespace topsign
-
-using namespace topsign;
-
-int ts_pack_bits(int path, int n_threads, const float* projected, int64_t n_signals, int64_t n_pool,
-                 uint8_t* out) {
-    return guarded([&] {
-        const int64_t bytes = ceil_div(n_pool, 8);
-        parallel_for(n_threads, n_signals, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) {
-#if TOPSIGN_X86
-                if (path == kAvx2) {
-                    pack_bits_avx2(projected + i * n_pool, n_pool, out + i * bytes);
-                    continue;
-                }
-#endif
-                (void)path;
-                pack_bits_scalar(projected + i * n_pool, 0, n_pool, out + i * bytes);
-            }
-        });
-    });
-}
-
-int ts_pack_codes(int, int n_threads, const int32_t* locations, const uint8_t* signs, int64_t n_codes,
-                  int64_t n_bits, int64_t n_pool, int64_t low_bits, uint8_t* out) {
-    return guarded([&] {
-        const Layout layout{n_bits, n_pool, low_bits};
-        const int64_t stride = layout.code_bytes();
-        parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
-            std::memset(out + begin * stride, 0, (end - begin) * stride);
-            for (int64_t i = begin; i < end; ++i)
-                (layout.fast() ? pack_fast : pack_compact)(layout, locations + i * n_bits,
-                                                           signs + i * layout.sign_bytes(), out + i * stride);
-        });
-    });
-}
-
-int ts_unpack_codes(int, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits, int64_t n_pool,
-                    int64_t low_bits, int32_t* locations, uint8_t* signs) {
-    return guarded([&] {
-        const Layout layout{n_bits, n_pool, low_bits};
-        parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
-            std::vector<uint32_t> kept(n_bits);
-            std::memset(signs + begin * layout.sign_bytes(), 0, (end - begin) * layout.sign_bytes());
-            for (int64_t i = begin; i < end; ++i) {
-                unpack_code(layout, codes + i * layout.code_bytes(), kept.data());
-                for (int64_t j = 0; j < n_bits; ++j) {
-                    locations[i * n_bits + j] = int32_t(kept[j] & ~kNegative);
-                    if (!(kept[j] & kNegative)) set_bit(signs + i * layout.sign_bytes(), j);
-                }
-            }
-        });
-    });
-}
-
-int ts_valid_codes(int, int n_threads, const uint8_t* codes, int64_t n_codes, int64_t n_bits, int64_t n_pool,
-                   int64_t low_bits, uint8_t* out) {
-    return guarded([&] {
-        const Layout layout{n_bits, n_pool, low_bits};
-        parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
-            std::vector<uint32_t> kept(n_bits);
-            for (int64_t i = begin; i < end; ++i) out[i] = is_valid(layout, codes + i * layout.code_bytes(), kept.data());
-        });
-    });
-}

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdlib>
+#include <new>
 
-#include "common.h"
+#include "bits.h"
 
 #if defined(__linux__)
 #include <sys/mman.h>

@@ -4,7 +4,10 @@
 // every set of n_bits of n_pool costs log2 C(n_pool, n_bits) bits, up to a byte or two. The interval is
 // [low, low + range) in 64 bits; range stays at 2^56 or above, so that a division by at most 2^24 rows
 // loses less than 2^-32 of it.
-#include "common.h"
+#include "sets.h"
+
+#include "bits.h"
+#include "threads.h"
 
 namespace topsign {
 namespace {
@@ -68,27 +71,20 @@ void decode_set(const uint8_t* bytes, int64_t capacity, int64_t n_bits, int64_t 
 }
 
 }  // namespace
+
+void encode_sets(int n_threads, const ts_sets& sets, const int32_t* locations, uint8_t* out, int64_t* lengths) {
+    std::memset(out, 0, sets.n_sets * sets.capacity);
+    parallel_for(n_threads, sets.n_sets, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            lengths[i] = encode_set(locations + i * sets.n_bits, sets.n_bits, sets.n_pool, out + i * sets.capacity);
+    });
+}
+
+void decode_sets(int n_threads, const ts_sets& sets, const uint8_t* bytes, int32_t* locations) {
+    parallel_for(n_threads, sets.n_sets, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            decode_set(bytes + i * sets.capacity, sets.capacity, sets.n_bits, sets.n_pool, locations + i * sets.n_bits);
+    });
+}
+
 }  // namespace topsign
-
-using namespace topsign;
-
-int ts_encode_sets(int, int n_threads, const int32_t* locations, int64_t n_sets, int64_t n_bits, int64_t n_pool,
-                   int64_t capacity, uint8_t* out, int64_t* lengths) {
-    return guarded([&] {
-        std::memset(out, 0, n_sets * capacity);
-        parallel_for(n_threads, n_sets, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i)
-                lengths[i] = encode_set(locations + i * n_bits, n_bits, n_pool, out + i * capacity);
-        });
-    });
-}
-
-int ts_decode_sets(int, int n_threads, const uint8_t* bytes, int64_t n_sets, int64_t n_bits, int64_t n_pool,
-                   int64_t capacity, int32_t* locations) {
-    return guarded([&] {
-        parallel_for(n_threads, n_sets, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i)
-                decode_set(bytes + i * capacity, capacity, n_bits, n_pool, locations + i * n_bits);
-        });
-    });
-}

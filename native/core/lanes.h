@@ -1,0 +1,20 @@
+// The one order of sums of real values, shared by every path.
+#pragma once
+
+#include <cstdint>
+
+namespace topsign {
+
+// Term i goes to lane i mod 16, in double precision, and the lanes are folded in half until one is left.
+struct LaneSum {
+    static constexpr int kLanes = 16;
+    double lane[kLanes] = {};
+    void add(int64_t i, double value) { lane[i % kLanes] += value; }
+    double total() {
+        for (int half = kLanes / 2; half > 0; half /= 2)
+            for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+        return lane[0];
+    }
+};
+
+}  // namespace topsign

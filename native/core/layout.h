@@ -1,0 +1,77 @@
+// How one adaptive code lies in memory. Two layouts, both of a fixed number of bytes a code.
+//
+// fast: the pool is cut in blocks of 128 rows; a byte per block counts the locations in it, then a byte per
+// location: bit 7 its sign, bits 4-6 the bit in a byte, bits 0-3 the byte in the block.
+//
+// compact: n_bits sign bits; then the low_bits low bits of every location; then the high parts in unary:
+// location i of high part h sets bit h + i (Elias-Fano). With low_bits = 0 the last section is a bitmap
+// instead: location h sets bit h. Each section starts on a byte.
+#pragma once
+
+#include <vector>
+
+#include "../topsign.h"
+#include "bits.h"
+
+namespace topsign {
+
+constexpr int64_t kBlockRows = 128;
+
+struct Layout : ts_layout {
+    Layout(const ts_layout& sizes) : ts_layout(sizes) {}
+
+    bool fast() const { return low_bits == -1; }
+    bool signs() const { return low_bits == -2; }  // the signs of the whole pool, no locations
+    bool bitmap() const { return low_bits == 0; }
+    int64_t n_blocks() const { return ceil_div(n_pool, kBlockRows); }
+    int64_t sign_bytes() const { return ceil_div(n_bits, 8); }
+    int64_t low_bytes() const { return ceil_div(n_bits * low_bits, 8); }
+    int64_t high_size() const { return bitmap() ? n_pool : n_bits + ((n_pool - 1) >> low_bits); }
+    int64_t code_bytes() const {
+        if (signs()) return sign_bytes();
+        return fast() ? n_blocks() + n_bits : sign_bytes() + low_bytes() + ceil_div(high_size(), 8);
+    }
+};
+
+// A kept row and its sign in one word: the top bit is set for a negative sign.
+constexpr uint32_t kNegative = 0x80000000u;
+
+// Reads one code into n_bits kept rows. Safe on arbitrary bytes: rows always lie in the pool.
+void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept);
+
+// Where the row of a signed location stands in a table that a batch of queries has prepared. Each layout has its own
+// order, the one it unpacks to without effort: in the fast layout a block's 256 rows follow its bytes, otherwise rows
+// are 2 * location + positive.
+inline int64_t table_row(const Layout& layout, int64_t location, bool positive) {
+    if (!layout.fast()) return 2 * location + positive;
+    const int64_t offset = location % kBlockRows;
+    return location / kBlockRows * 256 + (int64_t(positive) << 7 | (offset & 7) << 4 | offset >> 3);
+}
+
+inline int64_t table_rows(const Layout& layout) { return layout.fast() ? layout.n_blocks() * 256 : 2 * layout.n_pool; }
+
+// Whether every row, times 2^shift, fits 16 bits: half the memory, and quicker to unpack.
+inline bool narrow_rows(const Layout& layout, int shift) { return table_rows(layout) << shift <= 65536; }
+
+// Every code in turn, with kPad bytes that may be read after it: those near the end are copied.
+class CodeReader {
+   public:
+    static constexpr int64_t kPad = 64;
+
+    CodeReader(const Layout& layout, const uint8_t* codes, int64_t n_codes)
+        : codes_(codes), stride_(layout.code_bytes()), size_(n_codes * stride_), copy_(stride_ + kPad) {}
+
+    const uint8_t* operator()(int64_t i) {
+        const uint8_t* code = codes_ + i * stride_;
+        if ((i + 1) * stride_ + kPad <= size_) return code;
+        std::memcpy(copy_.data(), code, stride_);
+        return copy_.data();
+    }
+
+   private:
+    const uint8_t* codes_;
+    int64_t stride_, size_;
+    std::vector<uint8_t> copy_;
+};
+
+}  // namespace topsign

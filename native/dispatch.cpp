@@ -1,0 +1,116 @@
+// The C interface: finds the path that was asked for and calls it.
+//
+// A path is one file of isa/: it names an instruction set, says whether this processor has it, and fills a table of
+// functions (isa/functions.h) with the templates of kernels/, which it instantiates for itself. Another processor is
+// another such file and a line in kPaths. A new kernel is a template in kernels/, an entry in Functions, a line in
+// kernels/functions.h, and a function here. What needs no instruction set lies in core/ and is called directly.
+#include <new>
+
+#include "core/codes.h"
+#include "core/sets.h"
+#include "core/target.h"
+#include "isa/functions.h"
+
+namespace topsign {
+namespace {
+
+const Functions* const kPaths[] = {
+    &kPortable,
+#if TOPSIGN_X86
+    &kAvx2,
+#endif
+};
+
+const Functions& functions(const ts_run* run) { return *kPaths[run->path]; }
+
+// Turns an allocation failure into the status that crosses the C interface.
+template <class Body>
+int32_t guarded(const Body& body) {
+    try {
+        body();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+}
+
+}  // namespace
+}  // namespace topsign
+
+using namespace topsign;
+
+int32_t ts_interface() { return 4; }
+
+const char* ts_path_name(int32_t path) {
+    const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
+    return exists ? kPaths[path]->name : nullptr;
+}
+
+int32_t ts_path_runs_here(int32_t path) { return kPaths[path]->runs_here(); }
+
+int32_t ts_rotate(const ts_run* run, const ts_rotation* rotation) {
+    return guarded([&] { functions(run).rotate(run->n_threads, *rotation); });
+}
+
+int32_t ts_square_norms(const ts_run* run, const ts_rows* rows, double* out) {
+    return guarded([&] { functions(run).square_norms(run->n_threads, *rows, out); });
+}
+
+int32_t ts_magnitude_sums(const ts_run* run, const ts_rows* rows, double* out) {
+    return guarded([&] { functions(run).magnitude_sums(run->n_threads, *rows, out); });
+}
+
+int32_t ts_select(const ts_run* run, const ts_selection* selection) {
+    return guarded([&] { functions(run).select(run->n_threads, *selection); });
+}
+
+int32_t ts_pack_bits(const ts_run* run, const ts_rows* rows, uint8_t* out) {
+    return guarded([&] { functions(run).pack_bits(run->n_threads, *rows, out); });
+}
+
+int32_t ts_pack_codes(const ts_run* run, const ts_layout* layout, int64_t n_codes, const ts_contents* contents,
+                      uint8_t* out) {
+    return guarded([&] { pack_codes(run->n_threads, *layout, n_codes, *contents, out); });
+}
+
+int32_t ts_unpack_codes(const ts_run* run, const ts_codes* codes, const ts_contents* out) {
+    return guarded([&] { unpack_codes(run->n_threads, *codes, *out); });
+}
+
+int32_t ts_valid_codes(const ts_run* run, const ts_codes* codes, uint8_t* valid) {
+    return guarded([&] { valid_codes(run->n_threads, *codes, valid); });
+}
+
+int32_t ts_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, int32_t* out) {
+    return guarded([&] { functions(run).mismatches(run->n_threads, *codes, *queries, out); });
+}
+
+int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* queries, float* out) {
+    return guarded([&] { functions(run).score_sums(run->n_threads, *codes, *queries, out); });
+}
+
+int32_t ts_search_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, const ts_best* best) {
+    return guarded([&] { functions(run).search_mismatches(run->n_threads, *codes, *queries, *best); });
+}
+
+int32_t ts_within_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries,
+                             const ts_found* found) {
+    return guarded([&] { functions(run).within_mismatches(run->n_threads, *codes, *queries, *found); });
+}
+
+int32_t ts_search_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries, const ts_best* best) {
+    return guarded([&] { functions(run).search_scores(run->n_threads, *codes, *queries, *best); });
+}
+
+int32_t ts_within_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries, const ts_found* found) {
+    return guarded([&] { functions(run).within_scores(run->n_threads, *codes, *queries, *found); });
+}
+
+int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
+                       int64_t* lengths) {
+    return guarded([&] { encode_sets(run->n_threads, *sets, locations, out, lengths); });
+}
+
+int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations) {
+    return guarded([&] { decode_sets(run->n_threads, *sets, bytes, locations); });
+}

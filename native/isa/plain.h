@@ -1,0 +1,55 @@
+// What an instruction set need not have: the same in plain C++. Sets derive from it and replace what they do better.
+#pragma once
+
+#include "../kernels/planes.h"
+#include "../kernels/rows.h"
+#include "../kernels/select.h"
+#include "../kernels/sums.h"
+
+namespace topsign {
+namespace {
+
+struct Plain {
+    static constexpr bool kLooksUp = false;  // bytes in tables of sixteen (kernels/few_hamming.h, few_scores.h)
+
+    // Up to so many queries are looked up one by one: where both ways cost the same at 512 of 8192, measured.
+    static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;
+
+    template <class P>
+    using Pair = XorPair<P>;
+
+    // Writes the magnitudes of at least `floor` among kCompressed values from y on, and their rows; how many they are.
+    static constexpr int64_t kCompressed = 4;
+    static TOPSIGN_INLINE int64_t compress(const float* y, int32_t row, int32_t floor, int32_t* magnitudes,
+                                           int32_t* rows) {
+        int64_t n = 0;
+        for (int i = 0; i < kCompressed; ++i) {  // without branches
+            const int32_t value = magnitude_bits(y[i]);
+            magnitudes[n] = value;
+            rows[n] = row + i;
+            n += value >= floor;
+        }
+        return n;
+    }
+
+    // Bytes as 16 or 32 bits, floats as doubles.
+    template <class V, class Bytes>
+    static TOPSIGN_INLINE V widen(Bytes bytes) {
+        return convert<V>(bytes);
+    }
+
+    static TOPSIGN_INLINE int count_byte(uint8_t byte) { return kOnesOfByte.count[byte]; }
+    static TOPSIGN_INLINE uint64_t spread(uint64_t fields, const Spread& by) { return by(fields); }
+
+    static int32_t count_mismatches(const uint32_t* kept, int64_t n, const uint32_t* query) {
+        return topsign::count_mismatches(kept, 0, n, query);
+    }
+
+    static float sum_kept(const uint32_t* kept, int64_t n, const float* query) {
+        LaneSum sum;
+        return topsign::sum_kept(kept, 0, n, query, sum);
+    }
+};
+
+}  // namespace
+}  // namespace topsign

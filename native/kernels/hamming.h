@@ -1,0 +1,78 @@
+// Searching by mismatches: the scan that fits the batch, with the best codes kept as it goes.
+#pragma once
+
+#include "few_hamming.h"
+#include "planes.h"
+#include "sums.h"
+
+namespace topsign {
+namespace {
+
+// Signs of the whole pool: differing bits, under a mask where there is one.
+template <class Collector>
+void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, int64_t end, Collector* best) {
+    const int64_t bytes = ceil_div(codes.layout.n_pool, 8);
+    for (int64_t i = begin; i < end; ++i) {
+        if (!is_alive(codes.alive, i)) continue;
+        const uint8_t* code = codes.data + i * bytes;
+        for (int64_t q = 0; q < queries.count; ++q) {
+            const uint8_t* mask = queries.masks ? queries.masks + q * bytes : nullptr;
+            const int32_t count = count_differing(code, queries.bits + q * bytes, mask, bytes);
+            if (count < best[q].bound()) best[q].offer(count, i);
+        }
+    }
+}
+
+template <class Isa, class Collector>
+Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_signs& queries,
+                             const std::vector<Collector>& empty) {
+    const Layout layout(codes.layout);
+    if (layout.signs())
+        return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
+            scan_signs(codes, queries, begin, end, best);
+        });
+    if constexpr (Isa::kLooksUp) {
+        if (layout.fast() && queries.count <= Isa::kFewFast)
+            return search_blocks<Isa>(n_threads, codes, queries, empty);
+    }
+    if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact))
+        return search_each<Isa>(n_threads, codes, queries, empty);
+    return queries.count <= 64 ? search_planes<Isa, Isa::kBytes / 8>(n_threads, codes, queries, empty)
+                               : search_planes<Isa, 1>(n_threads, codes, queries, empty);
+}
+
+// Calls search(queries, first) for as many queries as share a table, after one another.
+template <class Isa, class Search>
+void for_each_tile(const ts_codes& codes, const ts_signs& queries, const Search& search) {
+    constexpr int64_t kTile = Isa::kBytes * 8;
+    const int64_t bytes = ceil_div(codes.layout.n_pool, 8);
+    for (int64_t first = 0; first < queries.count; first += kTile) {
+        const uint8_t* masks = queries.masks ? queries.masks + first * bytes : nullptr;
+        search(ts_signs{queries.bits + first * bytes, masks, std::min(kTile, queries.count - first)}, first);
+    }
+}
+
+template <class Isa>
+void search_mismatches(int n_threads, const ts_codes& codes, const ts_signs& queries, const ts_best& asked) {
+    for_each_tile<Isa>(codes, queries, [&](const ts_signs& tile, int64_t first) {
+        const std::vector<Best<int32_t>> empty(tile.count, Best<int32_t>(asked.k));
+        const auto parts = search_tile<Isa>(n_threads, codes, tile, empty);
+        write_best(parts, first, asked.k, static_cast<int32_t*>(asked.values), asked.positions);
+    });
+}
+
+template <class Isa>
+void within_mismatches(int n_threads, const ts_codes& codes, const ts_signs& queries, const ts_found& asked) {
+    int64_t total = 0;
+    for_each_tile<Isa>(codes, queries, [&](const ts_signs& tile, int64_t first) {
+        const auto* radii = static_cast<const int32_t*>(asked.bounds) + first;
+        std::vector<Within<int32_t>> empty;
+        for (int64_t q = 0; q < tile.count; ++q) empty.emplace_back(radii[q] + 1);
+        const auto parts = search_tile<Isa>(n_threads, codes, tile, empty);
+        write_within(parts, first, asked.capacity, total, static_cast<int32_t*>(asked.values), asked.positions,
+                     asked.counts);
+    });
+}
+
+}  // namespace
+}  // namespace topsign

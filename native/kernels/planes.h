@@ -1,0 +1,229 @@
+// Bit planes: mismatches of one code with as many queries as a register has bits, or of several codes side by side with
+// fewer queries each.
+//
+// A table row holds a bit of each query; the rows of a code are added into planes, the digits of binary counts, by
+// carry-save adders, and the planes are compared with every query's bound at once.
+#pragma once
+
+#include "../core/collect.h"
+#include "../core/table.h"
+#include "rows.h"
+
+namespace topsign {
+namespace {
+
+template <class Isa>
+using Plane = Vec<uint64_t, Isa::kBytes / 8>;
+
+// Two bits x and y of equal weight are kept as x and x ^ y, so that adding two such pairs to a third bit costs 8
+// operations.
+template <class P>
+struct XorPair {
+    P x, differ;
+
+    static TOPSIGN_INLINE XorPair of(P x, P y) { return {x, x ^ y}; }
+
+    // sum + (both of a) + (both of b): the new sum, and a pair of twice the weight.
+    static TOPSIGN_INLINE XorPair add(P& sum, const XorPair& a, const XorPair& b) {
+        const P first = sum ^ a.differ;
+        const P either = (a.x ^ sum) | a.differ;
+        const P carried = (b.x ^ first) & ~b.differ;
+        sum = first ^ b.differ;
+        return {first ^ carried, either ^ carried};
+    }
+
+    // sum + both: the new sum, and what is carried.
+    TOPSIGN_INLINE P add_to(P& sum) const {
+        const P carry = (differ & sum) | (x & ~differ);
+        sum = sum ^ differ;
+        return carry;
+    }
+};
+
+// Rows of up to 32 bytes are numbered in units of 8, as far as x86 scales an address; those of 64 in units of 16.
+template <class Isa, int Side>
+struct PlaneRow {
+    static constexpr int kBytes = Isa::kBytes / Side;
+    static constexpr int kShift = kBytes == 8 ? 0 : kBytes == 16 ? 1 : 2;
+    static constexpr size_t kUnit = size_t(kBytes >> kShift);
+
+    // A table row of one code, or one of each of Side codes whose rows are `stride` apart.
+    template <class Row>
+    static TOPSIGN_INLINE Plane<Isa> load(const uint8_t* table, const Row* row, int64_t stride) {
+        if constexpr (Side == 1) {
+            return topsign::load<Plane<Isa>>(table + *row * kUnit);
+        } else if constexpr (kBytes == 8) {
+            return words(table, row, stride, std::make_integer_sequence<int, Side>());
+        } else {
+            Plane<Isa> out;
+            for (int s = 0; s < Side; ++s)
+                std::memcpy(reinterpret_cast<uint8_t*>(&out) + s * kBytes, table + row[s * stride] * kUnit, kBytes);
+            return out;
+        }
+    }
+
+   private:
+    template <class Row, int... I>
+    static TOPSIGN_INLINE Plane<Isa> words(const uint8_t* table, const Row* row, int64_t stride,
+                                           std::integer_sequence<int, I...>) {
+        return Plane<Isa>{topsign::load<uint64_t>(table + row[I * stride] * kUnit)...};
+    }
+};
+
+// Adds 4, 8, 16 or 32 rows into the lowest planes; what carries out of them is a pair.
+template <class Isa, int Side, int Rows, class Row>
+TOPSIGN_INLINE auto add_rows(const uint8_t* table, const Row* rows, int64_t stride, Plane<Isa>* plane) {
+    using Pair = typename Isa::template Pair<Plane<Isa>>;
+    using At = PlaneRow<Isa, Side>;
+    if constexpr (Rows == 4) {
+        const Pair a = Pair::of(At::load(table, rows, stride), At::load(table, rows + 1, stride));
+        const Pair b = Pair::of(At::load(table, rows + 2, stride), At::load(table, rows + 3, stride));
+        return Pair::add(plane[0], a, b);
+    } else {
+        constexpr int level = Rows == 8 ? 1 : Rows == 16 ? 2 : 3;
+        const Pair a = add_rows<Isa, Side, Rows / 2>(table, rows, stride, plane);
+        const Pair b = add_rows<Isa, Side, Rows / 2>(table, rows + Rows / 2, stride, plane);
+        return Pair::add(plane[level], a, b);
+    }
+}
+
+template <class P>
+TOPSIGN_INLINE void carry_up(P carry, int count, P* plane) {
+    for (int p = 0; p < count; ++p) {
+        const P next = plane[p] & carry;
+        plane[p] = plane[p] ^ carry;
+        carry = next;
+    }
+}
+
+constexpr int kMostPlanes = 26;  // counts up to 2^25
+
+// Adds 32 rows to the counts so far. With a `Planes` known beforehand (0: it is not) they stay in registers.
+template <class Isa, int Side, int Planes, class Row>
+TOPSIGN_INLINE void add_32_rows(const uint8_t* table, const Row* rows, int64_t stride, int n_planes,
+                                Plane<Isa>* planes) {
+    const int n = Planes > 0 ? Planes : n_planes;
+    Plane<Isa> plane[Planes > 0 ? Planes : kMostPlanes];
+    for (int p = 0; p < n; ++p) plane[p] = planes[p];
+    const auto sixteens = add_rows<Isa, Side, 32>(table, rows, stride, plane);
+    carry_up(sixteens.add_to(plane[4]), n - 5, plane + 5);
+    for (int p = 0; p < n; ++p) planes[p] = plane[p];
+}
+
+// Counts a group of codes together, 32 rows of each in turn: rows ascend, so those of a turn lie near each other, and
+// a part of the table that stays in the fastest cache serves all.
+constexpr int64_t kPlaneGroup = 256;
+
+template <class Isa, int Side, int Planes, class Row>
+void count_group(const uint8_t* table, const Row* rows, int64_t stride, int64_t n_bits, int64_t n_codes, int n_planes,
+                 Plane<Isa>* planes) {
+    for (int64_t i = 0; i < ceil_div(n_codes, Side) * n_planes; ++i) planes[i] = Plane<Isa>{};
+    int64_t j = 0;
+    for (; j + 32 <= n_bits; j += 32)
+        for (int64_t c = 0; c < n_codes; c += Side)
+            add_32_rows<Isa, Side, Planes>(table, rows + c * stride + j, stride, n_planes, planes + c / Side * n_planes);
+    for (int64_t c = 0; c < n_codes; c += Side)
+        for (int64_t last = j; last < n_bits; ++last)
+            carry_up(PlaneRow<Isa, Side>::load(table, rows + c * stride + last, stride), n_planes,
+                     planes + c / Side * n_planes);
+}
+
+template <int Bytes>
+struct alignas(Bytes) PlaneMemory {
+    uint64_t words[Bytes / 8];
+};
+
+template <class Isa, int Side, class Row, class Collector>
+void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries, int64_t begin, int64_t end,
+                 Collector* best) {
+    constexpr int kWords = Isa::kBytes / 8, kSideWords = kWords / Side;  // of a plane, and of one code in it
+    const Layout layout(codes.layout);
+    const int64_t n_bits = layout.n_bits, stride = n_bits + RowReader<Isa, Row>::kSpare;
+    int n_planes = 5;
+    while (n_bits + 1 >= int64_t(1) << n_planes) ++n_planes;
+    n_planes = n_planes <= 8 ? 8 : n_planes <= 10 ? 10 : n_planes;
+    std::vector<Row> rows(kPlaneGroup * stride);
+    std::vector<PlaneMemory<Isa::kBytes>> memory(kPlaneGroup / Side * n_planes);
+    auto* const planes = reinterpret_cast<Plane<Isa>*>(memory.data());
+    RowReader<Isa, Row> reader(layout, codes.data, codes.count, PlaneRow<Isa, Side>::kShift);
+    alignas(64) uint64_t bounds[kMostPlanes][kWords] = {};
+    const auto set_bound = [&](int64_t q) {
+        const int64_t bound = std::min<int64_t>(best[q].bound(), n_bits + 1);
+        const uint64_t bit = uint64_t(1) << (q & 63);
+        for (int p = 0; p < n_planes; ++p)
+            for (int w = int(q >> 6); w < kWords; w += kSideWords)
+                bounds[p][w] = (bounds[p][w] & ~bit) | (bound >> p & 1 ? bit : 0);
+    };
+    for (int64_t q = 0; q < n_queries; ++q) set_bound(q);
+    for (int64_t next = begin; next < end;) {
+        int64_t group[kPlaneGroup], n_codes = 0;
+        for (; next < end && n_codes < kPlaneGroup; ++next) {
+            if (!is_alive(codes.alive, next)) continue;
+            reader.read(next, rows.data() + n_codes * stride);
+            group[n_codes++] = next;
+        }
+        (n_planes == 8    ? count_group<Isa, Side, 8, Row>
+         : n_planes == 10 ? count_group<Isa, Side, 10, Row>
+                          : count_group<Isa, Side, 0, Row>)(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+        for (int64_t c = 0; c < n_codes; c += Side) {
+            const Plane<Isa>* plane = planes + c / Side * n_planes;
+            Plane<Isa> less{};
+            for (int p = 0; p < n_planes; ++p) {
+                const Plane<Isa> bound = load<Plane<Isa>>(bounds[p]), differ = plane[p] ^ bound;
+                less = (differ & bound) | (less & ~differ);
+            }
+            if (!any(less)) continue;
+            uint64_t hits[kWords];
+            store(hits, less);
+            for (int w = 0; w < kWords && c + w / kSideWords < n_codes; ++w)
+                for (uint64_t word = hits[w]; word; word &= word - 1) {
+                    const int bit = count_trailing_zeros(word);
+                    const int64_t q = w % kSideWords * 64 + bit;
+                    int32_t count = 0;
+                    for (int p = 0; p < n_planes; ++p)
+                        count |= int32_t(load<uint64_t>(reinterpret_cast<const uint64_t*>(plane + p) + w) >> bit & 1) << p;
+                    best[q].offer(count, group[c + w / kSideWords]);
+                    set_bound(q);
+                }
+        }
+    }
+}
+
+// Calls write(row, word) for each table row, bit q of the word being 1 where query q (of at most 64) differs.
+template <class Write>
+void for_each_row(const Layout& layout, const ts_signs& queries, const Write& write) {
+    const int64_t bytes = ceil_div(layout.n_pool, 8);
+    const uint64_t present = queries.count == 64 ? ~uint64_t(0) : (uint64_t(1) << queries.count) - 1;
+    for (int64_t first = 0; first < layout.n_pool; first += 64) {
+        uint64_t words[64] = {};
+        const size_t n = size_t(std::min<int64_t>(8, bytes - first / 8));
+        for (int64_t q = 0; q < queries.count; ++q) std::memcpy(&words[q], queries.bits + q * bytes + first / 8, n);
+        transpose(words);
+        for (int64_t location = first; location < std::min(layout.n_pool, first + 64); ++location) {
+            write(table_row(layout, location, false), words[location - first]);
+            write(table_row(layout, location, true), ~words[location - first] & present);
+        }
+    }
+}
+
+template <class Isa, int Side, class Collector>
+Parts<Collector> search_planes(int n_threads, const ts_codes& codes, const ts_signs& queries,
+                               const std::vector<Collector>& empty) {
+    constexpr int kWords = Isa::kBytes / Side / 8;
+    const Layout layout(codes.layout);
+    const int64_t bytes = ceil_div(layout.n_pool, 8);
+    Table table(table_rows(layout) * 8 * kWords);
+    for (int64_t first = 0; first < queries.count; first += 64) {
+        const ts_signs some{queries.bits + first * bytes, nullptr, std::min<int64_t>(64, queries.count - first)};
+        for_each_row(layout, some, [&](int64_t row, uint64_t word) { table.words()[row * kWords + first / 64] = word; });
+    }
+    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
+        if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))
+            scan_planes<Isa, Side, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
+        else
+            scan_planes<Isa, Side, uint32_t>(codes, table.bytes(), queries.count, begin, end, best);
+    });
+}
+
+}  // namespace
+}  // namespace topsign

@@ -1,0 +1,82 @@
+// Queries rounded to 8 bits, with bounds on what rounding loses.
+//
+// A code's rounded sum differs from the true one by at most n_bits times the query's largest rounding error, so a code
+// whose rounded sum plus that margin does not reach the bound cannot enter.
+#pragma once
+
+#include <vector>
+
+#include "../core/bits.h"
+#include "vec.h"
+
+namespace topsign {
+namespace {
+
+// Queries rounded to multiples of a step. No sum of n_bits of their values errs by more than the margin.
+struct Rounded {
+    std::vector<int8_t> values;  // (n_queries, n_pool)
+    std::vector<float> steps, margins, largest;
+    std::vector<float> lost;  // (n_queries, n_pool), where it is asked for
+};
+
+template <class V>
+float largest_of(V values) {
+    float most = 0;
+    for (int lane = 0; lane < kLanes<V>; ++lane) most = std::max<float>(most, values[lane]);
+    return most;
+}
+
+template <class V>
+TOPSIGN_INLINE V magnitude(V values) {
+    using Bits = Vec<uint32_t, kLanes<V>>;
+    return cast<V>(cast<Bits>(values) & splat<Bits>(0x7fffffffu));
+}
+
+template <class Isa>
+Rounded round_queries(const ts_rows& queries, int64_t n_bits, bool keep_lost = false) {
+    using V = Vec<float, Isa::kBytes / 4>;
+    constexpr int64_t kWidth = kLanes<V>;
+    Rounded rounded;
+    const int64_t n_pool = queries.width, whole = n_pool / kWidth * kWidth;
+    rounded.values.resize(queries.count * n_pool);
+    if (keep_lost) rounded.lost.resize(queries.count * n_pool);
+    for (int64_t q = 0; q < queries.count; ++q) {
+        const float* query = queries.values + q * n_pool;
+        float rest[kWidth] = {};  // the last values, filled up with zeros
+        std::copy(query + whole, query + n_pool, rest);
+        const auto values = [&](int64_t j) { return load<V>(j < whole ? query + j : rest); };
+        V most{}, worst{};
+        for (int64_t j = 0; j < n_pool; j += kWidth) most = max_of(most, magnitude(values(j)));
+        const float largest = largest_of(most), step = largest > 0 ? largest / 127 : 1.f;
+        const V steps = splat<V>(step), limit = splat<V>(127.f), negative_limit = splat<V>(-127.f);
+        const V to_whole = splat<V>(12582912.f);  // 1.5 * 2^23: numbers near it have no fraction
+        for (int64_t j = 0; j < n_pool; j += kWidth) {
+            const V value = values(j), near = ((value / steps) + to_whole) - to_whole;
+            const V kept = max_of(min_of(near, limit), negative_limit);
+            const V error = value - kept * steps;
+            worst = max_of(worst, magnitude(error));
+            const auto bytes = convert<Vec<int8_t, kWidth>>(convert<Vec<int32_t, kWidth>>(kept));
+            const size_t n = size_t(std::min(kWidth, n_pool - j));
+            std::memcpy(&rounded.values[q * n_pool + j], &bytes, n);
+            if (keep_lost) std::memcpy(&rounded.lost[q * n_pool + j], &error, n * sizeof(float));
+        }
+        // The comparisons below are made in float32: allow for their rounding, relative to the largest sum there is.
+        const double margin = double(n_bits) * (double(largest_of(worst)) * (1 + 1e-6) + 4e-7 * double(largest));
+        rounded.steps.push_back(step);
+        rounded.margins.push_back(float(margin));
+        rounded.largest.push_back(largest);
+    }
+    return rounded;
+}
+
+// What was lost, rounded in turn; its margins hold for the sum of both.
+template <class Isa>
+Rounded round_lost(const Rounded& rounded, const ts_rows& queries, int64_t n_bits) {
+    Rounded finer = round_queries<Isa>(ts_rows{rounded.lost.data(), queries.count, queries.width}, n_bits);
+    // Losses were taken and both sums are added in float32, relative to the largest sum there is.
+    for (int64_t q = 0; q < queries.count; ++q) finer.margins[q] += float(1e-6 * double(n_bits) * rounded.largest[q]);
+    return finer;
+}
+
+}  // namespace
+}  // namespace topsign
