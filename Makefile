@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := $(wildcard native/*)
+NATIVE := $(wildcard native/* native/*/*)
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -46,10 +46,14 @@ LOWEST = $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproje
 test-lowest:
 	$(call core-tests,lowest,. pytest==8 click==8.2.1 $(subst >=,==,$(LOWEST)))
 
-# The portable scalar path alone, as a processor without a faster one would build it.
+# The portable path alone, as a processor without a faster one would build it, by a compiler without vector types.
 test-generic:
-	$(call core-tests,generic,. --config-settings cmake.define.TOPSIGN_GENERIC=ON)
-	$(VENV)/generic/bin/python -c "import topsign; assert topsign.kernels.available() == ['scalar', 'numpy']"
+	$(call core-tests,generic,. --config-settings cmake.define.TOPSIGN_GENERIC=ON --config-settings cmake.define.TOPSIGN_PLAIN_ARRAYS=ON)
+	$(VENV)/generic/bin/python -c "import topsign; assert topsign.kernels.available() == ['portable', 'numpy']"
+
+# Hostile bytes for every kernel that reads codes, on every path, under sanitizers; the suite runs some of it.
+test-sanitize: $(VENV)/ready
+	$(BIN)/python tests/faults/sanitize.py --cases 20000
 
 # Pages in build/docs/index.html; a warning is an error.
 docs: $(VENV)/docs

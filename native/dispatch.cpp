@@ -93,8 +93,7 @@ int32_t ts_search_mismatches(const ts_run* run, const ts_codes* codes, const ts_
     return guarded([&] { functions(run).search_mismatches(run->n_threads, *codes, *queries, *best); });
 }
 
-int32_t ts_within_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries,
-                             const ts_found* found) {
+int32_t ts_within_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, const ts_found* found) {
     return guarded([&] { functions(run).within_mismatches(run->n_threads, *codes, *queries, *found); });
 }
 

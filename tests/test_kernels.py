@@ -1,10 +1,12 @@
 """Every kernel gives the reference's bits, on every path and thread count."""
 
+import sys
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 import reference
+from faults import sanitize
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -333,3 +335,15 @@ def assert_searches_agree(layout, codes, queries, k, alive, weights):
                 )
                 for actual, expected in zip(found, high, strict=True):
                     assert_array_equal(actual, expected, name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="sanitizers are preloaded as on Linux")
+def test_hostile_codes_stay_inside_their_arrays():
+    """A sample of ``make test-sanitize``; the core is built with sanitizers once."""
+    try:
+        done = sanitize.run(cases=200, seed=1)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "200 cases, none outside its arrays" in done.stdout

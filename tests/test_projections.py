@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 import topsign as ts
 from topsign import kernels
+from topsign.kernels import choice
 
 KINDS = [
     ("hadamard", {}),
@@ -216,13 +217,13 @@ def test_seed_is_recorded():
 
 
 def test_without_the_library_numpy_serves_with_one_clear_warning(monkeypatch):
-    monkeypatch.setattr(kernels, "_active", None)
-    monkeypatch.setattr(kernels, "load_library", lambda folders: (_ for _ in ()).throw(OSError("it is not there")))
+    monkeypatch.setattr(choice, "_active", None)
+    monkeypatch.setattr(choice, "native_paths", lambda: (_ for _ in ()).throw(OSError("it is not there")))
     monkeypatch.delenv("TOPSIGN_KERNELS", raising=False)
     with pytest.warns(RuntimeWarning, match="slow NumPy kernels, because it is not there; results are the same"):
         assert kernels.active().name == "numpy"
     assert kernels.active().name == "numpy"  # and silent from then on
-    monkeypatch.setattr(kernels, "_active", None)
-    monkeypatch.setenv("TOPSIGN_KERNELS", "scalar")
-    with pytest.raises(ImportError, match="TOPSIGN_KERNELS=scalar was asked for, but it is not there"):
+    monkeypatch.setattr(choice, "_active", None)
+    monkeypatch.setenv("TOPSIGN_KERNELS", "portable")
+    with pytest.raises(ImportError, match="TOPSIGN_KERNELS=portable was asked for, but it is not there"):
         kernels.active()

@@ -84,8 +84,8 @@ void write_best(const Parts<Best<Key>>& parts, int64_t first_query, int64_t k, K
 
 // Everything found, by ascending position, appended for each query; counts how many each query has.
 template <class Key>
-void write_within(const Parts<Within<Key>>& parts, int64_t first_query, int64_t capacity, int64_t& total,
-                  Key* keys, int64_t* positions, int64_t* counts) {
+void write_within(const Parts<Within<Key>>& parts, int64_t first_query, int64_t capacity, int64_t& total, Key* keys,
+                  int64_t* positions, int64_t* counts) {
     for (size_t q = 0; q < parts[0].size(); ++q) {
         int64_t count = 0;
         for (const auto& part : parts)

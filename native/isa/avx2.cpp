@@ -136,7 +136,8 @@ struct Avx2 : Plain {
             const __m256i entry = load<__m256i>(kept + i), row = _mm256_and_si256(entry, row_mask);
             const __m256i words =
                 _mm256_i32gather_epi32(reinterpret_cast<const int*>(query), _mm256_srli_epi32(row, 5), 4);
-            const __m256i bit = _mm256_and_si256(_mm256_srlv_epi32(words, _mm256_and_si256(row, _mm256_set1_epi32(31))), one);
+            const __m256i bit =
+                _mm256_and_si256(_mm256_srlv_epi32(words, _mm256_and_si256(row, _mm256_set1_epi32(31))), one);
             // Both are one bit: equal where the query is positive and the code negative, or the reverse.
             counts = _mm256_sub_epi32(counts, _mm256_cmpeq_epi32(bit, _mm256_srli_epi32(entry, 31)));
         }

@@ -121,7 +121,8 @@ void count_group(const uint8_t* table, const Row* rows, int64_t stride, int64_t 
     int64_t j = 0;
     for (; j + 32 <= n_bits; j += 32)
         for (int64_t c = 0; c < n_codes; c += Side)
-            add_32_rows<Isa, Side, Planes>(table, rows + c * stride + j, stride, n_planes, planes + c / Side * n_planes);
+            add_32_rows<Isa, Side, Planes>(table, rows + c * stride + j, stride, n_planes,
+                                           planes + c / Side * n_planes);
     for (int64_t c = 0; c < n_codes; c += Side)
         for (int64_t last = j; last < n_bits; ++last)
             carry_up(PlaneRow<Isa, Side>::load(table, rows + c * stride + last, stride), n_planes,
@@ -162,9 +163,10 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
             reader.read(next, rows.data() + n_codes * stride);
             group[n_codes++] = next;
         }
-        (n_planes == 8    ? count_group<Isa, Side, 8, Row>
-         : n_planes == 10 ? count_group<Isa, Side, 10, Row>
-                          : count_group<Isa, Side, 0, Row>)(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+        (n_planes == 8 ? count_group<Isa, Side, 8, Row>
+         : n_planes == 10
+             ? count_group<Isa, Side, 10, Row>
+             : count_group<Isa, Side, 0, Row>)(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
         for (int64_t c = 0; c < n_codes; c += Side) {
             const Plane<Isa>* plane = planes + c / Side * n_planes;
             Plane<Isa> less{};
@@ -181,7 +183,8 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
                     const int64_t q = w % kSideWords * 64 + bit;
                     int32_t count = 0;
                     for (int p = 0; p < n_planes; ++p)
-                        count |= int32_t(load<uint64_t>(reinterpret_cast<const uint64_t*>(plane + p) + w) >> bit & 1) << p;
+                        count |= int32_t(load<uint64_t>(reinterpret_cast<const uint64_t*>(plane + p) + w) >> bit & 1)
+                                 << p;
                     best[q].offer(count, group[c + w / kSideWords]);
                     set_bound(q);
                 }
@@ -215,7 +218,8 @@ Parts<Collector> search_planes(int n_threads, const ts_codes& codes, const ts_si
     Table table(table_rows(layout) * 8 * kWords);
     for (int64_t first = 0; first < queries.count; first += 64) {
         const ts_signs some{queries.bits + first * bytes, nullptr, std::min<int64_t>(64, queries.count - first)};
-        for_each_row(layout, some, [&](int64_t row, uint64_t word) { table.words()[row * kWords + first / 64] = word; });
+        for_each_row(layout, some,
+                     [&](int64_t row, uint64_t word) { table.words()[row * kWords + first / 64] = word; });
     }
     return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
         if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))

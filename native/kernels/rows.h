@@ -133,7 +133,8 @@ class RowReader {
         for (int64_t at = 0; at < high_bytes && out < end; ++at) {  // those past a byte's ones are overwritten
             const uint8_t byte = highs[at];
             for (int part = 0; part < 8; part += kPart)
-                store(out + part, Isa::template widen<Part>(load<Vec<uint8_t, kPart>>(kOnesOfByte.place[byte] + part)) + base);
+                store(out + part,
+                      Isa::template widen<Part>(load<Vec<uint8_t, kPart>>(kOnesOfByte.place[byte] + part)) + base);
             out += Isa::count_byte(byte);
             base = base + splat<Part>(8);
         }

@@ -134,7 +134,8 @@ void scan_tile(const ts_codes& codes, const ts_rows& queries, const Tile<Isa>& t
         }
         for (int64_t start = 0; start < n_bits; start += kTurn)
             for (int64_t c = 0; c < n_codes; ++c)
-                add_tile_rows<Isa>(tile.table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start), sums[c]);
+                add_tile_rows<Isa>(tile.table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start),
+                                   sums[c]);
         for (int64_t c = 0; c < n_codes; ++c) {
             const int64_t i = group[c];
             uint64_t hits = reaching<Isa>(tile, sums[c], weight_of(codes, i), bounds);

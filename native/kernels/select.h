@@ -25,7 +25,8 @@ inline int32_t magnitude_bits(float value) {
 }
 
 struct Candidates {
-    explicit Candidates(int64_t n_pool) : magnitudes(n_pool + kSpare), rows(n_pool + kSpare), sample(n_pool / 8 + kSpare) {}
+    explicit Candidates(int64_t n_pool)
+        : magnitudes(n_pool + kSpare), rows(n_pool + kSpare), sample(n_pool / 8 + kSpare) {}
     static constexpr int64_t kSpare = 32;
     std::vector<int32_t> magnitudes, rows, sample;
     int64_t count = 0;
@@ -44,7 +45,6 @@ inline void keep(Candidates& from, int32_t threshold, int64_t ties, int64_t n_bi
     }
     std::copy_n(from.rows.begin(), n_bits, locations);
 }
-
 
 template <class Isa>
 using Ints = Vec<int32_t, Isa::kBytes / 4>;

@@ -13,8 +13,9 @@ namespace topsign {
 namespace {
 
 template <int Bytes>
-using IntOf = std::conditional_t<Bytes == 1, int8_t,
-                                 std::conditional_t<Bytes == 2, int16_t, std::conditional_t<Bytes == 4, int32_t, int64_t>>>;
+using IntOf =
+    std::conditional_t<Bytes == 1, int8_t,
+                       std::conditional_t<Bytes == 2, int16_t, std::conditional_t<Bytes == 4, int32_t, int64_t>>>;
 
 #if defined(__GNUC__) && !defined(TOPSIGN_NO_VECTOR_TYPES)
 
@@ -90,11 +91,11 @@ TOPSIGN_INLINE V splat(Lane<V> value) {
     return v;
 }
 
-#define TOPSIGN_OPERATOR(op)                                        \
-    template <class T, int N>                                       \
+#define TOPSIGN_OPERATOR(op)                                         \
+    template <class T, int N>                                        \
     TOPSIGN_INLINE Vec<T, N> operator op(Vec<T, N> a, Vec<T, N> b) { \
-        for (int i = 0; i < N; ++i) a[i] = T(a[i] op b[i]);         \
-        return a;                                                   \
+        for (int i = 0; i < N; ++i) a[i] = T(a[i] op b[i]);          \
+        return a;                                                    \
     }
 #define TOPSIGN_SHIFT(op)                                      \
     template <class T, int N>                                  \
@@ -102,12 +103,12 @@ TOPSIGN_INLINE V splat(Lane<V> value) {
         for (int i = 0; i < N; ++i) a[i] = T(a[i] op n);       \
         return a;                                              \
     }
-#define TOPSIGN_COMPARISON(op)                                                     \
-    template <class T, int N>                                                      \
+#define TOPSIGN_COMPARISON(op)                                                      \
+    template <class T, int N>                                                       \
     TOPSIGN_INLINE Vec<IntOf<sizeof(T)>, N> operator op(Vec<T, N> a, Vec<T, N> b) { \
-        Vec<IntOf<sizeof(T)>, N> out;                                              \
-        for (int i = 0; i < N; ++i) out[i] = a[i] op b[i] ? -1 : 0;                \
-        return out;                                                                \
+        Vec<IntOf<sizeof(T)>, N> out;                                               \
+        for (int i = 0; i < N; ++i) out[i] = a[i] op b[i] ? -1 : 0;                 \
+        return out;                                                                 \
     }
 TOPSIGN_OPERATOR(+)
 TOPSIGN_OPERATOR(-)

@@ -16,7 +16,7 @@ from .interface import Kernels
 from .native import NativeKernels, native_paths
 from .numpy import NumpyKernels
 
-CHOICES = ("avx2", "portable", "numpy")
+CHOICES = ("avx512", "avx2", "neon", "portable", "numpy")
 
 _active: Kernels | None = None
 

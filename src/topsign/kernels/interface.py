@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 
-Float32 = npt.NDArray[np.float32]
-Float64 = npt.NDArray[np.float64]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Booleans = npt.NDArray[np.bool_]
+__all__ = ["Booleans", "Bytes", "Float32", "Float64", "Int32", "Int64", "Kernels"]
 
 
 class Kernels(Protocol):
@@ -31,7 +24,7 @@ class Kernels(Protocol):
         """sqrt(n_features) times the randomised Hadamard rotation of each row, or its transpose.
 
         ``signs`` is (n_rounds, ceil(n_features / 8)). A round multiplies by random signs and transforms by
-        Walsh-Hadamard; ``native/transform.cpp`` says how n_features that is no power of two is rotated.
+        Walsh-Hadamard; ``native/kernels/transform.h`` says how n_features that is no power of two is rotated.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .interface import Booleans, Bytes, Float32, Float64, Int32, Int64
+from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 
 INTERFACE = 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .interface import Booleans, Bytes, Float32, Float64, Int32, Int64
+from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import BLOCK_ROWS, Layout
 
 LANES = 16
@@ -301,7 +301,7 @@ def _lane_sums(terms: Float64) -> Float64:
 
 
 def _encode_set(locations: list[int], n_pool: int) -> bytes:
-    """One set as in ``native/sets.cpp``; a Python integer holds all of ``low``, so carries take care of themselves."""
+    """One set as in ``native/core/sets.cpp``; a Python integer holds all of ``low``, carries included."""
     low, size, n_bytes = 0, 2**64 - 1, 0
     kept = 0
     for row in range(n_pool):

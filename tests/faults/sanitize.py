@@ -1,0 +1,159 @@
+"""Hostile bytes for every kernel that reads codes, on every path, under the address and undefined-behaviour sanitizers.
+
+    python tests/faults/sanitize.py [--cases 20000] [--seed 0]
+
+Builds the core with sanitizers (build/sanitized), then runs itself with that core and the sanitizers' runtime. A case
+is one call: any answer will do, but a read or write outside an array ends the process with the sanitizer's report.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "sanitized"
+
+
+def build():
+    """The sanitized core and the runtime to preload; RuntimeError where the compiler cannot."""
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DTOPSIGN_SANITIZE=ON"]
+    for command in (
+        ["cmake", "-S", ROOT / "native", "-B", BUILD, *options],
+        ["cmake", "--build", BUILD, "--parallel", "2"],
+    ):
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise RuntimeError(f"the sanitized core cannot be built: {getattr(error, 'stderr', error)}") from error
+    shown = subprocess.run(["c++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    runtime = Path(shown.stdout.strip())
+    if not runtime.is_absolute():
+        raise RuntimeError("the compiler has no libasan.so to preload")
+    return BUILD / "topsign_core.so", runtime.resolve()
+
+
+def run(cases, seed):
+    """Runs this file in a process of its own; what it printed, and its exit status."""
+    core, runtime = build()
+    settings = {
+        "LD_PRELOAD": str(runtime),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    command = [sys.executable, __file__, "--core", str(core), "--cases", str(cases), "--seed", str(seed)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | settings)
+
+
+def make_codes(rng, layout, kernel):
+    """Random bytes, constant bytes, codes, or codes with a few bytes changed; sometimes flush with their array."""
+    import numpy as np
+
+    n_codes = int(rng.choice([1, 2, 3, 20, 70]))
+    kind = rng.integers(4)
+    if kind == 0:
+        return rng.integers(0, 256, (n_codes, layout.code_bytes), dtype=np.uint8)
+    if kind == 1:
+        return np.full((n_codes, layout.code_bytes), rng.choice([0, 1, 127, 128, 255]), np.uint8)
+    if layout.name == "signs":
+        codes = rng.integers(0, 256, (n_codes, layout.code_bytes), dtype=np.uint8)
+    else:
+        projected = rng.standard_normal((n_codes, layout.n_pool)).astype(np.float32)
+        codes = kernel.pack_codes(layout, *kernel.select(projected, layout.n_bits)[:2])
+    for _ in range(int(rng.integers(1, 9)) * int(kind == 2)):
+        codes[rng.integers(n_codes), rng.integers(layout.code_bytes)] = rng.integers(256)
+    return codes
+
+
+def call(rng, kernel, layout, codes):
+    """One kernel on the codes; its name."""
+    import numpy as np
+
+    n_queries = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260]))
+    queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
+    bits = kernel.pack_bits(queries)
+    alive = None if rng.integers(2) else np.packbits(rng.random(len(codes)) < 0.7, bitorder="little")
+    weights = None if rng.integers(2) else rng.random(len(codes), dtype=np.float32)
+    k = int(rng.integers(1, len(codes) + 3))
+    chosen = {"alive": alive, "n_threads": int(rng.integers(1, 3))}
+    calls = {
+        "valid_codes": lambda: kernel.valid_codes(layout, codes),
+        "mismatches": lambda: kernel.mismatches(layout, codes, bits),
+        "score_sums": lambda: kernel.score_sums(layout, codes, queries),
+        "search_mismatches": lambda: kernel.search_mismatches(layout, codes, bits, k, **chosen),
+        "search_scores": lambda: kernel.search_scores(layout, codes, queries, k, weights=weights, **chosen),
+        "within_mismatches": lambda: kernel.within_mismatches(
+            layout, codes, bits, rng.integers(0, layout.n_bits + 1, n_queries).astype(np.int32), **chosen
+        ),
+        "within_scores": lambda: kernel.within_scores(
+            layout, codes, queries, rng.standard_normal(n_queries).astype(np.float32), weights=weights, **chosen
+        ),
+    }
+    if layout.name != "signs":
+        calls["unpack_codes"] = lambda: kernel.unpack_codes(layout, codes)
+        calls["decode_sets"] = lambda: kernel.decode_sets(codes, layout.n_bits, layout.n_pool)
+    name = str(rng.choice(list(calls)))
+    calls[name]()
+    return name
+
+
+def load_message(rng, codes):
+    """Codes from a message with bytes changed: read, or refused with an error of ours."""
+    import topsign as ts
+
+    message = bytearray(codes.to_bytes())
+    for _ in range(int(rng.integers(1, 5))):
+        message[rng.integers(len(message))] = rng.integers(256)
+    with contextlib.suppress(ValueError, ts.StorageError):
+        ts.AdaptiveCodes.from_bytes(bytes(message[: rng.integers(len(message) + 1)] if rng.integers(2) else message))
+    return "from_bytes"
+
+
+def fuzz(core, cases, seed):
+    import numpy as np
+
+    import topsign as ts
+    from topsign.kernels import Layout, native
+
+    native.library_file = lambda: Path(core)
+    rng = np.random.default_rng(seed)
+    sizes = [(1, 1), (1, 64), (3, 70), (8, 127), (40, 400), (100, 128), (33, 1000), (512, 8192), (2100, 4096)]
+    sizes += [(20, 20_000), (300, 70_000), (200, 200)]
+    counts = {}
+    for _ in range(cases):
+        n_bits, n_pool = sizes[min(rng.integers(len(sizes)), rng.integers(len(sizes)))]
+        name = str(rng.choice(["fast", "compact", "signs"]))
+        layout = Layout(name, n_pool if name == "signs" else n_bits, n_pool)
+        path = str(rng.choice([path for path in ts.kernels.available() if path != "numpy"]))
+        with ts.kernels.use(path) as kernel:
+            if rng.random() < 0.02:
+                locations = np.sort(rng.choice(n_pool, n_bits, replace=False))[np.newaxis]
+                codes = ts.AdaptiveCodes.from_locations(locations, np.ones_like(locations), n_pool=n_pool)
+                called = load_message(rng, codes)
+            else:
+                called = call(rng, kernel, layout, make_codes(rng, layout, kernel))
+        counts[path, called] = counts.get((path, called), 0) + 1
+    for (path, called), count in sorted(counts.items()):
+        print(f"{path:10s} {called:20s} {count}")
+    print(f"{cases} cases, none outside its arrays")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--core", help="the sanitized core; set by the outer process")
+    options = parser.parse_args()
+    if options.core:
+        fuzz(options.core, options.cases, options.seed)
+        return
+    done = run(options.cases, options.seed)
+    print(done.stdout, done.stderr, sep="")
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()
