@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import add, build, cluster, compact, export, inspect, plan, remove, reproduce, search, verify
+from . import add, build, cluster, compact, explore, export, inspect, plan, remove, reproduce, search, verify
 from .app import app
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "build",
     "cluster",
     "compact",
+    "explore",
     "export",
     "inspect",
     "main",

@@ -15,7 +15,7 @@ from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..recipe import METRICS
 from ..signals import SUFFIXES
-from ..theory.inference import SCORINGS
+from ..theory import SCORINGS
 from .app import exit_on_error, fail
 
 Index = AnyIndex[Any]

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ..theory import Plan, TargetError
+from ..theory import PROJECTIONS, Plan, TargetError
 from ..theory import plan as make_plan
-from ..theory.pools import PROJECTIONS
 from .app import app, console, fail
 
 

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from .._checks import check_choice
 from ..paper.measuring import check_draws, plain
 from ..paper.report import FULL, PARTS, QUICK, QUICK_LEAVES_OPEN, Report
 from ..paper.report import reproduce as make_report
@@ -45,7 +44,6 @@ def reproduce(
     topsign reproduce roc --quick --output roc/
     """
     with exit_on_error(2):
-        check_choice(part, "part", (*PARTS, "all"))
         effort = QUICK if quick else FULL
         if seeds is not None:
             effort = replace(effort, table_seeds=check_draws(seeds, "--seeds"))

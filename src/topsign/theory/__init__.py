@@ -10,7 +10,7 @@ from .concentration import (
     poisson_binomial_pmf,
     poisson_binomial_tail,
 )
-from .design import Plan, TargetError, plan
+from .design import Plan, TargetError, detection_at, plan
 from .detection import RocCurve, roc
 from .distances import (
     expected_hamming,
@@ -27,12 +27,22 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
-from .inference import EmpiricalNull, correct_pvalues, correlation_from_hamming, correlation_interval, match_pvalue
+from .inference import (
+    SCORINGS,
+    EmpiricalNull,
+    correct_pvalues,
+    correlation_from_hamming,
+    correlation_interval,
+    match_pvalue,
+)
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
+from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
 from .sizes import storage_bits
 
 __all__ = [
+    "PROJECTIONS",
+    "SCORINGS",
     "EmpiricalNull",
     "Plan",
     "RocCurve",
@@ -44,6 +54,7 @@ __all__ = [
     "correct_pvalues",
     "correlation_from_hamming",
     "correlation_interval",
+    "detection_at",
     "expected_hamming",
     "expected_hamming_bound",
     "expected_hamming_given",

@@ -1,0 +1,179 @@
+"""What codes of given sizes can do, as numbers and curves for the page: all of it from ``topsign.theory``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from .. import theory
+from .._arrays import Float64
+from .._checks import check_choice, check_count, check_false_alarm, check_pool, check_real
+from ..kernels import LAYOUTS, Layout
+
+Curves = list[dict[str, Any]]
+
+FALSE_ALARMS = np.geomspace(1e-9, 0.5, 28)
+CORRELATIONS = np.linspace(0, 1, 41)
+N_SIZES = 15  # points of the curve of detection against bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the sliders say."""
+
+    n_features: int = 8192
+    n_pool: int = 8192
+    n_bits: int = 512
+    correlation: float = 0.07
+    n_entries: int = 1
+    false_alarm: float = 1e-3
+    detection: float = 0.9
+    layout: str = "compact"
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Choice:
+        """From the query of an address; ValueError says which value is wrong."""
+        unknown = sorted(set(given) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ValueError(f"unknown values {', '.join(unknown)}; there are {', '.join(cls.__dataclass_fields__)}")
+        values: dict[str, Any] = {}
+        for name, text in given.items():
+            kind: Any = type(getattr(cls, name))
+            try:
+                values[name] = kind(text)
+            except ValueError:
+                raise ValueError(f"{name} must be a number, got {text!r}") from None
+        return cls(**values).checked()
+
+    def checked(self) -> Choice:
+        check_count(self.n_features, "n_features", minimum=16, maximum=2**20)
+        check_pool(self.n_bits, self.n_pool)
+        check_count(self.n_pool, "n_pool", maximum=2**20)
+        check_count(self.n_entries, "n_entries")
+        check_false_alarm(self.false_alarm)
+        check_choice(self.layout, "layout", LAYOUTS)
+        if not check_real(self.correlation, "correlation", minimum=0, maximum=0.99) > 0:
+            raise ValueError("correlation must be above 0")
+        if not 0 < check_real(self.detection, "detection", minimum=0, maximum=1) < 1:
+            raise ValueError("detection must lie strictly between 0 and 1")
+        return self
+
+    @property
+    def code_bytes(self) -> int:
+        return Layout(self.layout, self.n_bits, self.n_pool).code_bytes
+
+    @property
+    def per_entry(self) -> float:
+        """The false alarm of one comparison, that of the whole search given."""
+        return float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
+
+
+@lru_cache(maxsize=64)
+def describe(choice: Choice) -> dict[str, Any]:
+    """Numbers and curves of a choice, ready for JSON."""
+    adaptive = _curve(choice, "asymmetric", choice.n_bits, choice.n_pool)
+    hamming = _curve(choice, "hamming", choice.n_bits, choice.n_pool)
+    signs = _curve(choice, "sign_asymmetric", 8 * choice.code_bytes)
+    whole = theory.roc(correlation=choice.correlation, n_features=choice.n_features, scoring="uncompressed")
+    shape = {"n_bits": choice.n_bits, "n_pool": choice.n_pool}
+    limit = _limit(choice, whole.d_prime, choice.code_bytes, FALSE_ALARMS)
+    return {
+        "numbers": {
+            "code_bytes": choice.code_bytes,
+            "information_bytes": float(theory.storage_bits(**shape)) / 8,
+            "total_bytes": choice.code_bytes * choice.n_entries,
+            "expected_hamming": float(theory.expected_hamming(choice.correlation, **shape)),
+            "d_prime": adaptive.d_prime,
+            "d_prime_signs": signs.d_prime,
+            "d_prime_uncompressed": whole.d_prime,
+            "detection": _detection(choice, choice.n_bits, choice.n_pool),
+            "detection_signs": _detection(choice, 8 * choice.code_bytes, 8 * choice.code_bytes),
+            "false_alarm_per_entry": choice.per_entry,
+        },
+        "roc": [
+            _roc_line("adaptive, real query", adaptive),
+            _roc_line("adaptive, Hamming", hamming),
+            _roc_line("sign codes, same bytes", signs),
+            _line("Shannon limit", FALSE_ALARMS, limit),
+            _roc_line("uncompressed", whole),
+        ],
+        "bytes": _byte_curves(choice, whole.d_prime),
+        "distance": [
+            _line("adaptive", CORRELATIONS, theory.expected_hamming(CORRELATIONS, **shape)),
+            _line("sign codes", CORRELATIONS, theory.sign_expected_hamming(CORRELATIONS)),
+        ],
+    }
+
+
+@lru_cache(maxsize=64)
+def make_plan(choice: Choice) -> dict[str, Any]:
+    """The cheapest code that reaches the wanted detection, with the command that makes it; or why there is none."""
+    try:
+        plan = theory.plan(
+            correlation=choice.correlation,
+            detection=choice.detection,
+            false_alarm=choice.false_alarm,
+            n_features=choice.n_features,
+            n_entries=choice.n_entries,
+        )
+    except theory.TargetError as error:
+        return {"reached": False, "message": str(error), "lines": [], "commands": []}
+    build = f"topsign build signals.npy -o index.topsign --bits {plan.n_bits} --pool {plan.n_pool} --no-norms"
+    search = f"topsign search index.topsign queries.npy --false-alarm {choice.false_alarm:g} --scoring {plan.scoring}"
+    return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
+
+
+def _curve(choice: Choice, scoring: str, n_bits: int, n_pool: int | None = None) -> theory.RocCurve:
+    return theory.roc(
+        correlation=choice.correlation, n_features=choice.n_features, n_bits=n_bits, n_pool=n_pool, scoring=scoring
+    )
+
+
+def _detection(choice: Choice, n_bits: int, n_pool: int) -> float:
+    return theory.detection_at(
+        correlation=choice.correlation,
+        false_alarm=choice.false_alarm,
+        n_features=choice.n_features,
+        n_entries=choice.n_entries,
+        n_bits=n_bits,
+        n_pool=n_pool,
+    )
+
+
+def _byte_curves(choice: Choice, d_prime: float) -> Curves:
+    """Detection at the wanted false alarm, of codes smaller and larger than the chosen one."""
+    sizes = list(_sizes(choice))
+    widths = [Layout(choice.layout, n_bits, choice.n_pool).code_bytes for n_bits in sizes]
+    limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
+    return [
+        _line("adaptive, real query", widths, [_detection(choice, n_bits, choice.n_pool) for n_bits in sizes]),
+        _line("sign codes, real query", widths, [_detection(choice, 8 * width, 8 * width) for width in widths]),
+        _line("Shannon limit", widths, limits),
+    ]
+
+
+def _sizes(choice: Choice) -> Iterator[int]:
+    low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
+    yield from map(int, np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)))
+
+
+def _limit(choice: Choice, d_prime: float, n_bytes: int, false_alarms: Float64) -> Float64:
+    """Detection of the best code of so many bytes: the share of energy that Shannon allows, scores taken as normal."""
+    share = float(theory.rate_distortion_limit(8 * n_bytes / choice.n_features))
+    return np.asarray(ndtr(ndtri(false_alarms) + d_prime * np.sqrt(share)))
+
+
+def _roc_line(name: str, curve: theory.RocCurve) -> dict[str, Any]:
+    """A curve where the page shows it, thinned to what a screen resolves."""
+    shown = np.flatnonzero((curve.pfa >= FALSE_ALARMS[0]) & (curve.pfa <= FALSE_ALARMS[-1]))
+    thinned = shown[:: max(1, len(shown) // 80)]
+    return _line(name, curve.pfa[thinned], curve.pd[thinned])
+
+
+def _line(name: str, x: Any, y: Any) -> dict[str, Any]:
+    return {"name": name, "x": [float(value) for value in x], "y": [float(value) for value in y]}

@@ -1,0 +1,134 @@
+"""The page of ``topsign explore``: its numbers, its entries, and who may ask."""
+
+import io
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import topsign as ts
+
+pytest.importorskip("starlette", reason="needs the extra explore: pip install 'topsign[explore]'")
+pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client is made of")
+from starlette.testclient import TestClient
+
+from topsign.explore import make_app
+from topsign.explore.sizes import Choice, describe, make_plan
+
+PORT = 8123
+
+
+@pytest.fixture(scope="module")
+def index():
+    rng = np.random.default_rng(5)
+    signals = rng.standard_normal((300, 256)).astype(np.float32)
+    made = ts.AdaptiveIndex(n_features=256, n_bits=64, random_state=7)
+    made.add(signals, metadata=[{"row": row} if row % 2 else None for row in range(300)])
+    return made, signals
+
+
+@pytest.fixture(scope="module")
+def client(index):
+    return TestClient(make_app(index[0], token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
+
+
+def test_numbers_are_those_of_the_theory():
+    choice = Choice(n_features=1024, n_pool=1024, n_bits=64, correlation=0.2, n_entries=100, false_alarm=1e-3)
+    found = describe(choice)
+    shape = {"n_bits": 64, "n_pool": 1024}
+    same = {"correlation": 0.2, "n_features": 1024}
+    numbers = found["numbers"]
+    assert numbers["expected_hamming"] == ts.theory.expected_hamming(0.2, **shape)
+    assert numbers["d_prime"] == ts.theory.roc(**same, **shape, scoring="asymmetric").d_prime
+    assert numbers["detection"] == ts.theory.detection_at(**same, **shape, false_alarm=1e-3, n_entries=100)
+    assert numbers["code_bytes"] == ts.kernels.Layout("compact", **shape).code_bytes
+    adaptive, _, limit = found["bytes"]
+    assert all(np.diff(adaptive["x"]) > 0)
+    assert all(np.array(adaptive["y"]) < limit["y"])  # no code beats the limit
+    curve = ts.theory.roc(**same, **shape, scoring="hamming")
+    line = found["roc"][1]
+    assert_allclose(line["y"], np.interp(line["x"], curve.pfa, curve.pd))
+
+
+def test_a_plan_comes_with_its_commands():
+    plan = make_plan(Choice(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, detection=0.9))
+    expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024)
+    assert f"--bits {expected.n_bits} --pool {expected.n_pool}" in plan["commands"][0]
+    assert plan["lines"] == expected.lines()
+    unreachable = make_plan(Choice(n_features=64, n_pool=64, n_bits=8, correlation=0.01, detection=0.99))
+    assert not unreachable["reached"]
+    assert "cannot be reached" in unreachable["message"]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("n_bits=ten", "n_bits must be a number, got 'ten'"),
+        ("n_bits=600&n_pool=512", "n_bits must lie in"),
+        ("n_bitss=8", "unknown values n_bitss"),
+        ("correlation=0", "correlation must be above 0"),
+        ("false_alarm=2", "false_alarm must be in [0, 1]"),
+    ],
+)
+def test_bad_values_are_named(client, query, message):
+    answer = client.get(f"/secret/api/describe?{query}")
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_entries_and_their_neighbors(client, index):
+    made, signals = index
+    assert client.get("/secret/api/summary").json()["index"]["n_entries"] == 300
+    page = client.get("/secret/api/entries?start=20").json()
+    assert [entry["id"] for entry in page["entries"]] == list(range(20, 30))
+    assert page["entries"][1]["metadata"] == {"row": 21}
+    found = client.get("/secret/api/neighbors?id=21&k=3").json()
+    assert found["neighbors"][0]["id"] == 21
+    assert found["neighbors"][0]["metadata"] == {"row": 21}
+    assert found["neighbors"][0]["e_value"] < 1e-6
+    histogram = found["histogram"]
+    assert sum(histogram["counts"]) == 300
+    # All but a few scores are impostors': the null expects nearly all entries between the outermost edges.
+    assert 250 < sum(histogram["expected"]) <= 300
+    file = io.BytesIO()
+    np.save(file, signals[33])
+    for content in (file.getvalue(), str(signals[33].tolist()).encode(), " ".join(map(str, signals[33])).encode()):
+        found = client.post("/secret/api/search", content=content).json()
+        direct = made.search(signals[33], k=10)
+        assert [one["id"] for one in found["neighbors"]] == direct.ids[0].tolist()
+    wrong = client.post("/secret/api/search", content=b"1, 2, 3")
+    assert (wrong.status_code, "256 features" in wrong.json()["error"]) == (400, True)
+    assert client.get("/secret/api/neighbors?id=999").status_code == 400
+
+
+def test_a_sign_index_too(rng):
+    signals = rng.standard_normal((50, 64)).astype(np.float32)
+    made = ts.SignIndex(n_features=64, random_state=7)
+    made.add(signals)
+    client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
+    assert client.get("/secret/api/neighbors?id=7").json()["neighbors"][0]["id"] == 7
+
+
+def test_only_the_page_itself_is_answered(client):
+    page = client.get("/secret/")
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+    assert "http" not in page.text.replace("http://www.w3.org/2000/svg", "")  # nothing is loaded from elsewhere
+    assert client.get("/").status_code == 404
+    assert client.get("/guessed/").status_code == 404
+    for headers in (
+        {"host": "attacker.example"},
+        {"origin": "http://attacker.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"host": f"127.0.0.1:{PORT + 1}"},
+    ):
+        assert client.get("/secret/", headers=headers).status_code == 403
+    assert client.get("/secret/", headers={"origin": f"http://127.0.0.1:{PORT}"}).status_code == 200
+
+
+def test_without_an_index_it_says_so():
+    client = TestClient(make_app(None, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
+    assert client.get("/secret/api/summary").json() == {"index": None}
+    assert "topsign explore index.topsign" in client.get("/secret/api/entries").json()["error"]
