@@ -25,7 +25,11 @@ import topsign as ts  # noqa: E402
 def make_contestants(n_features, n_pool, n_bits):
     """Name and function of a batch, each already warm: matrices exist, tables are built."""
     some = np.random.default_rng(0).standard_normal((2, n_features)).astype(np.float32)
-    matrix = ts.make_projection("gaussian", n_features=n_features, n_pool=n_pool, seed=7).rows(range(n_pool)).T.copy()
+    matrix = (
+        ts.make_projection("gaussian", n_features=n_features, n_pool=n_pool, random_state=7)
+        .rows(range(n_pool))
+        .T.copy()
+    )
     contestants = {"GEMM, float32 (projection alone)": lambda batch: batch @ matrix}
 
     def encoder(name, projection):

@@ -12,7 +12,7 @@ CENTERED = ts.AdaptiveEncoder(n_bits=6, center=True, random_state=7).fit(X)
 CODES = ENCODER.encode(X)
 BARE = ts.AdaptiveEncoder(n_bits=6, norms=False, random_state=7).fit(X).encode(X)
 PROJECTED = ENCODER.project(X)
-PROJECTION = ts.make_projection("hadamard", n_features=20, seed=7)
+PROJECTION = ts.make_projection("hadamard", n_features=20, random_state=7)
 
 
 def with_value(value, row=3, column=4):

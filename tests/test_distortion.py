@@ -53,7 +53,7 @@ def test_adaptive_codes_stay_within_the_distortion(rng):
     for draw in range(n_draws):
         signals = rng.standard_normal((13, 24))
         signals /= np.linalg.norm(signals, axis=1, keepdims=True)
-        pool = ts.projections.make_projection("gaussian", n_features=24, n_pool=4 * n_bits, seed=draw)
+        pool = ts.projections.make_projection("gaussian", n_features=24, n_pool=4 * n_bits, random_state=draw)
         embedding = ts.AdaptiveEmbedding(n_bits, n_pool=4 * n_bits, projection=pool).fit(signals[0])
         codes = embedding.transform(signals[1:])
         measured = ts.hamming(codes[first], codes[second], n_bits=n_bits)

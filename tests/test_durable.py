@@ -151,7 +151,7 @@ def test_parameters_come_from_the_file(path, signals, kind):
 
 
 def test_an_option_of_the_projection_is_kept(path, signals):
-    projection = ts.make_projection("hadamard", n_features=N_FEATURES, seed=3, rounds=2)
+    projection = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=2)
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, projection=projection, path=path)
     index.add(signals)
     assert ts.open_index(path).projection == projection

@@ -147,7 +147,7 @@ def test_norms_can_be_left_out(rng):
 
 def test_a_projection_made_beforehand_is_used(rng):
     signals = rng.standard_normal((5, 64))
-    projection = ts.make_projection("hadamard", n_features=64, n_pool=64, seed=3, rounds=2)
+    projection = ts.make_projection("hadamard", n_features=64, n_pool=64, random_state=3, rounds=2)
     encoder = ts.AdaptiveEncoder(n_bits=8, projection=projection).fit(signals)
     assert encoder.projection_ is projection
     assert encoder.seed_ == 3

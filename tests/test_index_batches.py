@@ -145,7 +145,7 @@ def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
 @pytest.mark.parametrize("layout", kernels.LAYOUTS)
 def test_scores_have_the_one_order_of_additions(path, rng, layout):
     """Features of 2**-30 and, one in ten, 2**30: where the large ones cancel, the order decides what is left."""
-    projection = ts.make_projection("sparse", n_features=256, n_pool=2048, seed=7, density=1 / 256)
+    projection = ts.make_projection("sparse", n_features=256, n_pool=2048, random_state=7, density=1 / 256)
     powers, signs = rng.choice([-30, 30], (100, 256), p=[0.9, 0.1]), rng.choice([-1.0, 1.0], (100, 256))
     signals, queries = np.split(np.float32(signs * 2.0**powers), [30])
     index = ts.AdaptiveIndex(n_features=256, n_pool=2048, n_bits=33, projection=projection, layout=layout)

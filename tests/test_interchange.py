@@ -58,7 +58,7 @@ def signals(rng):
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_answers_from_every_form(signals, form):
     given = FORMS[form](signals)
-    projection = ts.make_projection("hadamard", n_features=64, seed=7)
+    projection = ts.make_projection("hadamard", n_features=64, random_state=7)
     assert_array_equal(projection.apply(given), projection.apply(signals))
     encoder = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(given)
     plain = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(signals)
@@ -107,7 +107,7 @@ def test_a_tensor_is_not_copied():
 
 
 def test_what_cannot_be_read_is_refused_in_words():
-    projection = ts.make_projection("hadamard", n_features=2, seed=7)
+    projection = ts.make_projection("hadamard", n_features=2, random_state=7)
     with pytest.raises(TypeError, match=r"signals of type Tensor cannot be read as a NumPy array: .*BFloat16.*float32"):
         projection.apply(torch.zeros(3, 2, dtype=torch.bfloat16))
     with pytest.raises(TypeError, match="signals of type Tensor cannot be read as a NumPy array"):

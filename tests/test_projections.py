@@ -35,7 +35,7 @@ def make(request):
     kind, options = request.param
 
     def make_it(n_features, n_pool=None, seed=7):
-        return ts.make_projection(kind, n_features=n_features, n_pool=n_pool, seed=seed, **options)
+        return ts.make_projection(kind, n_features=n_features, n_pool=n_pool, random_state=seed, **options)
 
     return make_it
 
@@ -46,7 +46,7 @@ def make(request):
 )
 def test_hadamard_equals_the_reference(path, rng, n_features, n_pool):
     signal = rng.standard_normal(n_features).astype(np.float32)
-    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, seed=7)
+    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, random_state=7)
     expected = reference.hadamard(signal, 7, projection.rounds, n_pool)
     assert_array_equal(projection.apply(signal)[0], expected)
 
@@ -54,23 +54,23 @@ def test_hadamard_equals_the_reference(path, rng, n_features, n_pool):
 @pytest.mark.parametrize("n", [2, 3, 100, 384, 1000, 1024, 8191])
 @pytest.mark.parametrize("kind", ["hadamard", "circulant"])
 def test_structured_pools_are_orthonormal_of_size_exactly_n(kind, n):
-    projection = ts.make_projection(kind, n_features=n, seed=7)
+    projection = ts.make_projection(kind, n_features=n, random_state=7)
     chosen = np.arange(n) if n <= 1024 else np.r_[0:200, n - 200 : n]
     rows = projection.rows(chosen).astype(np.float64)
     assert_allclose(rows @ rows.T / n, np.eye(len(chosen)), atol=40 * EPSILON * np.log2(2 * n))
 
 
 def test_gaussian_entries_are_the_inverse_normal_cdf_of_the_stream():
-    rows = ts.make_projection("gaussian", n_features=9, n_pool=50, seed=7).rows([0, 49])
+    rows = ts.make_projection("gaussian", n_features=9, n_pool=50, random_state=7).rows([0, 49])
     for row, number in zip(rows, (0, 49), strict=True):
         uniforms = [((word >> 12) + 0.5) / 2**52 for word in reference.philox_words(7, "gaussian", number, 9)]
         assert_allclose(row, norm.ppf(uniforms), rtol=2 * EPSILON)
 
 
 def test_rademacher_and_sparse_entries_follow_the_stream():
-    rademacher = ts.make_projection("rademacher", n_features=70, n_pool=5, seed=7).rows([4])[0]
+    rademacher = ts.make_projection("rademacher", n_features=70, n_pool=5, random_state=7).rows([4])[0]
     assert_array_equal(rademacher, reference.random_signs(7, "rademacher", 4, 70))
-    sparse = ts.make_projection("sparse", n_features=70, n_pool=5, seed=7, density=0.25).rows([4])[0]
+    sparse = ts.make_projection("sparse", n_features=70, n_pool=5, random_state=7, density=0.25).rows([4])[0]
     words = reference.philox_words(7, "sparse", 4, 70)
     expected = [(2 if word & 1 else -2) if word >> 32 < 2**30 else 0 for word in words]
     assert_array_equal(sparse, expected)
@@ -91,7 +91,7 @@ def test_apply_multiplies_by_the_rows(make, rng, n_features, n_pool):
 
 def test_chosen_rows_of_structured_pools_are_the_same_bits(rng):
     for kind, n_pool in (("hadamard", 100), ("hadamard", 250), ("circulant", 250)):
-        projection = ts.make_projection(kind, n_features=100, n_pool=n_pool, seed=7)
+        projection = ts.make_projection(kind, n_features=100, n_pool=n_pool, random_state=7)
         signals = rng.standard_normal((4, 100))
         rows = rng.permutation(n_pool)[:30]
         assert_array_equal(projection.apply(signals, rows=rows), projection.apply(signals)[:, rows])
@@ -134,13 +134,13 @@ def test_writable_memory_maps_keep_what_was_written(tmp_path, rng):
     private = np.load(tmp_path / "signals.npy", mmap_mode="c")
     private[:] = rng.standard_normal((5, 64))
     before = private.copy()
-    ts.make_projection("hadamard", n_features=64, seed=7).apply(private)
+    ts.make_projection("hadamard", n_features=64, random_state=7).apply(private)
     assert_array_equal(private, before)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_threads_and_batches_do_not_change_a_bit(path, rng, n_threads):
-    projection = ts.make_projection("hadamard", n_features=100, n_pool=150, seed=7)
+    projection = ts.make_projection("hadamard", n_features=100, n_pool=150, random_state=7)
     signals = rng.standard_normal((37, 100))
     together = projection.apply(signals, n_threads=n_threads)
     assert_array_equal(together, np.vstack([projection.apply(signal, n_threads=1) for signal in signals]))
@@ -149,7 +149,7 @@ def test_threads_and_batches_do_not_change_a_bit(path, rng, n_threads):
 @pytest.mark.parametrize("kind", ["gaussian", "rademacher", "sparse"])
 def test_fitting_the_workspace_does_not_change_dense_projections(kind, rng, monkeypatch):
     def make(n_features, n_pool):
-        return ts.make_projection(kind, n_features=n_features, n_pool=n_pool, seed=7)
+        return ts.make_projection(kind, n_features=n_features, n_pool=n_pool, random_state=7)
 
     whole = make(50, 300)
     signals = rng.standard_normal((9, 50))
@@ -168,7 +168,7 @@ def test_structured_pools_hold_memory_in_proportion_to_n():
     signal = np.ones((1, n), np.float32)
     for kind in ("hadamard", "circulant"):
         tracemalloc.start()
-        projection = ts.make_projection(kind, n_features=n, seed=7)
+        projection = ts.make_projection(kind, n_features=n, random_state=7)
         projection.apply(signal)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -190,17 +190,17 @@ def test_equality_pickling_and_fingerprints(make):
 
 
 def test_options_matter():
-    twice, thrice = (ts.make_projection("hadamard", n_features=64, seed=7, rounds=rounds) for rounds in (2, 3))
+    twice, thrice = (ts.make_projection("hadamard", n_features=64, random_state=7, rounds=rounds) for rounds in (2, 3))
     assert twice != thrice
     assert twice.fingerprint() != thrice.fingerprint()
-    assert ts.make_projection("hadamard", n_features=64, seed=7).rounds == 3
-    assert ts.make_projection("hadamard", n_features=65, seed=7).rounds == 6
-    assert ts.make_projection("sparse", n_features=100, seed=7).density == 0.1
+    assert ts.make_projection("hadamard", n_features=64, random_state=7).rounds == 3
+    assert ts.make_projection("hadamard", n_features=65, random_state=7).rounds == 6
+    assert ts.make_projection("sparse", n_features=100, random_state=7).density == 0.1
 
 
 def test_fingerprints_are_the_same_everywhere():
     shape = {"n_features": 100, "n_pool": 130}
-    made = {kind: ts.make_projection(kind, **shape, seed=7).fingerprint() for kind in ts.projections.KINDS}
+    made = {kind: ts.make_projection(kind, **shape, random_state=7).fingerprint() for kind in ts.projections.KINDS}
     assert made == {
         "circulant": "51b5b765fd5eaa28d765e48229a10325",
         "gaussian": "0b9b3dd8d3f7cc16f4027adcdb7e1b85",
@@ -212,7 +212,7 @@ def test_fingerprints_are_the_same_everywhere():
 
 def test_seed_is_recorded():
     fresh = ts.make_projection("hadamard", n_features=10)
-    again = ts.make_projection("hadamard", n_features=10, seed=fresh.seed)
+    again = ts.make_projection("hadamard", n_features=10, random_state=fresh.seed)
     assert_array_equal(fresh.apply(np.arange(10)), again.apply(np.arange(10)))
 
 

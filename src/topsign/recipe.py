@@ -122,7 +122,7 @@ class Recipe:
                 record["projection"],
                 n_features=record["n_features"],
                 n_pool=record["n_pool"],
-                seed=record["seed"],
+                random_state=record["seed"],
                 **record["options"],
             )
             recipe = cls.make(

@@ -1,7 +1,7 @@
 """The choice of kernels: the fastest path this machine can run, or the one that is asked for.
 
 ``TOPSIGN_KERNELS`` (a name of :func:`available`) forces a path, ``TOPSIGN_NUM_THREADS`` sets how many threads a call
-may use when it is not told. Results are the same bits whatever the choice.
+may use when its caller does not say. Results are the same bits whatever the choice.
 """
 
 from __future__ import annotations

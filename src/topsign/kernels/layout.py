@@ -10,7 +10,7 @@ LAYOUTS = ("compact", "fast")
 BLOCK_ROWS = 128
 
 FLAGS = {"fast": -1, "signs": -2}
-"""What the native kernels are told in place of ``low_bits``."""
+"""Values that stand for these layouts in place of ``low_bits``, in the C interface."""
 
 
 @dataclass(frozen=True)

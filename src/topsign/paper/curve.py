@@ -60,7 +60,7 @@ def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
     for draw in range(check_draws(n_draws)):
         rng = np.random.default_rng([1, draw])
         pools = {
-            n_pool: make_projection("gaussian", n_features=N_FEATURES, n_pool=n_pool, seed=draw)
+            n_pool: make_projection("gaussian", n_features=N_FEATURES, n_pool=n_pool, random_state=draw)
             for n_pool in pool_sizes
         }
         reference, signals = _signals_at(rng, CORRELATIONS)

@@ -48,7 +48,7 @@ def distortion(*, n_draws: int = 400, advance: Advance = unwatched) -> Distortio
     for draw in range(check_draws(n_draws)):
         signals = np.random.default_rng([4, draw]).standard_normal((N_SIGNALS, N_FEATURES))
         signals /= np.linalg.norm(signals, axis=1, keepdims=True)
-        pool = make_projection("gaussian", n_features=N_FEATURES, n_pool=n_bits, seed=draw)
+        pool = make_projection("gaussian", n_features=N_FEATURES, n_pool=n_bits, random_state=draw)
         signs = np.where(pool.apply(signals) >= 0, np.float32(1), np.float32(-1))
         measured = (1 - signs @ signs.T / n_bits) / 2
         expected = theory.sign_expected_hamming(np.clip(signals @ signals.T, -1, 1))

@@ -96,7 +96,7 @@ def adaptive_losses(
         if kind == "gaussian":
             projected, references = (part[:, :N_POOL] for part in _projected(head, seed))
         else:
-            pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, seed=seed)
+            pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, random_state=seed)
             projected, references = pool.apply(head.features), pool.apply(head.weights)
         codes = [kept_signs(references, n_bits) for n_bits in STORAGE]
         # An estimated logit is |w|**2 / (sum of the kept |projections|) times the product with the code.
@@ -161,7 +161,7 @@ def _universal_classes(
 ) -> Iterator[tuple[float, dict[tuple[str, int], npt.NDArray[np.int64]]]]:
     """Predicted classes by method and size, for each step. Inputs and weights are scaled to unit norm."""
     n_rows = max(STORAGE.values())
-    projection = make_projection("gaussian", n_features=head.weights.shape[1], n_pool=n_rows, seed=seed)
+    projection = make_projection("gaussian", n_features=head.weights.shape[1], n_pool=n_rows, random_state=seed)
     norms = (np.linalg.norm(signals, axis=1, keepdims=True) for signals in (head.features, head.weights))
     parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
     for step in steps:
@@ -181,7 +181,7 @@ def _projected(head: TrainedHead, seed: int) -> tuple[npt.NDArray[np.float32], n
     Row i of a projection depends on the seed and i alone, so that smaller pools are the beginning of the largest.
     """
     n_features = head.weights.shape[1]
-    projection = make_projection("gaussian", n_features=n_features, n_pool=max(STORAGE.values()), seed=seed)
+    projection = make_projection("gaussian", n_features=n_features, n_pool=max(STORAGE.values()), random_state=seed)
     return projection.apply(head.features), projection.apply(head.weights)
 
 

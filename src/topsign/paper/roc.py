@@ -204,7 +204,7 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
 
 
 def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[Scores, Scores]:
-    pool = make_projection(kind, n_features=N_FEATURES, n_pool=N_POOL, seed=seed)
+    pool = make_projection(kind, n_features=N_FEATURES, n_pool=N_POOL, random_state=seed)
     return pool.apply(references), pool.apply(queries)
 
 

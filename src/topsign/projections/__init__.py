@@ -26,7 +26,7 @@ KINDS: dict[str, type[Projection]] = {cls.kind: cls for cls in (Gaussian, Radema
 
 
 def make_projection(
-    kind: str, *, n_features: int, n_pool: int | None = None, seed: RandomState = None, **options: Any
+    kind: str, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None, **options: Any
 ) -> Projection:
     """A random projection from n_features to n_pool dimensions.
 
@@ -37,23 +37,23 @@ def make_projection(
         Length of a signal.
     n_pool : int, optional
         Projections computed; n_features when not given.
-    seed : int, Generator or None
+    random_state : int, Generator or None
         Recorded as one integer in ``.seed``; None takes fresh entropy.
     **options
         Of the kind: ``rounds`` (hadamard), ``density`` (sparse), ``spectrum`` (circulant).
 
     Examples
     --------
-    >>> make_projection("hadamard", n_features=8192, seed=7)
+    >>> make_projection("hadamard", n_features=8192, random_state=7)
     Hadamard(n_features=8192, n_pool=8192, seed=7, rounds=3)
     """
     cls = KINDS[check_choice(kind, "kind", tuple(KINDS))]
     try:
-        return cls(n_features=n_features, n_pool=n_pool, seed=seed, **options)
+        return cls(n_features=n_features, n_pool=n_pool, random_state=random_state, **options)
     except TypeError as error:
         if "unexpected keyword" not in str(error):
             raise
-        known = list(cls(n_features=1, n_pool=1, seed=0).options)
+        known = list(cls(n_features=1, n_pool=1, random_state=0).options)
         raise TypeError(
             f"a {kind} projection has {f'the options {known}' if known else 'no options'}, got {sorted(options)}"
         ) from None
@@ -65,7 +65,7 @@ def resolve_projection(
     """The projection of these sizes that a caller named by its kind, or made beforehand."""
     if not isinstance(projection, Projection):
         check_choice(projection, "projection", tuple(KINDS))
-        return make_projection(projection, n_features=n_features, n_pool=n_pool, seed=random_state)
+        return make_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
     if projection.shape != (n_pool, n_features):
         raise ValueError(
             f"the projection given has shape {projection.shape}, but this data needs "

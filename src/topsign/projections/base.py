@@ -29,10 +29,10 @@ class Projection(ABC):
     revision: ClassVar[int] = 1  # raised when the same seed would give other projections
     block_bytes: ClassVar[int] = 2**22  # projections computed in one go: they stay in the cache, threads get enough
 
-    def __init__(self, *, n_features: int, n_pool: int | None = None, seed: RandomState = None) -> None:
+    def __init__(self, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None) -> None:
         self.n_features = check_count(n_features, "n_features")
         self.n_pool = check_count(self.n_features if n_pool is None else n_pool, "n_pool", maximum=MAX_POOL)
-        self.seed = make_seed(seed)
+        self.seed = make_seed(random_state)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -43,16 +43,6 @@ class Projection(ABC):
     def options(self) -> dict[str, Any]:
         """Options of the kind, besides its shape and seed."""
         return {}
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Arguments of :func:`topsign.make_projection` that recreate this projection."""
-        return {
-            "kind": self.kind,
-            "n_features": self.n_features,
-            "n_pool": self.n_pool,
-            "seed": self.seed,
-        } | self.options
 
     @property
     def block_signals(self) -> int:
@@ -78,7 +68,7 @@ class Projection(ABC):
         Examples
         --------
         >>> import topsign as ts
-        >>> projection = ts.make_projection("hadamard", n_features=100, seed=7)
+        >>> projection = ts.make_projection("hadamard", n_features=100, random_state=7)
         >>> projection.apply(range(100), rows=[3, 14]).shape
         (1, 2)
         """
@@ -126,7 +116,7 @@ class Projection(ABC):
         return hash(json.dumps(self._key()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = {"n_features": self.n_features, "n_pool": self.n_pool, "seed": self.seed}
+        arguments = {"n_features": self.n_features, "n_pool": self.n_pool, "random_state": self.seed}
         return _make, (type(self), arguments | self.options)
 
     def __repr__(self) -> str:

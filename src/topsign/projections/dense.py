@@ -144,10 +144,10 @@ class Sparse(IndependentRows):
         *,
         n_features: int,
         n_pool: int | None = None,
-        seed: RandomState = None,
+        random_state: RandomState = None,
         density: float | str = "auto",
     ) -> None:
-        super().__init__(n_features=n_features, n_pool=n_pool, seed=seed)
+        super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         self.density = self.n_features**-0.5 if density == "auto" else check_positive(density, "density", maximum=1)
 
     @property

@@ -86,9 +86,9 @@ class Hadamard(StackedBlocks):
     kind = "hadamard"
 
     def __init__(
-        self, *, n_features: int, n_pool: int | None = None, seed: RandomState = None, rounds: int | None = None
+        self, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None, rounds: int | None = None
     ) -> None:
-        super().__init__(n_features=n_features, n_pool=n_pool, seed=seed)
+        super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         power_of_two = self.n_features & (self.n_features - 1) == 0
         self.rounds = (3 if power_of_two else 6) if rounds is None else check_count(rounds, "rounds", maximum=64)
 
@@ -131,10 +131,10 @@ class Circulant(StackedBlocks):
         *,
         n_features: int,
         n_pool: int | None = None,
-        seed: RandomState = None,
+        random_state: RandomState = None,
         spectrum: str = "unimodular",
     ) -> None:
-        super().__init__(n_features=n_features, n_pool=n_pool, seed=seed)
+        super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         self.spectrum = check_choice(spectrum, "spectrum", ("unimodular", "gaussian"))
 
     @property
