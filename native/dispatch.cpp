@@ -9,6 +9,7 @@
 #include "core/codes.h"
 #include "core/sets.h"
 #include "core/target.h"
+#include "core/threads.h"
 #include "isa/functions.h"
 
 namespace topsign {
@@ -39,7 +40,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 4; }
+int32_t ts_interface() { return 5; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -47,6 +48,8 @@ const char* ts_path_name(int32_t path) {
 }
 
 int32_t ts_path_runs_here(int32_t path) { return kPaths[path]->runs_here(); }
+
+void ts_set_grain(double nanoseconds) { grain = nanoseconds; }
 
 int32_t ts_rotate(const ts_run* run, const ts_rotation* rotation) {
     return guarded([&] { functions(run).rotate(run->n_threads, *rotation); });

@@ -26,6 +26,9 @@ TOPSIGN_API int32_t ts_interface(void);
 TOPSIGN_API const char* ts_path_name(int32_t path);
 TOPSIGN_API int32_t ts_path_runs_here(int32_t path);
 
+/* How many nanoseconds of work are worth a thread, for tests: small cases then run on several. */
+TOPSIGN_API void ts_set_grain(double nanoseconds);
+
 typedef struct {
     int32_t path;
     int32_t n_threads;

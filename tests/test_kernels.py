@@ -1,6 +1,12 @@
 """Every kernel gives the reference's bits, on every path and thread count."""
 
+import os
+import signal
 import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import combinations, product
 
 import numpy as np
@@ -12,12 +18,24 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from topsign import kernels
-from topsign.kernels import Layout
+from topsign.kernels import Layout, native
 from topsign.theory import storage_bits
 
 EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
 POOLS = [(1, 1), (1, 64), (5, 63), (63, 63), (64, 64), (65, 65), (8, 127), (128, 128), (17, 129), (129, 129)]
 POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 8192), (3, 2**24), (40, 100_000)]
+
+
+@pytest.fixture(autouse=True)
+def small_grains():
+    """Little work is worth a thread here, so that small cases run on several."""
+    if kernels.available() == ["numpy"]:
+        yield
+        return
+    library = native.load_library()
+    library.ts_set_grain(1.0)
+    yield
+    library.ts_set_grain(60e3)
 
 
 def on_all_paths():
@@ -335,6 +353,52 @@ def assert_searches_agree(layout, codes, queries, k, alive, weights):
                 )
                 for actual, expected in zip(found, high, strict=True):
                     assert_array_equal(actual, expected, name)
+
+
+def searched(layout, codes, queries):
+    """Positions that the kernels in use find, on three threads."""
+    active = kernels.active()
+    counts = active.search_mismatches(layout, codes, active.pack_bits(queries), 5, n_threads=3)
+    return counts, active.search_scores(layout, codes, queries, 5, n_threads=3)
+
+
+def assert_same(found, expected):
+    for actual, wanted in zip(found, expected, strict=True):
+        for a, b in zip(actual, wanted, strict=True):
+            assert_array_equal(a, b)
+
+
+def test_searching_threads_share_the_pool(rng):
+    layout, codes, _ = search_case(rng, 31, 400, 500, "fast")
+    batches = [rng.standard_normal((n, 400)).astype(np.float32) for n in (1, 7, 70, 300) * 6]
+    expected = [searched(layout, codes, queries) for queries in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for found, wanted in zip(pool.map(partial(searched, layout, codes), batches), expected, strict=True):
+            assert_same(found, wanted)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_threads_of_its_own(rng):
+    layout, codes, _ = search_case(rng, 31, 400, 500, "compact")
+    queries = rng.standard_normal((20, 400)).astype(np.float32)
+    expected = searched(layout, codes, queries)  # the parent's threads exist now
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on: the parent has threads
+        child = os.fork()
+    if child == 0:
+        try:
+            assert_same(searched(layout, codes, queries), expected)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    deadline = time.monotonic() + 30
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert done == (child, 0)
+    assert_same(searched(layout, codes, queries), expected)
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept) {
 
 void pack_codes(int n_threads, const Layout& layout, int64_t n_codes, const ts_contents& contents, uint8_t* out) {
     const int64_t stride = layout.code_bytes();
-    parallel_for(n_threads, n_codes, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, n_codes, 3 * double(layout.n_bits), [&](int64_t begin, int64_t end) {
         std::memset(out + begin * stride, 0, (end - begin) * stride);
         for (int64_t i = begin; i < end; ++i)
             (layout.fast() ? pack_fast : pack_compact)(layout, contents.locations + i * layout.n_bits,
@@ -118,7 +118,7 @@ void pack_codes(int n_threads, const Layout& layout, int64_t n_codes, const ts_c
 void unpack_codes(int n_threads, const ts_codes& codes, const ts_contents& out) {
     const Layout layout(codes.layout);
     const int64_t n_bits = layout.n_bits;
-    parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, codes.count, 3 * double(layout.n_bits), [&](int64_t begin, int64_t end) {
         std::vector<uint32_t> kept(n_bits);
         std::memset(out.signs + begin * layout.sign_bytes(), 0, (end - begin) * layout.sign_bytes());
         for (int64_t i = begin; i < end; ++i) {
@@ -133,7 +133,7 @@ void unpack_codes(int n_threads, const ts_codes& codes, const ts_contents& out) 
 
 void valid_codes(int n_threads, const ts_codes& codes, uint8_t* valid) {
     const Layout layout(codes.layout);
-    parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, codes.count, 3 * double(layout.n_bits), [&](int64_t begin, int64_t end) {
         std::vector<uint32_t> kept(layout.n_bits);
         for (int64_t i = begin; i < end; ++i)
             valid[i] = is_valid(layout, codes.data + i * layout.code_bytes(), kept.data());

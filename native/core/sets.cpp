@@ -74,14 +74,14 @@ void decode_set(const uint8_t* bytes, int64_t capacity, int64_t n_bits, int64_t 
 
 void encode_sets(int n_threads, const ts_sets& sets, const int32_t* locations, uint8_t* out, int64_t* lengths) {
     std::memset(out, 0, sets.n_sets * sets.capacity);
-    parallel_for(n_threads, sets.n_sets, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, sets.n_sets, 10 * double(sets.n_pool), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
             lengths[i] = encode_set(locations + i * sets.n_bits, sets.n_bits, sets.n_pool, out + i * sets.capacity);
     });
 }
 
 void decode_sets(int n_threads, const ts_sets& sets, const uint8_t* bytes, int32_t* locations) {
-    parallel_for(n_threads, sets.n_sets, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, sets.n_sets, 10 * double(sets.n_pool), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
             decode_set(bytes + i * sets.capacity, sets.capacity, sets.n_bits, sets.n_pool, locations + i * sets.n_bits);
     });

@@ -1,41 +1,40 @@
-// Work shared among threads.
+// Work shared among threads: one pool for the whole process, whose threads sleep between calls.
+//
+// A call takes as many threads as its work has grains worth waking one for. Its own thread is one of them and finishes
+// whatever the pool does not take up, so that calls from several threads share the pool and none waits for another.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <system_error>
-#include <thread>
-#include <vector>
+#include <functional>
 
 namespace topsign {
 
-// Calls body(begin, end) over [0, n) on up to n_threads threads; the caller's thread is one of them.
-// The first exception of any thread is rethrown once all have ended.
+extern std::atomic<double> grain;  // nanoseconds of work worth a thread: waking one takes 5 to 50 thousand
+
+// How many of the threads allowed are worth using for so much work.
+inline int worthwhile_threads(int n_threads, double nanoseconds) {
+    return int(std::max(1.0, std::min(double(n_threads), nanoseconds / grain)));
+}
+
+// Calls body(slot) once for each slot in [0, n), on as many threads as are free; slot 0 on this one. The first
+// exception of any is rethrown once all have ended.
+void run_slots(int n, const std::function<void(int)>& body);
+
+// Calls body(begin, end) over [0, n), each item taking about so many nanoseconds.
 template <class Body>
-void parallel_for(int n_threads, int64_t n, const Body& body) {
-    const int64_t n_parts = std::max<int64_t>(1, std::min<int64_t>(n_threads, n));
-    std::vector<std::exception_ptr> errors(n_parts);
-    const auto part = [&](int64_t i) {
-        try {
-            body(n * i / n_parts, n * (i + 1) / n_parts);
-        } catch (...) {
-            errors[i] = std::current_exception();
-        }
-    };
-    std::vector<std::thread> threads;
-    threads.reserve(n_parts - 1);
-    int64_t started = 1;
-    try {
-        for (; started < n_parts; ++started) threads.emplace_back(part, started);
-    } catch (const std::system_error&) {
-        // The system gives no more threads: the parts left over run here.
+void parallel_for(int n_threads, int64_t n, double nanoseconds_each, const Body& body) {
+    const int64_t n_slots = std::min<int64_t>(n, worthwhile_threads(n_threads, nanoseconds_each * double(n)));
+    if (n_slots <= 1) {
+        if (n > 0) body(0, n);
+        return;
     }
-    part(0);
-    for (int64_t i = started; i < n_parts; ++i) part(i);
-    for (auto& thread : threads) thread.join();
-    for (const auto& error : errors)
-        if (error) std::rethrow_exception(error);
+    const int64_t n_parts = std::min(n, 4 * n_slots);  // more than threads: some threads are slower than others
+    std::atomic<int64_t> next{0};
+    run_slots(int(n_slots), [&](int) {
+        for (int64_t part; (part = next.fetch_add(1)) < n_parts;) body(n * part / n_parts, n * (part + 1) / n_parts);
+    });
 }
 
 }  // namespace topsign

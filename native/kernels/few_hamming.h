@@ -47,12 +47,13 @@ template <class Isa, class Collector>
 Parts<Collector> search_each(int n_threads, const ts_codes& codes, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
     const std::vector<uint8_t> table = byte_table(codes.layout, queries);
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        if (narrow_rows(codes.layout, 0))
-            scan_each<Isa, uint16_t>(codes, table, queries.count, begin, end, best);
-        else
-            scan_each<Isa, uint32_t>(codes, table, queries.count, begin, end, best);
-    });
+    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 40 * queries.count), empty,
+                      [&](int64_t begin, int64_t end, Collector* best) {
+                          if (narrow_rows(codes.layout, 0))
+                              scan_each<Isa, uint16_t>(codes, table, queries.count, begin, end, best);
+                          else
+                              scan_each<Isa, uint32_t>(codes, table, queries.count, begin, end, best);
+                      });
 }
 
 // Straight from the bytes of the fast layout, for sets that look bytes up in tables of sixteen: a register holds
@@ -181,9 +182,10 @@ Parts<Collector> search_blocks(int n_threads, const ts_codes& codes, const ts_si
     std::vector<uint8_t> table(queries.count * query_bytes);
     for (int64_t q = 0; q < queries.count; ++q)
         std::memcpy(table.data() + q * query_bytes, queries.bits + q * bytes, bytes);
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        scan_blocks<Isa>(codes, table.data(), query_bytes, queries.count, begin, end, best);
-    });
+    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 40 * queries.count), empty,
+                      [&](int64_t begin, int64_t end, Collector* best) {
+                          scan_blocks<Isa>(codes, table.data(), query_bytes, queries.count, begin, end, best);
+                      });
 }
 
 }  // namespace

@@ -209,18 +209,20 @@ Parts<Collector> search_few_scores(int n_threads, const ts_codes& codes, const t
     if constexpr (Isa::kLooksUp) {
         if (layout.fast()) {
             const std::vector<int8_t> table = BlockSummer<Isa>::table(layout, rounded, queries.count);
-            return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-                scan_value_blocks<Isa>(codes, queries, rounded, table, begin, end, best);
-            });
+            return scan_parts(n_threads, codes.count, scan_cost(layout, 50 * queries.count), empty,
+                              [&](int64_t begin, int64_t end, Collector* best) {
+                                  scan_value_blocks<Isa>(codes, queries, rounded, table, begin, end, best);
+                              });
         }
     }
     const std::vector<int8_t> table = signed_table(layout, rounded, queries.count);
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        if (narrow_rows(layout, 0))
-            scan_rows<Isa, uint16_t>(codes, queries, rounded, table, begin, end, best);
-        else
-            scan_rows<Isa, uint32_t>(codes, queries, rounded, table, begin, end, best);
-    });
+    return scan_parts(n_threads, codes.count, scan_cost(layout, 50 * queries.count), empty,
+                      [&](int64_t begin, int64_t end, Collector* best) {
+                          if (narrow_rows(layout, 0))
+                              scan_rows<Isa, uint16_t>(codes, queries, rounded, table, begin, end, best);
+                          else
+                              scan_rows<Isa, uint32_t>(codes, queries, rounded, table, begin, end, best);
+                      });
 }
 
 }  // namespace

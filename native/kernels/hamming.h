@@ -28,9 +28,9 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_sign
                              const std::vector<Collector>& empty) {
     const Layout layout(codes.layout);
     if (layout.signs())
-        return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-            scan_signs(codes, queries, begin, end, best);
-        });
+        return scan_parts(
+            n_threads, codes.count, 0.01 * double(queries.count * layout.n_pool), empty,
+            [&](int64_t begin, int64_t end, Collector* best) { scan_signs(codes, queries, begin, end, best); });
     if constexpr (Isa::kLooksUp) {
         if (layout.fast() && queries.count <= Isa::kFewFast)
             return search_blocks<Isa>(n_threads, codes, queries, empty);

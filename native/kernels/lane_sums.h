@@ -33,7 +33,7 @@ TOPSIGN_INLINE double sum_terms(const float* x, int64_t n, const Term& term) {
 
 template <class Isa, class Term>
 void sum_rows(int n_threads, const ts_rows& rows, double* out, const Term& term) {
-    parallel_for(n_threads, rows.count, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, rows.count, 0.1 * double(rows.width), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) out[i] = sum_terms<Isa>(rows.values + i * rows.width, rows.width, term);
     });
 }

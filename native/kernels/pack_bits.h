@@ -24,7 +24,7 @@ TOPSIGN_INLINE uint32_t positive_bits(const float* y) {
 template <class Isa>
 void pack_bits(int n_threads, const ts_rows& rows, uint8_t* out) {
     const int64_t n = rows.width, bytes = ceil_div(n, 8);
-    parallel_for(n_threads, rows.count, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, rows.count, 0.12 * double(n), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const float* y = rows.values + i * n;
             uint8_t* to = out + i * bytes;

@@ -148,15 +148,18 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
     auto* const planes = reinterpret_cast<Plane<Isa>*>(memory.data());
     RowReader<Isa, Row> reader(layout, codes.data, codes.count, PlaneRow<Isa, Side>::kShift);
     alignas(64) uint64_t bounds[kMostPlanes][kWords] = {};
+    std::vector<int64_t> known(n_queries, -1);
     const auto set_bound = [&](int64_t q) {
-        const int64_t bound = std::min<int64_t>(best[q].bound(), n_bits + 1);
+        known[q] = best[q].bound();
+        const int64_t bound = std::min<int64_t>(known[q], n_bits + 1);
         const uint64_t bit = uint64_t(1) << (q & 63);
         for (int p = 0; p < n_planes; ++p)
             for (int w = int(q >> 6); w < kWords; w += kSideWords)
                 bounds[p][w] = (bounds[p][w] & ~bit) | (bound >> p & 1 ? bit : 0);
     };
-    for (int64_t q = 0; q < n_queries; ++q) set_bound(q);
     for (int64_t next = begin; next < end;) {
+        for (int64_t q = 0; q < n_queries; ++q)  // other threads lower them
+            if (best[q].bound() != known[q]) set_bound(q);
         int64_t group[kPlaneGroup], n_codes = 0;
         for (; next < end && n_codes < kPlaneGroup; ++next) {
             if (!is_alive(codes.alive, next)) continue;
@@ -221,12 +224,13 @@ Parts<Collector> search_planes(int n_threads, const ts_codes& codes, const ts_si
         for_each_row(layout, some,
                      [&](int64_t row, uint64_t word) { table.words()[row * kWords + first / 64] = word; });
     }
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))
-            scan_planes<Isa, Side, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
-        else
-            scan_planes<Isa, Side, uint32_t>(codes, table.bytes(), queries.count, begin, end, best);
-    });
+    return scan_parts(n_threads, codes.count, scan_cost(layout, queries.count), empty,
+                      [&](int64_t begin, int64_t end, Collector* best) {
+                          if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))
+                              scan_planes<Isa, Side, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
+                          else
+                              scan_planes<Isa, Side, uint32_t>(codes, table.bytes(), queries.count, begin, end, best);
+                      });
 }
 
 }  // namespace

@@ -132,6 +132,7 @@ void scan_tile(const ts_codes& codes, const ts_rows& queries, const Tile<Isa>& t
             std::fill(sums[n_codes].sum, sums[n_codes].sum + kScoreTile, int32_t(-128 * n_bits));
             group[n_codes++] = next;
         }
+        for (int q = 0; q < queries.count; ++q) bounds[slot_of<Isa>(q)] = -best[q].bound();  // other threads lower them
         for (int64_t start = 0; start < n_bits; start += kTurn)
             for (int64_t c = 0; c < n_codes; ++c)
                 add_tile_rows<Isa>(tile.table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start),
@@ -171,9 +172,9 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_rows
                              const std::vector<Collector>& empty) {
     const Layout layout(codes.layout);
     if (layout.signs())
-        return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-            scan_exactly<Isa>(codes, queries, begin, end, best);
-        });
+        return scan_parts(
+            n_threads, codes.count, 0.15 * double(queries.count * layout.n_pool), empty,
+            [&](int64_t begin, int64_t end, Collector* best) { scan_exactly<Isa>(codes, queries, begin, end, best); });
     if (queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact))
         return search_few_scores<Isa>(n_threads, codes, queries, empty);
     const bool twice = layout.n_bits >= kLongBits;
@@ -181,12 +182,14 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_rows
     const Tile<Isa> tile(layout, rounded, queries.count);
     std::optional<Tile<Isa>> finer;
     if (twice) finer.emplace(layout, round_lost<Isa>(rounded, queries, layout.n_bits), queries.count);
-    return scan_parts(n_threads, codes.count, empty, [&](int64_t begin, int64_t end, Collector* best) {
-        if (narrow_rows(layout, 0))
-            scan_tile<Isa, uint16_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
-        else
-            scan_tile<Isa, uint32_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
-    });
+    return scan_parts(
+        n_threads, codes.count, scan_cost(layout, 6 * queries.count), empty,
+        [&](int64_t begin, int64_t end, Collector* best) {
+            if (narrow_rows(layout, 0))
+                scan_tile<Isa, uint16_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
+            else
+                scan_tile<Isa, uint32_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
+        });
 }
 
 template <class Isa>

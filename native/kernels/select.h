@@ -142,7 +142,7 @@ void locate(const float* y, int64_t n_pool, int64_t n_bits, Candidates& work, in
 template <class Isa>
 void select_rows(int n_threads, const ts_selection& asked) {
     const int64_t n_pool = asked.projected.width, n_bits = asked.n_bits, bytes = ceil_div(n_bits, 8);
-    parallel_for(n_threads, asked.projected.count, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, asked.projected.count, double(n_pool), [&](int64_t begin, int64_t end) {
         Candidates work(n_pool);
         for (int64_t i = begin; i < end; ++i) {
             const float* y = asked.projected.values + i * n_pool;

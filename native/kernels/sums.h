@@ -84,7 +84,7 @@ void mismatches(int n_threads, const ts_codes& codes, const ts_signs& queries, i
     const Layout layout(codes.layout);
     const int64_t bytes = ceil_div(layout.n_pool, 8), words = ceil_div(layout.n_pool, 32);
     if (layout.signs()) {
-        parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
+        parallel_for(n_threads, codes.count, 0.1 * double(queries.count * bytes), [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)
                 for (int64_t q = 0; q < queries.count; ++q)
                     out[q * codes.count + i] =
@@ -94,34 +94,36 @@ void mismatches(int n_threads, const ts_codes& codes, const ts_signs& queries, i
     }
     std::vector<uint32_t> bits(queries.count * words);
     for (int64_t q = 0; q < queries.count; ++q) std::memcpy(&bits[q * words], queries.bits + q * bytes, bytes);
-    parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
-        KeptReader<Isa> reader(layout, codes.data, codes.count);
-        for (int64_t i = begin; i < end; ++i) {
-            const uint32_t* kept = reader(i);
-            for (int64_t q = 0; q < queries.count; ++q)
-                out[q * codes.count + i] = Isa::count_mismatches(kept, layout.n_bits, &bits[q * words]);
-        }
-    });
+    parallel_for(n_threads, codes.count, 0.5 * double((1 + queries.count) * layout.n_bits),
+                 [&](int64_t begin, int64_t end) {
+                     KeptReader<Isa> reader(layout, codes.data, codes.count);
+                     for (int64_t i = begin; i < end; ++i) {
+                         const uint32_t* kept = reader(i);
+                         for (int64_t q = 0; q < queries.count; ++q)
+                             out[q * codes.count + i] = Isa::count_mismatches(kept, layout.n_bits, &bits[q * words]);
+                     }
+                 });
 }
 
 template <class Isa>
 void score_sums(int n_threads, const ts_codes& codes, const ts_rows& queries, float* out) {
     const Layout layout(codes.layout);
-    parallel_for(n_threads, codes.count, [&](int64_t begin, int64_t end) {
-        if (layout.signs()) {
-            for (int64_t i = begin; i < end; ++i)
+    parallel_for(
+        n_threads, codes.count, 0.5 * double((1 + queries.count) * layout.n_bits), [&](int64_t begin, int64_t end) {
+            if (layout.signs()) {
+                for (int64_t i = begin; i < end; ++i)
+                    for (int64_t q = 0; q < queries.count; ++q)
+                        out[q * codes.count + i] = sum_signs<Isa>(codes.data + i * layout.code_bytes(), layout.n_pool,
+                                                                  queries.values + q * queries.width);
+                return;
+            }
+            KeptReader<Isa> reader(layout, codes.data, codes.count);
+            for (int64_t i = begin; i < end; ++i) {
+                const uint32_t* kept = reader(i);
                 for (int64_t q = 0; q < queries.count; ++q)
-                    out[q * codes.count + i] = sum_signs<Isa>(codes.data + i * layout.code_bytes(), layout.n_pool,
-                                                              queries.values + q * queries.width);
-            return;
-        }
-        KeptReader<Isa> reader(layout, codes.data, codes.count);
-        for (int64_t i = begin; i < end; ++i) {
-            const uint32_t* kept = reader(i);
-            for (int64_t q = 0; q < queries.count; ++q)
-                out[q * codes.count + i] = Isa::sum_kept(kept, layout.n_bits, queries.values + q * queries.width);
-        }
-    });
+                    out[q * codes.count + i] = Isa::sum_kept(kept, layout.n_bits, queries.values + q * queries.width);
+            }
+        });
 }
 
 }  // namespace

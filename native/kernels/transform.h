@@ -165,7 +165,7 @@ template <class Isa>
 void rotate(int n_threads, const ts_rotation& asked) {
     const int64_t n = asked.signals.width;
     const Rotation<Isa> rotation{n, asked.signs, asked.n_rounds};
-    parallel_for(n_threads, asked.signals.count, [&](int64_t begin, int64_t end) {
+    parallel_for(n_threads, asked.signals.count, 0.6 * double(n * asked.n_rounds), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             float* x = asked.out + i * n;
             std::memcpy(x, asked.signals.values + i * n, sizeof(float) * n);

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 
-INTERFACE = 4
+INTERFACE = 5
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 
@@ -125,6 +125,7 @@ def load_library() -> ctypes.CDLL:
         raise OSError(f"{file} was built from other sources; install topsign again")
     library.ts_path_name.argtypes, library.ts_path_name.restype = (c_int32,), c_char_p
     library.ts_path_runs_here.argtypes, library.ts_path_runs_here.restype = (c_int32,), c_int32
+    library.ts_set_grain.argtypes, library.ts_set_grain.restype = (c_double,), None
     for name, types in FUNCTIONS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = (POINTER(Run), *types), c_int32
