@@ -19,7 +19,10 @@ _HOMES = {
         ("AdaptiveLinearClassifier", "SignLinearClassifier", "UniversalLinearClassifier"), "heads.classifiers"
     ),
     **dict.fromkeys(("CompressionReport",), "heads.report"),
-    **dict.fromkeys(("AdaptiveIndex", "Entries", "Index", "Matches", "Neighbors", "SignIndex", "open_index"), "index"),
+    **dict.fromkeys(
+        ("AdaptiveIndex", "Entries", "Entry", "Index", "Match", "Matches", "Neighbors", "SignIndex", "open_index"),
+        "index",
+    ),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(("Recipe",), "recipe"),
 }
@@ -49,7 +52,9 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .heads.report import CompressionReport as CompressionReport
     from .index import AdaptiveIndex as AdaptiveIndex
     from .index import Entries as Entries
+    from .index import Entry as Entry
     from .index import Index as Index
+    from .index import Match as Match
     from .index import Matches as Matches
     from .index import Neighbors as Neighbors
     from .index import SignIndex as SignIndex

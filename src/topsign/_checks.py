@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Array
-from ._rows import Rows
+from ._rows import Rows, SparseRows
 
 MAX_POOL = 2**24
 """Largest pool: a location and its sign fit one 32-bit word, and the set coder divides exactly enough."""
@@ -114,6 +114,8 @@ def as_signals(signals: object, *, n_features: int | None = None, name: str = "s
     tensors, Arrow arrays and anything with ``__array__`` or DLPack are taken. Finiteness is checked later, block by
     block, so that a memory map is read once.
     """
+    if hasattr(signals, "tocsr") and hasattr(signals, "nnz"):
+        signals = SparseRows(signals)
     if isinstance(signals, Rows):
         return _check_shape(cast(Array, signals), n_features, name)  # sliced like an array, and never held whole
     values = interchanged(signals, name)

@@ -1,4 +1,4 @@
-"""Rows of signals that are read as they are sliced."""
+"""Rows of signals that are read, or made dense, as they are sliced."""
 
 from __future__ import annotations
 
@@ -40,3 +40,14 @@ class Rows(ABC):
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """The rows from ``start`` up to ``stop``."""
+
+
+class SparseRows(Rows):
+    """Rows of a SciPy sparse matrix, made dense as they are sliced."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = matrix.tocsr()
+        super().__init__(matrix.shape, matrix.dtype)
+
+    def read(self, start: int, stop: int) -> Array:
+        return np.asarray(self._matrix[start:stop].toarray())

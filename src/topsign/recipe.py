@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import Float32
-from ._checks import check_choice, check_flag, check_pool
+from ._checks import check_choice, check_count, check_flag, check_pool
 from ._files import Record
 from ._random import RandomState
 from .errors import StorageError
@@ -45,7 +45,8 @@ class Recipe:
         family: str,
         *,
         n_features: int,
-        n_bits: int | None = None,
+        n_bits: int | str | None = None,
+        n_bytes: int | None = None,
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
         layout: str = "compact",
@@ -54,14 +55,21 @@ class Recipe:
         mean: Float32 | None = None,
         random_state: RandomState = None,
     ) -> Recipe:
-        """A recipe from what a constructor was given; n_pool is n_features when not given, n_bits that of signs."""
+        """A recipe from what a constructor was given.
+
+        ``n_pool`` is ``n_features`` when not given; ``n_bits`` is the whole pool of signs, and of adaptive codes
+        "auto" or None is an eighth of the pool, at least 16, or what fits into ``n_bytes``.
+        """
         check_choice(family, "family", FAMILIES)
         n_pool = n_features if n_pool is None else n_pool
+        if family == "adaptive":
+            n_bits = _resolve_bits(n_bits, n_bytes, n_pool, layout)
         n_bits, n_pool = check_pool(1 if n_bits is None else n_bits, n_pool)
         if family == "sign":
             shape = Layout("signs", n_pool, n_pool)
         else:
             shape = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
+        metric = "correlation" if metric == "cosine" else metric  # another name of the same
         check_choice(metric, "metric", METRICS)
         if metric == "inner_product" and not check_flag(norms, "norms"):
             raise ValueError(
@@ -171,6 +179,31 @@ class Recipe:
     @cached_property
     def _projection_fingerprint(self) -> str:
         return self.projection.fingerprint()
+
+
+def _resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, layout: str) -> int:
+    """Projections to keep: the number given, what fits into ``n_bytes``, or an eighth of the pool."""
+    if n_bits is not None and n_bits != "auto":
+        if n_bytes is not None:
+            raise ValueError(f"give n_bits or n_bytes, not both, got n_bits={n_bits!r} and n_bytes={n_bytes!r}")
+        if isinstance(n_bits, str):
+            raise ValueError(f'n_bits must be a number or "auto", got {n_bits!r}')
+        return n_bits
+    n_pool = check_pool(1, n_pool)[1]
+    if n_bytes is None:
+        return min(n_pool, max(16, n_pool // 8))
+    check_choice(layout, "layout", LAYOUTS)
+    most, n_bytes = n_pool, check_count(n_bytes, "n_bytes")
+    fewest = Layout(layout, 1, n_pool).code_bytes
+    if n_bytes < fewest:
+        raise ValueError(
+            f"n_bytes must be at least {fewest}, the bytes of one bit of a pool of {n_pool}, got {n_bytes}"
+        )
+    least = 1
+    while least < most:  # the bytes of a code grow with its bits
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if Layout(layout, middle, n_pool).code_bytes <= n_bytes else (least, middle - 1)
+    return least
 
 
 def _named(recipe: Recipe) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import add, build, cluster, compact, explore, export, inspect, plan, remove, reproduce, search, verify
+from . import add, build, cluster, compact, explore, export, get, inspect, list, plan, remove, reproduce, search, verify
 from .app import app
 
 __all__ = [
@@ -13,7 +13,9 @@ __all__ = [
     "compact",
     "explore",
     "export",
+    "get",
     "inspect",
+    "list",
     "main",
     "plan",
     "remove",

@@ -37,7 +37,7 @@ Threads = Annotated[int | None, typer.Option(help="Threads; every core when not 
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
 
 Kind = Annotated[str | None, typer.Option(help="adaptive or sign.  [default: adaptive]")]
-Bits = Annotated[int | None, typer.Option(help="Projections kept per signal.  [default: 512]")]
+Bits = Annotated[int | None, typer.Option(help="Projections kept per signal.  [default: an eighth of the pool]")]
 Pool = Annotated[int | None, typer.Option(help="Projections computed.  [default: the signal's length]")]
 ProjectionKind = Annotated[str | None, typer.Option(help=f"{', '.join(KINDS)}.  [default: hadamard]")]
 Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}.  [default: correlation]")]
@@ -103,9 +103,21 @@ def check_output(output_format: str, output: Path | None) -> None:
         raise fail("--output goes with --format json, csv or parquet", code=2)
 
 
+def as_ids(index: Index, given: list[str]) -> list[str] | list[int]:
+    """Ids from the command line, of the kind that the entries of an index have."""
+    if len(index) and isinstance(next(iter(index.ids[:1])), str):
+        return given
+    wrong = [one for one in given if not one.isdecimal()]
+    if wrong:
+        raise TypeError(f"the ids of {index.path} are integers, got {wrong[0]!r}")
+    return [int(one) for one in given]
+
+
 def read_ids(path: Path) -> Array:
-    """Ids in a .npy file."""
+    """Ids in a .npy file of integers, or one per line in any other."""
     try:
+        if path.suffix != ".npy":
+            return np.array(path.read_text().splitlines(), object)
         return cast(Array, np.load(path))
     except (OSError, ValueError) as error:
         raise fail(f"--ids: {path}: {error}", code=2) from None

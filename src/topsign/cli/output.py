@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -38,16 +37,8 @@ def progress_bar() -> Progress:
 
 def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
     """One row per entry found; queries are numbered from ``first_query``."""
-    if isinstance(found, Neighbors):
-        places = [(tuple(place), int(place[0]), int(place[1])) for place in np.argwhere(found.ids >= 0)]
-    else:
-        queries = np.repeat(np.arange(len(found)), np.diff(found.starts))
-        places = [((at,), int(query), int(at - found.starts[query])) for at, query in enumerate(queries)]
-    rows = []
-    for at, query, rank in places:
-        reals = (float(values[at]) for values in (found.scores, found.distances, found.p_values))
-        rows.append(dict(zip(COLUMNS, (query + first_query, rank + 1, int(found.ids[at]), *reals), strict=True)))
-    return rows
+    rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows())
+    return [row | {"query": row["query"] + first_query} for row in rows]
 
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
@@ -94,6 +85,7 @@ def _parquet(rows: list[Row], names: list[str]) -> bytes:
         except ImportError:
             raise ImportError("writing Parquet needs pyarrow: pip install 'topsign[files]'") from None
     types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 3, strict=True))
+    types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in COLUMNS}
     if "metadata" in names:
         columns["metadata"] = arrow.array([json.dumps(row["metadata"]) for row in rows], arrow.string())

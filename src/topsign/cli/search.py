@@ -58,10 +58,7 @@ def search(
         if not isinstance(opened, SignIndex):
             raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
         options["adaptive_bits"] = adaptive_bits
-    rows = search_files(opened, queries, array, k, false_alarm, options)
-    if metadata:
-        notes = opened.get(np.array([row["id"] for row in rows], np.int64)).metadata
-        rows = [row | {"metadata": note} for row, note in zip(rows, notes, strict=True)]
+    rows = search_files(opened, queries, array, k, false_alarm, options | {"with_metadata": metadata})
     write_rows(rows, output_format, output)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .adaptive import AdaptiveIndex
 from .index import Index, open_index
-from .results import Entries, Matches, Neighbors
+from .results import Entries, Entry, Matches, Neighbors
 from .sign import SignIndex
+from .tables import Match
 
-__all__ = ["AdaptiveIndex", "Entries", "Index", "Matches", "Neighbors", "SignIndex", "open_index"]
+__all__ = ["AdaptiveIndex", "Entries", "Entry", "Index", "Match", "Matches", "Neighbors", "SignIndex", "open_index"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from .._arrays import Int64
@@ -23,12 +25,17 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
     ----------
     n_features : int
         Length of a signal, at least 2.
-    n_bits, n_pool : int
-        Projections kept for each entry, and computed; n_pool is n_features when not given.
+    n_bits : int or "auto"
+        Projections kept for each entry; "auto" is an eighth of the pool, at least 16.
+    n_pool : int
+        Projections computed for each signal; n_features when not given.
+    n_bytes : int, optional
+        Instead of n_bits: keep as many projections as fit into so many bytes per code.
     projection : kind or Projection
         "hadamard", "gaussian", "rademacher", "sparse", "circulant", or a projection already made.
-    metric : "correlation" or "inner_product"
-        What scores estimate, and what ``scoring="asymmetric"`` orders by.
+    metric : "correlation", "cosine" or "inner_product"
+        What scores estimate, and what ``scoring="asymmetric"`` orders by. "cosine" is another name for "correlation",
+        which is the cosine between the signals as they are given: no mean is removed from a signal's features.
     norms : bool
         Keep each signal's norm and scale (12 bytes per entry). Without them correlations are estimated with the
         expected scale, and inner products cannot be.
@@ -60,8 +67,9 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
         self,
         *,
         n_features: int,
-        n_bits: int = 512,
+        n_bits: int | str = "auto",
         n_pool: int | None = None,
+        n_bytes: int | None = None,
         projection: str | Projection = "hadamard",
         metric: str = "correlation",
         norms: bool = True,
@@ -74,6 +82,7 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
             self.family,
             n_features=n_features,
             n_bits=n_bits,
+            n_bytes=n_bytes,
             n_pool=n_pool,
             projection=projection,
             metric=metric,
@@ -84,6 +93,17 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
             timeout=timeout,
         )
         super().__init__(recipe, store)
+        if 4 * recipe.n_bits > recipe.n_pool and n_bits != recipe.n_pool:
+            self._warn_of_share()
+
+    def _warn_of_share(self) -> None:
+        signs = -(-self.n_pool // 8)
+        warnings.warn(
+            f"n_bits={self.n_bits} keeps {self.n_bits / self.n_pool:.0%} of the pool of {self.n_pool}, in "
+            f"{self.recipe.layout.code_bytes} bytes per code; more than a quarter gains little over SignIndex, which "
+            f"keeps all signs in {signs} bytes: lower n_bits, raise n_pool, or use SignIndex",
+            stacklevel=3,
+        )
 
     @property
     def layout(self) -> str:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import kernels
-from .._arrays import Int64
-from .._checks import MAX_ID, as_signals, check_count, check_flag, check_ids, check_metadata
+from .._checks import as_signals, check_count, check_flag
 from .._files import Record
-from ..encoding import encode
 from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
-from .results import Codes, Entries, Matches, Neighbors, Note
+from .entries import EntryVerbs
+from .results import Codes, Matches, Neighbors
 from .search import Originals, Reach, Source, make_scans, rank_exactly
-from .storage import MemoryStore, Snapshot, Store, make_segments
+from .storage import MemoryStore, Snapshot, Store
 from .storage.stores import Path, check_equal, open_file, store_for_recipe
 
+Found = TypeVar("Found", Neighbors, Matches)
 
-class Index(ABC, Generic[Codes]):
+
+class Index(EntryVerbs[Codes]):
     """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
 
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
@@ -34,9 +32,6 @@ class Index(ABC, Generic[Codes]):
 
     family: ClassVar[str]  # of the codes, see Recipe
     families: ClassVar[dict[str, type[Index[Any]]]] = {}
-
-    recipe: Recipe  # what the codes are made with
-    store: Store  # where the entries are kept; for the library's own modules
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -53,7 +48,7 @@ class Index(ABC, Generic[Codes]):
         store = store_for_recipe(recipe, path=path, timeout=timeout)
         if not isinstance(store, MemoryStore):
             check_equal(store, recipe)
-        return _index_on(recipe, store)
+        return index_on(recipe, store)
 
     @property
     def path(self) -> str | None:
@@ -117,109 +112,21 @@ class Index(ABC, Generic[Codes]):
         return sum(segment.nbytes for segment in self.store.snapshot.segments)
 
     @property
-    def ids(self) -> Int64:
-        """Ids of the entries, ascending."""
-        return self.store.snapshot.ids
-
-    @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
         return dict(self.store.sources)
 
-    def __len__(self) -> int:
-        """Number of entries."""
-        return len(self.store.snapshot)
-
-    def __contains__(self, id: object) -> bool:
-        """Whether an entry has this id."""
-        try:
-            wanted = operator.index(id)  # type: ignore[arg-type]
-        except TypeError:
-            return False
-        return 0 <= wanted <= MAX_ID and bool(self.store.snapshot.locate(np.array([wanted]))[0] >= 0)
-
-    def add(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike | None = None,
-        metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
-        rows: slice | None = None,
-        source: tuple[str, Record] | None = None,
-    ) -> Int64:
-        """Adds signals, one entry each, and returns their ids.
-
-        Searches see all of the new entries or none; threads and processes that add or remove take turns. In a durable
-        index all of the entries are on disk when this returns, or none of them ever is.
-
-        Parameters
-        ----------
-        signals : array of shape (n_signals, n_features) or (n_features,)
-            Read block by block, so that a memory map larger than memory is fine. A zero signal raises.
-        ids : sequence of n_signals integers in [0, 2**63), optional
-            Must differ from each other and from those in the index; those of removed entries are free again. Without
-            them, the integers after the largest id ever used.
-        metadata : sequence of n_signals dicts or None, optional
-            JSON objects, one per signal; :meth:`get` returns them.
-        rows : slice, optional
-            Add only these rows of the signals; errors still name rows of the whole. ``ids`` and ``metadata`` are those
-            of the rows added.
-        source : (name, record), optional
-            A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries: how
-            far a file has been read, so that an interrupted job can resume without duplicates.
-
-        Raises
-        ------
-        ValueError, TypeError
-            Before anything is added.
-        StorageError
-            Where a durable index cannot be written or is damaged; nothing is added.
-        """
-        signals = as_signals(signals, n_features=self.n_features)
-        first, end, _ = (rows or slice(None)).indices(len(signals))
-        n_signals, threads = end - first, kernels.n_threads(n_threads)
-        texts = check_metadata(metadata, n_signals)
-        with self.store.change() as change:
-            new = change.free_ids(n_signals) if ids is None else change.check_new(check_ids(ids), n_signals)
-            for part in change.parts(n_signals):
-                here = slice(first + part.start, first + part.stop)
-                made = encode(self.recipe, signals, part=here, n_threads=threads)
-                change.add(make_segments(new[part].copy(), made.codes, made.norms, made.scales, texts and texts[part]))
-            change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
-            change.sources.update([source] if source else [])
-        return new
-
-    def remove(self, ids: npt.ArrayLike) -> None:
-        """Removes entries; an unknown id raises before any is removed.
-
-        Searches see all of the entries or none; threads and processes that add or remove take turns. In a durable
-        index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
-        """
-        wanted = check_ids(ids)
-        with self.store.change() as change:
-            change.snapshot = change.snapshot.remove(change.snapshot.places(wanted))
-
-    def get(self, ids: npt.ArrayLike) -> Entries[Codes]:
-        """Codes and metadata of these entries, in the order asked; an unknown id raises."""
-        snapshot, wanted = self.store.snapshot, check_ids(ids)
-        places = snapshot.places(wanted)
-        return Entries(wanted, self._codes(snapshot, places), snapshot.notes(places))
-
-    @abstractmethod
-    def _codes(self, snapshot: Snapshot, places: Int64) -> Codes:
-        """The codes of the entries at these places."""
-
     def search(
         self,
         queries: npt.ArrayLike,
-        *,
         k: int = 10,
+        *,
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         among: npt.ArrayLike | None = None,
         rescore: Source | None = None,
         rescore_factor: int = 4,
+        with_metadata: bool = False,
         n_threads: int | None = None,
     ) -> Neighbors:
         """The k nearest entries of each query, in the index as it is at the call.
@@ -237,8 +144,10 @@ class Index(ABC, Generic[Codes]):
             are fractions of these. With ``scoring="asymmetric"`` the score is then an approximation for small
             correlations (with a sixteenth of the pool 0.5% low at 0.1, 4% at 0.3, 12% at 0.5), and the p-value takes
             the sum over the chosen projections as normal.
-        among : sequence of int, optional
+        among : sequence of ids, optional
             Consider only the entries with these ids.
+        with_metadata : bool
+            Give the metadata of the entries found with them, as ``metadata`` of the result.
         rescore : array, memory map or callable, optional
             The original signals: row i is that of id i, or ``rescore(ids)`` returns one row per id, called once per
             query. The best ``k * rescore_factor`` entries by code are then ordered by their exact score, and
@@ -252,8 +161,8 @@ class Index(ABC, Generic[Codes]):
         """
         k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        originals = None if rescore is None else Originals(rescore, n_features=self.n_features)
         snapshot = self._considered(among)
+        originals = None if rescore is None else self._originals(rescore, snapshot)
         found = Neighbors.empty(len(queries), k)
         for block, scan in make_scans(
             self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads
@@ -263,7 +172,16 @@ class Index(ABC, Generic[Codes]):
             else:
                 hits = rank_exactly(scan, snapshot, k * factor, originals, queries[block], k)
             hits.fill(found, block)
-        return found
+        return self._finished(found, snapshot, with_metadata)
+
+    def _originals(self, rescore: Source, snapshot: Snapshot) -> Originals:
+        """Original signals by the ids that the user gave."""
+        if snapshot.has_names:
+            if not callable(rescore):
+                raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
+            fetch: Any = rescore
+            return Originals(lambda numbers: fetch(self._user_ids(snapshot, numbers)), n_features=self.n_features)
+        return Originals(rescore, n_features=self.n_features)
 
     def within(
         self,
@@ -275,6 +193,7 @@ class Index(ABC, Generic[Codes]):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         among: npt.ArrayLike | None = None,
+        with_metadata: bool = False,
         n_threads: int | None = None,
     ) -> Matches:
         """Every match of each query, in the index as it is at the call.
@@ -288,7 +207,7 @@ class Index(ABC, Generic[Codes]):
         false_alarm : float in (0, 1)
             Entries significant at this level for the whole search: with N entries considered, those whose p-value
             is at most ``1 - (1 - false_alarm) ** (1 / N)``.
-        queries, scoring, adaptive_bits, among
+        queries, scoring, adaptive_bits, among, with_metadata
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
@@ -296,13 +215,25 @@ class Index(ABC, Generic[Codes]):
         snapshot = self._considered(among)
         reach = reach.for_entries(len(snapshot))
         scans = make_scans(self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads)
-        return Matches.concatenate(
-            scan.within(snapshot, reach).matches(block.stop - block.start) for block, scan in scans
-        )
+        parts = (scan.within(snapshot, reach).matches(block.stop - block.start) for block, scan in scans)
+        return self._finished(Matches.concatenate(parts), snapshot, with_metadata)
 
     def _considered(self, among: npt.ArrayLike | None) -> Snapshot:
+        """The entries that a search compares."""
         snapshot = self.store.snapshot
-        return snapshot if among is None else snapshot.among(snapshot.places(check_ids(among, "among"), "among"))
+        return snapshot if among is None else snapshot.among(self._places(snapshot, among, "among"))
+
+    def _finished(self, found: Found, snapshot: Snapshot, with_metadata: bool) -> Found:
+        """What was found with the ids that the user gave, and metadata where it was asked for."""
+        notes = None
+        if check_flag(with_metadata, "with_metadata"):
+            notes = np.full(found.ids.shape, None, object)
+            known = found.ids >= 0
+            for at, note in zip(np.argwhere(known), snapshot.notes(snapshot.locate(found.ids[known])), strict=True):
+                notes[tuple(at)] = note
+        if notes is None and not snapshot.has_names:
+            return found
+        return replace(found, ids=self._user_ids(snapshot, found.ids), metadata=notes)
 
     def compact(self) -> None:
         """Frees the bytes of removed entries, and joins small segments, while searches go on.
@@ -352,10 +283,10 @@ def open_index(path: Path, *, readonly: bool = False, timeout: float | None = No
         Where there is no index, a damaged one, or one that this version of the library cannot read.
     """
     store = open_file(path, readonly=check_flag(readonly, "readonly"), timeout=timeout)
-    return _index_on(store.recipe, store)
+    return index_on(store.recipe, store)
 
 
-def _index_on(recipe: Recipe, store: Store) -> Index[Any]:
+def index_on(recipe: Recipe, store: Store) -> Index[Any]:
     """The index of the recipe's family on this store."""
     index: Index[Any] = object.__new__(Index.families[recipe.family])
     Index.__init__(index, recipe, store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .memory import Change, MemoryStore, Store
 from .metadata import Metadata
+from .names import Names
 from .segments import COLUMNS, Arrays, Segment, make_segments, merge_segments
 from .snapshot import Snapshot
 
@@ -15,6 +16,7 @@ __all__ = [
     "Change",
     "MemoryStore",
     "Metadata",
+    "Names",
     "Segment",
     "Snapshot",
     "Store",

@@ -19,6 +19,7 @@ from ...recipe import Recipe
 from .lmdb_environment import Environment, View
 from .lmdb_records import DTYPES, column_key
 from .metadata import Metadata
+from .names import Names, problem_of_names
 
 
 class StoredColumns:
@@ -67,6 +68,11 @@ class StoredColumns:
     def metadata(self) -> Metadata | None:
         value = self._column("metadata")
         return None if value is None else Metadata.from_bytes(value, len(self))
+
+    @property
+    def names(self) -> Names | None:
+        value = self._column("names")
+        return None if value is None else Names.from_bytes(value, len(self))
 
     def _real(self, name: str) -> Float32 | None:
         return self._needed(name) if self._recipe.norms else None
@@ -128,6 +134,8 @@ def _problem(name: str, value: Bytes, n_entries: int, recipe: Recipe) -> str | N
             return "ids must be ascending and at least 0"
     elif name == "metadata":
         return _metadata_problem(value, n_entries)
+    elif name == "names":
+        return problem_of_names(value, n_entries)
     elif name in widths:
         reals = value.view("<f4")
         if not (np.isfinite(reals).all() and (reals >= 0).all()):

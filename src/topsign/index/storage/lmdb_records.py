@@ -57,6 +57,8 @@ def segment_values(number: int, segment: Segment) -> dict[bytes, Any]:
             columns[name] = np.ascontiguousarray(column, DTYPES[name]).view(np.uint8).reshape(-1)
     if segment.columns.metadata is not None:
         columns["metadata"] = segment.columns.metadata.to_bytes()
+    if segment.columns.names is not None:
+        columns["names"] = segment.columns.names.to_bytes()
     if segment.alive is not None:
         columns["alive"] = segment.alive
     record = {

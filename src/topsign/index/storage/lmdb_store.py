@@ -12,6 +12,7 @@ from typing import Any
 
 import lmdb
 
+from ..._arrays import Int64
 from ..._files import Record, pack_record, unpack_record
 from ...errors import StorageError
 from ...recipe import Recipe
@@ -77,6 +78,11 @@ class FileStore:
         """How far each named source of signals has been added, for a build that resumes."""
         return self._newest_loaded()[0].sources
 
+    @property
+    def next_id(self) -> int:
+        """The integer after the largest id ever used."""
+        return self._newest_loaded()[0].next_id
+
     def _newest_loaded(self) -> tuple[State, Snapshot]:
         self._check_open()
         self._environment.check_process()
@@ -120,7 +126,7 @@ class FileStore:
         def work(transaction: lmdb.Transaction) -> None:
             for number in gone:
                 transaction.delete(segment_key(number))
-                for name in (*COLUMNS, "metadata", "alive"):
+                for name in (*COLUMNS, "metadata", "names", "alive"):
                     transaction.delete(column_key(name, number))
             for key, value in values.items():
                 transaction.put(key, value)
@@ -252,11 +258,15 @@ class FileChange(Change):
         self._before = snapshot
         self._ahead: list[Segment] = []
         self._held: list[Segment] = []
+        self.replaced: Int64 | None = None
 
     def parts(self, n_entries: int) -> Iterator[slice]:
         limit = self._store.segment_entries
         for start in range(0, max(1, n_entries), limit):
             yield slice(start, min(start + limit, n_entries))
+
+    def replace(self, ids: Int64) -> None:
+        self.replaced = ids  # removed at the commit: until then the snapshot is loaded again and again
 
     def add(self, segments: list[Segment]) -> None:
         if self._held:
@@ -272,6 +282,8 @@ class FileChange(Change):
 
     def commit(self) -> None:
         """Makes the change visible, and goes on from there."""
+        if self.replaced is not None:
+            self.snapshot, self.replaced = self.snapshot.remove(self.snapshot.places(self.replaced)), None
         self.snapshot = self.snapshot.add(self._ahead + self._held, limit=self._store.segment_entries)
         changed = self.next_id != self.state.next_id or self.sources != self.state.sources
         if self.snapshot.segments == self._before.segments and not changed:

@@ -30,19 +30,24 @@ class Change:
             raise ValueError(f"no ids are left after {self.next_id - 1}, the largest; give ids yourself")
         return np.arange(self.next_id, self.next_id + n_entries)
 
-    def check_new(self, ids: Int64, n_entries: int) -> Int64:
-        """The same ids; raises ValueError unless they are one per entry, differ, and are free."""
+    def check_new(self, ids: Int64, n_entries: int, *, known: Int64 | None = None) -> Int64:
+        """The same ids; raises ValueError unless they are one per entry, differ, and are free or ``known``."""
         if len(ids) != n_entries:
             raise ValueError(f"ids must be one per signal, got {len(ids)} ids for {n_entries} signals")
         unique, counts = np.unique(ids, return_counts=True)
         if (counts > 1).any():
             raise ValueError(f"ids must differ, but {listed(unique[counts > 1])} given more than once")
         taken = unique[self.snapshot.locate(unique) >= 0]
+        taken = taken if known is None else np.setdiff1d(taken, known)
         if taken.size:
             raise ValueError(
-                f"ids must be new, but {listed(taken)} in the index already; remove them first, or choose others"
+                f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries, or choose others"
             )
         return ids
+
+    def replace(self, ids: Int64) -> None:
+        """Removes entries whose ids are added anew in the same change."""
+        self.snapshot = self.snapshot.remove(self.snapshot.places(ids))
 
     def parts(self, n_entries: int) -> Iterator[slice]:
         """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
@@ -71,6 +76,10 @@ class Store(Protocol):
     def sources(self) -> dict[str, Record]:
         """How far each named source of signals has been added."""
 
+    @property
+    def next_id(self) -> int:
+        """The integer after the largest id ever used."""
+
     def change(self) -> AbstractContextManager[Change]:
         """Waits to be the only writer; the change takes effect at the end of the block, or not at all."""
 
@@ -89,15 +98,15 @@ class MemoryStore:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self.sources: dict[str, Record] = {}
-        self._next_id = 0
+        self.next_id = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def change(self) -> Iterator[Change]:
         with self._lock:
-            change = Change(self.snapshot, self._next_id, dict(self.sources))
+            change = Change(self.snapshot, self.next_id, dict(self.sources))
             yield change
-            self.snapshot, self._next_id, self.sources = change.snapshot, change.next_id, change.sources
+            self.snapshot, self.next_id, self.sources = change.snapshot, change.next_id, change.sources
 
     def refresh(self) -> bool:
         return False

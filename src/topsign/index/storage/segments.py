@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..._arrays import Bytes, Float32, Int64
 from .metadata import Metadata
+from .names import Names
 
 MERGED_ENTRIES = 65_536
 """Segments grow to this size by merging and no further, so that adding never copies much at once."""
@@ -39,6 +40,10 @@ class Columns(Protocol):
     @property
     def metadata(self) -> Metadata | None: ...
     @property
+    def names(self) -> Names | None:
+        """Text ids, where the user gave such."""
+
+    @property
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
 
@@ -53,13 +58,14 @@ class Arrays:
     scales: Float32 | None
     weights: Float32 | None
     metadata: Metadata | None = None
+    names: Names | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def nbytes(self) -> int:
-        held = (self.ids, self.codes, self.norms, self.scales, self.weights, self.metadata)
+        held = (self.ids, self.codes, self.norms, self.scales, self.weights, self.metadata, self.names)
         return sum(array.nbytes for array in held if array is not None)
 
 
@@ -123,7 +129,12 @@ class Segment:
 
 
 def make_segments(
-    ids: Int64, codes: Bytes, norms: Float32 | None, scales: Float32 | None, texts: list[bytes] | None = None
+    ids: Int64,
+    codes: Bytes,
+    norms: Float32 | None,
+    scales: Float32 | None,
+    texts: list[bytes] | None = None,
+    names: list[bytes] | None = None,
 ) -> list[Segment]:
     """Segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
 
@@ -132,7 +143,7 @@ def make_segments(
     weights = None if norms is None or scales is None else scales / norms
     whole = Arrays(ids, codes, norms, scales, weights)
     if (np.diff(ids) > 0).all():
-        return [Segment(replace(whole, metadata=_metadata(texts)))] if len(ids) else []
+        return [Segment(replace(whole, metadata=_metadata(texts), names=_names(names)))] if len(ids) else []
     parts = []
     for start in range(0, len(ids), MERGED_ENTRIES):
         rows = slice(start, start + MERGED_ENTRIES)
@@ -144,7 +155,8 @@ def make_segments(
                 column[rows] = column[rows][order]
             columns[name] = None if column is None else column[rows]
         noted = _metadata(texts and [texts[start + row] for row in order])
-        parts.append(Segment(Arrays(**columns, metadata=noted)))
+        named = _names(names and [names[start + row] for row in order])
+        parts.append(Segment(Arrays(**columns, metadata=noted, names=named)))
     return parts
 
 
@@ -170,13 +182,22 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
         parts = [columns.metadata.texts(rows) if columns.metadata else len(rows) * [b""] for columns, rows in kept]
         flat = [text for part in parts for text in part]
         texts = [flat[place] for place in order]
-    return Segment(Arrays(**{name: joined(name) for name in COLUMNS}, metadata=_metadata(texts)))
+    names: list[bytes] | None = None
+    if kept[0][0].names is not None:
+        named = [name for columns, rows in kept if columns.names for name in columns.names.names(rows)]
+        names = [named[place] for place in order]
+    columns = {name: joined(name) for name in COLUMNS}
+    return Segment(Arrays(**columns, metadata=_metadata(texts), names=_names(names)))
 
 
 def _pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """An empty array in pages of its own: once freed they are the system's again, where the heap would keep them."""
     pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize))
     return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
+
+
+def _names(names: list[bytes] | None) -> Names | None:
+    return None if names is None else Names.of(names)
 
 
 def _metadata(texts: list[bytes] | None) -> Metadata | None:

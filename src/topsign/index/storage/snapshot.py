@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from ..._checks import raise_unknown_ids
 from ..results import Note
 from . import segments as limits
 from .metadata import parse_notes
+from .names import hash_names
 from .segments import Segment, merge_segments
 
 
@@ -51,6 +52,32 @@ class Snapshot:
         if (places < 0).any():
             raise_unknown_ids(ids[places < 0], name)
         return places
+
+    @property
+    def has_names(self) -> bool | None:
+        """Whether entries have text ids of the user's own; None where there are no entries."""
+        return next((segment.columns.names is not None for segment in self.segments), None)
+
+    def find_names(self, names: Sequence[bytes]) -> Int64:
+        """The place of the entry of each name, -1 where there is none."""
+        places, hashes = np.full(len(names), -1, np.int64), hash_names(names)
+        for start, segment in zip(self.starts, self.segments, strict=False):
+            stored = segment.columns.names
+            for position, row in stored.find(names, hashes) if stored is not None else []:
+                if segment.alive is None or segment.alive[row >> 3] >> (row & 7) & 1:
+                    places[position] = start + row
+        return places
+
+    def names(self, places: Int64) -> list[str]:
+        """Names of the entries at these places."""
+        owners = np.searchsorted(self.starts, places, side="right") - 1
+        found = [""] * len(places)
+        for owner in np.unique(owners):
+            stored, chosen = self.segments[owner].columns.names, np.flatnonzero(owners == owner)
+            if stored is not None:
+                for at, name in zip(chosen, stored.names(places[chosen] - self.starts[owner]), strict=True):
+                    found[at] = name.decode()
+        return found
 
     def gather(self, name: str, places: Int64) -> Array:
         """Ids, codes, norms, scales or weights of the entries at these places."""

@@ -18,8 +18,8 @@ Path = str | os.PathLike[str]
 def make_store(family: str, *, path: Path | None, timeout: float | None, **parameters: Any) -> tuple[Recipe, Store]:
     """The recipe and the store that the parameters of an index's constructor ask for.
 
-    Where the file exists, ``n_pool=None`` and ``random_state=None`` mean the file's, and all else must agree. A file
-    that another process makes at the same moment is joined in the same way.
+    Where the file exists, ``n_bits="auto"``, ``n_pool=None`` and ``random_state=None`` mean the file's, and all else
+    must agree. A file that another process makes at the same moment is joined in the same way.
     """
     check_count(parameters["n_features"], "n_features", minimum=2)
     made = None
@@ -37,6 +37,8 @@ def make_store(family: str, *, path: Path | None, timeout: float | None, **param
     if made is None or parameters["random_state"] is None:
         named = isinstance(parameters["projection"], str)  # a projection made beforehand has its own seed
         parameters["n_pool"] = stored.n_pool if parameters["n_pool"] is None else parameters["n_pool"]
+        if parameters.get("n_bits") == "auto" and parameters["n_bytes"] is None:
+            parameters["n_bits"] = stored.n_bits
         if parameters["random_state"] is None and named:
             parameters["random_state"] = stored.seed
         made = Recipe.make(family, **parameters)

@@ -1,0 +1,32 @@
+"""The command ``get``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from .app import app, exit_on_error
+from .options import IndexPath, as_ids, opened_index
+
+
+@app.command()
+def get(
+    index: IndexPath,
+    ids: Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)],
+) -> None:
+    """Print the ids and metadata of entries, one JSON object per line.
+
+    [bold]Examples[/]
+
+    topsign get cameras.topsign 17 42
+
+    topsign get docs.topsign doc-1
+    """
+    opened = opened_index(index, readonly=True)
+    with exit_on_error(2):
+        entries = opened.get(as_ids(opened, ids))
+    for entry in entries:
+        sys.stdout.write(json.dumps({"id": entry.id, "metadata": entry.metadata}, ensure_ascii=False) + "\n")

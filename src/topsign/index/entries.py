@@ -1,0 +1,319 @@
+"""Entries of an index: added, replaced, removed, read, saved."""
+
+from __future__ import annotations
+
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._arrays import Array, Int64
+from .._checks import MAX_ID, as_signals, check_ids, check_metadata, listed
+from .._files import Record, draft_of, publish
+from ..encoding import encode
+from ..recipe import Recipe
+from .ids import are_texts, check_names
+from .results import Codes, Entries, Entry, Note
+from .storage import Change, Snapshot, Store, make_segments, merge_segments
+from .storage.stores import Path, open_file, store_for_recipe
+
+Ids = npt.NDArray[Any]
+"""Ids as users see them: int64, or texts (dtype object) where the entries were given such."""
+
+
+class EntryVerbs(ABC, Generic[Codes]):
+    """What an index does with its entries, other than searching them."""
+
+    recipe: Recipe  # what the codes are made with
+    store: Store  # where the entries are kept; for the library's own modules
+
+    @property
+    def ids(self) -> Ids:
+        """Ids of the entries: ascending integers, or texts in the order in which they were added."""
+        snapshot = self.store.snapshot
+        return self._user_ids(snapshot, snapshot.ids)
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self.store.snapshot)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Ids of the entries, in the order of :attr:`ids`."""
+        return iter(self.ids.tolist())
+
+    def __contains__(self, id: object) -> bool:
+        """Whether an entry has this id."""
+        snapshot = self.store.snapshot
+        if isinstance(id, str):
+            return bool(snapshot.has_names) and bool(snapshot.find_names([id.encode()])[0] >= 0)
+        try:
+            wanted = operator.index(id)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        if snapshot.has_names:
+            return False
+        return 0 <= wanted <= MAX_ID and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
+
+    def add(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None = None,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+        rows: slice | None = None,
+        source: tuple[str, Record] | None = None,
+    ) -> Ids:
+        """Adds signals, one entry each, and returns their ids.
+
+        Searches see all of the new entries or none; threads and processes that add or remove take turns. In a durable
+        index all of the entries are on disk when this returns, or none of them ever is.
+
+        Parameters
+        ----------
+        signals : array of shape (n_signals, n_features) or (n_features,)
+            Read block by block, so that a memory map larger than memory is fine. A zero signal raises. A SciPy sparse
+            matrix is taken too, and made dense a block at a time.
+        ids : sequence of n_signals integers in [0, 2**63), or of texts, optional
+            Must differ from each other and from those in the index; those of removed entries are free again. Without
+            them, the integers after the largest id ever used. Texts are of 1 to 512 bytes in UTF-8; an index has
+            integers or texts, never both.
+        metadata : sequence of n_signals dicts or None, optional
+            JSON objects, one per signal; :meth:`get` returns them.
+        rows : slice, optional
+            Add only these rows of the signals; errors still name rows of the whole. ``ids`` and ``metadata`` are those
+            of the rows added.
+        source : (name, record), optional
+            A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries: how
+            far a file has been read, so that an interrupted job can resume without duplicates.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Before anything is added.
+        StorageError
+            Where a durable index cannot be written or is damaged; nothing is added.
+        """
+        return self._write(
+            signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=rows, source=source, replacing=False
+        )
+
+    def upsert(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+    ) -> Ids:
+        """Adds signals, and replaces the entries whose ids are in the index already, all in one transaction.
+
+        Entries that are replaced lose their metadata where none is given. Parameters are those of :meth:`add`.
+        """
+        return self._write(
+            signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=None, source=None, replacing=True
+        )
+
+    def _write(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None,
+        metadata: Iterable[Note] | None,
+        n_threads: int | None,
+        rows: slice | None,
+        source: tuple[str, Record] | None,
+        replacing: bool,
+    ) -> Ids:
+        signals = as_signals(signals, n_features=self.recipe.n_features)
+        first, end, _ = (rows or slice(None)).indices(len(signals))
+        n_signals, threads = end - first, kernels.n_threads(n_threads)
+        texts = check_metadata(metadata, n_signals)
+        names = check_names(ids, n_signals) if ids is not None and are_texts(ids) else None
+        with self.store.change() as change:
+            _check_kind(change.snapshot, ids is not None, names is not None)
+            if names is not None:
+                new, taken = _numbers_for(change, names, replacing=replacing)
+            elif ids is None:
+                new, taken = change.free_ids(n_signals), np.empty(0, np.int64)
+            else:
+                new = check_ids(ids)
+                held = np.unique(new[change.snapshot.locate(new) >= 0]) if replacing else np.empty(0, np.int64)
+                change.check_new(new, n_signals, known=held)
+                taken = held
+            if taken.size:
+                change.replace(taken)
+            for part in change.parts(n_signals):
+                here = slice(first + part.start, first + part.stop)
+                made = encode(self.recipe, signals, part=here, n_threads=threads)
+                noted, named = texts and texts[part], names and names[part]
+                change.add(make_segments(new[part].copy(), made.codes, made.norms, made.scales, noted, named))
+            change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
+            change.sources.update([source] if source else [])
+        return new if names is None else _texts(name.decode() for name in names)
+
+    def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
+        """Replaces the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""
+        with self.store.change() as change:
+            snapshot = change.snapshot
+            places = self._places(snapshot, ids)
+            texts = check_metadata(metadata, len(places)) or [b""] * len(places)
+            if len(np.unique(places)) != len(places):
+                raise ValueError("ids must differ: each entry has one metadata")
+            if not places.size:
+                return
+            numbers = snapshot.gather("ids", places)
+            norms, scales = (
+                snapshot.gather(name, places) if self.recipe.norms else None for name in ("norms", "scales")
+            )
+            names = [name.encode() for name in snapshot.names(places)] if snapshot.has_names else None
+            made = make_segments(numbers, snapshot.gather("codes", places), norms, scales, texts, names)
+            del snapshot
+            change.replace(np.sort(np.concatenate([segment.ids for segment in made])))
+            change.add(made)
+
+    def remove(self, ids: npt.ArrayLike) -> None:
+        """Removes entries; an unknown id raises before any is removed.
+
+        Searches see all of the entries or none; threads and processes that add or remove take turns. In a durable
+        index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
+        """
+        with self.store.change() as change:
+            change.snapshot = change.snapshot.remove(self._places(change.snapshot, ids))
+
+    def get(self, ids: npt.ArrayLike) -> Entries[Codes]:
+        """Codes and metadata of these entries, or of this one, in the order asked; an unknown id raises."""
+        snapshot = self.store.snapshot
+        places = self._places(snapshot, ids)
+        numbers = snapshot.gather("ids", places).astype(np.int64)
+        return Entries(self._user_ids(snapshot, numbers), self._codes(snapshot, places), snapshot.notes(places))
+
+    def __getitem__(self, id: int | str) -> Entry[Codes]:
+        """The entry with this id; KeyError where there is none."""
+        if id not in self:
+            raise KeyError(id)
+        return self.get([id])[0]
+
+    @abstractmethod
+    def _codes(self, snapshot: Snapshot, places: Int64) -> Codes:
+        """The codes of the entries at these places."""
+
+    def save(self, path: Path) -> None:
+        """Writes the entries into a new file, without removed ones; it appears when it is complete.
+
+        From memory this makes the index durable (:func:`topsign.open_index` opens it); of a durable index it is a
+        copy that takes no more bytes than needed.
+        """
+        target = os.path.abspath(path)
+        if os.path.lexists(target):
+            raise FileExistsError(f"{target} exists; choose another name, or remove it first")
+        with draft_of(target) as draft, draft_of(target) as beside:
+            self._copy(draft)
+            with suppress(FileNotFoundError):
+                os.replace(f"{draft}-lock", beside)  # LMDB's, of a name that is about to go
+            publish(draft, target, new=True)
+
+    copy_to = save
+
+    def _copy(self, path: str) -> None:
+        store, snapshot = store_for_recipe(self.recipe, path=path, timeout=None), self.store.snapshot
+        with store.change() as change:
+            for segment in snapshot.segments:
+                change.add([merge_segments([segment])])
+            change.next_id = max(self.store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
+            change.sources.update(self.store.sources)
+        store.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An index in memory pickles with its entries; a durable one as its path, and opens again."""
+        if self.store.path is not None:
+            return _reopened, (self.store.path, getattr(self.store, "readonly", False))
+        segments = [merge_segments([segment]).columns for segment in self.store.snapshot.segments]
+        columns = [
+            {name: getattr(one, name) for name in ("ids", "codes", "norms", "scales")}
+            | {"texts": one.metadata and one.metadata.texts(range(len(one)))}
+            | {"names": one.names and one.names.names(range(len(one)))}
+            for one in segments
+        ]
+        return _remade, (self.recipe.to_json(), columns, self.store.next_id, dict(self.store.sources))
+
+    def _places(self, snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
+        """The places of entries with these ids; an unknown one raises."""
+        if not are_texts(ids):
+            given = np.asarray(ids)
+            if snapshot.has_names and given.size:
+                raise TypeError(f"the ids of this index are texts, got {name} of dtype {given.dtype}")
+            return snapshot.places(check_ids(given[None] if given.ndim == 0 else given, name), name)
+        names = check_names(ids, None, name)
+        if snapshot.has_names is False:
+            raise TypeError(f"the ids of this index are integers, got {name} of texts")
+        places = snapshot.find_names(names)
+        if (places < 0).any():
+            unknown = np.array([names[at].decode() for at in np.flatnonzero(places < 0)], object)
+            raise ValueError(f"{name} must be in the index, but {listed(unknown)} not; index.ids lists those that are")
+        return places
+
+    def _user_ids(self, snapshot: Snapshot, numbers: Int64) -> Ids:
+        """Numbers of entries as the ids that the user gave; -1 becomes None beside texts."""
+        if not snapshot.has_names:
+            return numbers
+        out = np.full(numbers.shape, None, object)
+        known = numbers >= 0
+        out[known] = snapshot.names(snapshot.locate(numbers[known]))
+        return out
+
+
+def _check_kind(snapshot: Snapshot, given: bool, texts: bool) -> None:
+    """Ids are integers, or texts, in all entries of an index."""
+    if snapshot.has_names and not texts:
+        what = "integers" if given else "no ids"
+        raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
+    if texts and snapshot.has_names is False:
+        raise TypeError("the ids of this index are integers, got texts; one index has one kind of ids")
+
+
+def _numbers_for(change: Change, names: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
+    """Numbers of new entries, and those among them that entries of the same names have already."""
+    places = change.snapshot.find_names(names)
+    held = places >= 0
+    if held.any() and not replacing:
+        taken = np.array([names[at].decode() for at in np.flatnonzero(held)], object)
+        raise ValueError(f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries")
+    numbers = np.empty(len(names), np.int64)
+    numbers[~held] = change.free_ids(int((~held).sum()))
+    if held.any():
+        numbers[held] = change.snapshot.gather("ids", places[held])
+    return numbers, np.sort(numbers[held])
+
+
+def _texts(names: Iterable[str]) -> Array:
+    found = list(names)
+    out = np.empty(len(found), object)
+    out[:] = found
+    return out
+
+
+def _reopened(path: str, readonly: bool) -> Any:
+    from .index import index_on
+
+    store = open_file(path, readonly=readonly, timeout=None)
+    return index_on(store.recipe, store)
+
+
+def _remade(record: Record, columns: list[dict[str, Any]], next_id: int, sources: dict[str, Record]) -> Any:
+    from .index import Index
+
+    index = Index.from_recipe(Recipe.from_json(record, "pickled index"))
+    with index.store.change() as change:
+        for one in columns:
+            reals = one["norms"], one["scales"]
+            change.add(make_segments(one["ids"], one["codes"], *reals, one["texts"], one["names"]))
+        change.next_id = next_id
+        change.sources.update(sources)
+    return index

@@ -1,0 +1,45 @@
+"""Text ids: what they may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from .._checks import listed
+
+MAX_NAME_BYTES = 512
+
+
+def are_texts(ids: object) -> bool:
+    """Whether these are text ids, or one text id: judged by the first."""
+    if isinstance(ids, (str, bytes)):
+        return True
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iub":
+        return False
+    if hasattr(ids, "to_list"):  # a column of pandas or Polars
+        ids = ids.to_list()
+    first: Any = next(iter(ids), None) if hasattr(ids, "__iter__") and np.ndim(ids) else None  # type: ignore[arg-type]
+    return isinstance(first, (str, bytes))
+
+
+def check_names(ids: Any, n_entries: int | None, name: str = "ids") -> list[bytes]:
+    """Text ids in UTF-8; with ``n_entries`` they must be as many, and differ."""
+    given = [ids] if isinstance(ids, str) else list(ids)
+    for row, one in enumerate(given):
+        if not isinstance(one, str):
+            kind = type(one).__name__
+            raise TypeError(f"{name} must be all texts or all integers, got {one!r} of type {kind} at row {row}")
+    names = [str(one).encode() for one in given]
+    for row, one in enumerate(names):
+        if not 1 <= len(one) <= MAX_NAME_BYTES:
+            raise ValueError(
+                f"{name} must be texts of 1 to {MAX_NAME_BYTES} bytes in UTF-8, got {len(one)} at row {row}"
+            )
+    if n_entries is not None and len(names) != n_entries:
+        raise ValueError(f"ids must be one per signal, got {len(names)} ids for {n_entries} signals")
+    if n_entries is not None and len(set(names)) != len(names):
+        twice = [one.decode() for one, count in Counter(names).items() if count > 1]
+        raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
+    return names

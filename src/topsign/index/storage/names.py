@@ -1,0 +1,83 @@
+"""Names: text ids of entries, found by a sorted table of their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._arrays import Bytes, Int64
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def hash_names(names: Iterable[bytes]) -> Hashes:
+    """The first 8 bytes of each name's BLAKE2b."""
+    digests = b"".join(hashlib.blake2b(name, digest_size=8).digest() for name in names)
+    return np.frombuffer(digests, "<u8")
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """Names of consecutive entries; 20 bytes per entry beyond their text."""
+
+    starts: Int64  # (n_entries + 1,) where each name begins
+    hashes: Hashes  # (n_entries,) ascending
+    order: npt.NDArray[np.int32]  # (n_entries,) the entry of each hash
+    text: Bytes  # UTF-8
+
+    @classmethod
+    def of(cls, names: Sequence[bytes]) -> Names:
+        starts = np.fromiter(accumulate(map(len, names), initial=0), np.int64, len(names) + 1)
+        hashes = hash_names(names)
+        order = np.argsort(hashes, kind="stable")
+        return cls(starts, hashes[order], order.astype(np.int32), np.frombuffer(b"".join(names), np.uint8))
+
+    @classmethod
+    def from_bytes(cls, value: Bytes, n_entries: int) -> Names:
+        """As they lie in a file: starts, hashes, order, text."""
+        ends = np.cumsum([8 * (n_entries + 1), 8 * n_entries, 4 * n_entries])
+        starts, hashes, order, text = np.split(value, ends)
+        return cls(starts.view("<i8"), hashes.view("<u8"), order.view("<i4"), text)
+
+    def to_bytes(self) -> Bytes:
+        parts = (self.starts.astype("<i8"), self.hashes.astype("<u8"), self.order.astype("<i4"), self.text)
+        return np.concatenate([part.view(np.uint8) for part in parts])
+
+    @property
+    def nbytes(self) -> int:
+        return self.starts.nbytes + self.hashes.nbytes + self.order.nbytes + self.text.nbytes
+
+    def names(self, rows: Sequence[int] | Int64) -> list[bytes]:
+        """The names of these entries."""
+        return [self.text[self.starts[row] : self.starts[row + 1]].tobytes() for row in rows]
+
+    def find(self, names: Sequence[bytes], hashes: Hashes) -> list[tuple[int, int]]:
+        """Pairs (position among ``names``, entry) of the names that are here; hashes only say where to look."""
+        first = np.searchsorted(self.hashes, hashes)
+        last = np.searchsorted(self.hashes, hashes, side="right")
+        found = []
+        for position in np.flatnonzero(last > first).tolist():
+            for row in self.order[first[position] : last[position]]:
+                if self.text[self.starts[row] : self.starts[row + 1]].tobytes() == names[position]:
+                    found.append((position, int(row)))
+        return found
+
+
+def problem_of_names(value: Bytes, n_entries: int) -> str | None:
+    """What is wrong with stored names, whose checksum is right; None for sound ones."""
+    cut = 8 * (n_entries + 1) + 12 * n_entries
+    if len(value) < cut:
+        return f"{len(value)} bytes for {n_entries} names, at least {cut} expected"
+    names = Names.from_bytes(value, n_entries)
+    if names.starts[0] != 0 or names.starts[-1] != len(names.text) or (np.diff(names.starts) < 0).any():
+        return "the starts of its names must ascend from 0 to the end"
+    if (names.hashes[1:] < names.hashes[:-1]).any():
+        return "the hashes of its names must ascend"
+    if not np.array_equal(np.sort(names.order), np.arange(n_entries)):
+        return "the order of its names must be a permutation of the entries"
+    return None

@@ -1,0 +1,132 @@
+"""Results of searches as rows: one query at a time, or as a table of pandas, Arrow or Polars."""
+
+from __future__ import annotations
+
+import html
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Float32, Float64
+from .._checks import import_pyarrow
+
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value")
+SHOWN = 10
+"""Rows that a repr shows."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """One entry found for a query."""
+
+    id: int | str
+    score: float  # estimated correlation or inner product
+    distance: float  # fraction of differing signs
+    p_value: float  # chance that one impostor looks as close
+    metadata: dict[str, Any] | None = None  # where it was asked for
+
+
+class ResultTable(ABC):
+    """What a search found: ``found[i]`` is the list of matches of query i, closest first."""
+
+    ids: Any
+    distances: Float64
+    scores: Float32
+    p_values: Float64
+    metadata: Any
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def places_of(self, query: int) -> list[tuple[int, ...]]:
+        """Where the matches of a query stand in each array."""
+
+    def __getitem__(self, query: int) -> list[Match]:
+        """Matches of one query, closest first."""
+        return [self._match(at) for at in self.places_of(range(len(self))[query])]
+
+    def __iter__(self) -> Iterator[list[Match]]:
+        """Matches of each query."""
+        return (self[query] for query in range(len(self)))
+
+    def _match(self, at: tuple[int, ...]) -> Match:
+        id, metadata = self.ids[at], None if self.metadata is None else self.metadata[at]
+        score, distance, p_value = (float(values[at]) for values in (self.scores, self.distances, self.p_values))
+        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, metadata)
+
+    def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """Query, rank (from 1), id, score, distance, p-value, and metadata where it was asked for, of every match."""
+        left = limit
+        for query in range(len(self)):
+            for rank, match in enumerate(self[query]):
+                if left == 0:
+                    return
+                left = None if left is None else left - 1
+                row = (query, rank + 1, match.id, match.score, match.distance, match.p_value)
+                yield row if self.metadata is None else (*row, match.metadata)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the values of :meth:`rows`."""
+        return COLUMNS if self.metadata is None else (*COLUMNS, "metadata")
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name; one value per match."""
+        values = list(zip(*self.rows(), strict=True)) or [()] * len(self.columns)
+        return {name: list(column) for name, column in zip(self.columns, values, strict=True)}
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame of one row per match."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.to_dict(), columns=list(self.columns))
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table of one row per match; metadata as JSON texts."""
+        arrow = import_pyarrow("to_arrow makes a pyarrow table")
+        texts = self.ids.dtype == object
+        kinds = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 3, strict=True))
+        kinds |= {"id": arrow.string() if texts else arrow.int64(), "metadata": arrow.string()}
+        columns = self.to_dict()
+        if "metadata" in columns:
+            columns["metadata"] = [None if note is None else json.dumps(note) for note in columns["metadata"]]
+        return arrow.table({name: arrow.array(values, kinds[name]) for name, values in columns.items()})
+
+    def to_polars(self) -> Any:
+        """A Polars DataFrame of one row per match; metadata as JSON texts."""
+        try:
+            import polars
+        except ImportError:
+            raise ImportError("to_polars needs Polars: pip install polars") from None
+        return polars.from_arrow(self.to_arrow())
+
+    def _shown(self) -> tuple[list[list[str]], int]:
+        """The first rows as texts, and how many more there are."""
+        n_matches = int(np.isfinite(self.distances).sum())
+        texts = []
+        for row in self.rows(SHOWN):
+            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", f"{row[5]:.2g}"]
+            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[6:])])
+        return texts, n_matches - len(texts)
+
+    def __repr__(self) -> str:
+        rows, n_more = self._shown()
+        head = f"{type(self).__name__}: {len(self)} queries, {len(rows) + n_more} matches"
+        lines = [list(self.columns), *rows]
+        widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
+        body = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
+        return "\n".join([head, *(body if rows else []), *([f"... {n_more} more"] if n_more else [])])
+
+    def _repr_html_(self) -> str:
+        rows, n_more = self._shown()
+        head = "".join(f"<th>{name}</th>" for name in self.columns)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+        more = f"<p>{n_more} more</p>" if n_more else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

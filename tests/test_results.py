@@ -1,0 +1,83 @@
+"""Results as rows and tables."""
+
+import numpy as np
+import pytest
+
+import topsign as ts
+
+
+@pytest.fixture(params=["numbers", "texts"])
+def found(request, rng):
+    signals = rng.standard_normal((5, 32))
+    index = ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7)
+    ids = None if request.param == "numbers" else [f"<{i}>" for i in range(5)]
+    index.add(signals, ids=ids, metadata=[{"row": i} for i in range(5)])
+    return index, signals, index.search(signals[:3], 7, with_metadata=True)
+
+
+def test_one_query_at_a_time(found):
+    index, _, neighbors = found
+    assert [len(matches) for matches in neighbors] == [5, 5, 5]
+    best = neighbors[1][0]
+    assert best.id == index.ids[1]
+    assert best.metadata == {"row": 1}
+    assert (best.score, best.distance, best.p_value) == (
+        neighbors.scores[1, 0],
+        neighbors.distances[1, 0],
+        neighbors.p_values[1, 0],
+    )
+    assert neighbors[-1] == neighbors[2]
+    with pytest.raises(IndexError):
+        neighbors[3]
+
+
+def test_matches_are_rows_too(found):
+    index, signals, _ = found
+    matches = index.within(signals[:3], false_alarm=0.05)
+    assert [[match.id for match in row] for row in matches] == [
+        matches.ids[start:end].tolist() for start, end in zip(matches.starts, matches.starts[1:], strict=False)
+    ]
+    assert matches[0][0].metadata is None
+    assert index.within(signals[:3], false_alarm=0.05, with_metadata=True)[0][0].metadata == {"row": 0}
+
+
+def test_tables_have_one_row_per_match(found):
+    _, _, neighbors = found
+    rows = list(neighbors.rows())
+    assert len(rows) == 15
+    assert rows[5][:3] == (1, 1, neighbors.ids[1, 0])
+    pandas = pytest.importorskip("pandas")
+    frame = neighbors.to_pandas()
+    assert list(frame.columns) == ["query", "rank", "id", "score", "distance", "p_value", "metadata"]
+    assert frame["id"].tolist() == [row[2] for row in rows]
+    assert isinstance(frame, pandas.DataFrame)
+    pytest.importorskip("pyarrow")
+    table = neighbors.to_arrow()
+    assert table.column("id").to_pylist() == frame["id"].tolist()
+    assert table.column("metadata").to_pylist()[5] == '{"row": 1}'
+    nothing = ts.Neighbors.empty(2, 3)
+    assert (len(nothing.to_arrow()), nothing.to_dict()["id"]) == (0, [])
+
+
+def test_polars(found):
+    polars = pytest.importorskip("polars")
+    assert isinstance(found[2].to_polars(), polars.DataFrame)
+
+
+def test_what_is_shown(found):
+    _, _, neighbors = found
+    text = repr(neighbors)
+    assert text.startswith("Neighbors: 3 queries, 15 matches\nquery  rank")
+    assert text.endswith("... 5 more")
+    page = neighbors._repr_html_()
+    assert page.count("<tr>") == 11
+    assert "<0>" not in page
+    assert repr(ts.Neighbors.empty(2, 3)) == "Neighbors: 2 queries, 0 matches"
+
+
+def test_k_may_be_given_by_position(found):
+    index, signals, _ = found
+    assert index.search(signals[0], 2).ids.shape == (1, 2)
+    with pytest.raises(TypeError):
+        index.search(signals[0], 2, "hamming")
+    assert np.isnan(index.search(signals[0], 9).scores[0, -1])
