@@ -94,7 +94,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
             n_signals = int(rng.choice([0, 1, 3, 20]))
             rows = np.arange(start, start + n_signals) % len(signals)
             notes = [{"row": int(row)} if row % 2 else None for row in rows]
-            ids = None if step % 2 else [int(7 * memory.store._next_id + i) for i in rng.permutation(n_signals)]
+            ids = None if step % 2 else [int(7 * memory.store.next_id + i) for i in rng.permutation(n_signals)]
             for one in (index, memory):
                 one.add(signals[rows], ids=ids, metadata=notes)
             start += n_signals

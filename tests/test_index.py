@@ -573,7 +573,7 @@ CALLS = [
     (lambda: ts.AdaptiveIndex(n_features=20, n_bits=21), ValueError, "n_bits=21 with n_pool=20"),
     (lambda: made(layout="slow"), ValueError, "layout must be one of 'compact', 'fast'"),
     (lambda: made(projection="fourier"), ValueError, "projection must be one of"),
-    (lambda: made(metric="cosine"), ValueError, "metric must be one of"),
+    (lambda: made(metric="euclidean"), ValueError, "metric must be one of"),
     (lambda: made(norms=1), TypeError, "norms must be True or False, got 1 of type int"),
     (lambda: made(norms=False, metric="inner_product"), ValueError, "needs the norms of the entries, got norms=False"),
     (lambda: ts.SignIndex(n_features=20, n_pool=0), ValueError, "n_pool must be in [1, 16777216], got 0"),
