@@ -33,7 +33,16 @@ LAYERS = [
     {"cli"},
 ]
 
-INDEX_LAYERS = [{"results"}, {"storage"}, {"search"}, {"index"}, {"adaptive", "sign"}, {"__init__"}]
+INDEX_LAYERS = [
+    {"ids", "tables"},
+    {"results"},
+    {"storage"},
+    {"search"},
+    {"entries"},
+    {"index"},
+    {"adaptive", "sign"},
+    {"__init__"},
+]
 """Rooms within index/, in the order in which they may import each other."""
 
 LONGEST = 400

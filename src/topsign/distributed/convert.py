@@ -25,6 +25,8 @@ def split(index: Index[Any], out: Location, *, shard_entries: int | None = None)
     check_index(index, (Index,))
     limit = check_count(shard_entries or default_shard_entries(index.recipe), "shard_entries")
     folder, snapshot = Folder.at(out), index.store.snapshot
+    if snapshot.has_names:
+        raise NotImplementedError("shards hold integer ids, the ids of this index are texts")
     manifest = begin(folder, index.recipe)
     if manifest.version:
         raise StorageError(folder.url, "file", "exists already; choose another name, or remove it first")

@@ -21,7 +21,7 @@ from ..recipe import Recipe
 from .ids import are_texts, check_names
 from .results import Codes, Entries, Entry, Note
 from .storage import Change, Snapshot, Store, make_segments, merge_segments
-from .storage.stores import Path, open_file, store_for_recipe
+from .storage.stores import Path, store_for_recipe
 
 Ids = npt.NDArray[Any]
 """Ids as users see them: int64, or texts (dtype object) where the entries were given such."""
@@ -230,19 +230,6 @@ class EntryVerbs(ABC, Generic[Codes]):
             change.sources.update(self.store.sources)
         store.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """An index in memory pickles with its entries; a durable one as its path, and opens again."""
-        if self.store.path is not None:
-            return _reopened, (self.store.path, getattr(self.store, "readonly", False))
-        segments = [merge_segments([segment]).columns for segment in self.store.snapshot.segments]
-        columns = [
-            {name: getattr(one, name) for name in ("ids", "codes", "norms", "scales")}
-            | {"texts": one.metadata and one.metadata.texts(range(len(one)))}
-            | {"names": one.names and one.names.names(range(len(one)))}
-            for one in segments
-        ]
-        return _remade, (self.recipe.to_json(), columns, self.store.next_id, dict(self.store.sources))
-
     def _places(self, snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
         """The places of entries with these ids; an unknown one raises."""
         if not are_texts(ids):
@@ -297,23 +284,3 @@ def _texts(names: Iterable[str]) -> Array:
     out = np.empty(len(found), object)
     out[:] = found
     return out
-
-
-def _reopened(path: str, readonly: bool) -> Any:
-    from .index import index_on
-
-    store = open_file(path, readonly=readonly, timeout=None)
-    return index_on(store.recipe, store)
-
-
-def _remade(record: Record, columns: list[dict[str, Any]], next_id: int, sources: dict[str, Record]) -> Any:
-    from .index import Index
-
-    index = Index.from_recipe(Recipe.from_json(record, "pickled index"))
-    with index.store.change() as change:
-        for one in columns:
-            reals = one["norms"], one["scales"]
-            change.add(make_segments(one["ids"], one["codes"], *reals, one["texts"], one["names"]))
-        change.next_id = next_id
-        change.sources.update(sources)
-    return index

@@ -17,7 +17,7 @@ from ..recipe import Recipe
 from .entries import EntryVerbs
 from .results import Codes, Matches, Neighbors
 from .search import Originals, Reach, Source, make_scans, rank_exactly
-from .storage import MemoryStore, Snapshot, Store
+from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, check_equal, open_file, store_for_recipe
 
 Found = TypeVar("Found", Neighbors, Matches)
@@ -259,6 +259,19 @@ class Index(EntryVerbs[Codes]):
         """Releases the file of a durable index, or the entries in memory; not needed before exit."""
         self.store.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An index in memory pickles with its entries; a durable one as its path, and opens again."""
+        if self.store.path is not None:
+            return _reopened, (self.store.path, getattr(self.store, "readonly", False))
+        segments = [merge_segments([segment]).columns for segment in self.store.snapshot.segments]
+        columns = [
+            {name: getattr(one, name) for name in ("ids", "codes", "norms", "scales")}
+            | {"texts": one.metadata and one.metadata.texts(range(len(one)))}
+            | {"names": one.names and one.names.names(range(len(one)))}
+            for one in segments
+        ]
+        return _remade, (self.recipe.to_json(), columns, self.store.next_id, dict(self.store.sources))
+
     def __enter__(self) -> Self:
         return self
 
@@ -290,4 +303,19 @@ def index_on(recipe: Recipe, store: Store) -> Index[Any]:
     """The index of the recipe's family on this store."""
     index: Index[Any] = object.__new__(Index.families[recipe.family])
     Index.__init__(index, recipe, store)
+    return index
+
+
+def _reopened(path: str, readonly: bool) -> Any:
+    return open_index(path, readonly=readonly)
+
+
+def _remade(record: Record, columns: list[dict[str, Any]], next_id: int, sources: dict[str, Record]) -> Any:
+    index = Index.from_recipe(Recipe.from_json(record, "pickled index"))
+    with index.store.change() as change:
+        for one in columns:
+            reals = one["norms"], one["scales"]
+            change.add(make_segments(one["ids"], one["codes"], *reals, one["texts"], one["names"]))
+        change.next_id = next_id
+        change.sources.update(sources)
     return index
