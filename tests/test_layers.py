@@ -37,7 +37,7 @@ INDEX_LAYERS = [
     {"ids", "tables"},
     {"results"},
     {"storage"},
-    {"search"},
+    {"search", "filters"},
     {"entries"},
     {"index"},
     {"adaptive", "sign"},

@@ -51,6 +51,10 @@ FalseAlarm = Annotated[
 ]
 Scoring = Annotated[str, typer.Option(help=f"{' or '.join(SCORINGS)}.")]
 AdaptiveBits = Annotated[int | None, typer.Option(help="Of sign codes: signs each query chooses.")]
+WhereText = Annotated[
+    str | None,
+    typer.Option("--where", help="Only entries whose metadata fulfil this: \"year >= 2020 and lang == 'en'\"."),
+]
 Format = Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file.")]
 

@@ -21,6 +21,7 @@ from .options import (
     QueryPath,
     Scoring,
     Threads,
+    WhereText,
     check_output,
     opened_index,
 )
@@ -35,6 +36,7 @@ def search(
     false_alarm: FalseAlarm = None,
     scoring: Scoring = "asymmetric",
     adaptive_bits: AdaptiveBits = None,
+    where: WhereText = None,
     metadata: Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")] = False,
     output_format: Format = "table",
     output: Output = None,
@@ -50,6 +52,8 @@ def search(
     topsign search cameras.topsign queries.npy --false-alarm 1e-6 --format csv -o matches.csv
 
     topsign search cameras.topsign queries.npy --scoring hamming --format json
+
+    topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --metadata
     """
     check_output(output_format, output)
     opened = opened_index(index, readonly=True)
@@ -58,7 +62,7 @@ def search(
         if not isinstance(opened, SignIndex):
             raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
         options["adaptive_bits"] = adaptive_bits
-    rows = search_files(opened, queries, array, k, false_alarm, options | {"with_metadata": metadata})
+    rows = search_files(opened, queries, array, k, false_alarm, options | {"where": where, "with_metadata": metadata})
     write_rows(rows, output_format, output)
 
 

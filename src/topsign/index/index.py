@@ -15,6 +15,7 @@ from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
 from .entries import EntryVerbs
+from .filters import Where, select
 from .results import Codes, Matches, Neighbors
 from .search import Originals, Reach, Source, make_scans, rank_exactly
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
@@ -124,6 +125,7 @@ class Index(EntryVerbs[Codes]):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         among: npt.ArrayLike | None = None,
+        where: Where | None = None,
         rescore: Source | None = None,
         rescore_factor: int = 4,
         with_metadata: bool = False,
@@ -146,6 +148,9 @@ class Index(EntryVerbs[Codes]):
             the sum over the chosen projections as normal.
         among : sequence of ids, optional
             Consider only the entries with these ids.
+        where : str or dict, optional
+            Consider only entries whose metadata fulfil this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
+            a dict of equalities; see :mod:`topsign.index.filters`. The k best of those are found, exactly.
         with_metadata : bool
             Give the metadata of the entries found with them, as ``metadata`` of the result.
         rescore : array, memory map or callable, optional
@@ -161,8 +166,9 @@ class Index(EntryVerbs[Codes]):
         """
         k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        snapshot = self._considered(among)
-        originals = None if rescore is None else self._originals(rescore, snapshot)
+        whole = self.store.snapshot
+        snapshot = self._considered(whole, among, where)
+        originals = None if rescore is None else self._originals(rescore, whole)
         found = Neighbors.empty(len(queries), k)
         for block, scan in make_scans(
             self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads
@@ -172,7 +178,7 @@ class Index(EntryVerbs[Codes]):
             else:
                 hits = rank_exactly(scan, snapshot, k * factor, originals, queries[block], k)
             hits.fill(found, block)
-        return self._finished(found, snapshot, with_metadata)
+        return self._finished(found, whole, with_metadata)
 
     def _originals(self, rescore: Source, snapshot: Snapshot) -> Originals:
         """Original signals by the ids that the user gave."""
@@ -193,6 +199,7 @@ class Index(EntryVerbs[Codes]):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         among: npt.ArrayLike | None = None,
+        where: Where | None = None,
         with_metadata: bool = False,
         n_threads: int | None = None,
     ) -> Matches:
@@ -207,21 +214,25 @@ class Index(EntryVerbs[Codes]):
         false_alarm : float in (0, 1)
             Entries significant at this level for the whole search: with N entries considered, those whose p-value
             is at most ``1 - (1 - false_alarm) ** (1 / N)``.
-        queries, scoring, adaptive_bits, among, with_metadata
+        queries, scoring, adaptive_bits, among, where, with_metadata
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        snapshot = self._considered(among)
+        whole = self.store.snapshot
+        snapshot = self._considered(whole, among, where)
         reach = reach.for_entries(len(snapshot))
         scans = make_scans(self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads)
         parts = (scan.within(snapshot, reach).matches(block.stop - block.start) for block, scan in scans)
-        return self._finished(Matches.concatenate(parts), snapshot, with_metadata)
+        return self._finished(Matches.concatenate(parts), whole, with_metadata)
 
-    def _considered(self, among: npt.ArrayLike | None) -> Snapshot:
-        """The entries that a search compares."""
-        snapshot = self.store.snapshot
-        return snapshot if among is None else snapshot.among(self._places(snapshot, among, "among"))
+    def _considered(self, whole: Snapshot, among: npt.ArrayLike | None, where: Where | None) -> Snapshot:
+        """The entries that a search compares: those of ``among`` that fulfil ``where``."""
+        if among is None and where is None:
+            return whole
+        chosen = [] if among is None else [whole.mask(self._places(whole, among, "among"))]
+        chosen += [] if where is None else [select(whole, where)]
+        return whole.where(np.logical_and.reduce(chosen))
 
     def _finished(self, found: Found, snapshot: Snapshot, with_metadata: bool) -> Found:
         """What was found with the ids that the user gave, and metadata where it was asked for."""

@@ -190,6 +190,14 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     return Segment(Arrays(**columns, metadata=_metadata(texts), names=_names(names)))
 
 
+def gather_segment(segment: Segment) -> Segment:
+    """The living entries of a segment, for a scan: without metadata and names."""
+    rows = np.flatnonzero(segment.living)
+    columns = {name: getattr(segment, name) for name in COLUMNS}
+    taken: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
+    return Segment(Arrays(**taken))
+
+
 def _pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """An empty array in pages of its own: once freed they are the system's again, where the heap would keep them."""
     pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize))

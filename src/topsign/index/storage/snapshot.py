@@ -14,7 +14,10 @@ from ..results import Note
 from . import segments as limits
 from .metadata import parse_notes
 from .names import hash_names
-from .segments import Segment, merge_segments
+from .segments import Segment, gather_segment, merge_segments
+
+SPARSE = 8
+"""Entries are gathered before they are scanned where fewer than one in so many takes part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +109,20 @@ class Snapshot:
 
     def among(self, places: Int64) -> Snapshot:
         """The same segments with only the entries at these places alive."""
+        return self.where(self.mask(places))
+
+    def mask(self, places: Int64) -> Booleans:
+        """Whether each place is among these."""
         kept = np.zeros(self.starts[-1], bool)
         kept[places] = True
-        return Snapshot(tuple(segment.where(part) for segment, part in self._split(kept)))
+        return kept
+
+    def where(self, kept: Booleans) -> Snapshot:
+        """Only these entries, all of which are alive; few of many are gathered, so that a scan reads no others."""
+        chosen = [segment.where(part) for segment, part in self._split(kept)]
+        if SPARSE * int(kept.sum()) > len(kept):
+            return Snapshot(tuple(chosen))
+        return Snapshot(tuple(gather_segment(segment) for segment in chosen if segment.n_alive))
 
     def add(self, segments: Iterable[Segment], *, limit: int | None = None) -> Snapshot:
         """With new segments at the end; small ones are merged in tiers, so that their number stays logarithmic."""
