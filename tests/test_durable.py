@@ -703,12 +703,10 @@ def test_a_forked_child_is_told_to_open_the_file_itself(filled, signals):
         index, query = ts.open_index(sys.argv[1]), np.eye(1, 96)
         expected = index.search(query).ids.tolist()
         if os.fork() == 0:
-            for call in (lambda: index.search(query), lambda: ts.open_index(sys.argv[1])):
-                try:
-                    call()
-                except ts.StorageError as error:
-                    print(error)
-            index.close()
+            try:
+                index.search(query)
+            except ts.StorageError as error:
+                print(error)
             print(ts.open_index(sys.argv[1]).search(query).ids.tolist() == expected)
             sys.exit()
         os.wait()
@@ -716,8 +714,8 @@ def test_a_forked_child_is_told_to_open_the_file_itself(filled, signals):
     """
     shown = run_python(program, filled)
     lines = shown.stdout.splitlines()
-    assert sum("opened before this process was forked; close() it here" in line for line in lines) == 2
-    assert lines[2:] == [
+    assert "opened before this process was forked; open it again here" in lines[0]
+    assert lines[1:] == [
         "True",
         "True",
     ]  # the child answers alike; the parent's place among the readers is still its own

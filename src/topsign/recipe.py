@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ._arrays import Float32
 from ._checks import check_choice, check_count, check_flag, check_pool
 from ._files import Record
+from ._lazy import lazy
 from ._random import RandomState
 from .errors import StorageError
 from .kernels import LAYOUTS, Layout
@@ -157,7 +157,7 @@ class Recipe:
             )
         return recipe
 
-    @cached_property
+    @lazy
     def fingerprint(self) -> str:
         """32 hexadecimal digits, the same for equal recipes alone."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
@@ -176,7 +176,7 @@ class Recipe:
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
-    @cached_property
+    @lazy
     def _projection_fingerprint(self) -> str:
         return self.projection.fingerprint()
 

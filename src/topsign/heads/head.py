@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag, check_positive
 from .._files import Record
+from .._lazy import lazy
 from ..codes import check_content
 from ..errors import StorageError
 from ..recipe import Recipe
@@ -235,7 +235,7 @@ class Head:
 
     # Scores
 
-    @cached_property
+    @lazy
     def _used_biases(self) -> Float64 | None:
         return self.biases if self.scoring == "asymmetric" and self.biases.any() else None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+
+from .._lazy import lazy
 
 LAYOUTS = ("compact", "fast")
 
@@ -40,7 +41,7 @@ class Layout:
     def sign_bytes(self) -> int:
         return -(-self.n_bits // 8)
 
-    @cached_property
+    @lazy
     def low_bits(self) -> int:
         """Low bits of a location stored as they are; negative for layouts that have none."""
         if self.name in FLAGS:
@@ -56,7 +57,7 @@ class Layout:
         """Bits of the unary part, or of the bitmap."""
         return self._high_size(self.low_bits)
 
-    @cached_property
+    @lazy
     def code_bytes(self) -> int:
         """Bytes of one code."""
         if self.name == "signs":

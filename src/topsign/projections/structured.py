@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import scipy.fft
 from .. import kernels
 from .._arrays import Array, Bytes, Float32
 from .._checks import check_choice, check_count
+from .._lazy import lazy
 from .._random import RandomState, normals, random_bits, subset, uniforms
 from .base import Projection
 
@@ -35,7 +35,7 @@ class StackedBlocks(Projection):
     def _rotate_back(self, block: int, values: Float32) -> Float32:
         """The transposed operator."""
 
-    @cached_property
+    @lazy
     def last_coordinates(self) -> Array:
         """Rows of the last block that the pool keeps."""
         size = self.n_pool - (self.n_blocks - 1) * self.n_features
@@ -96,7 +96,7 @@ class Hadamard(StackedBlocks):
     def options(self) -> dict[str, Any]:
         return {"rounds": self.rounds}
 
-    @cached_property
+    @lazy
     def signs(self) -> Bytes:
         """Random signs, (n_blocks, rounds, ceil(n_features / 8))."""
         streams = range(self.n_blocks * self.rounds)
@@ -144,13 +144,13 @@ class Circulant(StackedBlocks):
     def _flip_bits(self, block: int) -> Bytes:
         return random_bits(self.seed, "circulant signs", block, self.n_features)
 
-    @cached_property
+    @lazy
     def _flips(self) -> Float32:
         """Random signs, (n_blocks, n_features): without them a constant signal would give equal projections."""
         bits = np.stack([self._flip_bits(block) for block in range(self.n_blocks)])
         return np.unpackbits(bits, axis=1, count=self.n_features, bitorder="little").astype(np.float32) * 2 - 1
 
-    @cached_property
+    @lazy
     def _spectra(self) -> Array:
         """Transform of each block's sequence, (n_blocks, n_features // 2 + 1) complex64."""
         spectra = []

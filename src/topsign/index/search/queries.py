@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from ... import kernels
 from ..._arrays import Array, Bytes, Float32, Float64
 from ..._checks import check_count
+from ..._lazy import lazy
 from ...encoding import project
 from ...recipe import Recipe
 
@@ -29,7 +29,7 @@ class Queries:
     def __len__(self) -> int:
         return len(self.projected)
 
-    @cached_property
+    @lazy
     def bits(self) -> Bytes:
         """Packed signs of the projections."""
         return kernels.active().pack_bits(self.projected, n_threads=kernels.n_threads(None))

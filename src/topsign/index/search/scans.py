@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from ... import kernels
 from ..._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from ..._checks import check_choice
+from ..._lazy import lazy
 from ...kernels import Layout
 from ...recipe import Recipe
 from ...theory.inference import SCORINGS
@@ -314,11 +314,11 @@ class ChosenRowsScan(AsymmetricScan):
     def _thresholds(self, level: float) -> Float64:
         return np.asarray(-ndtri(level) * self._spreads)
 
-    @cached_property
+    @lazy
     def _energies(self) -> Float64:
         return kernels.active().square_norms(self.queries.projected)
 
-    @cached_property
+    @lazy
     def _spreads(self) -> Float64:
         """Standard deviation of an impostor's estimated correlation; one for a zero query."""
         law = self.significance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.special import log_ndtr, ndtri_exp
 from scipy.stats import t as student
 
 from ..._arrays import Float64
+from ..._lazy import lazy
 from ...theory import correlation_from_hamming, match_pvalue, mean_kept_magnitude
 from ...theory.inference import tail_threshold
 
@@ -67,20 +68,20 @@ class Significance:
         """The estimated correlation that an impostor reaches with a chance of ``level``."""
         return tail_threshold(self.score_pvalues, level)
 
-    @cached_property
+    @lazy
     def expected_scale(self) -> np.float32:
         """Factor from a sum to a correlation (times the query's norm) where entries keep no scale."""
         return np.float32(1 / (self.n_bits * mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)))
 
-    @cached_property
+    @lazy
     def _correlations(self) -> Float64:
         return np.full(self.n_bits + 1, np.nan)
 
-    @cached_property
+    @lazy
     def _mismatch_pvalues(self) -> Float64:
         return self._pvalues(np.arange(self.n_bits + 1), "hamming")
 
-    @cached_property
+    @lazy
     def _deviates(self) -> tuple[PchipInterpolator, float]:
         """Normal deviates of the upper tail against the estimate: nearly a straight line, and where it ends."""
         low, high = 0.0, 1.0

@@ -102,7 +102,8 @@ class StoredColumns:
         if value is None or len(value) != n_bytes:
             found = "nothing" if value is None else f"{len(value)} bytes"
             raise StorageError(environment.path, section, f"damaged: {n_bytes} bytes expected, {found} found")
-        new = (section, checksum) not in environment.checked
+        checked = environment.checked.setdefault(self.number, set())
+        new = (name, checksum) not in checked
         if new:
             computed = zlib.crc32(value.data)
             if computed != checksum:
@@ -113,7 +114,7 @@ class StoredColumns:
             problem = _problem(name, value, len(self), self._recipe)
             if problem:
                 raise StorageError(environment.path, section, f"damaged: {problem}")
-            environment.checked.add((section, checksum))
+            checked.add((name, checksum))
         return value.view(DTYPES.get(name, "|u1"))
 
 

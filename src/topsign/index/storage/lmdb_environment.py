@@ -3,18 +3,21 @@
 LMDB allows a file to be opened once in a process, so indexes on the same file share an :class:`Environment`. Readers
 never wait. Writers take turns by a lock on the file itself (``flock``, released by the system when a process dies), so
 that a change may take several LMDB transactions, of which the last makes it visible, and so that waiting can end.
+
+An environment is closed when no index uses it and no view of it is open. Users and views are counted in sets, whose
+methods are atomic, so that finalizers take no lock: they may run at any moment, in any thread.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 import lmdb
@@ -22,6 +25,7 @@ import numpy as np
 
 from ..._arrays import Bytes
 from ...errors import StorageError
+from .lmdb_lock import READERS, Key, check_single_name, claim_lock, key_of, mark_file, raise_no_locks
 from .lmdb_pages import PageReader
 
 try:
@@ -32,21 +36,25 @@ except ImportError:  # not a POSIX system
 MAP_BYTES = 2**40
 """Addresses reserved for a file (no memory, no disk); it is mapped anew when it grows beyond them."""
 
-READERS = 1024
-"""Snapshots that all processes together may hold open of one file."""
-
 GROW_SECONDS = 60.0
 """How long growing beyond the reserved addresses waits for searches to end."""
 
-Key = tuple[int, int]
+ATTEMPTS = 100
+"""How often an operation is tried again that another process can disturb."""
+
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors of a folder in which no lock file can be made."""
+
+_tokens = itertools.count()
 
 
 class View:
     """The file as one transaction left it; its pages stay as they are until nothing refers to it any more."""
 
-    def __init__(self, environment: Environment, transaction: lmdb.Transaction) -> None:
+    def __init__(self, environment: Environment, transaction: lmdb.Transaction, token: int) -> None:
         self.environment = environment
         self._transaction = transaction
+        self._token = token
         self._lock = threading.Lock()
         self.number = transaction.id()
 
@@ -61,7 +69,8 @@ class View:
     def __del__(self) -> None:
         if self.environment.is_ours:  # a forked child must not free its parent's reader slot
             self._transaction.abort()
-            self.environment.view_closed()
+        self.environment.open_views.discard(self._token)
+        self.environment.close_if_unused()
 
 
 class _Value:
@@ -75,56 +84,130 @@ class _Value:
 class Environment:
     """An open file. ``checked`` remembers which values were compared with their checksums in this process."""
 
-    _open: ClassVar[weakref.WeakValueDictionary[Key, Environment]] = weakref.WeakValueDictionary()
+    _open: ClassVar[dict[Key, Environment]] = {}
+    _inherited: ClassVar[dict[Key, Environment]] = {}  # from the process that this one was forked from
     _opening: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.checked: set[tuple[str, int]] = set()
+        self.checked: dict[int, set[tuple[str, int]]] = {}  # by segment: columns and their checksums
         self.sound = -1  # the last transaction whose pages were checked
+        self.users: set[int] = set()
+        self.open_views: set[int] = set()
         self._process = os.getpid()
         self._writing = threading.Lock()
         self._transacting = threading.Lock()  # the map must not change under a transaction that writes
-        self._views = threading.Condition(threading.RLock())
-        self._n_views = 0
-        self._growing = False
+        self._mapping = threading.RLock()  # held while views are opened, and while the file is mapped anew
         self._dropping: weakref.WeakSet[object] = weakref.WeakSet()
+        self._lock_descriptor: int | None = None
         self._descriptor = os.open(path, os.O_RDONLY)
-        self.pages = PageReader(path, self._descriptor)
-        self.pages.metas()  # before LMDB follows them
-        self.writable = os.access(path, os.W_OK)
-        self._lmdb = self._map()
+        try:
+            self.key = key_of(os.fstat(self._descriptor))
+            if self.key in Environment._open:
+                raise StorageError(path, "file", "was replaced while it was opened; try again")
+            check_single_name(path, self._descriptor)
+            self.pages = PageReader(path, self._descriptor)
+            self.pages.metas()  # before LMDB follows them
+            self.writable = os.access(path, os.W_OK)
+            self._lmdb = self._open_locked()
+        except BaseException:
+            self._close_descriptors()
+            raise
 
     @classmethod
-    def at(cls, path: str) -> Environment:
-        """The open file of this process, opened when it is not."""
+    def at(cls, path: str) -> tuple[Environment, int]:
+        """The open file of this process, opened when it is not, and the number to :meth:`leave` it with."""
         if fcntl is None:
             raise StorageError(path, "file", "durable indexes need a POSIX system (Linux, macOS)")
         with cls._opening:
-            found = os.stat(path)
-            key = found.st_dev, found.st_ino
-            environment = cls._open.get(key)
-            if environment is None:
-                environment = cls._open[key] = cls(path)
-            environment.check_process()
-            return environment
+            cls._close_unused()
+            try:
+                key = key_of(os.stat(path))
+                environment = cls._open.get(key)
+                if environment is None:
+                    cls._close_inherited(key)
+                    environment = cls(path)
+                    cls._open[environment.key] = environment
+            except OSError as error:
+                raise StorageError(path, "file", f"cannot be opened: {error.strerror}") from None
+            if environment.path != path:
+                raise StorageError(path, "file", f"is open in this process as {environment.path}; close it there first")
+            token = next(_tokens)
+            environment.users.add(token)
+        return environment, token
+
+    def leave(self, token: int) -> None:
+        """Ends one use; the file is closed with the last."""
+        self.users.discard(token)
+        self.close_if_unused()
+
+    def close_if_unused(self) -> None:
+        """Closes the file when nothing uses it, or leaves that to whoever opens a file next."""
+        if not self.users and not self.open_views and Environment._opening.acquire(blocking=False):
+            try:
+                Environment._close_unused()
+            finally:
+                Environment._opening.release()
+
+    @classmethod
+    def _close_unused(cls) -> None:
+        for key, environment in list(cls._open.items()):
+            if not environment.users and environment._mapping.acquire(blocking=False):
+                try:
+                    if not environment.open_views:
+                        environment._lmdb.close()
+                        environment._close_descriptors()
+                        del cls._open[key]
+                finally:
+                    environment._mapping.release()
+
+    @classmethod
+    def _close_inherited(cls, key: Key) -> None:
+        """Closes what a forked child has of its parent's environment, which LMDB would not let it open again."""
+        environment = cls._inherited.pop(key, None)
+        if environment is not None:
+            environment._drop_views()
+            if environment.open_views:
+                cls._inherited[key] = environment
+                raise StorageError(
+                    environment.path,
+                    "file",
+                    "was in use by other threads when this process was forked; fork before they open it, or start "
+                    "processes with spawn",
+                )
+            environment._lmdb.close()
+
+    def _drop_views(self) -> None:
+        for holder in list(self._dropping):
+            holder.drop()  # type: ignore[attr-defined]
+
+    def _close_descriptors(self) -> None:
+        for descriptor in (self._descriptor, self._lock_descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
 
     def view(self) -> View:
         """The newest state of the file."""
         self.check_process()
-        while True:
-            with self._views:
-                while self._growing:
-                    self._views.wait()
+        for attempt in range(ATTEMPTS):
+            with self._mapping:
+                token = next(_tokens)
+                self.open_views.add(token)
                 try:
-                    transaction = self._lmdb.begin(buffers=True)
-                    self._n_views += 1
-                    return View(self, transaction)
+                    return View(self, self._lmdb.begin(buffers=True), token)
                 except lmdb.MapResizedError:  # another process has mapped more
-                    pass
+                    self.open_views.discard(token)
+                except lmdb.ReadersFullError:
+                    self.open_views.discard(token)
+                    if not self._lmdb.reader_check() and attempt:  # slots of processes that died
+                        problem = f"{READERS} snapshots of it are open in all processes together; close some"
+                        raise StorageError(self.path, "lock file", problem) from None
+                    continue
                 except lmdb.Error as error:
+                    self.open_views.discard(token)
                     raise StorageError(self.path, "file", f"cannot be read: {error}") from None
             self._grow(0)
+        raise StorageError(self.path, "file", "grew at every attempt to map it; try again")
 
     @contextmanager
     def exclusive(self, timeout: float | None) -> Iterator[None]:
@@ -144,9 +227,13 @@ class Environment:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise_locked(self.path, timeout or 0.0)
                     time.sleep(0.005)
+                except OSError as error:
+                    raise_no_locks(self.path, error)
             try:
+                self.check_identity()
                 self._lmdb.reader_check()  # slots of processes that died
                 yield
+                self.check_identity()
             finally:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         finally:
@@ -154,7 +241,7 @@ class Environment:
 
     def write(self, work: Callable[[lmdb.Transaction], None]) -> None:
         """One transaction: all of the work, on disk when this returns, or none of it."""
-        while True:
+        for _ in range(ATTEMPTS):
             try:
                 with self._transacting, self._lmdb.begin(write=True) as transaction:
                     number = transaction.id()
@@ -168,6 +255,7 @@ class Environment:
             except lmdb.Error as error:
                 raise StorageError(self.path, "file", f"could not be written, nothing was changed: {error}") from None
             self._grow(wanted)
+        raise StorageError(self.path, "file", "grew at every attempt to map it; nothing was changed")
 
     def drop_when_growing(self, holder: object) -> None:
         """``holder.drop()`` will be called when the map must grow: views must be released then."""
@@ -175,26 +263,20 @@ class Environment:
 
     def _grow(self, wanted: int) -> None:
         """Maps the file anew, ``wanted`` bytes of it (0: what another process mapped), once no view is open."""
-        with self._transacting, self._views:
-            self._growing = True
-            try:
-                for holder in list(self._dropping):
-                    holder.drop()  # type: ignore[attr-defined]
-                if not self._views.wait_for(lambda: self._n_views == 0, GROW_SECONDS):
+        with self._transacting, self._mapping:
+            deadline = time.monotonic() + GROW_SECONDS
+            while True:
+                self._drop_views()
+                if not self.open_views:
+                    break
+                if time.monotonic() > deadline:
                     why = f"must be mapped anew to grow, but searches went on for {GROW_SECONDS:g} s"
                     raise StorageError(self.path, "file", f"{why}; nothing was changed")
+                time.sleep(0.002)
+            try:
                 self._lmdb.set_mapsize(wanted)
             except lmdb.Error as error:
                 raise StorageError(self.path, "file", f"cannot be mapped anew: {error}") from None
-            finally:
-                self._growing = False
-                self._views.notify_all()
-
-    def view_closed(self) -> None:
-        """Counts a view that is gone."""
-        with self._views:
-            self._n_views -= 1
-            self._views.notify_all()
 
     @property
     def is_ours(self) -> bool:
@@ -204,87 +286,98 @@ class Environment:
     def check_process(self) -> None:
         """LMDB's files do not survive a fork."""
         if not self.is_ours:
+            raise StorageError(self.path, "file", "opened before this process was forked; open it again here")
+
+    def check_identity(self) -> None:
+        """Raises StorageError where the path leads to another file than the one that is open."""
+        try:
+            same = key_of(os.stat(self.path)) == self.key
+        except OSError:
+            same = False
+        if not same:
             raise StorageError(
-                self.path, "file", "opened before this process was forked; close() it here and open it again"
+                self.path,
+                "file",
+                "was replaced, moved or deleted since it was opened: changes would be lost with the old file; "
+                "close this index and open it again",
             )
 
-    def _map(self) -> lmdb.Environment:
-        size = max(MAP_BYTES, 2 * os.fstat(self._descriptor).st_size)
-        while True:
-            try:
-                return self._open_lmdb(size)
-            except MemoryError:
-                size = self._less(size)
-            except lmdb.Error as error:
-                if error.args and "annot allocate memory" in str(error):
-                    size = self._less(size)
-                    continue
-                raise StorageError(self.path, "file", f"cannot be opened: {error}") from None
-
-    def _less(self, size: int) -> int:
-        """Half the addresses, where so many cannot be reserved; at least the file must fit."""
-        if size // 2 < os.fstat(self._descriptor).st_size + 2**20:
-            raise StorageError(self.path, "file", f"cannot be mapped: {size} bytes of addresses are refused")
-        return size // 2
-
-    def _open_lmdb(self, size: int) -> lmdb.Environment:
-        options: dict[str, Any] = {"subdir": False, "create": False, "lib_version": 0, "map_size": size}
-        options |= {"max_readers": READERS, "max_spare_txns": 0}  # a spare one would be shared with forked children
+    def _open_locked(self) -> lmdb.Environment:
+        """Opens LMDB under the lock file that serves this very file."""
+        held = {
+            key_of(os.fstat(other._lock_descriptor)): other._lock_descriptor
+            for other in Environment._open.values()
+            if other._lock_descriptor is not None
+        }
         try:
-            return lmdb.open(self.path, readonly=not self.writable, **options)
-        except lmdb.Error as error:
-            if not any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EROFS, errno.EPERM)):
-                raise
-        # No lock file can be made here, so LMDB could not see us reading: a shared lock keeps writers out instead.
+            lock = claim_lock(self.path, self._descriptor, held)
+        except OSError as error:
+            if error.errno in READ_ONLY:
+                return self._open_unlocked()
+            raise StorageError(self.path, "lock file", f"cannot be opened: {error}") from None
+        self._lock_descriptor = lock
+        try:
+            mark_file(self.path, self._descriptor, lock)
+            opened = self._map(readonly=not self.writable, lock=True)
+            self.check_identity()
+            opened.reader_check()  # slots of processes that died
+            return opened
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+    def _open_unlocked(self) -> lmdb.Environment:
+        """Opens where no lock file can be: LMDB could not see us reading, so a shared lock keeps writers out."""
         self.writable = False
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             raise_locked(self.path, 0.0)
-        return lmdb.open(self.path, readonly=True, lock=False, **options)
+        except OSError as error:
+            raise_no_locks(self.path, error)
+        return self._map(readonly=True, lock=False)
 
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self._descriptor)
+    def _map(self, *, readonly: bool, lock: bool) -> lmdb.Environment:
+        """Opens LMDB with as many addresses as the system gives."""
+        length = os.fstat(self._descriptor).st_size
+        size = max(MAP_BYTES, 2 * length)
+        options: dict[str, Any] = {"subdir": False, "create": False, "lib_version": 0, "max_readers": READERS}
+        options |= {"readonly": readonly, "lock": lock}
+        options |= {"max_spare_txns": 0}  # a spare one would be shared with forked children
+        while True:
+            try:
+                return lmdb.open(self.path, map_size=size, **options)
+            except (MemoryError, lmdb.Error) as error:
+                if not isinstance(error, MemoryError) and "annot allocate memory" not in str(error):
+                    raise StorageError(self.path, "file", f"cannot be opened: {error}") from None
+            if size // 2 < length + 2**20:
+                raise StorageError(self.path, "file", f"cannot be mapped: {size} bytes of addresses are refused")
+            size //= 2
+
+    @classmethod
+    def _before_fork(cls) -> None:
+        """No file is half open or half closed in a child."""
+        cls._opening.acquire()
+
+    @classmethod
+    def _after_fork_in_parent(cls) -> None:
+        cls._opening.release()
 
     @classmethod
     def _after_fork(cls) -> None:
-        """A child must not keep the lock of a parent that dies."""
-        for environment in list(cls._open.values()):
-            os.close(environment._descriptor)
-            del environment._descriptor
+        """A child starts with locks of its own, and without the locks of a parent that dies."""
+        cls._opening = threading.Lock()
+        for environment in cls._open.values():
+            environment._close_descriptors()
+        cls._inherited |= cls._open
+        cls._open = {}
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Environment._after_fork)
-
-
-def create(path: str, records: dict[bytes, bytes]) -> None:
-    """A new file with these records, complete from the moment it exists; one made meanwhile is left alone."""
-    folder = Path(path).absolute().parent
-    if not folder.is_dir():
-        raise StorageError(path, "file", f"cannot be made: the folder {folder} does not exist; make it first")
-    draft = folder / f".{Path(path).name}.{os.getpid()}.{threading.get_ident()}.new"
-    try:
-        new = lmdb.open(str(draft), subdir=False, map_size=2**24, lock=False, lib_version=0)
-        with new, new.begin(write=True) as transaction:
-            for key, value in records.items():
-                transaction.put(key, value)
-        with suppress(FileExistsError):
-            try:
-                os.link(draft, path)
-            except (PermissionError, NotImplementedError):  # a file system without hard links
-                if not os.path.lexists(path):
-                    os.rename(draft, path)
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except (lmdb.Error, OSError) as error:
-        raise StorageError(path, "file", f"cannot be made: {error}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+    os.register_at_fork(
+        before=Environment._before_fork,
+        after_in_parent=Environment._after_fork_in_parent,
+        after_in_child=Environment._after_fork,
+    )
 
 
 def raise_readonly(path: str, why: str) -> NoReturn:

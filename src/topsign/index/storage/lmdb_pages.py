@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from ...errors import StorageError
 
@@ -73,7 +74,7 @@ class PageReader:
 
     def metas(self) -> tuple[Meta, Meta]:
         """The newer meta page, then the older."""
-        while True:
+        for _ in range(1000):
             first = self._read(0, HEADER.size + META.size, "meta page 0")
             size = self._meta(0, first).free.page_bytes
             second = self._read(size, HEADER.size + META.size, "meta page 1")
@@ -83,6 +84,7 @@ class PageReader:
                 again = self._read(0, len(first), "meta page 0"), self._read(size, len(second), "meta page 1")
                 if again == (first, second):  # else a writer was at them
                     raise
+        self._fail("meta pages", "changed whenever they were read; try again")
 
     def _ordered(self, first: Meta, second: Meta) -> tuple[Meta, Meta]:
         """The newer first. Transactions alternate between the two, so they are one apart."""
@@ -97,13 +99,18 @@ class PageReader:
         used: list[tuple[int, int]] = [(0, 2)]
         free_lists = self._walk(meta, meta.free, "tree of free pages", used)
         values = self._walk(meta, meta.records, "tree of records", used)
+        free: list[npt.NDArray[np.uint64]] = []
         for key, (offset, size) in free_lists.items():
             section = f"free pages of transaction {int.from_bytes(key, 'little')}"
             listed = np.frombuffer(self._read(offset, size, section), "<u8")
             if size % 8 or not size or listed[0] >= len(listed):
                 self._fail(section, "the list does not fit its record")
-            used += [(int(page), 1) for page in listed[1 : 1 + int(listed[0])]]
-        spans = np.array(sorted(used), np.uint64)
+            free.append(listed[1 : 1 + int(listed[0])])
+        firsts = np.concatenate([np.array([first for first, _ in used], np.uint64), *free])
+        spans = np.ones((len(firsts), 2), np.uint64)
+        spans[:, 0] = firsts
+        spans[: len(used), 1] = [n_pages for _, n_pages in used]
+        spans = spans[np.argsort(firsts, kind="stable")]
         ends = spans.sum(axis=1)
         if (spans[1:, 0] != ends[:-1]).any() or ends[-1] != meta.last_page + 1:
             self._fail("pages", "some are in use twice, in use and free, or neither")
@@ -125,6 +132,8 @@ class PageReader:
         size = meta.free.page_bytes
         if size not in {2**n for n in range(9, 17)} or meta.free.flags != FREE_FLAGS:
             self._fail(section, f"pages of {size} bytes, flags {meta.free.flags:#x}")
+        if meta.transaction == 0 and (meta.free.root, meta.records.root, meta.last_page) != (NO_PAGE, NO_PAGE, 1):
+            self._fail(section, "damaged: transaction 0 of an LMDB file has written nothing, but this page says it has")
         if meta.records.page_bytes or meta.records.flags:
             self._fail(section, f"records with flags {meta.records.flags:#x}")
         return meta

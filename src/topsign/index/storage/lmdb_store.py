@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import lmdb
 
@@ -18,7 +20,8 @@ from ...errors import StorageError
 from ...recipe import Recipe
 from . import segments
 from .lmdb_columns import StoredColumns
-from .lmdb_environment import Environment, View, create, raise_readonly
+from .lmdb_environment import Environment, View, raise_readonly
+from .lmdb_new_file import create
 from .lmdb_records import (
     FORMAT,
     MAGIC,
@@ -35,6 +38,9 @@ from .metadata import parse_notes
 from .segments import COLUMNS, Segment
 from .snapshot import Snapshot
 
+CHECK_SECONDS = 30.0
+"""How long checking pages is tried while others write."""
+
 SEGMENT_BYTES = 2**25
 """Most bytes that the codes of one segment take, so that nothing large is ever held twice."""
 
@@ -43,12 +49,14 @@ class FileStore:
     """Entries in a file; ``recipe`` is what its codes are made with, ``header`` all that its header says."""
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool, timeout: float | None) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.realpath(path)  # one name, and so one lock file, for all who open it
         self.readonly = readonly
         self.timeout = timeout
         if not os.path.isfile(self.path):
             raise StorageError(self.path, "file", "does not exist, or is not a file")
-        self._environment = Environment.at(self.path)
+        self._environment, token = Environment.at(self.path)
+        self._leave = weakref.finalize(self, self._environment.leave, token)
+        self._leave.atexit = False
         self._environment.drop_when_growing(self)
         self._lock = threading.Lock()
         self._loaded: tuple[State, Snapshot] | None = None
@@ -67,7 +75,7 @@ class FileStore:
     def create(path: str | os.PathLike[str], recipe: Recipe) -> None:
         """Makes a new file without entries; one that another process made meanwhile is left alone."""
         header = {"magic": MAGIC, "format": FORMAT, "library": version("topsign")} | recipe.to_json()
-        create(os.path.abspath(path), {b"header": pack_record(header), b"state": pack_record(State().to_record())})
+        create(os.path.realpath(path), {b"header": pack_record(header), b"state": pack_record(State().to_record())})
 
     @property
     def snapshot(self) -> Snapshot:
@@ -97,6 +105,7 @@ class FileStore:
 
     def refresh(self) -> bool:
         before = self._newest_loaded()[0].sequence
+        self._environment.check_identity()
         return self._adopt(self.load())[0].sequence != before
 
     def drop(self) -> None:
@@ -106,7 +115,7 @@ class FileStore:
     def close(self) -> None:
         if not self._closed:
             self._closed, self._loaded = True, None
-            del self._environment
+            self._leave()
 
     @contextmanager
     def change(self) -> Iterator[FileChange]:
@@ -136,7 +145,12 @@ class FileStore:
     def load(self, view: View | None = None) -> tuple[State, Snapshot]:
         """The newest state, its records checked, its columns not yet touched."""
         view = view or self._sound_view()
+        if read_record(view, b"header", "header") != self.header:
+            raise StorageError(self.path, "header", "is not what it was: another file was written over this one")
         state = read_state(view)
+        checked = self._environment.checked
+        for number in checked.keys() - set(state.segments):
+            checked.pop(number, None)
         found = []
         for number in state.segments:
             section = f"segment {number}"
@@ -199,7 +213,8 @@ class FileStore:
     def _sound_view(self) -> View:
         """The newest state, whose pages were all checked."""
         environment = self._environment
-        while True:
+        deadline = time.monotonic() + CHECK_SECONDS
+        while time.monotonic() < deadline:
             view = environment.view()
             if view.number == environment.sound:
                 return view
@@ -208,11 +223,14 @@ class FileStore:
                 environment.pages.values(meta)
                 environment.sound = view.number
                 return view
+            environment.check_identity()
+        self._raise_restless()
 
     def _check_order(self) -> None:
         """A damaged meta page must not pass an older state off as the newest."""
         pages = self._environment.pages
-        while True:
+        deadline = time.monotonic() + CHECK_SECONDS
+        while time.monotonic() < deadline:
             newer, older = pages.metas()
             if older.transaction == 0:
                 return
@@ -225,6 +243,12 @@ class FileStore:
             except StorageError:
                 if pages.metas()[0] == newer:  # else a writer reused the pages while they were read
                     raise
+        self._raise_restless()
+
+    def _raise_restless(self) -> NoReturn:
+        raise StorageError(
+            self.path, "pages", f"did not stay as they are for long enough to be checked in {CHECK_SECONDS:g} s"
+        )
 
     def _sequence(self, values: dict[bytes, tuple[int, int]]) -> int:
         if b"state" not in values:

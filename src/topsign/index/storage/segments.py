@@ -6,13 +6,13 @@ import math
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..._arrays import Bytes, Float32, Int64
+from ..._lazy import lazy
 from .metadata import Metadata
 from .names import Names
 
@@ -100,7 +100,7 @@ class Segment:
     def weights(self) -> Float32 | None:
         return self.columns.weights
 
-    @cached_property
+    @lazy
     def n_alive(self) -> int:
         return len(self) if self.alive is None else int(np.bitwise_count(self.alive).sum())
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from ..._arrays import Array, Booleans, Int64
 from ..._checks import raise_unknown_ids
+from ..._lazy import lazy
 from ..results import Note
 from . import segments as limits
 from .metadata import parse_notes
@@ -30,7 +30,7 @@ class Snapshot:
         """Entries alive."""
         return sum(segment.n_alive for segment in self.segments)
 
-    @cached_property
+    @lazy
     def starts(self) -> Int64:
         """The place at which each segment begins."""
         return np.cumsum([0, *(len(segment) for segment in self.segments)], dtype=np.int64)
