@@ -62,6 +62,15 @@ def encode(
     return Encoded(codes, norms, scales) if recipe.norms else Encoded(codes, None, None)
 
 
+def check_signals(recipe: Recipe, signals: Array, *, part: slice, n_threads: int) -> None:
+    """Raises what :func:`encode` would raise of signals that cannot be used, without encoding any."""
+    n_rows = recipe.projection.block_signals
+    for block in float_blocks(signals, n_rows, part=part, minus=recipe.mean, n_threads=n_threads):
+        zeros = np.flatnonzero(block.square_norms == 0)
+        if zeros.size:
+            _raise_zero_signal(block.rows.start + int(zeros[0]), "signals", centered=recipe.mean is not None)
+
+
 def project(
     recipe: Recipe,
     queries: Array,

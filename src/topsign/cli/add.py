@@ -61,6 +61,6 @@ def add(
 
 def _read_notes(path: Path) -> list[Any]:
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         raise fail(f"--metadata: {path}: {error}", code=2) from None

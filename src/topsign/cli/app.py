@@ -20,13 +20,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-console = Console()
-errors = Console(stderr=True)
+console = Console(markup=False, emoji=False)  # what is printed is data: paths and metadata may look like markup
+errors = Console(stderr=True, markup=False, emoji=False)
 
 
 def fail(message: str, *, code: int) -> typer.Exit:
     """Prints an error; code 1 is for the data, 2 for the call."""
-    errors.print("[bold red]error:[/]", Text(message), highlight=False, soft_wrap=True)
+    errors.print(Text("error:", "bold red"), Text(message), highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
 

@@ -63,6 +63,10 @@ def unpack_message(message: bytes) -> tuple[Layout, Bytes, Float32 | None, Float
     if layout >= len(LAYOUTS):
         _fail(f"layout number {layout}; this version has {len(LAYOUTS)}")
     shape = Layout(LAYOUTS[layout], n_bits, n_pool)
+    # Every set of locations takes about its entropy, so that codes are never much larger than their message.
+    least = int(storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) // 8 - 2
+    if n_codes and not least <= set_bytes <= least + 32:
+        _fail(f"damaged: sets of {n_bits} out of {n_pool} locations cannot take {set_bytes} bytes each")
     sizes = [4 * n_codes, 4 * n_codes] if with_norms else []
     sizes += [n_codes * shape.sign_bytes, n_codes * set_bytes]
     if HEADER.size + sum(sizes) + 4 != len(message):

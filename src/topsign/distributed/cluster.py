@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+import dask
 from distributed import Client, Future, LocalCluster, wait
 
 from .. import kernels
@@ -40,13 +41,17 @@ def resolve_client(client: Client | None) -> Client:
         return client
     with _making:
         if _local is None or _local.status != "running":
-            cluster = LocalCluster(
-                n_workers=1,
-                threads_per_worker=kernels.n_threads(None),
-                processes=False,
-                memory_limit=None,
-                dashboard_address=":0",  # any free port, so that another cluster is not in the way
-            )
+            # Dask listens for HTTP whether it is wanted or not: on this machine alone, and with nothing to see.
+            with dask.config.set({f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}):
+                cluster = LocalCluster(
+                    n_workers=1,
+                    threads_per_worker=kernels.n_threads(None),
+                    processes=False,
+                    memory_limit=None,
+                    dashboard_address="127.0.0.1:0",
+                    worker_dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
+                )
             _local = Client(cluster, set_as_default=False)
             atexit.register(_close, _local, cluster)  # before Dask's own end, which would warn of what is lost
     return _local

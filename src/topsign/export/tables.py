@@ -95,7 +95,9 @@ def write_parquet(
 
     parts, schema = _parts(arrow, source, form, ids, metadata, projection)
     with draft_of(os.fspath(path)) as draft:
-        with parquet.ParquetWriter(draft, schema, compression="zstd", use_dictionary=["metadata"]) as writer:
+        with parquet.ParquetWriter(
+            draft, schema, compression="zstd", use_dictionary=["metadata"], write_page_checksum=True
+        ) as writer:
             for part in parts:
                 writer.write_batch(part)
         publish(draft, os.path.abspath(path))
@@ -111,12 +113,14 @@ def from_arrow(table: Any) -> CodeTable:
 
 def read_parquet(path: Path) -> CodeTable:
     """What :func:`write_parquet` wrote; StorageError where a file holds anything else."""
-    import_pyarrow(NEEDS_PYARROW)
+    arrow = import_pyarrow(NEEDS_PYARROW)
     import pyarrow.parquet as parquet
 
     try:
-        table = parquet.read_table(path)
-    except ValueError as error:  # ArrowInvalid is one
+        table = parquet.read_table(path, page_checksum_verification=True)
+    except FileNotFoundError:
+        raise
+    except (arrow.ArrowException, ValueError, OSError) as error:  # a bad checksum is an OSError
         raise StorageError(path, "codes", str(error)) from None
     return _read(table, path)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
-from typing import Any, NoReturn
+import zlib
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +16,26 @@ from .._files import Record, write_file
 from ..errors import StorageError
 
 FORMAT = 2
+
+MAX_RATIO = 20
+"""How much larger than the file its arrays may be; heads are written uncompressed."""
+
+
+BAD_BYTES = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    EOFError,
+    AttributeError,
+    MemoryError,
+    RuntimeError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""Errors by which NumPy and the zip archive refuse bytes."""
 
 
 def write_head(path: str | os.PathLike[str], header: Record, arrays: dict[str, Array]) -> None:
@@ -26,16 +48,24 @@ def read_head(path: str | os.PathLike[str]) -> tuple[Record, dict[str, Array]]:
     """Header and arrays of a head file of any format, as the newest has them; StorageError for anything else."""
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            _check_sizes(path, raw, file.zip)
             arrays = {key: file[key] for key in file.files}
         header = json.loads(str(arrays.pop("header")))
         version = header["format"]
         if version == 1:
             header, arrays = _from_format_1(header, arrays)
-    except (ValueError, KeyError, TypeError, EOFError, AttributeError, MemoryError, zipfile.BadZipFile) as error:
+    except BAD_BYTES as error:
         raise_not_a_head(path, repr(error))
     if version not in (1, FORMAT):
         raise_not_a_head(path, f"format {version!r}, this version reads formats 1 and {FORMAT}; upgrade topsign")
     return header, arrays
+
+
+def _check_sizes(path: str | os.PathLike[str], raw: IO[bytes], members: zipfile.ZipFile) -> None:
+    """Refuses arrays that could not honestly come from so few bytes, before any is unpacked."""
+    n_bytes, unpacked = os.fstat(raw.fileno()).st_size, sum(member.file_size for member in members.infolist())
+    if unpacked > MAX_RATIO * n_bytes:
+        raise_not_a_head(path, f"its {n_bytes:,} bytes unpack to {unpacked:,}")
 
 
 def raise_not_a_head(path: str | os.PathLike[str], why: str) -> NoReturn:

@@ -16,7 +16,7 @@ from .. import kernels
 from .._arrays import Array, Int64
 from .._checks import MAX_ID, as_signals, check_ids, check_metadata, listed
 from .._files import Record, draft_of, publish
-from ..encoding import encode
+from ..encoding import check_signals, encode
 from ..recipe import Recipe
 from .ids import are_texts, check_names
 from .results import Codes, Entries, Entry, Note
@@ -149,7 +149,10 @@ class EntryVerbs(ABC, Generic[Codes]):
                 taken = held
             if taken.size:
                 change.replace(taken)
-            for part in change.parts(n_signals):
+            parts = list(change.parts(n_signals))
+            if len(parts) > 1:  # parts are written one by one: what would be refused later is refused now
+                check_signals(self.recipe, signals, part=slice(first, end), n_threads=threads)
+            for part in parts:
                 here = slice(first + part.start, first + part.stop)
                 made = encode(self.recipe, signals, part=here, n_threads=threads)
                 noted, named = texts and texts[part], names and names[part]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import weakref
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -17,7 +18,18 @@ from .._rows import Rows
 from ..errors import StorageError
 from .place import Place
 
-BAD_BYTES = (ValueError, TypeError, KeyError, EOFError, NotImplementedError, struct.error, zipfile.BadZipFile)
+BAD_BYTES = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 """Errors by which packages refuse bytes; pyarrow's are among them."""
 
 
@@ -35,6 +47,8 @@ def reading(place: Place, section: str = "signals") -> Iterator[None]:
     """Turns what a format's package refuses into a StorageError that names the file."""
     try:
         yield
+    except FileNotFoundError:
+        raise
     except BAD_BYTES as error:
         raise StorageError(place.url, section, str(error)) from None
 
@@ -75,8 +89,11 @@ class RawRows(Rows):
 
     def read(self, start: int, stop: int) -> Array:
         row_bytes = self.shape[1] * self.dtype.itemsize
-        self._file.seek(self._offset + start * row_bytes)
-        content = self._file.read((stop - start) * row_bytes)
+        with reading(self._place):
+            self._file.seek(self._offset + start * row_bytes)
+            content = self._file.read((stop - start) * row_bytes)
+            if stop == self.shape[0]:
+                self._file.read(1)  # the end, where an archive compares its checksum
         if len(content) != (stop - start) * row_bytes:
             raise StorageError(self._place.url, "signals", f"truncated: it ends before row {stop - 1}")
         return np.frombuffer(content, self.dtype).reshape(stop - start, self.shape[1])

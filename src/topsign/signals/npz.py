@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
 from contextlib import ExitStack
+from typing import IO
 
 from .._arrays import Array
 from .._rows import Rows
+from ..errors import StorageError
 from . import npy
 from .contents import Described, choose, described, reading
 from .place import Place
+
+CHECKED_BYTES = 2**24
+"""Bytes read at a time for a checksum."""
 
 
 def describe(place: Place, array: str | None) -> Described:
@@ -30,12 +36,24 @@ def rows(place: Place, array: str | None) -> Array | Rows:
         if place.is_local and member.compress_type == zipfile.ZIP_STORED and file is not None:
             file.seek(member.header_offset + 26)
             skipped = sum(struct.unpack("<HH", file.read(4)))  # the name and extra field of the local header
-            file.seek(member.header_offset + 30 + skipped)
+            start = member.header_offset + 30 + skipped
+            _check_content(place, file, start, member, chosen)
+            file.seek(start)
             shape, in_columns, dtype = npy.read_header(place, file)
             return npy.mapped(place, file.tell(), shape, in_columns, dtype)
         unpacked = opened.enter_context(members.open(member))
         shape, in_columns, dtype = npy.read_header(place, unpacked)
         return npy.raw_rows(place, unpacked, unpacked.tell(), shape, in_columns, dtype, opened)
+
+
+def _check_content(place: Place, file: IO[bytes], start: int, member: zipfile.ZipInfo, array: str) -> None:
+    """Compares the checksum that the archive has of an array with its bytes, which a map would not."""
+    file.seek(start)
+    computed, left = 0, member.file_size
+    while left and (part := file.read(min(left, CHECKED_BYTES))):
+        computed, left = zlib.crc32(part, computed), left - len(part)
+    if left or computed != member.CRC:
+        raise StorageError.bad_checksum(place.url, array, stored=member.CRC, computed=computed)
 
 
 def _chosen(place: Place, opened: ExitStack, array: str | None) -> tuple[zipfile.ZipFile, str]:

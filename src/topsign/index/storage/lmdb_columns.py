@@ -28,6 +28,8 @@ class StoredColumns:
     def __init__(self, record: Record, recipe: Recipe, view: View | None) -> None:
         self.record = record
         self.number: int = record["number"]
+        if type(self.number) is not int or type(record["entries"]) is not int or record["entries"] < 1:
+            raise ValueError(f"a segment of number {record['number']!r} with {record['entries']!r} entries")
         self._recipe = recipe
         self._view = view  # None: written ahead, not to be read before it is loaded
         self._found: dict[str, Array | None] = {}

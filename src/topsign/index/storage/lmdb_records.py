@@ -37,7 +37,13 @@ class State:
 
     @classmethod
     def from_record(cls, record: Record) -> State:
-        return cls(**(record | {"segments": tuple(record["segments"])}))
+        state = cls(**(record | {"segments": tuple(record["segments"])}))
+        numbers = (state.sequence, state.next_id, state.next_segment, *state.segments)
+        if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+            raise ValueError("numbers must be integers, and at least 0")
+        if len(set(state.segments)) != len(state.segments) or not isinstance(state.sources, dict):
+            raise ValueError("a segment is named twice, or sources are not an object")
+        return state
 
 
 def segment_key(number: int) -> bytes:
@@ -89,4 +95,8 @@ def read_record(view: View, key: bytes, section: str) -> Record:
 
 
 def read_state(view: View) -> State:
-    return State.from_record(read_record(view, b"state", "state"))
+    record = read_record(view, b"state", "state")
+    try:
+        return State.from_record(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(view.environment.path, "state", f"damaged: {error}; restore the file from a copy") from None

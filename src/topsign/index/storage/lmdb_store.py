@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -125,8 +125,14 @@ class FileStore:
         with self._environment.exclusive(self.timeout):
             self._remove_strays()
             change = FileChange(self, *self.load())
-            yield change
-            change.commit()
+            try:
+                yield change
+                change.commit()
+            except BaseException:
+                if change.discard():
+                    with suppress(StorageError):  # else the next change removes them
+                        self._remove_strays()
+                raise
             self._adopt((change.state, change.snapshot))
 
     def put(self, values: dict[bytes, Any], *, gone: set[int] | frozenset[int] = frozenset()) -> None:
@@ -151,6 +157,10 @@ class FileStore:
         checked = self._environment.checked
         for number in checked.keys() - set(state.segments):
             checked.pop(number, None)
+        with self._records():
+            return state, self._segments(view, state)
+
+    def _segments(self, view: View, state: State) -> Snapshot:
         found = []
         for number in state.segments:
             section = f"segment {number}"
@@ -161,7 +171,15 @@ class FileStore:
                 described = f"number {record['number']} with {record['alive']} entries alive"
                 raise StorageError(self.path, section, f"damaged: {described}, but {segment.n_alive} are")
             found.append(segment)
-        return state, Snapshot(tuple(found))
+        return Snapshot(tuple(found))
+
+    @contextmanager
+    def _records(self) -> Iterator[None]:
+        """Turns what records of other shapes cause into an error that names the file."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            raise StorageError(self.path, "records", f"damaged: {error!r}; restore the file from a copy") from None
 
     def verify(self) -> None:
         """Reads everything again; raises StorageError that names all damaged parts."""
@@ -296,6 +314,11 @@ class FileChange(Change):
         if self._held:
             self._write_ahead()
         self._held = segments
+
+    def discard(self) -> bool:
+        """Gives the change up; returns whether segments were written ahead."""
+        self._let_go()
+        return bool(self._ahead)
 
     def compact(self) -> None:
         """In steps, each a transaction of its own: all keep the same entries."""

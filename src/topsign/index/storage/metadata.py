@@ -10,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from ..._arrays import Bytes, Int64
+from ...errors import StorageError
 from ..results import Note
 
 
@@ -45,4 +46,7 @@ class Metadata:
 
 def parse_notes(texts: Iterable[bytes]) -> list[Note]:
     """The JSON objects of these texts, None for an empty one."""
-    return [json.loads(text) if text else None for text in texts]
+    try:
+        return [json.loads(text) if text else None for text in texts]
+    except (ValueError, RecursionError) as error:
+        raise StorageError("index", "metadata", f"damaged: {error}; restore the file from a copy") from None

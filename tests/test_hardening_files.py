@@ -1,0 +1,330 @@
+"""Hostile files: damaged or crafted bytes at every door are refused with StorageError, and never crash."""
+
+import io
+import json
+import os
+import socket
+import stat
+import struct
+import threading
+import zipfile
+import zlib
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
+
+import topsign as ts
+from topsign import export
+from topsign.cli.app import app
+from topsign.index.storage import segments
+from topsign.signals import Place, open_file
+
+N_FEATURES = 64
+
+
+def make_index(**options):
+    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
+
+
+@pytest.fixture
+def signals(rng):
+    return rng.standard_normal((60, N_FEATURES)).astype(np.float32)
+
+
+@pytest.fixture
+def filled(tmp_path, signals):
+    path = tmp_path / "cameras.topsign"
+    with make_index(path=path) as index:
+        index.add(signals[:40], metadata=[{"n": n} for n in range(40)])
+    return path
+
+
+def rewrite(path, change):
+    """Changes the records and columns of an index, with right checksums; ``change`` takes a dict of values."""
+    with lmdb.open(str(path), subdir=False, lock=False) as opened, opened.begin(write=True) as transaction:
+        values = {key: bytes(value) for key, value in transaction.cursor()}
+        change(values)
+        for name in [key for key in values if key.startswith(b"segment/")]:
+            record = json.loads(values[name][4:])
+            number = name.split(b"/")[1]
+            for column, described in (record["columns"] if isinstance(record.get("columns"), dict) else {}).items():
+                stored = values.get(column.encode() + b"/" + number)
+                if stored is not None and described.get("keep") is None:
+                    described.update(bytes=len(stored), crc32=zlib.crc32(stored))
+            values[name] = sealed(record)
+        for key, value in values.items():
+            transaction.put(key, value)
+
+
+def sealed(record):
+    text = json.dumps(record, separators=(",", ":")).encode()
+    return zlib.crc32(text).to_bytes(4, "little") + text
+
+
+def edit(values, key, **changes):
+    values[key] = sealed(json.loads(values[key][4:]) | changes)
+
+
+SEGMENT, CODES, IDS = b"segment/000000000000", b"codes/000000000000", b"ids/000000000000"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: v.update({CODES: bytes(len(v[CODES]))}), "codes: damaged: the column is not a packed code at row 0"),
+        (lambda v: v.update({CODES: b"\xff" * len(v[CODES])}), "codes: damaged"),
+        (lambda v: v.update({CODES: v[CODES][:-40]}), "codes: damaged: .* bytes for 40 entries"),
+        (lambda v: v.update({IDS: v[IDS][:-8]}), "ids: damaged: 312 bytes for 40 entries, 320 expected"),
+        (lambda v: v.update({IDS: v[IDS][::-1]}), "ids: damaged: ids must be ascending"),
+        (lambda v: v.update({b"norms/000000000000": np.full(40, np.nan, "<f4").tobytes()}), "norms: damaged"),
+        (lambda v: v.update({b"scales/000000000000": np.full(40, np.inf, "<f4").tobytes()}), "scales: damaged"),
+        (lambda v: v.update({b"metadata/000000000000": b"x" * 400}), "metadata: damaged: the starts of its texts"),
+        (lambda v: v.update({b"metadata/000000000000": b"x" * 100}), "metadata: damaged: 100 bytes"),
+        (lambda v: edit(v, SEGMENT, entries=41), "damaged"),
+        (lambda v: edit(v, SEGMENT, entries=-1), "damaged"),
+        (lambda v: edit(v, SEGMENT, entries="many"), "damaged"),
+        (lambda v: edit(v, SEGMENT, columns={}), "has no"),
+        (lambda v: edit(v, SEGMENT, columns=7), "damaged"),
+        (lambda v: edit(v, b"state", segments=[0, 0]), "a segment is named twice"),
+        (lambda v: edit(v, b"state", segments=None), "damaged"),
+        (lambda v: edit(v, b"state", next_id=-5), "numbers must be integers"),
+        (lambda v: edit(v, b"header", layout="fast"), "damaged"),
+        (lambda v: edit(v, b"header", n_bits=17), "damaged"),
+        (lambda v: edit(v, b"header", n_pool=2**30), "n_pool"),
+        (lambda v: edit(v, b"header", norms=7), "norms"),
+    ],
+)
+def test_crafted_indexes_with_right_checksums_are_refused(filled, signals, change, words):
+    rewrite(filled, change)
+
+    def use():
+        with ts.open_index(filled, readonly=True) as index:
+            index.search(signals[:2], k=60)
+            index.search(signals[:2], k=60, scoring="hamming")
+            index.get(index.ids)
+            index.within(signals[:2], threshold=0.1)
+
+    with pytest.raises(ts.StorageError, match=words):
+        use()
+
+
+def test_metadata_that_is_not_json_is_refused(filled):
+    def change(values):
+        key = b"metadata/000000000000"
+        values[key] = values[key][:328] + b"{" * (len(values[key]) - 328)
+
+    rewrite(filled, change)
+    with ts.open_index(filled) as index, pytest.raises(ts.StorageError, match="metadata"):
+        index.get([0])
+
+
+def test_refused_additions_do_not_grow_the_file(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 64)
+    path = tmp_path / "a.topsign"
+    index = make_index(path=path)
+    index.add(rng.standard_normal((10, N_FEATURES)))
+    bad = rng.standard_normal((640, N_FEATURES))
+    bad[-1] = np.nan
+    index.add(bad[:-1], ids=range(1000, 1639))
+    index.remove(range(1000, 1639))
+    index.compact()
+    before = os.path.getsize(path)
+    for _ in range(15):
+        with pytest.raises(ValueError, match="row 639"):
+            index.add(bad)
+    assert os.path.getsize(path) <= before
+    empty = bad.copy()
+    empty[-1] = 0
+    with pytest.raises(ValueError, match="row 639 is zero"):
+        index.add(empty)
+    assert os.path.getsize(path) <= before
+    index.verify()
+
+
+def test_creators_at_once_join_the_first(tmp_path):
+    """Each with a random seed of its own: all end up with one index, and no addition is lost."""
+    path, made, problems = tmp_path / "a.topsign", [], []
+
+    def create(number):
+        try:
+            index = make_index(random_state=None, path=path)
+            index.add(np.eye(1, N_FEATURES), ids=[number])
+            made.append(index)
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert len({index.seed for index in made}) == 1
+    assert_array_equal(ts.open_index(path).ids, np.arange(8))
+
+
+# Archives and tables
+
+
+def read_signals(path):
+    rows = open_file(Place.at(path)).rows()
+    return np.asarray(rows[0 : rows.shape[0]])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_damaged_npz_is_refused(tmp_path, rng, signals, compressed):
+    (np.savez_compressed if compressed else np.savez)(tmp_path / "a.npz", signals=signals)
+    whole = (tmp_path / "a.npz").read_bytes()
+    for at in rng.integers(200, len(whole) - 200, 40):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "b.npz").write_bytes(damaged)
+        with pytest.raises(ts.StorageError):
+            make_index().add(read_signals(tmp_path / "b.npz"))
+
+
+@pytest.mark.parametrize("form", export.FORMS)
+def test_a_damaged_table_of_codes_is_refused(tmp_path, rng, signals, form):
+    pytest.importorskip("pyarrow")
+    index = make_index()
+    index.add(signals, metadata=[{"n": n} for n in range(60)])
+    export.write_parquet(tmp_path / "a.parquet", index, form=form)
+    expected = export.read_parquet(tmp_path / "a.parquet").entries
+    whole, wrong = (tmp_path / "a.parquet").read_bytes(), 0
+    for at in rng.integers(0, len(whole), 150):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "b.parquet").write_bytes(damaged)
+        try:
+            found = export.read_parquet(tmp_path / "b.parquet").entries
+        except ts.StorageError:
+            continue
+        same = np.array_equal(found.ids, expected.ids) and found.codes == expected.codes
+        wrong += not (same and found.metadata == expected.metadata)
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("lengths", [(3, 5, 4, 4), (4, 4, 4, 3), (4, 4, 4, 0)])
+def test_ragged_lists_are_refused(tmp_path, lengths):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    lists = pyarrow.array([[1.0] * n for n in lengths])
+    with pytest.raises(ValueError, match="lists of one length"):
+        ts.AdaptiveIndex(n_features=4, n_bits=2).add(lists)
+    parquet.write_table(pyarrow.table({"a": lists}), tmp_path / "a.parquet")
+    with pytest.raises(ts.StorageError, match="signals differ in length"):
+        read_signals(tmp_path / "a.parquet")
+
+
+def test_messages_that_claim_more_than_they_hold_are_refused():
+    header = struct.Struct("<4sBBBxIIQI")
+    for n_bits, n_pool, n_codes, set_bytes in [(1, 2**24, 20_000, 0), (8, 2**24, 10_000, 1), (1, 2, 10_000, 200)]:
+        body = header.pack(b"TSAC", 1, 0, 0, n_bits, n_pool, n_codes, set_bytes) + bytes(n_codes * (1 + set_bytes))
+        with pytest.raises(ts.StorageError, match="cannot take"):
+            ts.AdaptiveCodes.from_bytes(body + struct.pack("<I", zlib.crc32(body)))
+
+
+def test_head_files_that_unpack_to_much_more_are_refused(tmp_path):
+    image = io.BytesIO()
+    np.save(image, np.zeros(10**7, np.uint8))
+    with zipfile.ZipFile(tmp_path / "a.head", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("codes.npy", image.getvalue())
+    with pytest.raises(ts.StorageError, match=r"bytes unpack to 10,000,128"):
+        ts.AdaptiveLinearClassifier.load(tmp_path / "a.head")
+
+
+# The command line
+
+
+def run(*arguments, code=0):
+    shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert shown.exit_code == code, shown.output
+    return shown.output
+
+
+@pytest.mark.parametrize("target", ["fifo", "link", "device"])
+def test_output_goes_through_what_is_not_a_regular_file(filled, signals, tmp_path, target):
+    np.save(tmp_path / "q.npy", signals[:2])
+    out, received = tmp_path / "out", []
+    if target == "fifo":
+        os.mkfifo(out)
+        reader = threading.Thread(target=lambda: received.append(out.read_bytes()))
+        reader.start()
+    elif target == "link":
+        (tmp_path / "real").write_text("old")
+        out.symlink_to(tmp_path / "real")
+    else:
+        out = "/dev/null"
+    run("search", filled, tmp_path / "q.npy", "-k", 1, "--format", "csv", "-o", out)
+    if target == "fifo":
+        reader.join(10)
+        assert received[0].startswith(b"query,rank")
+        assert stat.S_ISFIFO(os.stat(out).st_mode)
+    elif target == "link":
+        assert out.is_symlink()
+        assert (tmp_path / "real").read_text().startswith("query,rank")
+    else:
+        assert stat.S_ISCHR(os.stat(out).st_mode)
+
+
+def test_metadata_and_paths_are_never_markup(tmp_path, signals):
+    folder = tmp_path / "[bold]"
+    folder.mkdir()
+    path = folder / "a[red].topsign"
+    notes = [{"a": [True, False]}, {"b": "[/docs]"}, {"c": "[red]x[/red] :smile:"}]
+    with make_index(path=path) as index:
+        index.add(signals[:3], metadata=notes)
+    np.save(tmp_path / "q.npy", signals[:3])
+    shown = "".join(run("search", path, tmp_path / "q.npy", "-k", 1, "--metadata").split())
+    for note in notes:
+        assert "".join(json.dumps(note).split()) in shown
+    assert "a[red].topsign" in "".join(run("verify", path).split())
+    assert "a[red].topsign" in "".join(run("inspect", path).split())
+    assert "[bold]" in "".join(run("verify", folder / "none", code=2).split())
+
+
+def test_metadata_lines_end_at_newlines_alone(tmp_path, filled, signals):
+    note = {"text": "one\u2028two\u0085three\x1cfour"}
+    (tmp_path / "notes.jsonl").write_text(json.dumps(note, ensure_ascii=False) + "\n", encoding="utf-8")
+    np.save(tmp_path / "x.npy", signals[40:41])
+    run("add", filled, tmp_path / "x.npy", "--metadata", tmp_path / "notes.jsonl")
+    assert ts.open_index(filled).get([40]).metadata == [note]
+
+
+# The network
+
+
+def listening():
+    """Addresses and ports that this process listens on."""
+    inodes = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:"):
+            inodes.add(target[8:-1])
+    found = []
+    for table, family, size in (("tcp", socket.AF_INET, 8), ("tcp6", socket.AF_INET6, 32)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[9] in inodes and fields[3] == "0A":
+                raw = bytes.fromhex(fields[1].split(":")[0])
+                words = b"".join(raw[i : i + 4][::-1] for i in range(0, size // 2, 4))
+                found.append(socket.inet_ntop(family, words))
+    return found
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs Linux's tables of sockets")
+def test_a_local_cluster_listens_to_this_machine_alone():
+    pytest.importorskip("distributed")
+    from topsign.distributed import cluster
+
+    before = listening()
+    client = cluster.resolve_client(None)
+    assert client.nthreads()
+    after = [address for address in listening() if address not in before]
+    assert all(address in ("127.0.0.1", "::1") for address in after), after
