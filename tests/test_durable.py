@@ -17,6 +17,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
+from topsign.encoding import encode
 from topsign.index.storage import lmdb_environment as environment
 from topsign.index.storage import segments
 from topsign.index.storage.lmdb_environment import Environment
@@ -191,23 +192,27 @@ def test_bad_metadata_are_refused(signals, metadata, error, words):
     assert len(index) == 0
 
 
-def test_a_failing_addition_leaves_nothing(path, signals, small_segments):
-    """The last of many segments is bad; those written ahead are gone with the next change."""
+def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkeypatch):
+    """The last of many segments fails; those written ahead are gone."""
     index = make_index("compact", path)
     index.add(signals[:20])
-    bad = signals.copy()
-    bad[190] = 0
-    before = os.path.getsize(path)
-    with pytest.raises(ValueError, match="signals row 190 is zero"):
-        index.add(bad)
-    assert os.path.getsize(path) > before  # it had begun to write
-    assert_array_equal(index.ids, np.arange(20))
-    assert_array_equal(ts.open_index(path).ids, np.arange(20))
-    keys = set(stored_values(path))
-    assert len([key for key in keys if key.startswith(b"segment/")]) > len(index.store.snapshot.segments)
-    index.remove([0])
+    before, calls = os.path.getsize(path), []
+
+    def failing(*arguments, **options):
+        calls.append(os.path.getsize(path))
+        if len(calls) == 10:
+            raise ValueError("the tenth part")
+        return encode(*arguments, **options)
+
+    monkeypatch.setattr("topsign.index.entries.encode", failing)
+    with pytest.raises(ValueError, match="the tenth part"):
+        index.add(signals)
+    assert calls[-1] > before  # it had begun to write
     keys = set(stored_values(path))
     assert len([key for key in keys if key.startswith(b"segment/")]) == len(index.store.snapshot.segments)
+    assert_array_equal(index.ids, np.arange(20))
+    assert_array_equal(ts.open_index(path).ids, np.arange(20))
+    index.remove([0])
     index.verify()
     assert_array_equal(index.add(signals[:1]), [20])
 
