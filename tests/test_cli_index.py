@@ -132,6 +132,39 @@ def test_the_default_seed_is_the_same_on_a_cluster(folder):
         assert index.seed == 0
 
 
+def test_tables_bring_ids_and_metadata(folder, monkeypatch):
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    signals = np.load("signals.npy")
+    table = {"doc": [f"d{i}" for i in range(300)], "x": signals.tolist(), "year": [2000 + i for i in range(300)]}
+    (folder / "docs").mkdir()
+    for part in range(3):
+        rows = slice(100 * part, 100 * part + 100)
+        parquet.write_table(arrow.table({n: v[rows] for n, v in table.items()}), f"docs/{part}.parquet")
+    monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
+    run("build docs --id-column doc --vector-column x --metadata-columns year -o d.topsign --bits 32 --seed 7")
+    index = ts.open_index("d.topsign")
+    assert (len(index), index["d42"].metadata) == (300, {"year": 2042})
+    rows = json.loads(run("search d.topsign queries.npy -k 1 --format json --metadata"))
+    assert [(row["id"], row["metadata"]) for row in rows] == [("d42", {"year": 2042}), ("d7", {"year": 2007})]
+    result = CliRunner().invoke(app, ["search", "d.topsign", "queries.npy", "-k", "1", "--where", "year >= 2300"])
+    assert "no matches" in result.output
+    assert run("list d.topsign --limit 2") == "d0 d1"
+    assert json.loads(run("get d.topsign d42")) == {"id": "d42", "metadata": {"year": 2042}}
+    assert "1 removed, 299 entries left" in run("remove d.topsign d42")
+    assert "the ids of this index are texts, got no ids" in run("add d.topsign signals.npy", code=1)
+    shown = run("add d.topsign docs/0.parquet --id-column doc --array x --metadata-columns year --upsert")
+    assert "d.topsign: 300 entries" in shown
+    assert "must be in the index, but zz is not" in run("get d.topsign zz", code=2)
+    assert "has no column 'nothing'; it has doc, x, year" in run("build docs --id-column nothing -o e.topsign", code=2)
+
+
+def test_build_works_without_options(folder):
+    assert "300 entries" in run("build signals.npy -o a.topsign")
+    assert ts.open_index("a.topsign").n_bits == 16
+
+
 def test_add_with_ids_and_metadata(built):
     np.save("ids.npy", np.arange(1000, 1300))
     with open("notes.jsonl", "w") as file:
@@ -276,7 +309,7 @@ def test_damage_is_told_with_code_1(built):
         ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; make it first"),
         ("build notes.txt -o b.topsign", 2, "must be one of .npy, .npz, .parquet, .safetensors"),
         ("build broken.npz -o b.topsign", 1, "broken.npz, signals: File is not a zip file"),
-        ("build empty -o b.topsign", 2, "is a folder without .npy, .npz, .parquet or .safetensors files"),
+        ("build empty -o b.topsign", 2, "is a folder without .npy, .npz, .parquet"),
         ("build nan.npy -o b.topsign --bits 8", 1, "nan.npy: NaN or infinity in signals, first at row 3, column 5"),
         ("build words.npy -o b.topsign", 1, "must be real numbers"),
         ("build signals.npy -o b.topsign --bits 999", 2, "n_bits=999 with n_pool=128"),

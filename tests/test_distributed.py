@@ -329,7 +329,7 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
     out, index = tmp_path / "codes", make_index("compact")
     (tmp_path / "empty").mkdir()
     encode = ts.distributed.encode
-    with pytest.raises(ValueError, match=r"empty is a folder without .npy, .npz, .parquet or .safetensors files"):
+    with pytest.raises(ValueError, match=r"empty is a folder without .npy, .npz, .parquet"):
         encode(tmp_path / "empty", out, index, client=client)
     with pytest.raises(ts.StorageError, match="there is none: nothing was encoded into this folder"):
         ts.distributed.open(tmp_path / "empty", client=client)

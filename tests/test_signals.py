@@ -110,7 +110,7 @@ def test_the_array_must_be_clear(tmp_path, signals):
     write_all(tmp_path, signals)
     with pytest.raises(ValueError, match=r"packed.npz has 2 arrays \(x, y\); choose one with array="):
         open_files(tmp_path / "packed.npz")
-    with pytest.raises(ValueError, match=r"t.parquet has no column of lists 'row'; it has x, lists"):
+    with pytest.raises(ValueError, match=r"t.parquet: column 'row' holds int64, not lists of numbers; it has row"):
         open_files(tmp_path / "t.parquet", "row")
     with pytest.raises(ValueError, match=r"a.npy has one array only"):
         open_files(tmp_path / "a.npy", "x")
@@ -128,3 +128,62 @@ def test_the_array_must_be_clear(tmp_path, signals):
     (tmp_path / "short.npy").write_bytes(content[:-100])
     with pytest.raises(ts.StorageError, match=r"short.npy, signals: "):
         open_files(tmp_path / "short.npy")[0].rows()
+
+
+def test_tables_of_columns_and_other_files(tmp_path, signals):
+    names = [f"f{i}" for i in range(N_FEATURES)]
+    wide = pyarrow.table(
+        {"doc": [f"d{i}" for i in range(50)], "year": range(50)} | dict(zip(names, signals.T, strict=True))
+    )
+    parquet.write_table(wide, tmp_path / "wide.parquet", row_group_size=13)
+    pytest.importorskip("pyarrow.feather").write_feather(wide, tmp_path / "wide.arrow")
+    pytest.importorskip("pyarrow.csv").write_csv(wide, tmp_path / "wide.csv")
+    for name in ("wide.parquet", "wide.arrow", "wide.csv"):
+        (file,) = open_files(tmp_path / name, aside=("doc", "year"))
+        np.testing.assert_allclose(np.asarray(file.rows()), signals, rtol=1e-6)
+        assert file.columns(["doc"])["doc"].to_pylist()[7] == "d7"
+        with pytest.raises(ValueError, match="has no column 'title'; it has doc, year"):
+            open_files(tmp_path / name, aside=("title",))
+        with pytest.raises(ValueError, match="column 'year' holds int64, not lists"):
+            open_files(tmp_path / name, "year")
+    parquet.write_table(wide.select(["doc", "year"]), tmp_path / "none.parquet")
+    with pytest.raises(
+        ValueError, match=r"1 numeric columns to take as features; it has doc \(string\), year \(int64\)"
+    ):
+        open_files(tmp_path / "none.parquet")
+    rows = np.hstack([np.full((50, 1), N_FEATURES, np.int32).view(np.float32), signals])
+    (tmp_path / "x.fvecs").write_bytes(rows.tobytes())
+    assert_array_equal(open_files(tmp_path / "x.fvecs")[0].rows()[3:9], signals[3:9])
+    whole = np.abs(signals * 50).astype(np.uint8)
+    widths = np.tile(np.array([N_FEATURES], "<i4").view(np.uint8), (50, 1))
+    (tmp_path / "x.bvecs").write_bytes(np.hstack([widths, whole]).tobytes())
+    assert_array_equal(open_files(tmp_path / "x.bvecs")[0].rows()[3:9], whole[3:9])
+    (tmp_path / "y.fvecs").write_bytes(rows.tobytes()[:-5])
+    with pytest.raises(ts.StorageError, match="not rows of 6 values each"):
+        open_files(tmp_path / "y.fvecs")
+    import scipy.sparse
+
+    scipy.sparse.save_npz(tmp_path / "s.npz", scipy.sparse.csr_matrix(signals))
+    assert_array_equal(open_files(tmp_path / "s.npz")[0].rows()[5:8], signals[5:8])
+
+
+def test_frames_are_tables(signals):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"doc": [f"d{i}" for i in range(50)], "vector": list(signals), "year": range(50)})
+    frame.loc[3, "year"] = None
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+    ids = index.add_table(frame, id_column="doc", vector_column="vector", metadata_columns=["year"])
+    assert ids.tolist() == [f"d{i}" for i in range(50)]
+    plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+    plain.add(signals)
+    assert index.get(ids).codes == plain.get(range(50)).codes
+    assert [index[name].metadata for name in ("d3", "d4")] == [None, {"year": 4.0}]
+    index.add_table(pyarrow.Table.from_pandas(frame[:2]), id_column="doc", metadata_columns=["year"], upsert=True)
+    assert len(index) == 50
+    wide = pandas.DataFrame(signals, columns=[f"f{i}" for i in range(N_FEATURES)])
+    assert plain.add_table(wide).tolist() == list(range(50, 100))
+    assert plain.add(wide).tolist() == list(range(100, 150))
+    with pytest.raises(ValueError, match="upsert needs id_column"):
+        plain.add_table(wide, upsert=True)
+    with pytest.raises(TypeError, match="a table is a pandas or Polars frame or an Arrow table, got int"):
+        plain.add_table(7)

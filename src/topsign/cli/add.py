@@ -10,7 +10,18 @@ import typer
 
 from ..signals import open_files
 from .app import app, console, exit_on_error, fail, naming
-from .options import ArrayName, IndexPath, SignalPath, Threads, Wait, opened_index, read_ids
+from .options import (
+    ArrayName,
+    IdColumn,
+    IndexPath,
+    MetadataColumns,
+    SignalPath,
+    TableColumns,
+    Threads,
+    Wait,
+    opened_index,
+    read_ids,
+)
 
 
 @app.command()
@@ -24,6 +35,8 @@ def add(
     metadata: Annotated[Path | None, typer.Option(help="A JSON object (or null) per line, one per signal.")] = None,
     upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids are there already.")] = False,
     array: ArrayName = None,
+    id_column: IdColumn = None,
+    metadata_columns: MetadataColumns = None,
     threads: Threads = None,
     timeout: Wait = None,
 ) -> None:
@@ -38,9 +51,12 @@ def add(
     topsign add docs.topsign changed.npy --ids names.txt --upsert
     """
     with exit_on_error(2):
-        files = open_files(signals, array)
-    if upsert and ids is None:
-        raise fail("--upsert needs --ids: entries are replaced by their ids", code=2)
+        columns = TableColumns.of(id_column, metadata_columns)
+        files = open_files(signals, array, columns.names)
+    if upsert and ids is None and id_column is None:
+        raise fail("--upsert needs --ids or --id-column: entries are replaced by their ids", code=2)
+    if (ids is not None and id_column is not None) or (metadata is not None and metadata_columns is not None):
+        raise fail("give --ids or --id-column, and --metadata or --metadata-columns, not both", code=2)
     if len(files) > 1 and (ids is not None or metadata is not None):
         raise fail("--ids and --metadata go with one file, not with a folder", code=2)
     opened = opened_index(index, timeout=timeout)
@@ -49,11 +65,12 @@ def add(
             what = f"{file.name} has signals of {file.n_features} features, {index} takes {opened.n_features}"
             raise fail(what, code=1)
     for file in files:
-        notes = None if metadata is None else _read_notes(metadata)
-        given = None if ids is None else read_ids(ids)
         with exit_on_error(1), naming(file.name):
+            beside = columns.read(file)(slice(0, file.n_signals))
+            beside |= {} if metadata is None else {"metadata": _read_notes(metadata)}
+            beside |= {} if ids is None else {"ids": read_ids(ids)}
             write: Any = opened.upsert if upsert else opened.add
-            new = write(file.rows(), ids=given, metadata=notes, n_threads=threads)
+            new = write(file.rows(), **beside, n_threads=threads)
         span = f", ids {min(new)} to {max(new)}" if len(new) else ""
         console.print(f"{file.name}: {len(new):,} entries added{span}", highlight=False)
     console.print(f"{index}: {len(opened):,} entries", highlight=False)

@@ -13,15 +13,18 @@ from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     ArrayName,
     Bits,
+    IdColumn,
     Index,
     Kind,
     LayoutName,
+    MetadataColumns,
     Metric,
     Norms,
     Pool,
     ProjectionKind,
     Seed,
     SignalPath,
+    TableColumns,
     Threads,
     make_index,
     recipe_options,
@@ -45,10 +48,12 @@ def build(
     norms: Norms = None,
     seed: Seed = None,
     array: ArrayName = None,
+    id_column: IdColumn = None,
+    metadata_columns: MetadataColumns = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Make an index of signals; ids are their row numbers.
+    """Make an index of signals; ids are their row numbers, or those of a column.
 
     Signals are read in chunks, each stored for good before the next begins: an interrupted build goes on with
     --resume, without duplicates.
@@ -60,6 +65,8 @@ def build(
     topsign build folder-of-files/ -o cameras.topsign --resume
 
     topsign build signals.parquet --array embedding -o cameras.topsign --kind sign --pool 4096
+
+    topsign build docs.parquet --id-column doc_id --vector-column embedding --metadata-columns title,year -o d.topsign
     """
     if output.exists() and not resume:
         raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
@@ -67,7 +74,8 @@ def build(
         bits=bits, pool=pool, projection=projection, metric=metric, layout=layout, norms=norms, seed=seed
     )
     with exit_on_error(2):
-        files = open_files(signals, array)
+        columns = TableColumns.of(id_column, metadata_columns)
+        files = open_files(signals, array, columns.names)
         if output.exists():
             index = open_index(output)
             _check_recipe(index, kind, options)
@@ -76,7 +84,7 @@ def build(
     with exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
-        _add_files(index, files, threads, again=f"topsign build {signals} -o {output} --resume")
+        _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
 
 
@@ -102,7 +110,7 @@ def _check_resumed(file: SignalFile, before: dict[str, Any] | None) -> None:
                 raise ValueError(f"{file.name} is not what this build began with, its {what} differs{values}")
 
 
-def _add_files(index: Index, files: list[SignalFile], threads: int | None, again: str) -> None:
+def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, threads: int | None, again: str) -> None:
     """Adds what is not in the index yet, a chunk at a time."""
     taken = {name: record["taken"] for name, record in index.sources.items()}
     total = sum(file.n_signals for file in files)
@@ -111,11 +119,11 @@ def _add_files(index: Index, files: list[SignalFile], threads: int | None, again
         with progress_bar() as progress:
             bar = progress.add_task("encoding", total=total, completed=done)
             for file in files:
-                identity, rows = file.identity(), file.rows()
+                identity, rows, beside = file.identity(), file.rows(), columns.read(file)
                 for chunk in _chunks(file, rows.dtype.itemsize, taken.get(file.name, 0)):
                     note = file.name, identity | {"taken": chunk.stop}
                     with naming(file.name):
-                        index.add(rows, rows=chunk, n_threads=threads, source=note)
+                        index.add(rows, rows=chunk, n_threads=threads, source=note, **beside(chunk))
                     done += chunk.stop - chunk.start
                     progress.update(bar, completed=done)
     except KeyboardInterrupt:

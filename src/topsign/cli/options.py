@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,7 +16,7 @@ from ..index import Index as AnyIndex
 from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..recipe import METRICS
-from ..signals import SUFFIXES
+from ..signals import SUFFIXES, SignalFile, notes_of, plain_values
 from ..theory import SCORINGS
 from .app import exit_on_error, fail
 
@@ -32,7 +34,14 @@ SignalPath = Annotated[
     ),
 ]
 QueryPath = Annotated[str, typer.Argument(help="Queries, in the forms that build takes.", show_default=False)]
-ArrayName = Annotated[str | None, typer.Option("--array", help="Which array or column of the file holds the signals.")]
+ArrayName = Annotated[
+    str | None,
+    typer.Option("--array", "--vector-column", help="Which array or column of the file holds the signals."),
+]
+IdColumn = Annotated[str | None, typer.Option(help="Column of a table that holds the ids, texts or integers.")]
+MetadataColumns = Annotated[
+    str | None, typer.Option(help="Columns of a table that become the entries' metadata, separated by commas.")
+]
 Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
 
@@ -105,6 +114,36 @@ def check_output(output_format: str, output: Path | None) -> None:
         raise fail("--format parquet needs --output FILE", code=2)
     if output_format == "table" and output is not None:
         raise fail("--output goes with --format json, csv or parquet", code=2)
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Columns of a table that are no features."""
+
+    id_column: str | None
+    metadata_columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, id_column: str | None, metadata_columns: str | None) -> TableColumns:
+        """From the options of a command."""
+        names = (metadata_columns or "").split(",")
+        return cls(id_column, tuple(name.strip() for name in names if name.strip()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*((self.id_column,) if self.id_column else ()), *self.metadata_columns)
+
+    def read(self, file: SignalFile) -> Callable[[slice], dict[str, Any]]:
+        """Ids and metadata of rows of a file, as ``add`` takes them; nothing where no column was named."""
+        columns = file.columns(self.names) if self.names else {}
+
+        def part(rows: slice) -> dict[str, Any]:
+            here = {name: column[rows.start : rows.stop] for name, column in columns.items()}
+            ids = plain_values(here[self.id_column]) if self.id_column else None
+            return {"ids": ids, "metadata": notes_of({name: here[name] for name in self.metadata_columns})}
+
+        return part
 
 
 def as_ids(index: Index, given: list[str]) -> list[str] | list[int]:

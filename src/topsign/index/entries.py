@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Generic
 
@@ -18,6 +18,7 @@ from .._checks import MAX_ID, as_signals, check_ids, check_metadata, listed
 from .._files import Record, draft_of, publish
 from ..encoding import check_signals, encode
 from ..recipe import Recipe
+from ..signals import from_table
 from .ids import are_texts, check_names
 from .results import Codes, Entries, Entry, Note
 from .storage import Change, Snapshot, Store, make_segments, merge_segments
@@ -118,6 +119,41 @@ class EntryVerbs(ABC, Generic[Codes]):
         """
         return self._write(
             signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=None, source=None, replacing=True
+        )
+
+    def add_table(
+        self,
+        table: Any,
+        *,
+        vector_column: str | None = None,
+        id_column: str | None = None,
+        metadata_columns: Sequence[str] = (),
+        upsert: bool = False,
+        n_threads: int | None = None,
+    ) -> Ids:
+        """Adds the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replaces those of known ids.
+
+        Parameters
+        ----------
+        vector_column : str, optional
+            The column of lists that holds the vectors; the only one when not given. Without any, all numeric columns
+            that are neither ids nor metadata are the features.
+        id_column : str, optional
+            The column of ids, texts or integers.
+        metadata_columns : sequence of str
+            Columns that become the metadata of each entry.
+        """
+        found = from_table(table, vector_column=vector_column, id_column=id_column, metadata_columns=metadata_columns)
+        if upsert and found.ids is None:
+            raise ValueError("upsert needs id_column: entries are replaced by their ids")
+        return self._write(
+            found.signals,
+            ids=found.ids,
+            metadata=found.metadata,
+            n_threads=n_threads,
+            rows=None,
+            source=None,
+            replacing=upsert,
         )
 
     def _write(

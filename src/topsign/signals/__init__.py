@@ -4,5 +4,18 @@ from __future__ import annotations
 
 from .files import SUFFIXES, SignalFile, list_files, open_file, open_files
 from .place import Location, Place
+from .tables import TableSignals, from_table, notes_of, plain_values
 
-__all__ = ["SUFFIXES", "Location", "Place", "SignalFile", "list_files", "open_file", "open_files"]
+__all__ = [
+    "SUFFIXES",
+    "Location",
+    "Place",
+    "SignalFile",
+    "TableSignals",
+    "from_table",
+    "list_files",
+    "notes_of",
+    "open_file",
+    "open_files",
+    "plain_values",
+]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from .._arrays import Array
 from .._files import Record
 from .._rows import Rows
-from . import npy, npz, parquet, safetensors
+from . import arrow, npy, npz, parquet, safetensors, vecs
 from .contents import Described
 from .place import Location, Place
 
 READERS: dict[str, ModuleType] = {".npy": npy, ".npz": npz, ".parquet": parquet, ".safetensors": safetensors}
+READERS |= {".arrow": arrow, ".feather": arrow, ".csv": arrow, ".fvecs": vecs, ".bvecs": vecs}
 SUFFIXES = tuple(READERS)
 
 
@@ -30,6 +33,7 @@ class SignalFile:
     n_bytes: int
     changed: str  # time of the last change, or the store's ETag
     array: str | None = None  # which array or column holds the signals
+    aside: tuple[str, ...] = ()  # columns of a table that hold ids and metadata
 
     @property
     def name(self) -> str:
@@ -39,8 +43,18 @@ class SignalFile:
     def rows(self) -> Array | Rows:
         """The signals: a memory map where that can be, else rows that are read as they are sliced."""
         place = Place(self.url)
-        signals: Array | Rows = READERS[place.suffix].rows(place, self.array)
+        signals: Array | Rows = READERS[place.suffix].rows(place, self.array, self.aside)
         return signals
+
+    def columns(self, names: Sequence[str]) -> dict[str, Any]:
+        """Other columns of a table, as Arrow arrays by name."""
+        place = Place(self.url)
+        if not hasattr(READERS[place.suffix], "columns"):
+            raise ValueError(
+                f"{self.url} is not a table: columns of ids and metadata go with .parquet, .arrow and .csv"
+            )
+        found: dict[str, Any] = READERS[place.suffix].columns(place, names)
+        return found
 
     def to_json(self) -> Record:
         """A record of plain values, as manifests hold it."""
@@ -68,7 +82,7 @@ def list_files(location: Location) -> list[Place]:
     return Place.at(location).files(SUFFIXES)
 
 
-def open_file(place: Place, array: str | None = None) -> SignalFile:
+def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ()) -> SignalFile:
     """What a file holds, from its header alone.
 
     Raises ValueError where the call does not fit the file (its kind, the array asked for), StorageError where its
@@ -77,10 +91,11 @@ def open_file(place: Place, array: str | None = None) -> SignalFile:
     if place.suffix not in READERS:
         raise ValueError(f"{place.url} must be one of {', '.join(SUFFIXES)}, or a folder of such files")
     n_bytes, changed = place.state()
-    found: Described = READERS[place.suffix].describe(place, array)
-    return SignalFile(place.url, found.n_signals, found.n_features, str(found.dtype), n_bytes, changed, found.array)
+    found: Described = READERS[place.suffix].describe(place, array, aside)
+    shape = found.n_signals, found.n_features
+    return SignalFile(place.url, *shape, str(found.dtype), n_bytes, changed, found.array, tuple(aside))
 
 
-def open_files(location: Location, array: str | None = None) -> list[SignalFile]:
+def open_files(location: Location, array: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
     """Every file of signals at a location, in the order of their names."""
-    return [open_file(place, array) for place in list_files(location)]
+    return [open_file(place, array, aside) for place in list_files(location)]

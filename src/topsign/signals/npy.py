@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import IO, Any
 
@@ -14,7 +15,7 @@ from .contents import Described, RawRows, described, reading
 from .place import Place
 
 
-def describe(place: Place, array: str | None) -> Described:
+def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
     """Shape and type."""
     if array is not None:
         raise ValueError(f"array= goes with .npz, .parquet and .safetensors; {place.url} has one array only")
@@ -23,7 +24,7 @@ def describe(place: Place, array: str | None) -> Described:
     return described(place, shape, dtype)
 
 
-def rows(place: Place, array: str | None) -> Array | Rows:
+def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
     """The signals."""
     with ExitStack() as opened:
         file = opened.enter_context(place.open())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import IO
+from typing import IO, Any
 
 from .._arrays import Array
-from .._rows import Rows
+from .._rows import Rows, SparseRows
 from ..errors import StorageError
 from . import npy
 from .contents import Described, choose, described, reading
@@ -19,8 +20,10 @@ CHECKED_BYTES = 2**24
 """Bytes read at a time for a checksum."""
 
 
-def describe(place: Place, array: str | None) -> Described:
+def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
     """Shape and type of the array chosen."""
+    if array is None and (matrix := _sparse(place)) is not None:
+        return described(place, matrix.shape, matrix.dtype)
     with ExitStack() as opened:
         members, chosen = _chosen(place, opened, array)
         member = opened.enter_context(members.open(f"{chosen}.npy"))
@@ -28,8 +31,10 @@ def describe(place: Place, array: str | None) -> Described:
     return described(place, shape, dtype, chosen)
 
 
-def rows(place: Place, array: str | None) -> Array | Rows:
+def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
     """The signals."""
+    if array is None and (matrix := _sparse(place)) is not None:
+        return SparseRows(matrix)
     with ExitStack() as opened:
         members, chosen = _chosen(place, opened, array)
         member, file = members.getinfo(f"{chosen}.npy"), members.fp
@@ -54,6 +59,17 @@ def _check_content(place: Place, file: IO[bytes], start: int, member: zipfile.Zi
         computed, left = zlib.crc32(part, computed), left - len(part)
     if left or computed != member.CRC:
         raise StorageError.bad_checksum(place.url, array, stored=member.CRC, computed=computed)
+
+
+def _sparse(place: Place) -> Any:
+    """The matrix that scipy.sparse.save_npz has written, None where the archive is another."""
+    import scipy.sparse
+
+    with place.open() as file, reading(place):
+        if not {"format", "shape", "data"} <= set(names(zipfile.ZipFile(file))):
+            return None
+        file.seek(0)
+        return scipy.sparse.load_npz(file)
 
 
 def _chosen(place: Place, opened: ExitStack, array: str | None) -> tuple[zipfile.ZipFile, str]:

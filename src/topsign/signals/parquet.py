@@ -1,9 +1,9 @@
-"""Signals in Parquet files: a column of lists of one length, decoded a batch at a time."""
+"""Signals in Parquet files: lists of one length or numeric columns, decoded a batch at a time."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,38 +12,54 @@ from .._arrays import Array
 from .._checks import as_signals, import_pyarrow
 from .._rows import Rows
 from ..errors import StorageError
-from .contents import Described, choose, described, reading
+from .contents import Described, described, reading
 from .place import Place
+from .tables import check_columns, is_list, stack_columns, vector_columns
 
 BATCH_ROWS = 1024
 """Rows decoded at a time."""
 
 
-def describe(place: Place, array: str | None) -> Described:
-    """Number and length of the signals in the column chosen."""
+def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
+    """Number and length of the signals, in a column of lists or in numeric columns."""
     with place.open() as file:
         table = _opened(place, file)
-        column = choose(place, _list_columns(table), array, "column of lists")
+        chosen = _chosen(place, table, array, aside)
         n_rows = table.metadata.num_rows
-        first = next(_batches(place, table, 0, column)) if n_rows else np.empty((0, 0), np.float32)
-    return described(place, (n_rows, first.shape[1]), first.dtype, column)
+        first = next(_batches(place, table, 0, chosen)) if n_rows else np.empty((0, 0), np.float32)
+    return described(place, (n_rows, first.shape[1]), first.dtype, chosen[0] if len(chosen) == 1 else None)
 
 
-def rows(place: Place, array: str | None) -> Rows:
+def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Rows:
     """The signals."""
-    found = describe(place, array)
-    return ParquetRows(place, found)
+    return ParquetRows(place, describe(place, array, aside), array, aside)
+
+
+def columns(place: Place, names: Sequence[str]) -> dict[str, Any]:
+    """Other columns, by name."""
+    with place.open() as file:
+        table = _opened(place, file)
+        check_columns(table.schema_arrow.names, names, place.url)
+        with reading(place):
+            found = table.read(columns=list(names))
+    return {name: found.column(name) for name in names}
+
+
+def _chosen(place: Place, table: Any, array: str | None, aside: Sequence[str]) -> list[str]:
+    check_columns(table.schema_arrow.names, aside, place.url)
+    return vector_columns(table.schema_arrow, array, aside, place.url)
 
 
 class ParquetRows(Rows):
     """Rows of a column of lists, decoded from the row group where reading begins."""
 
-    def __init__(self, place: Place, found: Described) -> None:
+    def __init__(self, place: Place, found: Described, array: str | None, aside: Sequence[str]) -> None:
         super().__init__((found.n_signals, found.n_features), found.dtype)
-        self._place, self._column = place, str(found.array)
+        self._place = place
         file = place.open()
         weakref.finalize(self, file.close)
         self._table = _opened(place, file)
+        self._columns = _chosen(place, self._table, array, aside)
         self._batches: Iterator[Array] | None = None
         self._held = np.empty((0, self.shape[1]), self.dtype)
         self._at = 0  # row of the file at which what is held begins
@@ -57,7 +73,7 @@ class ParquetRows(Rows):
             if batch.shape[1] != self.shape[1]:
                 row = self._at + len(self._held)
                 what = f"row {row} has {batch.shape[1]} features, row 0 has {self.shape[1]}"
-                raise StorageError(self._place.url, f"column {self._column}", f"signals differ in length: {what}")
+                raise StorageError(self._place.url, f"column {self._columns[0]}", f"signals differ in length: {what}")
             skipped = max(0, min(len(self._held), start - self._at))
             self._held = np.concatenate([self._held[skipped:], batch])
             self._at += skipped
@@ -68,7 +84,7 @@ class ParquetRows(Rows):
         while self._at + (size := self._table.metadata.row_group(group).num_rows) <= row:
             self._at, group = self._at + size, group + 1
         self._held = self._held[:0]
-        self._batches = _batches(self._place, self._table, group, self._column)
+        self._batches = _batches(self._place, self._table, group, self._columns)
 
 
 def _opened(place: Place, file: Any) -> Any:
@@ -79,21 +95,19 @@ def _opened(place: Place, file: Any) -> Any:
         return pyarrow.parquet.ParquetFile(file)
 
 
-def _list_columns(table: Any) -> list[str]:
-    import pyarrow
-
-    kinds = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
-    return [field.name for field in table.schema_arrow if any(is_kind(field.type) for is_kind in kinds)]
-
-
-def _batches(place: Place, table: Any, first_group: int, column: str) -> Iterator[Array]:
+def _batches(place: Place, table: Any, first_group: int, chosen: Sequence[str]) -> Iterator[Array]:
     """Batches of rows from the beginning of a row group to the end."""
     import pyarrow.compute
 
-    section = f"column {column}"
+    section = f"column {', '.join(chosen[:3])}"
     row = sum(table.metadata.row_group(group).num_rows for group in range(first_group))
     groups = list(range(first_group, table.num_row_groups))
-    for batch in table.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=[column]):
+    for batch in table.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=list(chosen)):
+        if not is_list(batch.schema.field(chosen[0]).type):
+            with reading(place, section):
+                yield as_signals(stack_columns(batch, chosen, place.name))
+            row += len(batch)
+            continue
         values = batch.column(0)
         flat = values.flatten()
         if values.null_count or flat.null_count:

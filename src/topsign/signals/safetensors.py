@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,14 +21,14 @@ DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", 
 DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1"}
 
 
-def describe(place: Place, array: str | None) -> Described:
+def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
     """Shape and type of the tensor chosen."""
     with place.open() as file:
         chosen, _, shape, dtype = _tensor(place, file, array)
     return described(place, shape, dtype, chosen)
 
 
-def rows(place: Place, array: str | None) -> Array | Rows:
+def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
     """The signals."""
     with ExitStack() as opened:
         file = opened.enter_context(place.open())

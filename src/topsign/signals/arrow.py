@@ -1,0 +1,45 @@
+"""Signals in CSV, Arrow IPC and Feather files, which are read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._arrays import Array
+from .._checks import as_signals, import_pyarrow
+from .contents import Described, described, reading
+from .place import Place
+from .tables import check_columns, is_list, stack_columns, vector_columns
+
+
+def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
+    """Number and length of the signals."""
+    values = rows(place, array, aside)
+    return described(place, values.shape, values.dtype, array)
+
+
+def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array:
+    """The signals."""
+    table = _load(place)
+    check_columns(table.schema.names, aside, place.url)
+    chosen = vector_columns(table.schema, array, aside, place.url)
+    with reading(place, ", ".join(chosen[:3])):
+        if len(chosen) == 1 and is_list(table.schema.field(chosen[0]).type):
+            return as_signals(table.column(chosen[0]))
+        return as_signals(stack_columns(table, chosen, place.name))
+
+
+def columns(place: Place, names: Sequence[str]) -> dict[str, Any]:
+    """Other columns, by name."""
+    table = _load(place)
+    check_columns(table.schema.names, names, place.url)
+    return {name: table.column(name) for name in names}
+
+
+def _load(place: Place) -> Any:
+    import_pyarrow(f"reading {place.name}")
+    import pyarrow.csv
+    import pyarrow.feather
+
+    with place.open() as file, reading(place):
+        return pyarrow.csv.read_csv(file) if place.suffix == ".csv" else pyarrow.feather.read_table(file)
