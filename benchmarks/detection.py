@@ -80,7 +80,7 @@ def simulate(options):
 
 
 def predicted(n_bits, n_signs, scoring):
-    shape = {"correlation": CORRELATION, "n_features": N_FEATURES, "pool": "hadamard"}
+    shape = {"correlation": CORRELATION, "n_features": N_FEATURES, "projection": "hadamard"}
     if n_signs is None:
         return ts.theory.roc(scoring=scoring, n_bits=n_bits, n_pool=N_FEATURES, **shape).d_prime
     return ts.theory.roc(scoring=f"sign_{scoring}", n_bits=n_signs, **shape).d_prime

@@ -65,9 +65,9 @@ def test_build_search_remove_verify(built):
 
 def test_search_formats(built):
     table = run("search a.topsign queries.npy -k 1")
-    assert "query rank id score distance p_value 0 1 42" in table
+    assert "query rank id score distance p_value e_value 0 1 42" in table
     lines = run("search a.topsign queries.npy -k 1 --format csv --scoring hamming").split()
-    assert lines[0] == "query,rank,id,score,distance,p_value"
+    assert lines[0] == "query,rank,id,score,distance,p_value,e_value"
     assert [line.split(",")[2] for line in lines[1:]] == ["42", "7"]
     run("search a.topsign queries.npy --false-alarm 1e-3 --format csv -o found.csv")
     assert [line.split(",")[2] for line in Path("found.csv").read_text().split()[1:]] == ["42", "7"]

@@ -38,7 +38,7 @@ INDEX_LAYERS = [
     {"results"},
     {"storage"},
     {"search", "filters"},
-    {"entries"},
+    {"entries", "nulls", "centering"},
     {"index"},
     {"adaptive", "sign"},
     {"__init__"},

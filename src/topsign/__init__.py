@@ -13,7 +13,7 @@ _HOMES = {
     **dict.fromkeys(("distributed", "export", "kernels", "nn", "projections", "signals", "theory"), ""),
     **dict.fromkeys(("AdaptiveCodes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
-    **dict.fromkeys(("StorageError",), "errors"),
+    **dict.fromkeys(("CalibrationWarning", "StorageError"), "errors"),
     **dict.fromkeys(("Head",), "heads"),
     **dict.fromkeys(
         ("AdaptiveLinearClassifier", "SignLinearClassifier", "UniversalLinearClassifier"), "heads.classifiers"
@@ -44,6 +44,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .embeddings import AdaptiveEncoder as AdaptiveEncoder
     from .embeddings import SignEmbedding as SignEmbedding
     from .embeddings import UniversalEmbedding as UniversalEmbedding
+    from .errors import CalibrationWarning as CalibrationWarning
     from .errors import StorageError as StorageError
     from .heads import Head as Head
     from .heads.classifiers import AdaptiveLinearClassifier as AdaptiveLinearClassifier

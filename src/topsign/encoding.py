@@ -10,6 +10,7 @@ import numpy as np
 
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64
+from ._checks import as_signals
 from .projections import Projection
 from .projections.blocks import Block, float_blocks
 from .recipe import Recipe
@@ -69,6 +70,16 @@ def check_signals(recipe: Recipe, signals: Array, *, part: slice, n_threads: int
         zeros = np.flatnonzero(block.square_norms == 0)
         if zeros.size:
             _raise_zero_signal(block.rows.start + int(zeros[0]), "signals", centered=recipe.mean is not None)
+
+
+def mean_signal(values: object, part: slice | None = None) -> Float32:
+    """The mean of signals, summed in double precision block by block; one that is not finite raises with its row."""
+    signals = as_signals(values)
+    first, end, _ = (part or slice(None)).indices(len(signals))
+    total = np.zeros(signals.shape[1])
+    for block in float_blocks(signals, max(1, 2**21 // max(1, signals.shape[1])), part=slice(first, end)):
+        total += block.values.sum(axis=0, dtype=np.float64)
+    return (total / max(1, end - first)).astype(np.float32)
 
 
 def project(

@@ -1,4 +1,4 @@
-"""The error of every file that cannot be trusted or written."""
+"""Errors and warnings of this library: files that cannot be trusted, p-values that cannot."""
 
 from __future__ import annotations
 
@@ -24,3 +24,7 @@ class StorageError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.section, self.problem)
+
+
+class CalibrationWarning(UserWarning):
+    """P-values do not fit the signals: far more random pairs are significant than should be."""

@@ -1,15 +1,20 @@
-"""Plots of plans. Needs matplotlib (``pip install topsign[plot]``)."""
+"""Plots of plans and of evidence. Needs matplotlib (``pip install topsign[plot]``)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from ._checks import check_choice
 from .theory import Plan, roc
 from .theory.design import bytes_against_detection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, distinct for most eyes; every line has its own dashes as well.
 STYLES: dict[str, dict[str, Any]] = {
@@ -75,3 +80,57 @@ def _draw_trade_off(axes: Axes, plan: Plan) -> None:
     axes.set_title(f"At a false alarm of {plan.false_alarm:g} per search")
     axes.legend(fontsize=8, loc="best")
     axes.grid(alpha=0.3, which="both")
+
+
+def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path) -> None:
+    """Draws a Tippett plot: shares of known matches and of known impostors whose log10 likelihood ratio is as large.
+
+    Good evidence keeps the two curves apart, and both on their own side of zero.
+    """
+    figure, axes = _figure("Tippett plot", "log10 likelihood ratio", "share with a ratio as large")
+    names = {
+        "known matches": (matches, "adaptive, asymmetric"),
+        "known impostors": (impostors, "sign codes, real query"),
+    }
+    for name, (ratios, style) in names.items():
+        values = np.sort(np.asarray(ratios, dtype=np.float64).ravel())
+        shares = 1 - np.arange(len(values)) / len(values)
+        axes.step(values, shares, where="pre", label=f"{name} ({len(values):,})", **STYLES[style])
+    axes.axvline(0, color="#555555", linewidth=0.8)
+    _save(figure, axes, path)
+
+
+def plot_det(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path, *, closer: str = "larger") -> None:
+    """Draws a DET curve from scores: misses against false alarms, both on scales of normal deviates."""
+    from scipy.special import ndtri
+
+    sign = 1 if check_choice(closer, "closer", ("larger", "smaller")) == "larger" else -1
+    known, others = (np.sort(sign * np.asarray(one, dtype=np.float64).ravel()) for one in (matches, impostors))
+    thresholds = np.unique(np.concatenate([known, others]))
+    missed = np.searchsorted(known, thresholds, side="left") / len(known)
+    alarms = 1 - np.searchsorted(others, thresholds, side="left") / len(others)
+    inside = (missed > 0) & (missed < 1) & (alarms > 0) & (alarms < 1)
+    figure, axes = _figure("Detection error trade-off", "false alarms", "misses")
+    axes.plot(ndtri(alarms[inside]), ndtri(missed[inside]), **STYLES["adaptive, asymmetric"])
+    ticks = np.array([1e-3, 0.01, 0.05, 0.2, 0.5, 0.8])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(ndtri(ticks), [f"{100 * tick:g}%" for tick in ticks])
+    if not inside.any():
+        axes.text(0.5, 0.5, "no errors at any threshold", transform=axes.transAxes, ha="center")
+    _save(figure, axes, path)
+
+
+def _figure(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _save(figure: Figure, axes: Axes, path: str | Path) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=9, loc="best")
+    figure.savefig(path, dpi=150)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ._arrays import Float32
 from ._checks import check_choice, check_count, check_flag, check_pool
@@ -204,6 +205,17 @@ def _resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, la
         middle = (least + most + 1) // 2
         least, most = (middle, most) if Layout(layout, middle, n_pool).code_bytes <= n_bytes else (least, middle - 1)
     return least
+
+
+def check_mean(center: npt.ArrayLike, n_features: int) -> Float32:
+    """A mean that is removed from signals and queries: n_features finite values."""
+    mean = np.asarray(center)
+    if mean.dtype.kind not in "fiu" or mean.shape != (n_features,) or not np.isfinite(mean).all():
+        raise ValueError(
+            f"center must be True, False or a mean of {n_features} finite values, got shape {mean.shape} and dtype "
+            f"{mean.dtype}"
+        )
+    return mean.astype(np.float32)
 
 
 def _named(recipe: Recipe) -> Record:

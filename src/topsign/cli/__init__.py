@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from . import add, build, cluster, compact, explore, export, get, inspect, list, plan, remove, reproduce, search, verify
+from . import (
+    add,
+    build,
+    calibrate,
+    cluster,
+    compact,
+    explore,
+    export,
+    get,
+    inspect,
+    list,
+    plan,
+    remove,
+    reproduce,
+    search,
+    verify,
+)
 from .app import app
 
 __all__ = [
     "add",
     "app",
     "build",
+    "calibrate",
     "cluster",
     "compact",
     "explore",

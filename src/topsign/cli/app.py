@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import __version__
-from ..errors import StorageError
+from ..errors import CalibrationWarning, StorageError
 
 app = typer.Typer(
     name="topsign",
@@ -63,6 +64,16 @@ def exit_on_error(code: int) -> Iterator[None]:
         raise fail(str(error), code=code) from None
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
         raise fail(str(error), code=1) from None
+
+
+@contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Prints warnings of the library on the error stream, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        yield
+    for message in dict.fromkeys(str(one.message) for one in caught):
+        errors.print(Text("warning:", "bold yellow"), Text(message), highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
+from ..encoding import mean_signal
 from ..index import open_index
 from ..signals import SignalFile, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     ArrayName,
     Bits,
+    Center,
     IdColumn,
     Index,
     Kind,
@@ -46,6 +49,7 @@ def build(
     metric: Metric = None,
     layout: LayoutName = None,
     norms: Norms = None,
+    center: Center = False,
     seed: Seed = None,
     array: ArrayName = None,
     id_column: IdColumn = None,
@@ -61,6 +65,8 @@ def build(
     [bold]Examples[/]
 
     topsign build signals.npy -o cameras.topsign --bits 512
+
+    topsign build sentences.npy -o sentences.topsign --bits 96 --center
 
     topsign build folder-of-files/ -o cameras.topsign --resume
 
@@ -79,13 +85,23 @@ def build(
         if output.exists():
             index = open_index(output)
             _check_recipe(index, kind, options)
+            if center and index.recipe.mean is None:
+                raise ValueError(f"{output} was begun without --center; leave it out to go on with it")
         else:
-            index = make_index(kind, files[0].n_features, options, output)
+            index = make_index(kind, files[0].n_features, options | _centring(files, center), output)
     with exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
         _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
+
+
+def _centring(files: list[SignalFile], center: bool) -> dict[str, Any]:
+    """The mean of all signals, as an option of an index."""
+    if not center:
+        return {}
+    sums = [file.n_signals * mean_signal(file.rows()).astype(np.float64) for file in files if file.n_signals]
+    return {"center": np.sum(sums, axis=0) / max(1, sum(file.n_signals for file in files))}
 
 
 def _check_recipe(index: Index, kind: str | None, options: dict[str, Any]) -> None:

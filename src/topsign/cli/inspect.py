@@ -13,6 +13,7 @@ from rich.table import Table
 from ..theory import correlation_interval, expected_hamming, hamming_variance
 from .app import app, console, exit_on_error
 from .options import Index, IndexPath, opened_index
+from .output import show_null
 
 
 @app.command()
@@ -37,7 +38,8 @@ def inspect(
     opened = opened_index(index, readonly=True)
     with exit_on_error(2):
         expected = [_expected(opened, rho) for rho in correlation or (0.05, 0.1, 0.2, 0.5)]
-    header = opened.header
+    header = {name: value for name, value in opened.header.items() if name != "mean"}  # a long array
+    header |= {"center": opened.recipe.mean is not None, "calibrated": opened.calibration is not None}
     sizes = _sizes(opened, index)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
@@ -57,6 +59,7 @@ def inspect(
         table.add_row(
             f"{row['correlation']:g}", f"{row['distance']:.4f}", f"{row['deviation']:.4f}", f"{low:.3f} to {high:.3f}"
         )
+    show_null(opened)
     console.print("\nexpected of a match", highlight=False)
     console.print(table, highlight=False)
 

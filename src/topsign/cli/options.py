@@ -52,6 +52,7 @@ ProjectionKind = Annotated[str | None, typer.Option(help=f"{', '.join(KINDS)}.  
 Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}.  [default: correlation]")]
 LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}.  [default: compact]")]
 Norms = Annotated[bool | None, typer.Option("--norms/--no-norms", help="Keep norms.  [default: norms]")]
+Center = Annotated[bool, typer.Option("--center", help="Remove the mean of the signals from them and from queries.")]
 Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection.  [default: {SEED}]")]
 
 Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query.  [default: 10]")]

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .._files import write_file
-from ..index import Matches, Neighbors
+from ..index import Index, Matches, Neighbors
 from .app import console, errors, exit_on_error
 
-COLUMNS = ("query", "rank", "id", "score", "distance", "p_value")
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
 
 Row = dict[str, Any]
 
@@ -39,6 +39,16 @@ def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
     """One row per entry found; queries are numbered from ``first_query``."""
     rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows())
     return [row | {"query": row["query"] + first_query} for row in rows]
+
+
+def show_null(index: Index[Any]) -> None:
+    """Prints a warning where p-values do not fit the entries of an index without a learned null."""
+    if index.calibration is None and not (found := index.check_null()).trusted:
+        remedy = "topsign calibrate learns a null that does" + (
+            "" if index.recipe.mean is not None else ", --center helps"
+        )
+        message = f"p-values do not fit these signals: {found}; {remedy}"
+        errors.print(Text("warning:", "bold yellow"), Text(message), highlight=False, soft_wrap=True)
 
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
@@ -70,7 +80,11 @@ def _show_table(rows: list[Row], names: list[str]) -> None:
         table.add_column(name, justify="left" if name == "metadata" else "right")
     for row in rows:
         shown = [str(row["query"]), str(row["rank"]), str(row["id"]), f"{row['score']:.4f}", f"{row['distance']:.4f}"]
-        shown += [f"{row['p_value']:.2g}", *([json.dumps(row["metadata"])] if "metadata" in row else [])]
+        shown += [
+            f"{row['p_value']:.2g}",
+            f"{row['e_value']:.2g}",
+            *([json.dumps(row["metadata"])] if "metadata" in row else []),
+        ]
         table.add_row(*shown)
     console.print(table, highlight=False)
     if not rows:
@@ -84,7 +98,7 @@ def _parquet(rows: list[Row], names: list[str]) -> bytes:
             import pyarrow.parquet as parquet
         except ImportError:
             raise ImportError("writing Parquet needs pyarrow: pip install 'topsign[files]'") from None
-    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 3, strict=True))
+    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True))
     types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in COLUMNS}
     if "metadata" in names:

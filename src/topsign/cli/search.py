@@ -9,7 +9,7 @@ import typer
 
 from ..index import SignIndex
 from ..signals import Location, open_files
-from .app import app, exit_on_error, fail, naming
+from .app import app, exit_on_error, fail, naming, printed_warnings
 from .options import (
     AdaptiveBits,
     ArrayName,
@@ -37,6 +37,7 @@ def search(
     scoring: Scoring = "asymmetric",
     adaptive_bits: AdaptiveBits = None,
     where: WhereText = None,
+    force: Annotated[bool, typer.Option("--force", help="Return even a flood of --false-alarm matches.")] = False,
     metadata: Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")] = False,
     output_format: Format = "table",
     output: Output = None,
@@ -54,6 +55,9 @@ def search(
     topsign search cameras.topsign queries.npy --scoring hamming --format json
 
     topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --metadata
+
+    p_value: chance that one entry unrelated to the query scores as high; e_value: how many such entries are expected
+    among all that were searched.
     """
     check_output(output_format, output)
     opened = opened_index(index, readonly=True)
@@ -62,6 +66,8 @@ def search(
         if not isinstance(opened, SignIndex):
             raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
         options["adaptive_bits"] = adaptive_bits
+    if false_alarm is not None and force:
+        options["force"] = True
     rows = search_files(opened, queries, array, k, false_alarm, options | {"where": where, "with_metadata": metadata})
     write_rows(rows, output_format, output)
 
@@ -82,7 +88,7 @@ def search_files(
     rows: list[Row] = []
     n_before = 0
     for file in files:
-        with exit_on_error(1), naming(file.name):
+        with exit_on_error(1), naming(file.name), printed_warnings():
             rows += result_rows(find(file.rows(), **options), n_before)
         n_before += file.n_signals
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .app import app, console, exit_on_error
 from .options import IndexPath, opened_index
+from .output import show_null
 
 
 @app.command()
@@ -19,3 +20,4 @@ def verify(index: IndexPath) -> None:
         opened.verify()
     sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {opened.n_segments:,} segments"
     console.print(f"{index}: {sound}", highlight=False)
+    show_null(opened)

@@ -166,7 +166,8 @@ class ShardedIndex:
         check_choice(scoring, "scoring", SCORINGS)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
         request, wanted, placement = Request(_check_threads(n_threads), k=k), _check_among(among), self._placed()
-        found = Neighbors.empty(len(queries), k)
+        n_entries = placement.n_entries if wanted is None else len(np.unique(wanted))
+        found = Neighbors.empty(len(queries), k, n_entries)
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             parts = _find(self._client, placement, scan, request, wanted)
             Hits.merge(parts, descending=scan.descending, k=k).fill(found, rows)
@@ -188,12 +189,13 @@ class ShardedIndex:
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
         wanted, placement = _check_among(among), self._placed()
-        reach = reach.for_entries(placement.n_entries if wanted is None else len(np.unique(wanted)))
+        n_entries = placement.n_entries if wanted is None else len(np.unique(wanted))
+        reach = reach.for_entries(n_entries)
         request, parts = Request(_check_threads(n_threads), reach=reach), []
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             answers = _find(self._client, placement, scan, request, wanted)
             parts.append(Hits.merge(answers, descending=scan.descending).matches(rows.stop - rows.start))
-        return Matches.concatenate(parts)
+        return Matches.concatenate(parts, n_entries)
 
     def verify(self) -> None:
         """Reads every shard again from where it is stored. Raises StorageError naming every damaged one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Int64
 from .._random import RandomState
@@ -41,6 +42,9 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
         expected scale, and inner products cannot be.
     layout : "compact" or "fast"
         Layout of the codes, see :class:`topsign.AdaptiveCodes`.
+    center : bool or array of shape (n_features,)
+        A mean that is removed from entries and queries alike: given, or learned from the first addition (True). It is
+        stored with the index. Centre signals that share a component, such as embeddings of a network.
     random_state : int, Generator or None
     path : path, optional
         Keep the entries in this file, which is made when it does not exist. Where it exists, all parameters must
@@ -73,6 +77,7 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
         projection: str | Projection = "hadamard",
         metric: str = "correlation",
         norms: bool = True,
+        center: bool | npt.ArrayLike = False,
         layout: str = "compact",
         random_state: RandomState = None,
         path: Path | None = None,
@@ -87,12 +92,14 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
             projection=projection,
             metric=metric,
             norms=norms,
+            center=center,
             layout=layout,
             random_state=random_state,
             path=path,
             timeout=timeout,
         )
         super().__init__(recipe, store)
+        self._center_later(center, path, timeout)
         if 4 * recipe.n_bits > recipe.n_pool and n_bits != recipe.n_pool:
             self._warn_of_share()
 

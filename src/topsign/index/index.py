@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import as_signals, check_count, check_flag
+from .._checks import as_signals, check_choice, check_count, check_flag
 from .._files import Record
 from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
-from .entries import EntryVerbs
+from ..theory import SCORINGS
+from .centering import Centering
+from .entries import EntryVerbs, Ids
 from .filters import Where, select
+from .nulls import KEY, Nulls
 from .results import Codes, Matches, Neighbors
 from .search import Originals, Reach, Source, make_scans, rank_exactly
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
@@ -24,7 +28,7 @@ from .storage.stores import Path, check_equal, open_file, store_for_recipe
 Found = TypeVar("Found", Neighbors, Matches)
 
 
-class Index(EntryVerbs[Codes]):
+class Index(Nulls, Centering, EntryVerbs[Codes]):
     """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
 
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
@@ -40,6 +44,17 @@ class Index(EntryVerbs[Codes]):
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
         self.recipe, self.store = recipe, store
+        self._learning = threading.Lock()
+
+    def _write(self, signals: npt.ArrayLike, *, rows: slice | None, **options: Any) -> Ids:
+        values = as_signals(signals, n_features=self.n_features)
+        first, end, _ = (rows or slice(None)).indices(len(values))
+        if self._unlearned is not None and end > first:
+            self._learn_mean(values, slice(first, end))
+        new = super()._write(values, rows=rows, **options)
+        with self._learning:
+            self._offer_sample(new, values, first)
+        return new
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index[Any]:
@@ -54,7 +69,7 @@ class Index(EntryVerbs[Codes]):
     @property
     def path(self) -> str | None:
         """The file of a durable index, None in memory."""
-        return self.store.path
+        return self._waiting_path() or self.store.path
 
     @property
     def header(self) -> Record:
@@ -115,7 +130,7 @@ class Index(EntryVerbs[Codes]):
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return dict(self.store.sources)
+        return {name: record for name, record in self.store.sources.items() if name != KEY}
 
     def search(
         self,
@@ -169,9 +184,12 @@ class Index(EntryVerbs[Codes]):
         whole = self.store.snapshot
         snapshot = self._considered(whole, among, where)
         originals = None if rescore is None else self._originals(rescore, whole)
-        found = Neighbors.empty(len(queries), k)
+        found = Neighbors.empty(len(queries), k, len(snapshot))
+        law = self._significance()
+        if adaptive_bits is None:
+            self._warn_once(snapshot, queries, check_choice(scoring, "scoring", SCORINGS))
         for block, scan in make_scans(
-            self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads
+            self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, significance=law
         ):
             if originals is None:
                 hits = scan.nearest(snapshot, k)
@@ -186,8 +204,8 @@ class Index(EntryVerbs[Codes]):
             if not callable(rescore):
                 raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
             fetch: Any = rescore
-            return Originals(lambda numbers: fetch(self._user_ids(snapshot, numbers)), n_features=self.n_features)
-        return Originals(rescore, n_features=self.n_features)
+            rescore = lambda numbers: fetch(self._user_ids(snapshot, numbers))  # noqa: E731
+        return Originals(rescore, n_features=self.n_features, mean=self.recipe.mean)
 
     def within(
         self,
@@ -201,6 +219,7 @@ class Index(EntryVerbs[Codes]):
         among: npt.ArrayLike | None = None,
         where: Where | None = None,
         with_metadata: bool = False,
+        force: bool = False,
         n_threads: int | None = None,
     ) -> Matches:
         """Every match of each query, in the index as it is at the call.
@@ -214,6 +233,9 @@ class Index(EntryVerbs[Codes]):
         false_alarm : float in (0, 1)
             Entries significant at this level for the whole search: with N entries considered, those whose p-value
             is at most ``1 - (1 - false_alarm) ** (1 / N)``.
+        force : bool
+            Return the matches of ``false_alarm`` even where more than 1% of random pairs are among them, which
+            otherwise raises: such a null does not fit the signals.
         queries, scoring, adaptive_bits, among, where, with_metadata
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
@@ -222,9 +244,14 @@ class Index(EntryVerbs[Codes]):
         whole = self.store.snapshot
         snapshot = self._considered(whole, among, where)
         reach = reach.for_entries(len(snapshot))
-        scans = make_scans(self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads)
+        law = self._significance()
+        if reach.is_level and adaptive_bits is None:
+            self._check_level(snapshot, queries, scoring, reach.limit, force=check_flag(force, "force"))
+        scans = make_scans(
+            self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, significance=law
+        )
         parts = (scan.within(snapshot, reach).matches(block.stop - block.start) for block, scan in scans)
-        return self._finished(Matches.concatenate(parts), whole, with_metadata)
+        return self._finished(Matches.concatenate(parts, len(snapshot)), whole, with_metadata)
 
     def _considered(self, whole: Snapshot, among: npt.ArrayLike | None, where: Where | None) -> Snapshot:
         """The entries that a search compares: those of ``among`` that fulfil ``where``."""

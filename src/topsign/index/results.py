@@ -29,9 +29,10 @@ class Neighbors(ResultTable):
     scores: Float32  # (n_queries, k) estimated correlations or inner products, nan where id is -1
     p_values: Float64  # (n_queries, k) chance that one impostor looks as close, nan where id is -1
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
+    n_entries: int = 0  # entries that each query was compared with
 
     @classmethod
-    def empty(cls, n_queries: int, k: int) -> Self:
+    def empty(cls, n_queries: int, k: int, n_entries: int = 0) -> Self:
         """Neighbors with every place unfilled: ids of -1, and nan."""
         shape = (n_queries, k)
         return cls(
@@ -39,6 +40,7 @@ class Neighbors(ResultTable):
             np.full(shape, np.nan),
             np.full(shape, np.nan, np.float32),
             np.full(shape, np.nan),
+            n_entries=n_entries,
         )
 
     def __len__(self) -> int:
@@ -62,17 +64,18 @@ class Matches(ResultTable):
     scores: Float32  # (n_matches,) estimated correlations or inner products
     p_values: Float64  # (n_matches,) chance that one impostor looks as close
     metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
+    n_entries: int = 0  # entries that each query was compared with
 
     @classmethod
-    def concatenate(cls, parts: Iterable[Matches]) -> Matches:
+    def concatenate(cls, parts: Iterable[Matches], n_entries: int = 0) -> Matches:
         """Matches of consecutive blocks of queries as one."""
         none, nothing = np.empty(0, np.int64), np.empty(0)
         parts = [cls(np.zeros(1, np.int64), none, nothing, nothing.astype(np.float32), nothing), *parts]
         ends = np.cumsum([0, *(part.starts[-1] for part in parts)])
         starts = [part.starts[1:] + before for part, before in zip(parts, ends, strict=False)]
         names = ("ids", "distances", "scores", "p_values")
-        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-        return cls(np.concatenate([np.zeros(1, np.int64), *starts]), *columns)
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return cls(starts=np.concatenate([np.zeros(1, np.int64), *starts]), **columns, n_entries=n_entries)
 
     def __len__(self) -> int:
         """Number of queries."""

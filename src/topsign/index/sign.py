@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Bytes, Int64
 from .._random import RandomState
@@ -24,7 +25,7 @@ class SignIndex(Index[Bytes]):
         Length of a signal, at least 2.
     n_pool : int
         Projections computed and signs kept; n_features when not given.
-    projection, metric, random_state, path, timeout
+    projection, metric, center, random_state, path, timeout
         As in :class:`AdaptiveIndex`.
     norms : bool
         Keep each signal's norm and scale (12 bytes per entry), as :class:`AdaptiveIndex` does.
@@ -49,6 +50,7 @@ class SignIndex(Index[Bytes]):
         projection: str | Projection = "hadamard",
         metric: str = "correlation",
         norms: bool = True,
+        center: bool | npt.ArrayLike = False,
         random_state: RandomState = None,
         path: Path | None = None,
         timeout: float | None = None,
@@ -60,11 +62,13 @@ class SignIndex(Index[Bytes]):
             projection=projection,
             metric=metric,
             norms=norms,
+            center=center,
             random_state=random_state,
             path=path,
             timeout=timeout,
         )
         super().__init__(recipe, store)
+        self._center_later(center, path, timeout)
 
     def _codes(self, snapshot: Snapshot, places: Int64) -> Bytes:
         return (

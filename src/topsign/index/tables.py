@@ -14,7 +14,7 @@ import numpy as np
 from .._arrays import Float32, Float64
 from .._checks import import_pyarrow
 
-COLUMNS = ("query", "rank", "id", "score", "distance", "p_value")
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
 SHOWN = 10
 """Rows that a repr shows."""
 
@@ -27,6 +27,7 @@ class Match:
     score: float  # estimated correlation or inner product
     distance: float  # fraction of differing signs
     p_value: float  # chance that one impostor looks as close
+    e_value: float  # impostors to expect that look as close, among all entries searched
     metadata: dict[str, Any] | None = None  # where it was asked for
 
 
@@ -38,6 +39,12 @@ class ResultTable(ABC):
     scores: Float32
     p_values: Float64
     metadata: Any
+    n_entries: int
+
+    @property
+    def e_values(self) -> Float64:
+        """Expected number of impostors that look as close, among all entries searched: p-values times ``n_entries``."""
+        return self.p_values * self.n_entries
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -57,17 +64,18 @@ class ResultTable(ABC):
     def _match(self, at: tuple[int, ...]) -> Match:
         id, metadata = self.ids[at], None if self.metadata is None else self.metadata[at]
         score, distance, p_value = (float(values[at]) for values in (self.scores, self.distances, self.p_values))
-        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, metadata)
+        e_value = p_value * self.n_entries
+        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, e_value, metadata)
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Query, rank (from 1), id, score, distance, p-value, and metadata where it was asked for, of every match."""
+        """Query, rank (from 1), id, score, distance, p-value, E-value, and any metadata asked for, of every match."""
         left = limit
         for query in range(len(self)):
             for rank, match in enumerate(self[query]):
                 if left == 0:
                     return
                 left = None if left is None else left - 1
-                row = (query, rank + 1, match.id, match.score, match.distance, match.p_value)
+                row = (query, rank + 1, match.id, match.score, match.distance, match.p_value, match.e_value)
                 yield row if self.metadata is None else (*row, match.metadata)
 
     @property
@@ -92,7 +100,7 @@ class ResultTable(ABC):
         """A pyarrow Table of one row per match; metadata as JSON texts."""
         arrow = import_pyarrow("to_arrow makes a pyarrow table")
         texts = self.ids.dtype == object
-        kinds = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 3, strict=True))
+        kinds = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True))
         kinds |= {"id": arrow.string() if texts else arrow.int64(), "metadata": arrow.string()}
         columns = self.to_dict()
         if "metadata" in columns:
@@ -112,8 +120,8 @@ class ResultTable(ABC):
         n_matches = int(np.isfinite(self.distances).sum())
         texts = []
         for row in self.rows(SHOWN):
-            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", f"{row[5]:.2g}"]
-            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[6:])])
+            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", f"{row[5]:.2g}", f"{row[6]:.2g}"]
+            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[7:])])
         return texts, n_matches - len(texts)
 
     def __repr__(self) -> str:

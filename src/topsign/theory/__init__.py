@@ -27,6 +27,7 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
+from .evidence import LikelihoodRatio
 from .inference import (
     SCORINGS,
     EmpiricalNull,
@@ -35,6 +36,7 @@ from .inference import (
     correlation_interval,
     match_pvalue,
 )
+from .nulls import LearnedNull
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
 from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
@@ -44,6 +46,8 @@ __all__ = [
     "PROJECTIONS",
     "SCORINGS",
     "EmpiricalNull",
+    "LearnedNull",
+    "LikelihoodRatio",
     "Plan",
     "RocCurve",
     "TargetError",

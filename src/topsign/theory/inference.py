@@ -20,6 +20,7 @@ from .distances import (
     hamming_cdf,
     hamming_sf,
 )
+from .evidence import LikelihoodRatio, check_scores, fit_likelihood_ratio
 from .order_statistics import gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid
 from .pools import effective_features, sample_correlations, shared_share
 
@@ -164,9 +165,7 @@ class EmpiricalNull:
     def __post_init__(self) -> None:
         check_choice(self.method, "method", ("rank", "normal"))
         check_choice(self.closer, "closer", ("larger", "smaller"))
-        scores = np.asarray(self.impostors, dtype=np.float64).ravel()
-        if len(scores) < 2 or not np.isfinite(scores).all():
-            raise ValueError(f"impostors must be at least two finite scores, got {len(scores)}")
+        scores = check_scores(self.impostors, "impostors")
         object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
 
     def pvalue(self, observed: npt.ArrayLike) -> Float64:
@@ -178,6 +177,38 @@ class EmpiricalNull:
             return np.asarray((1 + n - np.searchsorted(impostors, score, side="left")) / (1 + n))
         spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
         return np.asarray(student.sf((score - impostors.mean()) / spread, n - 1))
+
+    def threshold(self, false_alarm: npt.ArrayLike) -> Float64:
+        """The least close score whose p-value is at most this; infinitely close where no score's is.
+
+        For ``method="rank"`` such scores lie beyond an impostor: the threshold is the next number after it.
+        """
+        levels = np.asarray(false_alarm, dtype=np.float64)
+        if not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {false_alarm!r}")
+        impostors = np.asarray(self.impostors)
+        n = len(impostors)
+        if self.method == "normal":
+            spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
+            found = impostors.mean() + spread * student.isf(levels, n - 1)
+        else:
+            n_above = np.floor(levels * (1 + n) * (1 + 1e-12)).astype(int) - 1  # impostors that may score as close
+            below = impostors[np.clip(n - 1 - n_above, 0, n - 1)]
+            found = np.where(n_above < 0, np.inf, np.nextafter(below, np.inf))
+        return np.asarray(found if self.closer == "larger" else -found)
+
+    def likelihood_ratio(
+        self, observed: npt.ArrayLike, *, matches: npt.ArrayLike, confidence: float = 0.95
+    ) -> LikelihoodRatio:
+        """Likelihood ratios of scores: match against impostor, learned from ``matches``, scores of known matches.
+
+        Smooth, monotone in the score, with an interval, and never beyond what the numbers of known scores support: see
+        :func:`topsign.theory.evidence.fit_likelihood_ratio`.
+        """
+        sign = 1 if self.closer == "larger" else -1
+        known = sign * check_scores(matches, "matches")
+        scores = sign * np.asarray(observed, dtype=np.float64)
+        return fit_likelihood_ratio(scores, known, np.asarray(self.impostors), confidence=confidence)
 
 
 def mismatch_tail(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from .calibration import Calibration, LearnedSignificance, SignalSample, learn_calibration
 from .hits import Hits
 from .reach import Reach
 from .rescoring import Originals, Source, rank_exactly
-from .scans import Scan, make_scans
+from .scans import Scan, isotropic_law, make_scans
 from .significance import Significance, shared_significance
 
 __all__ = [
+    "Calibration",
     "Hits",
+    "LearnedSignificance",
     "Originals",
     "Reach",
     "Scan",
+    "SignalSample",
     "Significance",
     "Source",
+    "isotropic_law",
+    "learn_calibration",
     "make_scans",
     "rank_exactly",
     "shared_significance",

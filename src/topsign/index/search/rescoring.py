@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ..._arrays import Array, Float64, Int64
+from ..._arrays import Array, Float32, Float64, Int64
 from ..._checks import as_signals, raise_unusable
 from ..storage import Snapshot
 from .hits import Hits
@@ -21,8 +21,8 @@ Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 class Originals:
     """Original signals by id: rows of an array or memory map, or the result of a callable."""
 
-    def __init__(self, source: Source, *, n_features: int) -> None:
-        self.n_features = n_features
+    def __init__(self, source: Source, *, n_features: int, mean: Float32 | None = None) -> None:
+        self.n_features, self.mean = n_features, mean
         if callable(source):
             self._fetch: Callable[[Int64], npt.ArrayLike] = source
         else:
@@ -32,6 +32,8 @@ class Originals:
     def compare(self, ids: Int64, query: Float64) -> tuple[Float64, Float64]:
         """Exact inner products and correlations of a query with these entries; zero signals are uncorrelated."""
         signals = self._signals(ids)
+        if self.mean is not None:
+            signals, query = signals - self.mean, query - self.mean
         inner = signals @ query
         norms = np.sqrt((signals**2).sum(axis=1)) * np.sqrt((query**2).sum())
         return inner, np.divide(inner, norms, out=np.zeros(len(ids)), where=norms > 0)
@@ -59,7 +61,10 @@ class Originals:
 def rank_exactly(
     scan: Scan, snapshot: Snapshot, n_candidates: int, originals: Originals, queries: Array, k: int
 ) -> Hits:
-    """The k best of ``n_candidates`` entries of each query by exact comparison, with exact scores and p-values."""
+    """The k best of ``n_candidates`` entries of each query by exact comparison, with exact scores and p-values.
+
+    P-values by a learned null stay those of the codes, whose scores it was learned from.
+    """
     candidates = scan.rank(snapshot, n_candidates)
     shape = (len(queries), len(candidates.ids) // max(1, len(queries)))
     ids = candidates.ids.reshape(shape)
@@ -69,6 +74,8 @@ def rank_exactly(
     exact = inner if scan.metric == "inner_product" else correlations
     order = np.lexsort((ids, -exact))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
-    p_values = sample_pvalues(correlations.ravel()[kept], originals.n_features)
     hits = scan.measure(snapshot, candidates[kept])
-    return replace(hits, scores=exact.ravel()[kept].astype(np.float32), p_values=p_values)
+    hits = replace(hits, scores=exact.ravel()[kept].astype(np.float32))
+    if scan.significance.learned:
+        return hits
+    return replace(hits, p_values=sample_pvalues(correlations.ravel()[kept], originals.n_features))

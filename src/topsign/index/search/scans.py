@@ -38,20 +38,26 @@ def make_scans(
     adaptive_bits: int | None = None,
     n_threads: int | None = None,
     n_bytes: int | None = None,
+    significance: Significance | None = None,
 ) -> Iterator[tuple[slice, Scan]]:
-    """Blocks of queries, each with the scan that compares it with entries of this recipe."""
+    """Blocks of queries, each with the scan that compares it with entries of this recipe.
+
+    ``significance`` replaces the law for isotropic signals where queries keep all their projections.
+    """
     check_choice(scoring, "scoring", SCORINGS)
     n_kept, threads = check_kept(recipe, adaptive_bits), kernels.n_threads(n_threads)
     kind: type[Scan] = HammingScan
     if scoring == "asymmetric":
         kind = ChosenRowsScan if n_kept is not None else AsymmetricScan if recipe.norms else ExpectedScaleScan
-    law = _law(recipe, recipe.layout.n_bits if n_kept is None else n_kept)
+    law = isotropic_law(recipe, recipe.layout.n_bits if n_kept is None else n_kept)
+    if significance is not None and n_kept is None:
+        law = significance
     for rows, prepared in prepare_queries(recipe, queries, n_kept=n_kept, n_threads=threads, n_bytes=n_bytes):
         yield rows, kind(recipe.layout, prepared, law, recipe.metric, threads)
 
 
-def _law(recipe: Recipe, n_bits: int) -> Significance:
-    """The significance of codes that compare ``n_bits`` signs."""
+def isotropic_law(recipe: Recipe, n_bits: int) -> Significance:
+    """The significance of codes that compare ``n_bits`` signs, for isotropic signals."""
     flat = recipe.projection.options.get("spectrum", "unimodular") == "unimodular"
     pool = recipe.projection.kind if flat else "gaussian"
     return shared_significance(n_bits, recipe.n_pool, recipe.n_features, pool, recipe.norms)
@@ -86,6 +92,10 @@ class Scan(ABC):
     @abstractmethod
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
         """The same hits with their distances, scores and p-values."""
+
+    @abstractmethod
+    def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
+        """Estimated correlations of hits, which p-values are about; zero for a zero query."""
 
     @abstractmethod
     def _near(self, snapshot: Snapshot, limit: float) -> Hits:
@@ -123,6 +133,10 @@ class HammingScan(Scan):
             )
 
         return Hits.nearest(snapshot, kernel, len(self.queries), k, descending=self.descending)
+
+    def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
+        estimates = self.significance.correlations(hits.values.astype(np.int32))
+        return np.where(self.queries.norms[hits.rows] > 0, estimates, 0.0)
 
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
         counts = hits.values.astype(np.int32)
@@ -235,17 +249,25 @@ class AsymmetricScan(Scan):
 
         return Hits.within(snapshot, kernel, len(self.queries), descending=self.descending)
 
+    def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
+        return self._estimates(snapshot, hits)[1]
+
     def _scores(self, snapshot: Snapshot, hits: Hits) -> tuple[Float32, Float64]:
         """Scores and p-values of hits."""
+        scores, correlations = self._estimates(snapshot, hits)
+        known = self.queries.norms[hits.rows] > 0
+        return scores, np.where(known, self._p_values(hits.rows, correlations), 1.0)
+
+    def _estimates(self, snapshot: Snapshot, hits: Hits) -> tuple[Float32, Float64]:
+        """Scores of hits, and the correlations that they stand for."""
         divisors = self._divisors(self.metric)[hits.rows]
         values = self._scaled(hits.values)
         scores: Float32 = np.divide(values, divisors, out=np.zeros(len(divisors), np.float32), where=divisors > 0)
         correlations = scores.astype(np.float64)
-        known = self.queries.norms[hits.rows] > 0
         if self.metric == "inner_product":
             norms = self._norm_products(snapshot, hits)
-            correlations = np.divide(correlations, norms, out=np.zeros(len(norms)), where=known)
-        return scores, np.where(known, self._p_values(hits.rows, correlations), 1.0)
+            correlations = np.divide(correlations, norms, out=np.zeros(len(norms)), where=norms > 0)
+        return scores, correlations
 
     def _compare_pairs(self, snapshot: Snapshot, hits: Hits, *, with_sums: bool = False) -> tuple[Int32, Float32]:
         """Mismatches of each hit and its query, and score sums where asked; codes are gathered once."""

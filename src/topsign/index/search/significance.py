@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ class Significance:
     n_features: int
     projection: str  # kind of the pool
     norms: bool
+
+    learned: ClassVar[bool] = False  # whether p-values come from learned nulls
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _shared, tuple(getattr(self, field.name) for field in fields(self))

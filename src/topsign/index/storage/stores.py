@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..._checks import check_count, check_real
-from ...recipe import Recipe
+from ...recipe import Recipe, check_mean
 from .memory import MemoryStore, Store
 
 if TYPE_CHECKING:
@@ -15,15 +18,22 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 
-def make_store(family: str, *, path: Path | None, timeout: float | None, **parameters: Any) -> tuple[Recipe, Store]:
+def make_store(
+    family: str, *, path: Path | None, timeout: float | None, center: bool | npt.ArrayLike = False, **parameters: Any
+) -> tuple[Recipe, Store]:
     """The recipe and the store that the parameters of an index's constructor ask for.
 
-    Where the file exists, ``n_bits="auto"``, ``n_pool=None`` and ``random_state=None`` mean the file's, and all else
-    must agree. A file that another process makes at the same moment is joined in the same way.
+    Where the file exists, ``n_bits="auto"``, ``n_pool=None``, ``random_state=None`` and ``center=True`` mean the
+    file's, and all else must agree. A file that another process makes at the same moment is joined in the same way.
+    With ``center=True`` and no file, the store is in memory until the mean is known.
     """
-    check_count(parameters["n_features"], "n_features", minimum=2)
+    n_features = check_count(parameters["n_features"], "n_features", minimum=2)
+    learned = isinstance(center, (bool, np.bool_)) and bool(center)
+    parameters["mean"] = None if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
     made = None
     if path is None or not os.path.lexists(path):
+        if learned:
+            return Recipe.make(family, **parameters), MemoryStore()
         made = Recipe.make(family, **parameters)
         store = store_for_recipe(made, path=path, timeout=timeout)
         if isinstance(store, MemoryStore):
@@ -31,6 +41,12 @@ def make_store(family: str, *, path: Path | None, timeout: float | None, **param
     else:
         store = open_file(path, readonly=False, timeout=timeout)
     stored = store.recipe
+    if learned:
+        if stored.mean is None:
+            raise ValueError(
+                f"{store.path} was written with center=False, got center=True; topsign.open_index takes what it has"
+            )
+        parameters["mean"] = stored.mean
     if stored.family != family:
         what = f"kind={stored.family!r}, got kind={family!r}"
         raise ValueError(f"{store.path} was written with {what}; topsign.open_index takes what the file has")

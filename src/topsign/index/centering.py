@@ -1,0 +1,48 @@
+"""Centring: the mean of an index that is learned from its first addition."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .._arrays import Array
+from ..encoding import mean_signal
+from ..recipe import Recipe
+from .storage import MemoryStore
+from .storage.stores import Path, check_equal, store_for_recipe
+
+if TYPE_CHECKING:
+    from .storage import Store
+
+
+class Centering:
+    """Methods of an index that concern the mean it removes."""
+
+    recipe: Recipe
+    store: Store
+    _unlearned: tuple[Path | None, float | None] | None = None  # file and timeout of an index without its mean yet
+    _learning: threading.Lock
+
+    def _center_later(self, center: object, path: Path | None, timeout: float | None) -> None:
+        """Notes that the first addition gives the mean, where the index asks for one and has none."""
+        if center is True and self.recipe.mean is None:
+            self._unlearned = path, timeout
+
+    def _learn_mean(self, signals: Array, rows: slice) -> None:
+        """Learns the mean from the first addition, and makes the file that waits for it."""
+        with self._learning:
+            if self._unlearned is None:
+                return
+            path, timeout = self._unlearned
+            recipe = replace(self.recipe, mean=mean_signal(signals, rows))
+            store = store_for_recipe(recipe, path=path, timeout=timeout)
+            if not isinstance(store, MemoryStore):
+                check_equal(store, recipe)
+            self.recipe, self.store, self._unlearned = recipe, store, None
+
+    def _waiting_path(self) -> str | None:
+        """The file that will be made once the mean is known."""
+        waiting = None if self._unlearned is None else self._unlearned[0]
+        return None if waiting is None else os.path.abspath(waiting)

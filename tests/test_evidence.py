@@ -1,0 +1,89 @@
+"""Likelihood ratios: right where the truth is known, smooth, monotone, bounded; thresholds and plots."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from topsign import plots
+from topsign.theory import EmpiricalNull
+
+# Two normal laws of one spread: the log-likelihood ratio is a straight line, 2.5 x - 3.125 in natural units.
+SHIFT = 2.5
+
+
+def ratios(rng, n_matches, n_impostors, observed, **options):
+    null = EmpiricalNull(rng.standard_normal(n_impostors))
+    return null.likelihood_ratio(observed, matches=SHIFT + rng.standard_normal(n_matches), **options)
+
+
+def test_ratios_are_those_of_the_laws():
+    observed = np.linspace(-0.5, 3, 8)
+    truth = (SHIFT * observed - SHIFT**2 / 2) / np.log(10)
+    found = ratios(np.random.default_rng(1), 4000, 4000, observed)
+    assert_allclose(found.log10, truth, atol=0.15)
+    assert ((found.low < found.log10) & (found.log10 < found.high)).all()
+
+
+def test_intervals_cover():
+    """95% intervals of 200 small samples: within four standard errors, and two points for the line's own bend."""
+    rng = np.random.default_rng(2)
+    truth = (SHIFT * 2.0 - SHIFT**2 / 2) / np.log(10)
+    found = [ratios(rng, 150, 300, 2.0) for _ in range(200)]
+    covered = np.mean([one.low <= truth <= one.high for one in found])
+    assert covered > 0.95 - 4 * np.sqrt(0.95 * 0.05 / 200) - 0.02
+
+
+def test_ratios_are_monotone_and_bounded_by_the_data():
+    rng = np.random.default_rng(3)
+    null = EmpiricalNull(rng.standard_normal(500))
+    found = null.likelihood_ratio(np.linspace(-50, 50, 400), matches=20 + rng.standard_normal(30))
+    assert (np.diff(found.log10) >= 0).all()
+    assert_allclose([found.log10.min(), found.log10.max()], [-np.log10(31), np.log10(501)])
+    assert (np.isfinite(found.low) & np.isfinite(found.high)).all()
+
+
+def test_smaller_may_be_closer():
+    rng = np.random.default_rng(4)
+    impostors, matches = rng.standard_normal(300), SHIFT + rng.standard_normal(100)
+    larger = EmpiricalNull(impostors).likelihood_ratio([0.0, 2.0], matches=matches)
+    smaller = EmpiricalNull(-impostors, closer="smaller").likelihood_ratio([0.0, -2.0], matches=-matches)
+    assert_allclose(larger.log10, smaller.log10)
+
+
+def test_words_follow_the_scale():
+    found = ratios(np.random.default_rng(5), 20_000, 20_000, [-1.0, 1.25, 3.5])
+    assert found.words[0].endswith("support for different sources")
+    assert found.words[1] == "no support either way"
+    assert found.words[2].endswith("support for the same source")
+
+
+@pytest.mark.parametrize("method", ["rank", "normal"])
+@pytest.mark.parametrize("closer", ["larger", "smaller"])
+def test_thresholds_are_the_least_significant_scores(method, closer):
+    null = EmpiricalNull(np.random.default_rng(6).standard_normal(999), method=method, closer=closer)
+    for level in (0.5, 0.05, 0.01):
+        at = null.threshold(level)
+        assert null.pvalue(at) <= level * (1 + 1e-9)
+        assert null.pvalue(at - (0.02 if closer == "larger" else -0.02)) > level - (0.002 if method == "rank" else 0)
+    unreachable = EmpiricalNull([1.0, 2.0, 3.0], closer=closer).threshold(0.1)
+    assert unreachable == (np.inf if closer == "larger" else -np.inf)
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        null.threshold(0)
+
+
+def test_bad_matches_raise():
+    null = EmpiricalNull([0.0, 1.0])
+    with pytest.raises(ValueError, match="matches must be at least two finite scores, got 1"):
+        null.likelihood_ratio(0.5, matches=[1.0])
+    with pytest.raises(ValueError, match="confidence must lie in"):
+        null.likelihood_ratio(0.5, matches=[1.0, 2.0], confidence=1)
+
+
+def test_plots_are_drawn(tmp_path):
+    rng = np.random.default_rng(7)
+    known, others = 2 + rng.standard_normal(100), rng.standard_normal(400)
+    plots.plot_tippett(known, others, tmp_path / "tippett.png")
+    plots.plot_det(known, others, tmp_path / "det.png")
+    plots.plot_det(known + 100, others, tmp_path / "apart.png")
+    for name in ("tippett", "det", "apart"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
