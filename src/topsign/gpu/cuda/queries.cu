@@ -1,0 +1,67 @@
+// Queries rounded to digits of eight bits: value = step * (d[0] * 254**(DIGITS - 1) + ... + d[DIGITS - 1]), |d| <= 127.
+
+// One block per query; `width` > 0 writes a table of the gather kernel, 0 columns of the product. `whole`: the values
+// are whole numbers of at most 127, kept as they are. The bar of a query that is not finite lets nothing pass.
+// Starts a search: counts, held entries and bars are emptied.
+extern "C" __global__ void round_queries(const float* queries, u32 width, u32 whole, u8* out, float* steps, float* margins,
+                              float* bars, u32* counts, u64* held_keys, u32* held_positions, u32 n_held) {
+    const u32 query = blockIdx.x, padded = (N_POOL + 127) / 128 * 128;
+    const float* values = queries + u64(query) * N_POOL;
+    float largest = 0, unusable = 0;
+    for (u32 i = threadIdx.x; i < N_POOL; i += blockDim.x) {
+        largest = fmaxf(largest, fabsf(values[i]));
+        if (!isfinite(values[i])) unusable = 1;
+    }
+    largest = block_max(largest);
+    unusable = block_max(unusable);
+    float limit = 127;
+    for (int d = 1; d < DIGITS; ++d) limit = limit * RADIX + 126;  // 127 would round up to a digit of 128
+    const float step = whole ? 1.f : largest > 0 && !unusable ? fmaxf(largest / limit, 1.17549435e-38f) : 1.f;
+    float worst = 0;
+    for (u32 i = threadIdx.x; i < N_POOL; i += blockDim.x) {
+        const float value = unusable ? 0.f : values[i];
+        double rounded = rint(double(value) / double(step));
+        rounded = fmin(fmax(rounded, -double(limit)), double(limit));
+        worst = fmaxf(worst, __double2float_ru(fabs(double(value) - double(step) * rounded)));
+        int left = int(rounded);
+        for (int d = DIGITS - 1; d >= 0; --d) {
+            int digit = left, power = 1;
+            for (int e = 0; e < d; ++e) power *= RADIX;
+            if (d > 0) digit = int(rint(double(left) / power));
+            left -= digit * power;
+            const u32 place = DIGITS - 1 - d;
+            if (width == 1) {
+                reinterpret_cast<int*>(out)[i] = digit;
+            } else if (width) {
+                out[i * width + query * DIGITS + place] = u8(digit + 128);
+            } else {
+                const u32 column = (query / 8 * DIGITS + place) * 8 + query % 8;
+                out[u64(column) * padded + i] = u8(char(digit));
+            }
+        }
+    }
+    worst = block_max(worst);
+    for (u32 i = threadIdx.x; i < n_held; i += blockDim.x) {
+        held_keys[u64(query) * n_held + i] = 0;
+        held_positions[u64(query) * n_held + i] = ALL;
+    }
+    if (threadIdx.x == 0) {
+        // The sum of N_BITS values errs by N_BITS * worst at most; centers and bounds are computed in float32, with a
+        // handful of roundings, each relative to the largest sum there is.
+        const double margin = double(N_BITS) * (double(worst) * (1 + 1e-6) + 5e-7 * double(largest));
+        steps[query] = step;
+        margins[query] = whole ? 0.f : __double2float_ru(margin);
+        bars[query] = unusable ? INFINITE : NOTHING;
+        counts[query] = 0;
+    }
+}
+
+// Real queries as +-1 by sign, and 0 outside of the mask: their sums count the signs that agree less those that differ.
+extern "C" __global__ void take_signs(float* queries, const u8* masks, u32 n_queries) {
+    const u32 mask_bytes = (N_POOL + 7) / 8;
+    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < u64(n_queries) * N_POOL; i += u64(gridDim.x) * blockDim.x) {
+        const u32 row = u32(i % N_POOL);
+        const bool kept = !masks || masks[i / N_POOL * mask_bytes + row / 8] >> row % 8 & 1;
+        queries[i] = kept ? queries[i] >= 0 ? 1.f : -1.f : 0.f;
+    }
+}

@@ -1,0 +1,252 @@
+"""A CUDA device: memory, and kernels compiled when they are first needed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.resources
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import GpuError, GpuMemoryError
+
+Array = Any  # of the device: CuPy's, or NumPy's where kernels are emulated
+Kernel = Any
+
+MAX_DYNAMIC_SHARED = 8  # the attribute of the driver's interface
+MINIMUM_CAPABILITY = 80  # int8 products of 16 x 8 x 32, asynchronous copies
+INSTALL = 'install a driver and `pip install "topsign[gpu]"` (CUDA 13) or `"topsign[gpu-cuda12]"` (CUDA 12)'
+
+
+class Device(Protocol):
+    """What the scans ask of a device. Arrays are C-ordered; copies and launches are in the order of one stream."""
+
+    name: str
+    n_processors: int
+    shared_bytes: int  # that one block may have
+    has_wgmma: bool  # Hopper's products of whole tiles
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
+    def put(self, array: npt.NDArray[Any]) -> Array: ...
+    def get(self, array: Array) -> npt.NDArray[Any]: ...
+    def free_bytes(self) -> int: ...
+    def stream_of(self, array: Array) -> AbstractContextManager[object]: ...
+    def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> Module: ...
+
+
+class Module(Protocol):
+    """Kernels of some files, compiled for some constants."""
+
+    def launch(
+        self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0
+    ) -> None: ...
+    def resident_blocks(self, name: str, block: int, shared: int) -> int: ...
+
+
+def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
+    """Text of CUDA files of this package, the common part first."""
+    folder = importlib.resources.files(__package__) / "cuda"
+    common, *others = ((folder / name).read_text() for name in ("common.cuh", *files))
+    wgmma = [multiply_tile(constants["COLUMNS"])] if constants.get("WGMMA") else []
+    return "\n".join([common, *wgmma, *others])
+
+
+def multiply_tile(columns: int) -> str:
+    """The instruction that multiplies 64 rows with so many columns, 32 bytes deep, and adds to sums in registers."""
+    n = columns // 2
+    sums = ", ".join(f"%{i}" for i in range(n))
+    bound = ", ".join(f'"+r"(sums[{i}])' for i in range(n))
+    return f"""
+__device__ __forceinline__ void multiply_tile(int* sums, u64 a, u64 b) {{
+    asm volatile(
+        "{{ .reg .pred add; setp.ne.b32 add, %{n + 2}, 0;"
+        " wgmma.mma_async.sync.aligned.m64n{columns}k32.s32.s8.s8 {{ {sums} }}, %{n}, %{n + 1}, add; }}"
+        : {bound}
+        : "l"(a), "l"(b), "r"(1));
+}}
+"""
+
+
+def address(argument: object) -> object:
+    """An array as its address, None as a null pointer, a number as it is."""
+    if argument is None:
+        return np.uintp(0)
+    if isinstance(argument, np.generic):
+        return argument
+    if isinstance(argument, np.ndarray):
+        return np.uintp(argument.ctypes.data)
+    if hasattr(argument, "data_ptr"):
+        return np.uintp(argument.data_ptr())
+    return np.uintp(argument.data.ptr)  # type: ignore[attr-defined]
+
+
+class CudaDevice:
+    """A card reached by CuPy."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.cupy = _import_cupy()
+        _check_device(self.cupy, number)
+        self._device = self.cupy.cuda.Device(number)
+        attributes = self._device.attributes
+        self.name = f"cuda:{number}"
+        self.n_processors = int(attributes["MultiProcessorCount"])
+        self.shared_bytes = int(attributes["MaxSharedMemoryPerBlockOptin"])
+        self.capability = int(self._device.compute_capability)
+        self.has_wgmma = self.capability == 90
+        self._modules: dict[tuple[object, ...], CudaModule] = {}
+
+    def __enter__(self) -> CudaDevice:
+        self._device.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._device.__exit__(*error)
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        return self._allocate(self.cupy.empty, shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        return self._allocate(self.cupy.zeros, shape, dtype)
+
+    def put(self, array: npt.NDArray[Any]) -> Array:
+        out = self.empty(array.shape, array.dtype)
+        out.set(np.ascontiguousarray(array))
+        return out
+
+    def get(self, array: Array) -> npt.NDArray[Any]:
+        host: npt.NDArray[Any] = array.get()
+        return host
+
+    def free_bytes(self) -> int:
+        """Bytes that can be taken: those of the driver, and those CuPy keeps for itself."""
+        with self._device:
+            free, _ = self.cupy.cuda.runtime.memGetInfo()
+            return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
+
+    def stream_of(self, array: Array) -> AbstractContextManager[object]:
+        """The stream that work on this array belongs to: PyTorch's current one for a tensor, else CuPy's."""
+        if not hasattr(array, "data_ptr"):
+            return self._device  # type: ignore[no-any-return]
+        import torch
+
+        stream = torch.cuda.current_stream(array.device)
+        if hasattr(stream, "__cuda_stream__") and hasattr(self.cupy.cuda.Stream, "from_external"):
+            return self.cupy.cuda.Stream.from_external(stream)  # type: ignore[no-any-return]
+        return self.cupy.cuda.ExternalStream(stream.cuda_stream, self.number)  # type: ignore[no-any-return]
+
+    def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> CudaModule:
+        key = (files, *sorted(constants.items()))
+        if key not in self._modules:
+            self._modules[key] = CudaModule(self, source(files, constants), constants)
+        return self._modules[key]
+
+    def _allocate(self, make: Any, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        try:
+            with self._device:
+                return make(shape, dtype)
+        except self.cupy.cuda.memory.OutOfMemoryError as error:
+            needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            raise GpuMemoryError(
+                f"{self.name} has {self.free_bytes():,} bytes free, and {needed:,} more are needed; free memory on the "
+                "card, search fewer queries at a time, or give a smaller memory limit so that codes are streamed"
+            ) from error
+
+
+class CudaModule:
+    """Kernels compiled by NVRTC, which comes with CuPy; no toolkit is needed."""
+
+    def __init__(self, device: CudaDevice, text: str, constants: Mapping[str, int]) -> None:
+        self._device = device
+        # No fused products and sums: the rotation must round as the processor does. "a": Hopper's own instructions.
+        architecture = f"sm_{device.capability}{'a' if constants.get('WGMMA') else ''}"
+        options = (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device")
+        options += tuple(f"-D{name}={value}" for name, value in constants.items())
+        with device:
+            self._module = device.cupy.cuda.function.Module()
+            self._module.load(compiled(text, options))
+        self._kernels: dict[str, Kernel] = {}
+        self._allowed: dict[str, int] = {}
+
+    def launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0) -> None:
+        x, y = grid if isinstance(grid, tuple) else (grid, 1)
+        if x and y:
+            self.kernel(name, shared)((x, y), (block,), tuple(map(address, arguments)), shared)
+
+    def kernel(self, name: str, shared: int) -> Kernel:
+        """The kernel, allowed so much dynamic shared memory."""
+        if name not in self._kernels:
+            self._kernels[name] = self._module.get_function(name)
+        kernel = self._kernels[name]
+        if shared > self._allowed.get(name, 48 * 1024):
+            self._device.cupy.cuda.driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED, shared)
+            self._allowed[name] = shared
+        return kernel
+
+    def resident_blocks(self, name: str, block: int, shared: int) -> int:
+        """Blocks of a kernel that one multiprocessor runs at a time."""
+        pointer = self.kernel(name, shared).ptr
+        blocks = self._device.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, block, shared)
+        return max(1, int(blocks))
+
+
+def compiled(text: str, options: tuple[str, ...]) -> bytes:
+    """Machine code of a text: from CuPy's folder of compiled kernels, or compiled and kept there."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    digest = hashlib.sha256("\n".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()[:32]
+    folder = Path(os.environ.get("CUPY_CACHE_DIR", Path.home() / ".cupy" / "kernel_cache"))
+    path = folder / f"topsign_{digest}.cubin"
+    if path.exists():
+        return path.read_bytes()
+    program = nvrtc.createProgram(text, "topsign.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        code: bytes = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError as error:
+        raise GpuError(f"kernels did not compile: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+    with contextlib.suppress(OSError):  # kept where the folder can be written to
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_suffix(f".{os.getpid()}")
+        made.write_bytes(code)
+        made.replace(path)
+    return code
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise GpuError(f"topsign.gpu needs CuPy, which cannot be imported ({error}); {INSTALL}") from error
+    return cupy
+
+
+def _check_device(cupy: Any, number: int) -> None:
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except Exception as error:
+        raise GpuError(f"CuPy {cupy.__version__} is installed, but finds no CUDA device ({error}); {INSTALL}") from error
+    if not 0 <= number < count:
+        raise GpuError(f"cuda:{number} was asked for, but there are {count} CUDA devices, counted from 0")
+    capability = int(cupy.cuda.Device(number).compute_capability)
+    if capability < MINIMUM_CAPABILITY:
+        raise GpuError(
+            f"cuda:{number} has compute capability {capability / 10:.1f}, and 8.0 is needed (Ampere or newer); "
+            "search on the processor instead"
+        )
+
+
+@lru_cache(maxsize=16)
+def cuda_device(number: int = 0) -> CudaDevice:
+    """The device of this number, with what was compiled for it."""
+    return CudaDevice(number)

@@ -1,0 +1,90 @@
+"""Projections and adaptive codes of signals on a device: the bits of the processor, for Hadamard projections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..kernels import Layout
+from ..projections.structured import Hadamard
+from .device import Array, Device
+from .stripes import Format
+
+PROJECTED_BYTES = 2**28  # held at a time
+
+
+class GpuEncoder:
+    """Projects signals on a device, and encodes them.
+
+    Only Hadamard projections can be computed there: others go through matrix products and transforms whose roundings
+    depend on the library, so that codes would not be the same.
+    """
+
+    def __init__(self, projection: Any, layout: Layout, *, device: Device) -> None:
+        if not isinstance(projection, Hadamard):
+            raise TypeError(
+                f"a GPU computes Hadamard projections, got a {projection.kind} one; project on the processor, or use "
+                'projection="hadamard"'
+            )
+        self.device = device
+        self.layout = layout
+        n = projection.n_features
+        power = 1 << n.bit_length() - 1
+        self.n_features, self.n_pool, self._operators = n, projection.n_pool, projection.n_blocks
+        self._signs = device.put(np.ascontiguousarray(projection._signs))
+        self._coordinates = device.put(projection._last_coordinates.astype(np.uint32))
+        scales = 1 / np.sqrt(power), np.sqrt(n), np.sqrt(0.5)
+        self._scales = tuple(np.float32(scale) for scale in scales)
+        self._module = Format.of(layout).module(
+            device,
+            "encode.cu",
+            N_FEATURES=n,
+            POWER=power,
+            ROUNDS=projection.rounds,
+            FAST=int(layout.name == "fast"),
+        )
+        self._row = n + n // 32 + 1  # words of a signal under rotation
+        self._in_shared = 4 * self._row + 2048 <= device.shared_bytes
+        self._threads = max(32, min(1024, power // 8 // 32 * 32))
+
+    def project(self, signals: Array, out: Array) -> None:
+        """Projections (n_signals, n_pool) of signals (n_signals, n_features), both float32 on the device."""
+        n_signals = len(signals)
+        work = None
+        if not self._in_shared:
+            work = self.device.empty((self._operators * n_signals, self._row), np.float32)
+        self._module.launch(
+            "rotate",
+            (n_signals, self._operators),
+            self._threads,
+            signals,
+            self._signs,
+            self._coordinates,
+            np.uint32(self.n_pool),
+            *self._scales,
+            work,
+            out,
+            shared=4 * self._row if self._in_shared else 0,
+        )
+
+    def encode(self, signals: Array) -> tuple[Array, Array, Array]:
+        """Codes (n_signals, code_bytes), norms and scales of signals on the device; zero signals have no scale."""
+        n_signals, device = len(signals), self.device
+        codes = device.empty((n_signals, self.layout.code_bytes), np.uint8)
+        totals, squares = (device.empty((n_signals,), np.float64) for _ in range(2))
+        size = max(1, PROJECTED_BYTES // (4 * self.n_pool))
+        projected = device.empty((min(size, n_signals), self.n_pool), np.float32)
+        for start in range(0, n_signals, size):
+            rows = slice(start, start + size)
+            part = signals[rows]
+            self.project(part, projected)
+            self._module.launch("pack_codes", len(part), 512, projected, codes[rows], totals[rows], shared=self._shared)
+        blocks = -(-n_signals // 8)
+        counts = np.uint32(n_signals), np.uint32(self.n_features)
+        self._module.launch("square_norms", blocks, 256, signals, *counts, squares)
+        return codes, np.sqrt(squares).astype(np.float32), (squares / totals).astype(np.float32)
+
+    @property
+    def _shared(self) -> int:
+        return 4 * self.layout.n_bits + -(-self.layout.code_bytes // 4) * 4

@@ -1,0 +1,105 @@
+"""Codes on a device: groups of 32, word by word, as ``cuda/common.cuh`` describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels import Layout
+from .device import Array, Device, Module
+
+GROUP = 32
+COPY_BYTES = 2**28  # of codes on their way to the device
+
+
+@dataclass(frozen=True)
+class Format:
+    """Sizes of a code on the device; both adaptive layouts have the same."""
+
+    n_bits: int
+    n_pool: int
+    signs: bool = False  # of the whole pool, without locations
+
+    @classmethod
+    def of(cls, layout: Layout) -> Format:
+        return cls(layout.n_bits, layout.n_pool, layout.name == "signs")
+
+    @cached_property
+    def low_bits(self) -> int:
+        return 0 if self.signs else Layout("compact", self.n_bits, self.n_pool).low_bits
+
+    @cached_property
+    def code_words(self) -> int:
+        sign_words = -(-self.n_bits // 32)
+        if self.signs:
+            return sign_words
+        high_size = Layout("compact", self.n_bits, self.n_pool).high_size
+        return sign_words - (-self.n_bits * self.low_bits // 32) - (-high_size // 32)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """What kernels are compiled for."""
+        return {
+            "N_BITS": self.n_bits,
+            "N_POOL": self.n_pool,
+            "LOW_BITS": self.low_bits,
+            "SIGNS": int(self.signs),
+        }
+
+    def nbytes(self, n_codes: int) -> int:
+        """Bytes of so many codes on the device; one group more is never read past."""
+        return 4 * GROUP * (self.code_words * -(-n_codes // GROUP) + 1)
+
+    def module(self, device: Device, *files: str, **constants: int) -> Module:
+        """Kernels of these files for this format."""
+        needed: Mapping[str, int] = self.constants | {"DIGITS": 1} | constants
+        return device.module(files, needed)
+
+
+@dataclass(frozen=True, eq=False)
+class Stripes:
+    """Codes on a device."""
+
+    format: Format
+    words: Array  # uint32, flat
+    n_codes: int
+
+    @classmethod
+    def load(cls, device: Device, layout: Layout, codes: npt.NDArray[np.uint8] | Any) -> Stripes:
+        """Copies codes, of host or device, in parts; a code that is not valid raises ValueError."""
+        form = Format.of(layout)
+        kernels = form.module(device, "stripes.cu", "best.cu")
+        n_codes = len(codes)
+        words = device.zeros((form.nbytes(n_codes) // 4,), np.uint32)
+        first_bad = device.put(np.array([2**32 - 1], np.uint32))
+        size = max(GROUP, COPY_BYTES // max(1, layout.code_bytes) // GROUP * GROUP)
+        for start in range(0, n_codes, size):
+            part = codes[start : start + size]
+            bytes_ = device.put(part) if isinstance(part, np.ndarray) else part
+            out, count = words[start * form.code_words :], np.uint32(len(part))
+            if layout.name == "fast":
+                kernels.launch("convert_fast", -(-len(part) // 128), 128, bytes_, count, out)
+            else:
+                kernels.launch("convert_compact", -(-len(part) // GROUP), 256, bytes_, count, out)
+            blocks = min(-(-len(part) // 8), 32 * device.n_processors)
+            kernels.launch("check_codes", blocks, 256, out, count, first_bad)
+            bad = int(device.get(first_bad)[0])  # also waits: the bytes may go
+            if bad < 2**32 - 1:
+                raise ValueError(
+                    f"code {start + bad} is not valid: its locations must be {form.n_bits} ascending rows of a pool of "
+                    f"{form.n_pool}; the codes are damaged, or of other parameters"
+                )
+        return cls(form, words, n_codes)
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * int(self.words.shape[0])
+
+    def at(self, position: int) -> Array:
+        """The codes from a position on, which is a multiple of 32."""
+        return self.words[position * self.format.code_words :]
