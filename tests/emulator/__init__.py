@@ -8,8 +8,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self._modules: dict[tuple[object, ...], EmulatedModule] = {}
+        self.recorded: list[Any] | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, 0xAB, np.uint8).view(dtype).reshape(shape)
@@ -50,18 +51,35 @@ class EmulatedDevice:
     def free_bytes(self) -> int:
         return 2**34
 
+    @contextmanager
+    def record(self) -> Iterator[list[Any]]:
+        self.recorded = launches = []
+        yield launches
+        self.recorded = None
+
+    def replay(self, launches: list[Any]) -> None:
+        for launch in launches:
+            launch()
+
+    def wait(self) -> None:
+        pass
+
+    def background(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def stream_of(self, array: object) -> AbstractContextManager[object]:
         return nullcontext()
 
     def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> EmulatedModule:
         key = (files, *sorted(constants.items()))
         if key not in self._modules:
-            self._modules[key] = EmulatedModule(source(files, constants), constants)
+            self._modules[key] = EmulatedModule(self, source(files, constants), constants)
         return self._modules[key]
 
 
 class EmulatedModule:
-    def __init__(self, text: str, constants: Mapping[str, int]) -> None:
+    def __init__(self, device: EmulatedDevice, text: str, constants: Mapping[str, int]) -> None:
+        self._device = device
         names = KERNEL.findall(text)
         launchers = "\n".join(
             f'extern "C" void launch_{name}(unsigned x, unsigned y, unsigned block, void** arguments) '
@@ -101,8 +119,17 @@ class EmulatedModule:
         values = [np.asarray(address(argument)) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
-        if x and y:
-            getattr(self._library, f"launch_{name}")(x, y, block, pointers)
+        if not x or not y:
+            return
+        kernel = getattr(self._library, f"launch_{name}")
+
+        def call() -> None:
+            kernel(x, y, block, pointers)
+            assert values  # which the pointers point to
+
+        call()
+        if self._device.recorded is not None:
+            self._device.recorded.append(call)
 
     def resident_blocks(self, name: str, block: int, shared: int) -> int:
         return 1

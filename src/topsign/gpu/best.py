@@ -7,11 +7,11 @@ order of additions that all kernels share, and merged with those held; that rais
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ..kernels.interface import Float32, Int64
+from .._arrays import Float32, Int64
 from .device import Array, Device
 from .scan import DEFAULT, TILE, Candidates, GatherScanner, Part, Tuning, make_scanner, search_digits
 from .stripes import Format
@@ -49,7 +49,8 @@ class BestSearch:
         while self._room < 2 * k:
             self._room *= 2
         self._scratch = scratch_bytes(form)
-        self._blocks = max(1, min(64, 4 * device.n_processors // n_queries))  # that share a query
+        self._blocks = max(2, min(64, 16 * device.n_processors // n_queries))  # that share a query
+        self._cached = min(capacity, 17 * 1024)  # bounds of candidates in shared memory
         self._seen = 0
         self._projected: Array = None
 
@@ -63,7 +64,7 @@ class BestSearch:
         """Takes the codes of a part into account; the best so far are written to ``out``: scores and positions."""
         start, sampled = 0, 0
         if self._seen == 0 and isinstance(self.scanner, GatherScanner):
-            sampled = min(self.tuning.sample, self.candidates.capacity, len(part))
+            sampled = min(self.tuning.sampled(self.n_queries), self.candidates.capacity, len(part))
             self._set_bars(part, sampled)
         while start < len(part):
             every = self._seen == 0 and not sampled
@@ -78,7 +79,7 @@ class BestSearch:
     def _set_bars(self, part: Part, n_codes: int) -> None:
         self._module.launch(
             "set_bars",
-            (max(1, min(-(-n_codes // WARPS), 16 * self._blocks)), self.n_queries),
+            (-(-n_codes // WARPS), self.n_queries),
             32 * WARPS,
             part.stripes.words,
             self._projected,
@@ -100,7 +101,7 @@ class BestSearch:
         self._module.launch(
             "narrow",
             self.n_queries,
-            512,
+            1024,
             found.margins,
             found.bars,
             part.weights,
@@ -108,9 +109,11 @@ class BestSearch:
             *place,
             np.uint32(given),
             np.uint32(self.k),
+            np.uint32(self._cached),
             found.counts,
             found.positions,
             found.centers,
+            shared=4 * self._cached,
         )
         self._module.launch(
             "keep_best",
@@ -145,15 +148,19 @@ def search_within(
     form: Format,
     projected: Array,
     thresholds: Float32,
-    parts: list[Part],
+    parts: Iterable[Part],
+    largest: int,
     *,
     whole: bool = False,
     tuning: Tuning = DEFAULT,
 ) -> Iterator[tuple[Int64, Int64, Float32]]:
-    """Codes that score at least the threshold of each query: queries, positions and scores, scan by scan."""
+    """Codes that score at least the threshold of each query: queries, positions and scores, scan by scan.
+
+    No part has more than ``largest`` codes.
+    """
     n_queries = len(thresholds)
     scanner = make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)
-    candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, max(map(len, parts), default=0)))
+    candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, largest))
     shape = (n_queries, candidates.capacity)
     positions, scores = device.empty(shape, np.uint32), device.empty(shape, np.float32)
     scanner.round(projected, candidates, None, whole=whole)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import importlib.resources
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from .errors import GpuError, GpuMemoryError
 
 Array = Any  # of the device: CuPy's, or NumPy's where kernels are emulated
 Kernel = Any
+Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int]  # grid, block, arguments, shared memory
 
 MAX_DYNAMIC_SHARED = 8  # the attribute of the driver's interface
 MINIMUM_CAPABILITY = 80  # int8 products of 16 x 8 x 32, asynchronous copies
@@ -38,6 +39,10 @@ class Device(Protocol):
     def put(self, array: npt.NDArray[Any]) -> Array: ...
     def get(self, array: Array) -> npt.NDArray[Any]: ...
     def free_bytes(self) -> int: ...
+    def record(self) -> AbstractContextManager[list[Launch]]: ...
+    def replay(self, launches: list[Launch]) -> None: ...
+    def wait(self) -> None: ...
+    def background(self) -> AbstractContextManager[object]: ...
     def stream_of(self, array: Array) -> AbstractContextManager[object]: ...
     def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> Module: ...
 
@@ -103,6 +108,7 @@ class CudaDevice:
         self.capability = int(self._device.compute_capability)
         self.has_wgmma = self.capability == 90
         self._modules: dict[tuple[object, ...], CudaModule] = {}
+        self.recorded: list[Launch] | None = None
 
     def __enter__(self) -> CudaDevice:
         self._device.__enter__()
@@ -131,6 +137,31 @@ class CudaDevice:
         with self._device:
             free, _ = self.cupy.cuda.runtime.memGetInfo()
             return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[list[Launch]]:
+        """Launches and keeps them, to be replayed; not for several threads at a time."""
+        launches: list[Launch] = []
+        self.recorded = launches
+        try:
+            yield launches
+        finally:
+            self.recorded = None
+
+    def replay(self, launches: list[Launch]) -> None:
+        """The same kernels with the same arguments again, without the work of preparing them."""
+        for kernel, grid, block, arguments, shared in launches:
+            kernel(grid, block, arguments, shared)
+
+    def wait(self) -> None:
+        """Until all work of the current stream is done."""
+        self.cupy.cuda.get_current_stream().synchronize()
+
+    @contextlib.contextmanager
+    def background(self) -> Iterator[None]:
+        """A stream of its own, for copies beside a scan."""
+        with self._device, self.cupy.cuda.Stream(non_blocking=True):
+            yield
 
     def stream_of(self, array: Array) -> AbstractContextManager[object]:
         """The stream that work on this array belongs to: PyTorch's current one for a tensor, else CuPy's."""
@@ -168,8 +199,8 @@ class CudaModule:
         self._device = device
         # No fused products and sums: the rotation must round as the processor does. "a": Hopper's own instructions.
         architecture = f"sm_{device.capability}{'a' if constants.get('WGMMA') else ''}"
-        options = (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device")
-        options += tuple(f"-D{name}={value}" for name, value in constants.items())
+        defined = [f"-D{name}={value}" for name, value in constants.items()]
+        options = (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device", *defined)
         with device:
             self._module = device.cupy.cuda.function.Module()
             self._module.load(compiled(text, options))
@@ -178,8 +209,12 @@ class CudaModule:
 
     def launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0) -> None:
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
-        if x and y:
-            self.kernel(name, shared)((x, y), (block,), tuple(map(address, arguments)), shared)
+        if not x or not y:
+            return
+        call = self.kernel(name, shared), (x, y), (block,), tuple(map(address, arguments)), shared
+        call[0](*call[1:])
+        if self._device.recorded is not None:
+            self._device.recorded.append(call)
 
     def kernel(self, name: str, shared: int) -> Kernel:
         """The kernel, allowed so much dynamic shared memory."""
@@ -235,7 +270,9 @@ def _check_device(cupy: Any, number: int) -> None:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:
-        raise GpuError(f"CuPy {cupy.__version__} is installed, but finds no CUDA device ({error}); {INSTALL}") from error
+        raise GpuError(
+            f"CuPy {cupy.__version__} is installed, but finds no CUDA device ({error}); {INSTALL}"
+        ) from error
     if not 0 <= number < count:
         raise GpuError(f"cuda:{number} was asked for, but there are {count} CUDA devices, counted from 0")
     capability = int(cupy.cuda.Device(number).compute_capability)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import Layout
-from ..projections.structured import Hadamard
+from ..projections import Hadamard
 from .device import Array, Device
 from .stripes import Format
 
@@ -32,21 +32,22 @@ class GpuEncoder:
         n = projection.n_features
         power = 1 << n.bit_length() - 1
         self.n_features, self.n_pool, self._operators = n, projection.n_pool, projection.n_blocks
-        self._signs = device.put(np.ascontiguousarray(projection._signs))
-        self._coordinates = device.put(projection._last_coordinates.astype(np.uint32))
+        self._signs = device.put(np.ascontiguousarray(projection.signs))
+        self._coordinates = device.put(projection.last_coordinates.astype(np.uint32))
         scales = 1 / np.sqrt(power), np.sqrt(n), np.sqrt(0.5)
         self._scales = tuple(np.float32(scale) for scale in scales)
+        self._threads = max(32, min(1024, power // 8 // 32 * 32))
         self._module = Format.of(layout).module(
             device,
             "encode.cu",
             N_FEATURES=n,
             POWER=power,
             ROUNDS=projection.rounds,
+            ROTATE_THREADS=self._threads,
             FAST=int(layout.name == "fast"),
         )
         self._row = n + n // 32 + 1  # words of a signal under rotation
         self._in_shared = 4 * self._row + 2048 <= device.shared_bytes
-        self._threads = max(32, min(1024, power // 8 // 32 * 32))
 
     def project(self, signals: Array, out: Array) -> None:
         """Projections (n_signals, n_pool) of signals (n_signals, n_features), both float32 on the device."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..kernels import Layout
 from .best import MAX_K, BestSearch
-from .device import Array, Device
+from .device import Array, Device, Launch, address
 from .scan import DEFAULT, Candidates, Part, Scanner, Tuning, make_scanner
 from .stripes import Stripes
 
 MAX_INPUTS = 1024  # scanned at a time
 LOGIT_DIGITS = 3  # 23 bits of each input: logits of all classes are right within the rounding of float32
 PLANS = 8  # shapes of inputs whose memory is kept
+RECORDED = 64  # calls whose launches are kept
 
 
 class HeadScanner:
@@ -39,6 +40,7 @@ class HeadScanner:
         self._part = Part(self._stripes, _put(device, scales), None if bias is None else _put(device, bias))
         self._searches: OrderedDict[tuple[int, int], BestSearch] = OrderedDict()
         self._scanners: OrderedDict[int, tuple[Scanner, Candidates]] = OrderedDict()
+        self._launches: OrderedDict[tuple[int, ...], list[Launch]] = OrderedDict()
 
     def __len__(self) -> int:
         """Number of classes."""
@@ -58,12 +60,19 @@ class HeadScanner:
         if not 1 <= k <= min(MAX_K, len(self)):
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
         values, indices = (_empty_like(self.device, projected, (len(projected), k), t) for t in ("float32", "int64"))
+        # Allocators hand out the same addresses in turn: launches with them are prepared once.
+        key = (len(projected), k, *(int(address(array)) for array in (projected, values, indices)))  # type: ignore[call-overload]
         with self.device.stream_of(projected):
-            for start in range(0, len(projected), MAX_INPUTS):
-                rows = slice(start, start + MAX_INPUTS)
-                search = self._search(len(projected[rows]), k)
-                search.start(projected[rows])
-                search.scan(self._part, (values[rows], indices[rows]))
+            if key in self._launches:
+                self.device.replay(self._launches[key])
+                return values, indices
+            with self.device.record() as launches:
+                for start in range(0, len(projected), MAX_INPUTS):
+                    rows = slice(start, start + MAX_INPUTS)
+                    search = self._search(len(projected[rows]), k)
+                    search.start(projected[rows])
+                    search.scan(self._part, (values[rows], indices[rows]))
+        _keep_latest(self._launches, key, launches, RECORDED)
         return values, indices
 
     def logits(self, projected: Array) -> Array:
@@ -79,21 +88,24 @@ class HeadScanner:
 
     def _search(self, n_inputs: int, k: int) -> BestSearch:
         if (n_inputs, k) not in self._searches:
-            while len(self._searches) >= PLANS:
-                self._searches.popitem(last=False)
-            self._searches[n_inputs, k] = BestSearch(
-                self.device, self._stripes.format, n_inputs, k, len(self), fill=True, tuning=self._tuning
-            )
+            self._launches.clear()  # they may use memory that goes now
+            made = BestSearch(self.device, self._stripes.format, n_inputs, k, len(self), fill=True, tuning=self._tuning)
+            _keep_latest(self._searches, (n_inputs, k), made, PLANS)
         return self._searches[n_inputs, k]
 
     def _scanner(self, n_inputs: int) -> tuple[Scanner, Candidates]:
         if n_inputs not in self._scanners:
-            while len(self._scanners) >= PLANS:
-                self._scanners.popitem(last=False)
             form = self._stripes.format
             scanner = make_scanner(self.device, form, n_inputs, digits=LOGIT_DIGITS, tuning=self._tuning)
-            self._scanners[n_inputs] = scanner, Candidates.empty(self.device, n_inputs, 0)
+            _keep_latest(self._scanners, n_inputs, (scanner, Candidates.empty(self.device, n_inputs, 0)), PLANS)
         return self._scanners[n_inputs]
+
+
+def _keep_latest(held: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
+    """Adds an item, and drops the oldest above the limit."""
+    held[key] = value
+    while len(held) > limit:
+        held.popitem(last=False)
 
 
 def _put(device: Device, values: Any) -> Array:

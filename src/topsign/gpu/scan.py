@@ -20,14 +20,18 @@ PRODUCT_COLUMNS = {1: (16, 32, 64, 128, 256), 2: (16, 32, 64, 128, 256), 3: (48,
 class Tuning:
     """Sizes that change speed and memory, never results."""
 
-    sample: int = 2048  # codes scored for the first bar of a few queries
+    sample: int = 8192  # codes scored for the first bars of a few queries, shared among them
     first: int = 16896  # codes of a batch's first scan
-    growth: int = 64  # a scan takes at most so many times the codes seen before it
+    growth: int = 512  # a scan takes at most so many times the codes seen before it
     candidate_bytes: int = 2**27
     largest: int = 2**22  # codes of one scan
     waves: int = 4  # tiles of a product per multiprocessor
     few_columns: int = FEW_COLUMNS
-    gather_threads: int = 256
+    gather_threads: int = 1024
+
+    def sampled(self, n_queries: int) -> int:
+        """Codes scored for the first bar of each query."""
+        return min(2048, max(1, self.sample // n_queries))
 
     def capacity(self, n_queries: int, n_codes: int) -> int:
         """Codes that one scan takes: each may be a candidate of every query."""
@@ -67,11 +71,11 @@ class Candidates:
 
     @classmethod
     def empty(cls, device: Device, n_queries: int, capacity: int) -> Candidates:
-        reals = [device.empty((n_queries,), np.float32) for _ in range(3)]
+        steps, margins, bars = (device.empty((n_queries,), np.float32) for _ in range(3))
         counts = device.zeros((n_queries,), np.uint32)
         positions = device.empty((n_queries, capacity), np.uint32)
         centers = device.empty((n_queries, capacity), np.float32)
-        return cls(*reals, counts, positions, centers, n_queries, capacity)
+        return cls(steps, margins, bars, counts, positions, centers, n_queries, capacity)
 
     def arguments(self, part: Part, start: int, count: int, *, every: bool) -> tuple[object, ...]:
         """What a scan of some codes of a part is given."""
@@ -214,7 +218,9 @@ class ProductScanner(Scanner):
         self._columns = device.zeros((self._column_tiles * self._tile_columns, slices * TILE), np.uint8)
         tiles = {"COLUMNS": self._tile_columns, "WGMMA": int(device.has_wgmma)}
         self._module = form.module(device, "product.cu", DIGITS=digits, **tiles)
-        self._shared = TILE * TILE * 2 + 3 * TILE * self._tile_columns
+        queries = self._tile_columns // digits
+        centers = 4 * (TILE * (queries + 8) + max(queries, 2 * TILE))  # and the numbers beside them
+        self._shared = max(TILE * TILE * 2 + 3 * TILE * self._tile_columns, centers)
         self._window_shared = GROUP * (min(slices, 64) * 8 + 1) * 4
         self._codes = tuning.waves * device.n_processors * TILE  # widened at a time
         kept = 0 if form.signs else self._codes * form.n_bits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from .entries import EntryVerbs, Ids
 from .filters import Where, select
 from .nulls import KEY, Nulls
 from .results import Codes, Matches, Neighbors
-from .search import Originals, Reach, Source, make_scans, rank_exactly
+from .search import Engine, KernelEngine, Originals, Reach, Source, make_scans, rank_exactly
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, check_equal, open_file, store_for_recipe
 
@@ -37,6 +38,8 @@ class Index(Nulls, Centering, EntryVerbs[Codes]):
 
     family: ClassVar[str]  # of the codes, see Recipe
     families: ClassVar[dict[str, type[Index[Any]]]] = {}
+
+    engine: Engine = KernelEngine()  # what finds the entries
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -189,7 +192,13 @@ class Index(Nulls, Centering, EntryVerbs[Codes]):
         if adaptive_bits is None:
             self._warn_once(snapshot, queries, check_choice(scoring, "scoring", SCORINGS))
         for block, scan in make_scans(
-            self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, significance=law
+            self.recipe,
+            queries,
+            scoring=scoring,
+            adaptive_bits=adaptive_bits,
+            n_threads=n_threads,
+            significance=law,
+            engine=self.engine,
         ):
             if originals is None:
                 hits = scan.nearest(snapshot, k)
@@ -248,7 +257,13 @@ class Index(Nulls, Centering, EntryVerbs[Codes]):
         if reach.is_level and adaptive_bits is None:
             self._check_level(snapshot, queries, scoring, reach.limit, force=check_flag(force, "force"))
         scans = make_scans(
-            self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, significance=law
+            self.recipe,
+            queries,
+            scoring=scoring,
+            adaptive_bits=adaptive_bits,
+            n_threads=n_threads,
+            significance=law,
+            engine=self.engine,
         )
         parts = (scan.within(snapshot, reach).matches(block.stop - block.start) for block, scan in scans)
         return self._finished(Matches.concatenate(parts, len(snapshot)), whole, with_metadata)
@@ -272,6 +287,15 @@ class Index(Nulls, Centering, EntryVerbs[Codes]):
         if notes is None and not snapshot.has_names:
             return found
         return replace(found, ids=self._user_ids(snapshot, found.ids), metadata=notes)
+
+    def to(self, device: str, *, memory: int | None = None) -> Any:
+        """A searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers, faster.
+
+        A :class:`topsign.gpu.GpuIndex`. It searches the entries of now, until its own ``refresh``. At most ``memory``
+        bytes stay on the device, by default nine tenths of what is free there; the rest is copied at every search.
+        """
+        gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
+        return gpu.GpuIndex(self, device=device, memory=memory)
 
     def compact(self) -> None:
         """Frees the bytes of removed entries, and joins small segments, while searches go on.

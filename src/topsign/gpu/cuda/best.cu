@@ -10,6 +10,7 @@ __device__ __forceinline__ bool before(const Entry& a, const Entry& b) {
 
 #define STAGED (N_BITS < 1024 ? N_BITS : 1024)  // locations of 32 words of the unary part, at most
 #define STAGED_CODE (CODE_WORDS <= 2048 ? CODE_WORDS : 0)
+#define FLYING (N_BITS >= 512 ? 16 : 4)  // values of the query on their way at a time, for each lane
 #define SCRATCH (STAGED_CODE + STAGED)  // words of shared memory for each warp
 
 // The sum of a query's values at the locations of a code, each with the code's sign: in double precision, term i into
@@ -53,15 +54,15 @@ __device__ __forceinline__ float exact_sum(const u32* code, const float* query, 
             staged[rank] = location_of((first + lane) * 32 + zeros, i, low) << 1 | (word_of(i / 32) >> i % 32 & 1);
         }
         __syncwarp();
-        for (u32 start = lane; start < count; start += 128) {  // four at a time are on their way
-            u32 entry[4];
-            float value[4];
+        for (u32 start = lane; start < count; start += 32 * FLYING) {
+            u32 entry[FLYING];
+            float value[FLYING];
 #pragma unroll
-            for (u32 u = 0; u < 4; ++u) entry[u] = start + u * 32 < count ? staged[start + u * 32] : 0;
+            for (u32 u = 0; u < FLYING; ++u) entry[u] = start + u * 32 < count ? staged[start + u * 32] : 0;
 #pragma unroll
-            for (u32 u = 0; u < 4; ++u) value[u] = __ldg(query + (entry[u] >> 1));
+            for (u32 u = 0; u < FLYING; ++u) value[u] = __ldg(query + (entry[u] >> 1));
 #pragma unroll
-            for (u32 u = 0; u < 4; ++u)
+            for (u32 u = 0; u < FLYING; ++u)
                 if (start + u * 32 < count) values[start + u * 32] = entry[u] & 1 ? value[u] : -value[u];
         }
         __syncwarp();
@@ -83,16 +84,20 @@ __device__ __forceinline__ float exact_score(const u32* code, const float* query
 }
 
 #define BINS 1024
+#define EACH 4  // candidates of a thread at a time
 
 // The value of one of values(i), i < n, that at least k of them reach, and few more; NOTHING where fewer are above
-// NOTHING. The whole block.
+// NOTHING. The whole block. Values are worked out once where the `cache` of `room` floats holds them.
 template <class Values>
-__device__ float reached_by(const Values& values, u32 n, u32 k) {
+__device__ float reached_by(const Values& worked_out, u32 n, u32 k, float* cache, u32 room) {
     __shared__ u32 bins[BINS];
     __shared__ u32 chosen;
+    const auto values = [&](u32 i) { return i < room ? cache[i] : worked_out(i); };
     float low = INFINITE, high = NOTHING;
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
-        const float value = values(i);
+        const float value = worked_out(i);
+        if (i < room) cache[i] = value;
         if (value > NOTHING) low = fminf(low, value), high = fmaxf(high, value);
     }
     low = -block_max(-low), high = block_max(high);
@@ -174,14 +179,16 @@ extern "C" __global__ void set_bars(const u32* stripes, const float* queries, co
         if (threadIdx.x % 32 == 0) mine[code] = dead ? NOTHING : biases ? __fadd_rd(score, biases[code]) : score;
     }
     if (!is_last(done, query)) return;
-    const float least = reached_by([&](u32 i) { return mine[i]; }, n, k);
+    float* cache = reinterpret_cast<float*>(dynamic_shared);
+    const float least = reached_by([&](u32 i) { return mine[i]; }, n, k, cache, blockDim.x / 32 * SCRATCH);
     if (threadIdx.x == 0) bars[query] = next_below(least);
 }
 
 // Drops the candidates that k others certainly exceed: one block per query. `weights` and `biases` are those of
-// position `base`; `given` is the number of candidates of each query where the scan kept every code, else 0.
-extern "C" __global__ void __launch_bounds__(512) narrow(const float* margins, const float* bars, const float* weights,
-                                                         const float* biases, u32 base, u32 capacity, u32 given, u32 k,
+// position `base`; `given` is the number of candidates of each query where the scan kept every code, else 0. Shared
+// memory: `room` floats.
+extern "C" __global__ void __launch_bounds__(1024) narrow(const float* margins, const float* bars, const float* weights,
+                                                         const float* biases, u32 base, u32 capacity, u32 given, u32 k, u32 room,
                                                          u32* counts, u32* positions, const float* centers) {
     const u32 query = blockIdx.x;
     u32* mine = positions + u64(query) * capacity;
@@ -189,23 +196,27 @@ extern "C" __global__ void __launch_bounds__(512) narrow(const float* margins, c
     const u32 n = bars[query] == INFINITE ? 0 : given ? given : min(counts[query], capacity);
     __shared__ u32 kept;
     const float margin = margins[query];
-    const auto weight = [&](u32 i) { return weights ? weights[mine[i] - base] : 1.f; };
-    const auto bias = [&](u32 i) { return biases ? biases[mine[i] - base] : 0.f; };
+    const auto weight = [&](u32 position) { return weights ? weights[position - base] : 1.f; };
+    const auto bias = [&](u32 position) { return biases ? biases[position - base] : 0.f; };
     float least = NOTHING;
     if (n > 2 * k && n > 64)
-        least = reached_by([&](u32 i) { return middles[i] == NOTHING ? NOTHING : lower(middles[i], margin, weight(i), bias(i)); }, n, k);
+        least = reached_by([&](u32 i) { return middles[i] == NOTHING ? NOTHING : lower(middles[i], margin, weight(mine[i]), bias(mine[i])); }, n, k,
+                           reinterpret_cast<float*>(dynamic_shared), room);
     if (threadIdx.x == 0) kept = 0;
-    for (u32 start = 0; start < n; start += blockDim.x) {
-        const u32 i = start + threadIdx.x;
-        bool stays = false;
-        u32 position = 0;
+    for (u32 start = 0; start < n; start += EACH * blockDim.x) {
+        bool stays[EACH];
+        u32 place[EACH];
         __syncthreads();
-        if (i < n) {
-            position = mine[i];
-            stays = middles[i] != NOTHING && upper(middles[i], margin, weight(i), bias(i)) >= least;
+#pragma unroll
+        for (u32 e = 0; e < EACH; ++e) {
+            const u32 i = start + e * blockDim.x + threadIdx.x;
+            place[e] = i < n ? mine[i] : base;
+            stays[e] = i < n && middles[i] != NOTHING && upper(middles[i], margin, weight(place[e]), bias(place[e])) >= least;
         }
         __syncthreads();
-        if (stays) mine[atomicAdd(&kept, 1u)] = position;  // never past what was read
+#pragma unroll
+        for (u32 e = 0; e < EACH; ++e)
+            if (stays[e]) mine[atomicAdd(&kept, 1u)] = place[e];  // never past what was read
     }
     __syncthreads();
     if (threadIdx.x == 0) counts[query] = kept;

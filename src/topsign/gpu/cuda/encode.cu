@@ -1,22 +1,23 @@
 // Encoding: the randomised Hadamard rotation of signals, and the codes of their largest projections.
 //
 // The same additions in the same order as native/transform.cpp, so that the bits are the same: butterflies run by
-// ascending stride, and no product is fused with a sum. N_FEATURES, POWER (the largest power of two in it), ROUNDS and
-// FAST (layout of the codes) are constants of the compilation.
+// ascending stride, and no product is fused with a sum. N_FEATURES, POWER (the largest power of two in it), ROUNDS,
+// ROTATE_THREADS and FAST (layout of the codes) are constants of the compilation.
 
 #if N_FEATURES
 // Where value i of a signal stands: one word in 33 is left out, so that strides of powers of two use all banks.
 __device__ __forceinline__ u32 spaced(u32 i) { return i + i / 32; }
 
-// Up to three levels of the transform, from stride h on: 2**LEVELS values a thread.
-template <int LEVELS>
-__device__ __forceinline__ void butterflies(float* x, u32 first, u32 h) {
+// Levels of the transform from stride H on, up to three in one pass: 2**LEVELS values a thread.
+template <int LEVELS, u32 H>
+__device__ __forceinline__ void butterflies(float* x, u32 first) {
     constexpr u32 radix = 1 << LEVELS;
-    for (u32 i = threadIdx.x; i < POWER / radix; i += blockDim.x) {
-        const u32 at = first + i / h * h * radix + i % h;
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < POWER / radix; i += ROTATE_THREADS) {
+        const u32 at = first + i / H * H * radix + i % H;
         float v[radix];
 #pragma unroll
-        for (u32 q = 0; q < radix; ++q) v[q] = x[spaced(at + q * h)];
+        for (u32 q = 0; q < radix; ++q) v[q] = x[spaced(at + q * H)];
 #pragma unroll
         for (u32 stride = 1; stride < radix; stride *= 2)
 #pragma unroll
@@ -27,37 +28,44 @@ __device__ __forceinline__ void butterflies(float* x, u32 first, u32 h) {
                     v[q + stride] = a - b;
                 }
 #pragma unroll
-        for (u32 q = 0; q < radix; ++q) x[spaced(at + q * h)] = v[q];
+        for (u32 q = 0; q < radix; ++q) x[spaced(at + q * H)] = v[q];
     }
     __syncthreads();
 }
 
+template <u32 H>
 __device__ __forceinline__ void transform(float* x, u32 first) {
-    u32 h = 1;
-    for (; 8 * h <= POWER; h *= 8) butterflies<3>(x, first, h);
-    if (4 * h == POWER) butterflies<2>(x, first, h);
-    if (2 * h == POWER) butterflies<1>(x, first, h);
+    if constexpr (8 * H <= POWER) {
+        butterflies<3, H>(x, first);
+        transform<8 * H>(x, first);
+    } else if constexpr (4 * H == POWER) {
+        butterflies<2, H>(x, first);
+    } else if constexpr (2 * H == POWER) {
+        butterflies<1, H>(x, first);
+    }
 }
 
 // One block per signal (x) and per square operator (y). `signs` is (n_operators, ROUNDS, ceil(N_FEATURES / 8)); the
 // last operator gives its `coordinates` alone. Where a signal does not fit shared memory, `work` has a row for every
 // block.
-extern "C" __global__ void rotate(const float* signals, const u8* signs, const u32* coordinates, u32 n_pool, float shrink,
+extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) rotate(const float* signals, const u8* signs, const u32* coordinates, u32 n_pool, float shrink,
                        float grow, float half_root, float* work, float* out) {
     const u32 n = N_FEATURES, signal = blockIdx.x, op = blockIdx.y, bytes = (n + 7) / 8;
     float* x = work ? work + (u64(op) * gridDim.x + signal) * (spaced(n) + 1) : reinterpret_cast<float*>(dynamic_shared);
-    for (u32 i = threadIdx.x; i < n; i += blockDim.x) x[spaced(i)] = signals[u64(signal) * n + i];
+#pragma unroll 8
+    for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] = __ldg(signals + u64(signal) * n + i);
     for (u32 round = 0; round < ROUNDS; ++round) {
         const u8* flips = signs + (u64(op) * ROUNDS + round) * bytes;
         const float scale = POWER == n && round > 0 ? shrink : 1.f;
-        for (u32 i = threadIdx.x; i < n; i += blockDim.x) x[spaced(i)] *= flips[i / 8] >> i % 8 & 1 ? scale : -scale;
+#pragma unroll 8
+        for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] *= __ldg(flips + i / 8) >> i % 8 & 1 ? scale : -scale;
         __syncthreads();
         const u32 begin = round % 2 ? n - POWER : 0;
-        transform(x, begin);
+        transform<1>(x, begin);
         if (POWER < n) {
-            for (u32 i = threadIdx.x; i < POWER; i += blockDim.x) x[spaced(begin + i)] *= shrink;
+            for (u32 i = threadIdx.x; i < POWER; i += ROTATE_THREADS) x[spaced(begin + i)] *= shrink;
             __syncthreads();
-            for (u32 i = threadIdx.x; i < n / 2; i += blockDim.x) {
+            for (u32 i = threadIdx.x; i < n / 2; i += ROTATE_THREADS) {
                 const float a = x[spaced(i)], b = x[spaced(n - n / 2 + i)];
                 x[spaced(i)] = (a + b) * half_root;
                 x[spaced(n - n / 2 + i)] = (a - b) * half_root;
@@ -67,7 +75,7 @@ extern "C" __global__ void rotate(const float* signals, const u8* signs, const u
     }
     const u32 first = op * n, count = min(n, n_pool - first);
     const bool last = op + 1 == gridDim.y;
-    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+    for (u32 i = threadIdx.x; i < count; i += ROTATE_THREADS) {
         const float value = x[spaced(last ? coordinates[i] : i)];
         out[u64(signal) * n_pool + first + i] = POWER < n ? value * grow : value;
     }

@@ -8,12 +8,12 @@
 #if WIDTH == 1
 #define ROW_BYTES 4
 __device__ __forceinline__ void sum_columns(const u32* code, const u8* table, int* sums) {
-    int sum = 0;
-    for_each_kept(code, [&](u32 location, u32 positive, u32) {
-        const int value = reinterpret_cast<const int*>(table)[location];
-        sum += (value ^ int(~positive)) - int(~positive);
+    u32 sum = 0, positives = 0;
+    for_each_kept(code, [&](u32 location, u32 negative, u32) {
+        sum += reinterpret_cast<const u32*>(table)[location] ^ negative;  // one less than the negative value
     });
-    sums[0] = sum;
+    for (u32 w = 0; w < SIGN_WORDS; ++w) positives += __popc(code[w * GROUP]);  // bits past N_BITS are zero
+    sums[0] = int(sum + N_BITS - positives);
 }
 #else
 
@@ -52,13 +52,12 @@ __device__ __forceinline__ void sum_columns(const u32* code, const u8* table, in
             even[w] = odd[w] = 0;
         }
     };
-    for_each_kept(code, [&](u32 location, u32 positive, u32 rank) {
+    for_each_kept(code, [&](u32 location, u32 negative, u32 rank) {
         const Words row = table_row(table, location);
 #pragma unroll
         for (int w = 0; w < WORDS; ++w) {
-            const u32 value = row.word[w] ^ ~positive;
-            even[w] += value & FIELDS;
-            odd[w] += value >> 8 & FIELDS;
+            even[w] += (row.word[w] ^ negative) & FIELDS;
+            odd[w] += (row.word[w] >> 8 ^ negative) & FIELDS;
         }
         if (N_BITS > 256 && rank % 256 == 255) flush();  // 256 bytes fit 16 bits
     });

@@ -28,7 +28,7 @@ extern "C" __global__ void list_kept(const u32* stripes, u32 n_codes, Kept* kept
         return;
     }
     for_each_kept(code_at(stripes, group * GROUP + lane),
-                  [&](u32 location, u32 positive, u32 rank) { out[rank * GROUP] = Kept(location | (positive & POSITIVE)); });
+                  [&](u32 location, u32 negative, u32 rank) { out[rank * GROUP] = Kept(location | (~negative & POSITIVE)); });
 }
 
 #define WINDOW_SLICES (SLICES < 64 ? SLICES : 64)
@@ -228,74 +228,88 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, const uint4* bitmaps,
     }
 }
 
-// Calls use(code, query, row, digits) for each sum of this thread, query by query; `row` numbers its codes. Digits of a
-// query stand in neighbouring columns of 8.
-#define OWN_ROWS (ROWS_16 * 2)
-__device__ __forceinline__ u32 own_code(u32 row) {
-    return threadIdx.x / 32 % WARPS_DOWN * ROWS_16 * 16 + row * 8 + threadIdx.x % 32 / 4;
-}
-template <class Start, class Use>
-__device__ __forceinline__ void for_each_sum(const Sums& sums, u32 first_column, const Start& start, const Use& use) {
-    const u32 query0 = (first_column + threadIdx.x / 32 / WARPS_DOWN * COLUMNS_8 * 8) / DIGITS + threadIdx.x % 4 * 2;
+#define QUERIES (COLUMNS / DIGITS)
+#define STRIDE (QUERIES + 8)  // floats of a row of centers, so that rows begin in different banks
+
+// The sums as centers in shared memory, where the tiles were: (TILE, STRIDE). Digits of a query stand in neighbouring
+// columns of 8. What follows is then short code: the sums in registers would need a copy of it each.
+__device__ __forceinline__ float* write_centers(const Sums& sums, const float* steps, u32 first_query, u32 n_queries) {
+    float* centers = reinterpret_cast<float*>(dynamic_shared);
+    float* step = centers + TILE * STRIDE;
+    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const u32 row0 = warp % WARPS_DOWN * ROWS_16 * 16 + lane / 4;
+    const u32 query0 = warp / WARPS_DOWN * (COLUMNS_8 / DIGITS) * 8 + lane % 4 * 2;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < QUERIES; i += 256) step[i] = first_query + i < n_queries ? steps[first_query + i] : 0.f;
+    __syncthreads();
 #pragma unroll
-    for (int n = 0; n < COLUMNS_8 / DIGITS; ++n)
+    for (int n = 0; n < COLUMNS_8 / DIGITS; ++n) {
+        const u32 query = query0 + n * 8;
+        const float2 own = *reinterpret_cast<const float2*>(step + query);
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-            const u32 query = query0 + n * 8 + j;
-            if (!start(query)) continue;
+        for (int row = 0; row < ROWS_16 * 2; ++row) {
+            int left[DIGITS], right[DIGITS];
 #pragma unroll
-            for (int row = 0; row < OWN_ROWS; ++row) {
-                int digits[DIGITS];
-#pragma unroll
-                for (int d = 0; d < DIGITS; ++d) digits[d] = sums.sum[row / 2][n * DIGITS + d][row % 2 * 2 + j];
-                use(query, row, digits);
+            for (int d = 0; d < DIGITS; ++d) {
+                left[d] = sums.sum[row / 2][n * DIGITS + d][row % 2 * 2];
+                right[d] = sums.sum[row / 2][n * DIGITS + d][row % 2 * 2 + 1];
             }
+            *reinterpret_cast<float2*>(centers + (row0 + row * 8) * STRIDE + query) =
+                make_float2(center_of(left, own.x), center_of(right, own.y));
         }
+    }
+    __syncthreads();
+    return centers;
 }
 
 extern "C" __global__ void __launch_bounds__(256) product(const uint4* bitmaps, const u8* columns, u32 column_tiles,
                                                           CANDIDATE_PARAMETERS) {
     const Candidates to = CANDIDATES;
     const u32 tile = blockIdx.x / column_tiles, first_column = blockIdx.x % column_tiles * COLUMNS;
+    const u32 first_code = tile * TILE, first_query = first_column / DIGITS;
     Sums sums;
     multiply_tiles(sums, bitmaps, columns, tile, first_column);
-    float weight[OWN_ROWS], bias[OWN_ROWS], step, margin, bar;
-#pragma unroll
-    for (u32 row = 0; row < OWN_ROWS; ++row) {
-        const u32 code = tile * TILE + own_code(row);
-        weight[row] = weights && code < n_codes ? weights[code] : 1.f;
-        bias[row] = biases && code < n_codes ? biases[code] : 0.f;
+    const float* middles = write_centers(sums, steps, first_query, n_queries);
+    float* weight = reinterpret_cast<float*>(dynamic_shared) + TILE * STRIDE;  // where the steps were
+    float* bias = weight + TILE;
+    if (threadIdx.x < TILE) {
+        const u32 code = first_code + threadIdx.x;
+        weight[threadIdx.x] = weights && code < n_codes ? weights[code] : 1.f;
+        bias[threadIdx.x] = biases && code < n_codes ? biases[code] : 0.f;
     }
-    for_each_sum(
-        sums, first_column,
-        [&](u32 query) {
-            if (query >= n_queries) return false;
-            step = steps[query], margin = margins[query], bar = bars[query];
-            return true;
-        },
-        [&](u32 query, u32 row, const int* digits) {
-            const float center = center_of(digits, step);
-            if (every || upper(center, margin, weight[row], bias[row]) > bar) {
-                const u32 code = tile * TILE + own_code(row);
-                if (code < n_codes) keep(to, query, code, center);
-            }
-        });
+    __syncthreads();
+    const u32 count = min(n_codes - first_code, u32(TILE));
+    if (every) {  // neighbouring threads have neighbouring codes, which lie together
+        const u32 row = threadIdx.x % TILE;
+        for (u32 i = threadIdx.x / TILE; i < QUERIES && first_query + i < n_queries; i += 256 / TILE)
+            if (row < count) keep(to, first_query + i, first_code + row, middles[row * STRIDE + i]);
+        return;
+    }
+    for (u32 i = threadIdx.x; i < QUERIES * (256 / QUERIES > 0 ? 256 / QUERIES : 1); i += 256) {
+        const u32 query = first_query + i % QUERIES;  // threads that share a query take turns with the rows
+        if (query >= n_queries) continue;
+        const float margin = margins[query], bar = bars[query];
+#pragma unroll 4
+        for (u32 row = i / QUERIES; row < count; row += 256 / QUERIES > 0 ? 256 / QUERIES : 1) {
+            const float center = middles[row * STRIDE + i % QUERIES];
+            if (upper(center, margin, weight[row], bias[row]) > bar) keep(to, query, first_code + row, center);
+        }
+    }
 }
 
 // All scores: (n_queries, n_all).
-extern "C" __global__ void __launch_bounds__(256) product_all(const uint4* bitmaps, const u8* columns, u32 column_tiles, const float* steps,
-                                           const float* weights, const float* biases, u32 n_codes, u32 n_queries,
-                                           u64 n_all, float* out) {
+extern "C" __global__ void __launch_bounds__(256) product_all(const uint4* bitmaps, const u8* columns, u32 column_tiles,
+                                                              const float* steps, const float* weights,
+                                                              const float* biases, u32 n_codes, u32 n_queries,
+                                                              u64 n_all, float* out) {
     const u32 tile = blockIdx.x / column_tiles, first_column = blockIdx.x % column_tiles * COLUMNS;
+    const u32 first_query = first_column / DIGITS, row = threadIdx.x % TILE, code = tile * TILE + row;
     Sums sums;
     multiply_tiles(sums, bitmaps, columns, tile, first_column);
-    for_each_sum(
-        sums, first_column, [&](u32 query) { return query < n_queries; },
-        [&](u32 query, u32 row, const int* digits) {
-            const u32 code = tile * TILE + own_code(row);
-            if (code < n_codes)
-                out[query * n_all + code] = center_of(digits, steps[query]) * (weights ? weights[code] : 1.f) +
-                                            (biases ? biases[code] : 0.f);
-        });
+    const float* middles = write_centers(sums, steps, first_query, n_queries);
+    if (code >= n_codes) return;
+    const float weight = weights ? weights[code] : 1.f, bias = biases ? biases[code] : 0.f;
+    for (u32 i = threadIdx.x / TILE; i < QUERIES && first_query + i < n_queries; i += 256 / TILE)
+        out[u64(first_query + i) * n_all + code] = middles[row * STRIDE + i] * weight + bias;
 }
 #endif

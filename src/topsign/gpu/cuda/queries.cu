@@ -8,19 +8,22 @@ extern "C" __global__ void round_queries(const float* queries, u32 width, u32 wh
     const u32 query = blockIdx.x, padded = (N_POOL + 127) / 128 * 128;
     const float* values = queries + u64(query) * N_POOL;
     float largest = 0, unusable = 0;
+#pragma unroll 8
     for (u32 i = threadIdx.x; i < N_POOL; i += blockDim.x) {
-        largest = fmaxf(largest, fabsf(values[i]));
-        if (!isfinite(values[i])) unusable = 1;
+        largest = fmaxf(largest, fabsf(__ldg(values + i)));
+        if (!isfinite(__ldg(values + i))) unusable = 1;
     }
     largest = block_max(largest);
     unusable = block_max(unusable);
     float limit = 127;
     for (int d = 1; d < DIGITS; ++d) limit = limit * RADIX + 126;  // 127 would round up to a digit of 128
     const float step = whole ? 1.f : largest > 0 && !unusable ? fmaxf(largest / limit, 1.17549435e-38f) : 1.f;
+    const double inverse = 1 / double(step);
     float worst = 0;
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < N_POOL; i += blockDim.x) {
-        const float value = unusable ? 0.f : values[i];
-        double rounded = rint(double(value) / double(step));
+        const float value = unusable ? 0.f : __ldg(values + i);
+        double rounded = rint(double(value) * inverse);
         rounded = fmin(fmax(rounded, -double(limit)), double(limit));
         worst = fmaxf(worst, __double2float_ru(fabs(double(value) - double(step) * rounded)));
         int left = int(rounded);
@@ -53,15 +56,5 @@ extern "C" __global__ void round_queries(const float* queries, u32 width, u32 wh
         margins[query] = whole ? 0.f : __double2float_ru(margin);
         bars[query] = unusable ? INFINITE : NOTHING;
         counts[query] = 0;
-    }
-}
-
-// Real queries as +-1 by sign, and 0 outside of the mask: their sums count the signs that agree less those that differ.
-extern "C" __global__ void take_signs(float* queries, const u8* masks, u32 n_queries) {
-    const u32 mask_bytes = (N_POOL + 7) / 8;
-    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < u64(n_queries) * N_POOL; i += u64(gridDim.x) * blockDim.x) {
-        const u32 row = u32(i % N_POOL);
-        const bool kept = !masks || masks[i / N_POOL * mask_bytes + row / 8] >> row % 8 & 1;
-        queries[i] = kept ? queries[i] >= 0 ? 1.f : -1.f : 0.f;
     }
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .calibration import Calibration, LearnedSignificance, SignalSample, learn_calibration
+from .engine import Engine, KernelEngine, column_of
 from .hits import Hits
+from .queries import Queries
 from .reach import Reach
 from .rescoring import Originals, Source, rank_exactly
 from .scans import Scan, isotropic_law, make_scans
@@ -11,14 +13,18 @@ from .significance import Significance, shared_significance
 
 __all__ = [
     "Calibration",
+    "Engine",
     "Hits",
+    "KernelEngine",
     "LearnedSignificance",
     "Originals",
+    "Queries",
     "Reach",
     "Scan",
     "SignalSample",
     "Significance",
     "Source",
+    "column_of",
     "isotropic_law",
     "learn_calibration",
     "make_scans",

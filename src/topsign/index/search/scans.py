@@ -18,7 +18,8 @@ from ...kernels import Layout
 from ...recipe import Recipe
 from ...theory.inference import SCORINGS
 from ...theory.pools import effective_features
-from ..storage import Segment, Snapshot
+from ..storage import Snapshot
+from .engine import Engine, KernelEngine
 from .hits import Hits
 from .queries import Queries, check_kept, prepare_queries
 from .reach import Reach
@@ -39,6 +40,7 @@ def make_scans(
     n_threads: int | None = None,
     n_bytes: int | None = None,
     significance: Significance | None = None,
+    engine: Engine | None = None,
 ) -> Iterator[tuple[slice, Scan]]:
     """Blocks of queries, each with the scan that compares it with entries of this recipe.
 
@@ -53,7 +55,7 @@ def make_scans(
     if significance is not None and n_kept is None:
         law = significance
     for rows, prepared in prepare_queries(recipe, queries, n_kept=n_kept, n_threads=threads, n_bytes=n_bytes):
-        yield rows, kind(recipe.layout, prepared, law, recipe.metric, threads)
+        yield rows, kind(recipe.layout, prepared, law, recipe.metric, threads, engine or KernelEngine())
 
 
 def isotropic_law(recipe: Recipe, n_bits: int) -> Significance:
@@ -74,6 +76,7 @@ class Scan(ABC):
     significance: Significance
     metric: str
     n_threads: int
+    engine: Engine
 
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
         """The k best entries of each query, or all where there are fewer."""
@@ -121,18 +124,7 @@ class HammingScan(Scan):
     descending = False
 
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
-        def kernel(segment: Segment, k: int) -> tuple[Int64, Int32]:
-            return kernels.active().search_mismatches(
-                self.layout,
-                segment.codes,
-                self.queries.bits,
-                k,
-                masks=self.queries.masks,
-                alive=segment.alive,
-                n_threads=self.n_threads,
-            )
-
-        return Hits.nearest(snapshot, kernel, len(self.queries), k, descending=self.descending)
+        return self.engine.rank_mismatches(snapshot, self.layout, self.queries, k, n_threads=self.n_threads)
 
     def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
         estimates = self.significance.correlations(hits.values.astype(np.int32))
@@ -165,18 +157,7 @@ class HammingScan(Scan):
         return self._within(snapshot, np.where(self.queries.norms > 0, radius, -1).astype(np.int32))
 
     def _within(self, snapshot: Snapshot, radii: Int32) -> Hits:
-        def kernel(segment: Segment) -> tuple[Int64, Int64, Int32]:
-            return kernels.active().within_mismatches(
-                self.layout,
-                segment.codes,
-                self.queries.bits,
-                radii,
-                masks=self.queries.masks,
-                alive=segment.alive,
-                n_threads=self.n_threads,
-            )
-
-        return Hits.within(snapshot, kernel, len(self.queries), descending=self.descending)
+        return self.engine.within_mismatches(snapshot, self.layout, self.queries, radii, n_threads=self.n_threads)
 
 
 class AsymmetricScan(Scan):
@@ -189,18 +170,8 @@ class AsymmetricScan(Scan):
     inner_weights: ClassVar[str] = "scales"  # column that sums are weighted with for inner products
 
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
-        def kernel(segment: Segment, k: int) -> tuple[Int64, Float32]:
-            return kernels.active().search_scores(
-                self.layout,
-                segment.codes,
-                self.queries.projected,
-                k,
-                weights=self._weights(segment, self.metric),
-                alive=segment.alive,
-                n_threads=self.n_threads,
-            )
-
-        return Hits.nearest(snapshot, kernel, len(self.queries), k, descending=self.descending)
+        column = self._column(self.metric)
+        return self.engine.rank_scores(snapshot, self.layout, self.queries, k, column=column, n_threads=self.n_threads)
 
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
         scores, p_values = self._scores(snapshot, hits)
@@ -236,18 +207,10 @@ class AsymmetricScan(Scan):
         with np.errstate(over="ignore"):
             needed = np.where(divisors > 0, lowered * divisors, never).astype(np.float32)
 
-        def kernel(segment: Segment) -> tuple[Int64, Int64, Float32]:
-            return kernels.active().within_scores(
-                self.layout,
-                segment.codes,
-                self.queries.projected,
-                needed,
-                weights=self._weights(segment, metric),
-                alive=segment.alive,
-                n_threads=self.n_threads,
-            )
-
-        return Hits.within(snapshot, kernel, len(self.queries), descending=self.descending)
+        column = self._column(metric)
+        return self.engine.within_scores(
+            snapshot, self.layout, self.queries, needed, column=column, n_threads=self.n_threads
+        )
 
     def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
         return self._estimates(snapshot, hits)[1]
@@ -283,8 +246,8 @@ class AsymmetricScan(Scan):
             counts[part] = chosen.mismatches(self.layout, codes, query, n_threads=1)[0]
         return counts, sums
 
-    def _weights(self, segment: Segment, metric: str) -> Float32 | None:
-        return segment.scales if metric == "inner_product" else segment.weights
+    def _column(self, metric: str) -> str | None:
+        return "scales" if metric == "inner_product" else "weights"
 
     def _scaled(self, values: Array) -> Array:
         return values
@@ -322,8 +285,8 @@ class ChosenRowsScan(AsymmetricScan):
 
     inner_weights = "norms"
 
-    def _weights(self, segment: Segment, metric: str) -> Float32 | None:
-        return segment.norms if metric == "inner_product" else None
+    def _column(self, metric: str) -> str | None:
+        return "norms" if metric == "inner_product" else None
 
     def _divisors(self, metric: str) -> Float32:
         over = self.queries.norms ** (2 if metric == "inner_product" else 1) * np.sqrt(np.pi / 2)

@@ -1,0 +1,107 @@
+"""An index whose codes are on a CUDA device."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy.typing as npt
+
+from ..index import Index, Matches, Neighbors
+from ..index.index import index_on
+from ..index.storage import MemoryStore
+from .device import Device, cuda_device
+from .engine import GpuEngine
+from .errors import GpuError
+from .pieces import Pieces
+
+FREE_SHARE = 0.9  # of the free memory that codes may take; searches need the rest
+
+
+class GpuIndex:
+    """A searcher of an index, with the codes of one moment on a CUDA device. Made by :meth:`topsign.Index.to`.
+
+    ``search`` and ``within`` take what the index takes, queries also as CUDA tensors, and return what it returns, to
+    the last bit: rounded scores of 8 bits with a proven margin choose the few entries that are scored exactly, in the
+    order of additions that all kernels share. Queries are projected on the processor.
+
+    Parameters
+    ----------
+    index : Index
+    device : str
+        "cuda", or "cuda:1" for the second card.
+    memory : int, optional
+        Bytes of codes and weights that may stay on the device, nine tenths of what is free there by default. What does
+        not fit is copied at every search, while what came before is scanned.
+    """
+
+    def __init__(self, index: Index[Any], *, device: str | Device = "cuda", memory: int | None = None) -> None:
+        self._device = cuda_device(device_number(device)) if isinstance(device, str) else device
+        limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
+        self._pieces = Pieces(self._device, index.recipe.layout, limit)
+        self._index = index
+        self._frozen = index_on(index.recipe, MemoryStore())  # the entries of one moment
+        self._frozen.engine = GpuEngine(self._device, self._pieces)
+        self._take_entries()
+
+    @property
+    def device(self) -> str:
+        """Name of the device."""
+        return self._device.name
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of all entries on the device, whether they fit or not."""
+        return self._pieces.needed_bytes(self._frozen.store.snapshot)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that stay on the device."""
+        return self._pieces.resident_bytes
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._frozen)
+
+    def search(self, queries: npt.ArrayLike, k: int = 10, **options: Any) -> Neighbors:
+        """The k nearest entries of each query: see :meth:`topsign.Index.search`, whose options it takes."""
+        return self._frozen.search(on_host(queries), k, **options)
+
+    def within(self, queries: npt.ArrayLike, **options: Any) -> Matches:
+        """Every match of each query: see :meth:`topsign.Index.within`, whose options it takes."""
+        return self._frozen.within(on_host(queries), **options)
+
+    def refresh(self) -> bool:
+        """Takes the present entries of the index, and those that others added to its file; only new ones are copied."""
+        self._index.refresh()
+        before = self._frozen.store.snapshot
+        self._take_entries()
+        return before is not self._frozen.store.snapshot
+
+    def _take_entries(self) -> None:
+        snapshot = self._index.store.snapshot
+        self._pieces.keep(snapshot)
+        with self._frozen.store.change() as change:
+            change.snapshot = snapshot
+
+    def __repr__(self) -> str:
+        return (
+            f"GpuIndex({len(self)} entries on {self.device}, {self.nbytes:,} of {self.needed_bytes:,} bytes resident)"
+        )
+
+
+def device_number(name: str) -> int:
+    """The number of a device by its name."""
+    found = re.fullmatch(r"cuda(?::(\d+))?", name)
+    if found is None:
+        raise GpuError(f'the device must be "cuda" or "cuda:" and a number, got {name!r}')
+    return int(found[1] or 0)
+
+
+def on_host(queries: Any) -> Any:
+    """Queries of a CUDA device as NumPy arrays; others as they are."""
+    if getattr(queries, "is_cuda", False):
+        return queries.detach().float().cpu().numpy()
+    if hasattr(queries, "__cuda_array_interface__"):
+        return queries.get()
+    return queries

@@ -1,0 +1,258 @@
+"""The GPU without one: a NumPy model of its two passes, and its kernels run by this processor."""
+
+import dataclasses
+
+import gpu_model as model
+import numpy as np
+import pytest
+from emulator import COMPILER, EmulatedDevice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign import gpu, kernels
+from topsign.gpu import pieces
+from topsign.gpu.best import BestSearch
+from topsign.gpu.device import multiply_tile
+from topsign.gpu.index import device_number, on_host
+from topsign.gpu.scan import GatherScanner, Part, ProductScanner, Tuning
+from topsign.gpu.stripes import Format, Stripes
+from topsign.heads.scores import LogitScores
+from topsign.kernels import Layout
+
+SMALL = Tuning(sample=64, first=128, growth=2, largest=256, waves=1)
+
+emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
+
+
+@pytest.fixture(scope="module")
+def device():
+    return EmulatedDevice()
+
+
+def some_codes(layout, n_codes, seed):
+    projected = np.random.default_rng(seed).standard_normal((n_codes, layout.n_pool)).astype(np.float32)
+    locations, signs, _ = kernels.active().select(projected, layout.n_bits)
+    return kernels.active().pack_codes(layout, locations, signs)
+
+
+def equal_results(ours, theirs):
+    for field in dataclasses.fields(ours):
+        assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+
+
+shapes = st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers(1, 50), st.integers(0, 2**32 - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes, st.sampled_from([1, 2]), st.sampled_from([1e-30, 1.0, 3e4, 1e30]), st.booleans())
+def test_rounded_scores_bound_the_exact_ones_and_the_two_passes_find_the_best(shape, digits, size, coarse):
+    n_bits, more, n_codes, seed = shape
+    rng = np.random.default_rng(seed)
+    layout = Layout("compact", n_bits, n_bits + more)
+    codes = some_codes(layout, n_codes, seed)
+    query = (rng.standard_normal((1, layout.n_pool)) * size).astype(np.float32)
+    if coarse:  # ties
+        query, weights = np.round(query / size).astype(np.float32), np.ones(n_codes, np.float32)
+    else:
+        weights = rng.choice([-1.5, 0.0, 0.3, 1.0, 7.0], n_codes).astype(np.float32)
+    locations, packed = kernels.active().unpack_codes(layout, codes)
+    signs = np.unpackbits(packed, axis=1, count=n_bits, bitorder="little").astype(np.int64) * 2 - 1
+    whole, step, margin = model.round_query(query[0], n_bits, digits)
+    sums = model.centers((whole[locations] * signs).sum(axis=1), step, digits)
+    exact = kernels.active().score_sums(layout, codes, query)[0] * weights
+    low, high = model.bounds(sums, margin, weights)
+    assert (low <= exact).all()
+    assert (exact <= high).all()
+    alive, k = rng.random(n_codes) < 0.8, int(rng.integers(1, 8))
+    positions, scores, _ = model.search(lambda part: sums[part], exact, weights, alive, margin, k, chunk=8)
+    expected = kernels.active().search_scores(
+        layout, codes, query, k, weights=weights, alive=np.packbits(alive, bitorder="little")
+    )
+    assert_array_equal(positions, expected[0][0])
+    assert_array_equal(scores, expected[1][0])
+
+
+@given(st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_digits_are_of_eight_bits_and_add_up(digits, seed):
+    query = np.random.default_rng(seed).standard_cauchy(50).astype(np.float32)
+    whole, step, _ = model.round_query(query, 5, digits)
+    parts = model.split_digits(whole, digits)
+    assert np.abs(parts).max() <= 127
+    assert_array_equal(sum(part * model.RADIX ** (digits - 1 - i) for i, part in enumerate(parts)), whole)
+    assert np.abs(query - whole * float(step)).max() <= 0.51 * float(step)
+
+
+@pytest.mark.parametrize("n_codes", [2000])
+def test_few_codes_are_scored_exactly(n_codes):
+    layout = Layout("compact", 128, 2048)
+    codes, rng = some_codes(layout, n_codes, 0), np.random.default_rng(1)
+    query = rng.standard_normal((1, 2048)).astype(np.float32)
+    locations, packed = kernels.active().unpack_codes(layout, codes)
+    signs = np.unpackbits(packed, axis=1, count=128, bitorder="little").astype(np.int64) * 2 - 1
+    whole, step, margin = model.round_query(query[0], 128, 1)
+    sums = model.centers((whole[locations] * signs).sum(axis=1), step, 1)
+    ones, exact = np.ones(n_codes, np.float32), kernels.active().score_sums(layout, codes, query)[0]
+    _, _, n_scored = model.search(lambda part: sums[part], exact, ones, ones > 0, margin, 10, chunk=500)
+    assert n_scored < 200
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_queries", "scanner"), [(1, GatherScanner), (6, GatherScanner), (20, ProductScanner)])
+@pytest.mark.parametrize("layout", [Layout("compact", 96, 768), Layout("fast", 40, 300)], ids=str)
+def test_the_kernels_find_what_the_processor_finds(device, layout, n_queries, scanner):
+    n_codes, rng = 400, np.random.default_rng(n_queries)
+    codes, weights = some_codes(layout, n_codes, 3), rng.random(n_codes).astype(np.float32)
+    alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+    words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
+    queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
+    stripes = Stripes.load(device, layout, codes)
+    search = BestSearch(device, stripes.format, n_queries, 5, n_codes, tuning=SMALL)
+    assert isinstance(search.scanner, scanner)
+    search.start(queries)
+    search.scan(Part(stripes, weights, None, words))
+    positions, scores = kernels.active().search_scores(layout, codes, queries, 5, weights=weights, alive=alive)
+    assert_array_equal(search.positions, positions)
+    assert_array_equal(search.scores, scores)
+    steps, margins = zip(*(model.round_query(query, layout.n_bits, 1)[1:] for query in queries), strict=True)
+    assert_array_equal(search.candidates.steps, steps)
+    assert_array_equal(search.candidates.margins, margins)
+
+
+@emulated
+@pytest.mark.slow
+def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE", 256)
+    signals = np.random.default_rng(0).standard_normal((400, 64)).astype(np.float32)
+    index = ts.AdaptiveIndex(n_features=64, n_bits=24, n_pool=96, random_state=7)
+    index.add(signals[:300])
+    index.add(signals[300:350], ids=np.arange(50)[::-1] * 3 + 1000)
+    index.remove([5, 17, 1003])
+    queries = signals[:2] + 0.5
+    for memory in (None, 0):  # all on the device, or all copied for each search
+        held = gpu.GpuIndex(index, device=device, memory=memory)
+        assert held.nbytes == (held.needed_bytes if memory is None else 0)
+        for scoring in ("asymmetric", "hamming"):
+            few = [1, 2, 40, 299, 1009]
+            equal_results(held.search(queries, k=7, scoring=scoring), index.search(queries, k=7, scoring=scoring))
+            options = {"k": 3, "scoring": scoring, "among": few}
+            equal_results(held.search(queries, **options), index.search(queries, **options))
+            options = {"false_alarm": 0.5, "scoring": scoring}
+            equal_results(held.within(queries, **options), index.within(queries, **options))
+    index.add(signals[350:])
+    assert len(held) == 347
+    assert held.refresh()
+    assert not held.refresh()
+    equal_results(held.search(signals[390:], k=2), index.search(signals[390:], k=2))
+    with pytest.raises(ValueError, match="queries row 0"):
+        held.search(np.full(64, np.nan))
+
+
+@emulated
+@pytest.mark.slow
+def test_a_sign_index_on_the_device_answers_as_the_index(device):
+    signals = np.random.default_rng(0).standard_normal((150, 32)).astype(np.float32)
+    index = ts.SignIndex(n_features=32, n_pool=70, random_state=7)
+    index.add(signals)
+    held = gpu.GpuIndex(index, device=device)
+    for options in ({}, {"adaptive_bits": 9}, {"scoring": "hamming"}, {"scoring": "hamming", "adaptive_bits": 9}):
+        equal_results(held.search(signals[:2] + 0.5, k=4, **options), index.search(signals[:2] + 0.5, k=4, **options))
+
+
+@emulated
+@pytest.mark.slow
+def test_a_head_on_the_device_answers_as_the_processor(device):
+    layout, rng = Layout("compact", 32, 256), np.random.default_rng(0)
+    codes, scales, bias = some_codes(layout, 300, 0), rng.random(300).astype(np.float32), rng.random(300)
+    bias = bias.astype(np.float32)
+    head = gpu.HeadScanner(codes, scales, bias, layout, device=device, tuning=SMALL)
+    projected = rng.standard_normal((3, 256)).astype(np.float32)
+    projected[1, 5] = np.nan
+    for _ in range(2):  # the second time by the launches of the first, where addresses are the same
+        values, classes = head.topk(projected, 7)
+        expected = LogitScores(layout, codes, scales, bias.astype(np.float64)).best(projected[[0, 2]], 7)
+        assert_array_equal(classes[[0, 2]], expected[0])
+        assert_array_equal(values[[0, 2]], expected[1].astype(np.float32))
+        assert np.isnan(values[1]).all()
+        assert_array_equal(classes[1], np.arange(7))
+    logits = head.logits(projected[[0]])
+    exact = kernels.active().score_sums(layout, codes, projected[[0]]) * scales + bias
+    np.testing.assert_allclose(logits, exact, rtol=0, atol=4e-6 * np.abs(exact).max())
+    with pytest.raises(ValueError, match="k must lie in"):
+        head.topk(projected, 301)
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_features", "n_bits", "n_pool", "layout"), [(64, 16, 64, "compact"), (100, 30, 250, "fast")]
+)
+def test_signals_are_encoded_to_the_same_bits(device, n_features, n_bits, n_pool, layout):
+    signals = np.random.default_rng(0).standard_normal((4, n_features)).astype(np.float32)
+    signals[1] = np.round(signals[1])
+    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, seed=3)
+    encoder = ts.AdaptiveEncoder(n_bits, n_pool=n_pool, projection=projection, layout=layout).fit(signals)
+    expected = encoder.encode(signals)
+    made = gpu.GpuEncoder(projection, Layout(layout, n_bits, n_pool), device=device)
+    projected = np.empty((4, n_pool), np.float32)
+    made.project(signals, projected)
+    assert_array_equal(projected.view(np.uint32), projection.apply(signals).view(np.uint32))
+    for ours, theirs in zip(made.encode(signals), (expected.data, expected.norms, expected.scales), strict=True):
+        assert_array_equal(ours, theirs)
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["compact", "fast"])
+def test_damaged_codes_are_refused(device, name):
+    layout = Layout(name, 16, 256)
+    codes = some_codes(layout, 70, 0)
+    codes[33, layout.code_bytes - 3 :] = 0
+    with pytest.raises(ValueError, match="code 33 is not valid"):
+        Stripes.load(device, layout, codes)
+
+
+def test_codes_on_the_device_take_the_bytes_of_the_compact_layout():
+    assert Format(512, 8192).code_words * 4 == Layout("compact", 512, 8192).code_bytes == 448
+    assert Format(512, 4096).code_words * 4 == 384
+
+
+def test_other_projections_are_refused():
+    projection = ts.make_projection("gaussian", n_features=8, seed=1)
+    with pytest.raises(TypeError, match="Hadamard projections, got a gaussian one"):
+        gpu.GpuEncoder(projection, Layout("compact", 4, 8), device=None)
+
+
+def test_a_missing_device_is_named():
+    index = ts.AdaptiveIndex(n_features=8, n_bits=4, random_state=1)
+    for name in ("gpu", "cuda:", "cpu"):
+        with pytest.raises(gpu.GpuError, match="must be"):
+            index.to(name)
+    assert (device_number("cuda"), device_number("cuda:3")) == (0, 3)
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception:
+        with pytest.raises(gpu.GpuError, match=r"(needs CuPy|finds no CUDA device).*topsign\[gpu\]"):
+            index.to("cuda")
+
+
+def test_queries_of_a_device_come_to_the_host():
+    class OnDevice:
+        __cuda_array_interface__ = None
+
+        def get(self):
+            return "host"
+
+    assert on_host(OnDevice()) == "host"
+    assert on_host([1]) == [1]
+
+
+def test_the_instruction_of_a_tile_names_all_its_registers():
+    text = multiply_tile(16)
+    assert "m64n16k32" in text
+    assert '"+r"(sums[7])' in text
+    assert "sums[8]" not in text

@@ -1,0 +1,136 @@
+"""On a CUDA device: the answers are those of the processor, to the last bit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign import gpu, kernels
+from topsign.gpu.best import BestSearch
+from topsign.gpu.scan import Part, Tuning
+from topsign.gpu.stripes import Stripes
+from topsign.kernels import Layout
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def device():
+    try:
+        return gpu.cuda_device(0)
+    except gpu.GpuError as error:
+        pytest.skip(str(error))
+
+
+def some_codes(layout, n_codes, seed):
+    projected = np.random.default_rng(seed).standard_normal((n_codes, layout.n_pool)).astype(np.float32)
+    locations, signs, _ = kernels.active().select(projected, layout.n_bits, n_threads=4)
+    return kernels.active().pack_codes(layout, locations, signs)
+
+
+def equal_results(ours, theirs):
+    for field in dataclasses.fields(ours):
+        assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+
+
+LAYOUTS = [
+    Layout("compact", 512, 4096),
+    Layout("fast", 512, 8192),
+    Layout("compact", 7, 50),
+    Layout("compact", 200, 256),
+    Layout("fast", 1100, 3001),
+    Layout("compact", 64, 40_000),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("n_queries", [1, 3, 7, 16, 70, 300])
+def test_searches(device, layout, n_queries):
+    n_codes, rng = 5000, np.random.default_rng(n_queries)
+    codes, weights = some_codes(layout, n_codes, 3), rng.random(n_codes).astype(np.float32)
+    weights[rng.random(n_codes) < 0.1] *= -1
+    alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+    words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
+    queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
+    stripes = Stripes.load(device, layout, codes)
+    for tuning in (Tuning(), Tuning(sample=64, first=256, growth=2, largest=1024, waves=1)):
+        search = BestSearch(device, stripes.format, n_queries, 12, n_codes, tuning=tuning)
+        search.start(device.put(queries))
+        search.scan(Part(stripes, device.put(weights), None, device.put(words)))
+        positions, scores = kernels.active().search_scores(
+            layout, codes, queries, 12, weights=weights, alive=alive, n_threads=4
+        )
+        assert_array_equal(device.get(search.positions), positions)
+        assert_array_equal(device.get(search.scores), scores)
+
+
+@pytest.mark.parametrize("kind", ["compact", "fast", "long", "sign"])
+@pytest.mark.parametrize("memory", [None, 0])
+def test_indexes(device, kind, memory, tmp_path):
+    rng = np.random.default_rng(0)
+    signals = rng.standard_normal((12_000, 256)).astype(np.float32)
+    path = tmp_path / "index"
+    if kind == "sign":
+        index = ts.SignIndex(n_features=256, n_pool=300, random_state=7, path=path)
+    elif kind == "long":
+        index = ts.AdaptiveIndex(n_features=256, n_bits=1200, n_pool=4096, random_state=7, path=path)
+    else:
+        index = ts.AdaptiveIndex(n_features=256, n_bits=64, layout=kind, random_state=7, path=path)
+    index.add(signals[:8000])
+    index.add(signals[8000:8100], ids=np.arange(50_000, 50_100)[::-1])
+    index.add(signals[8100:8200], ids=np.arange(10_000, 10_100) * 3)
+    index.remove([5, 17, 50_003])
+    held = index.to("cuda", memory=memory)
+    chosen = [{}, {"adaptive_bits": 20}] if kind == "sign" else [{}]
+    for n_queries in (1, 5, 40):
+        queries = signals[:n_queries] + 0.5 * rng.standard_normal((n_queries, 256)).astype(np.float32)
+        for more in chosen:
+            for scoring in ("asymmetric", "hamming"):
+                options = {"k": 7, "scoring": scoring, **more}
+                equal_results(held.search(queries, **options), index.search(queries, **options))
+                options["among"] = [1, 2, 3, 50_050, 40, 299]
+                equal_results(held.search(queries, **options), index.search(queries, **options))
+                options = {"false_alarm": 0.5, "scoring": scoring, **more}
+                equal_results(held.within(queries, **options), index.within(queries, **options))
+    index.add(signals[8200:])
+    assert held.refresh()
+    equal_results(held.search(signals[9000:9002], k=3), index.search(signals[9000:9002], k=3))
+    equal_results(held.search(signals[:2], k=2500), index.search(signals[:2], k=2500))
+
+
+def test_duplicates_are_ordered_by_id(device):
+    signals = np.repeat(np.random.default_rng(0).standard_normal((2, 64)), 20_000, axis=0)
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
+    index.add(signals)
+    held = index.to("cuda")
+    for scoring in ("asymmetric", "hamming"):
+        equal_results(held.search(signals[::25_000], scoring=scoring), index.search(signals[::25_000], scoring=scoring))
+
+
+@pytest.mark.parametrize(("n_features", "n_pool"), [(64, 64), (100, 250), (768, 600), (4096, 4096), (1, 3)])
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+def test_encoding(device, n_features, n_pool, layout):
+    n_bits = max(1, n_pool // 7)
+    signals = np.random.default_rng(0).standard_normal((50, n_features)).astype(np.float32)
+    signals[1] = np.round(signals[1]) + 1
+    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, seed=3)
+    expected = ts.AdaptiveEncoder(n_bits, n_pool=n_pool, projection=projection, layout=layout).fit(signals)
+    expected = expected.encode(signals)
+    encoder = gpu.GpuEncoder(projection, Layout(layout, n_bits, n_pool), device=device)
+    made = encoder.encode(device.put(signals))
+    for ours, theirs in zip(made, (expected.data, expected.norms, expected.scales), strict=True):
+        assert_array_equal(device.get(ours), theirs)
+
+
+def test_damaged_codes_and_full_memory_raise_and_leave_the_device_usable(device):
+    layout = Layout("compact", 64, 1024)
+    codes = some_codes(layout, 1000, 0)
+    broken = codes.copy()
+    broken[333, -4:] = 0
+    with pytest.raises(ValueError, match="code 333 is not valid"):
+        Stripes.load(device, layout, broken)
+    with pytest.raises(gpu.GpuMemoryError, match="bytes free"):
+        device.empty((2**42,), np.uint8)
+    assert Stripes.load(device, layout, codes).n_codes == 1000
