@@ -18,9 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
-import torch
 
 import topsign as ts
 from topsign import kernels
@@ -29,6 +27,14 @@ from topsign.gpu.best import BestSearch
 from topsign.gpu.scan import Part
 from topsign.gpu.stripes import Stripes
 from topsign.kernels import Layout
+
+try:
+    import cupy
+    import torch
+except ImportError as error:
+    MISSING: str | None = str(error)
+else:
+    MISSING = None
 
 THREADS = kernels.n_threads(None)
 
@@ -79,7 +85,7 @@ def random_codes(device: Any, n: int, layout: Layout, encoder: GpuEncoder, seed:
 
 def head(device: Any, n_classes: int, n_features: int, n_bits: int, inputs: tuple[int, ...]) -> dict[str, Any]:
     layout = Layout("compact", n_bits, n_features)
-    projection = ts.make_projection("hadamard", n_features=n_features, seed=3)
+    projection = ts.make_projection("hadamard", n_features=n_features, random_state=3)
     encoder = GpuEncoder(projection, layout, device=device)
     codes, _, scales, _ = random_codes(device, n_classes, layout, encoder, 0)
     codes, scales = cupy.asnumpy(codes), cupy.asnumpy(scales)
@@ -128,7 +134,7 @@ def head(device: Any, n_classes: int, n_features: int, n_bits: int, inputs: tupl
 
 def index(device: Any, n: int, *, batches: tuple[int, ...], peers: bool) -> dict[str, Any]:
     layout = Layout("compact", 512, 8192)
-    projection = ts.make_projection("hadamard", n_features=8192, seed=3)
+    projection = ts.make_projection("hadamard", n_features=8192, random_state=3)
     encoder = GpuEncoder(projection, layout, device=device)
     codes, norms, scales, seconds = random_codes(device, n, layout, encoder, 1)
     found: dict[str, Any] = {
@@ -203,7 +209,7 @@ def dense_products() -> list[dict[str, Any]]:
 def encoding(device: Any) -> dict[str, Any]:
     """Signals of 8192 features, 512 of 8192, on the device and on two cores."""
     layout = Layout("compact", 512, 8192)
-    projection = ts.make_projection("hadamard", n_features=8192, seed=3)
+    projection = ts.make_projection("hadamard", n_features=8192, random_state=3)
     signals = np.random.default_rng(0).standard_normal((8192, 8192), dtype=np.float32)
     encoder = GpuEncoder(projection, layout, device=device)
     made = ts.AdaptiveEncoder(512, projection=projection, layout="compact").fit(signals[:1])
@@ -254,7 +260,7 @@ def whole_index(n: int) -> dict[str, Any]:
 def huge(device: Any, n: int) -> dict[str, Any]:
     """So many entries of 512 of 8192 on one card, loaded and searched once; codes of a tenth, repeated."""
     layout = Layout("compact", 512, 8192)
-    encoder = GpuEncoder(ts.make_projection("hadamard", n_features=8192, seed=3), layout, device=device)
+    encoder = GpuEncoder(ts.make_projection("hadamard", n_features=8192, random_state=3), layout, device=device)
     tenth = n // 10
     codes, norms, scales, _ = random_codes(device, tenth, layout, encoder, 9)
     host, weights = cupy.asnumpy(codes), scales / norms
@@ -304,6 +310,8 @@ def main() -> None:
     parser.add_argument("--huge", type=int, default=100_000_000, help="entries loaded and searched once; 0: none")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu.json")
     options = parser.parse_args()
+    if MISSING:
+        parser.error(f"needs CuPy and PyTorch: {MISSING}")
     device = cuda_device()
     revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     result: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """On a CUDA device: the answers are those of the processor, to the last bit."""
 
 import dataclasses
+import importlib.util
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ LAYOUTS = [
 def test_searches(device, layout, n_queries):
     n_codes, rng = 5000, np.random.default_rng(n_queries)
     codes, weights = some_codes(layout, n_codes, 3), rng.random(n_codes).astype(np.float32)
-    weights[rng.random(n_codes) < 0.1] *= -1
+    weights[rng.random(n_codes) < 0.1] = 0
     alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
     words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
     queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
@@ -71,7 +72,7 @@ def test_searches(device, layout, n_queries):
 def test_indexes(device, kind, memory, tmp_path):
     rng = np.random.default_rng(0)
     signals = rng.standard_normal((12_000, 256)).astype(np.float32)
-    path = tmp_path / "index"
+    path = tmp_path / "index" if importlib.util.find_spec("lmdb") else None
     if kind == "sign":
         index = ts.SignIndex(n_features=256, n_pool=300, random_state=7, path=path)
     elif kind == "long":
@@ -115,7 +116,7 @@ def test_encoding(device, n_features, n_pool, layout):
     n_bits = max(1, n_pool // 7)
     signals = np.random.default_rng(0).standard_normal((50, n_features)).astype(np.float32)
     signals[1] = np.round(signals[1]) + 1
-    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, seed=3)
+    projection = ts.make_projection("hadamard", n_features=n_features, n_pool=n_pool, random_state=3)
     expected = ts.AdaptiveEncoder(n_bits, n_pool=n_pool, projection=projection, layout=layout).fit(signals)
     expected = expected.encode(signals)
     encoder = gpu.GpuEncoder(projection, Layout(layout, n_bits, n_pool), device=device)
