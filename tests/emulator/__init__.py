@@ -34,7 +34,7 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self._modules: dict[tuple[object, ...], EmulatedModule] = {}
-        self.recorded: list[Any] | None = None
+        self.recorded: tuple[list[Any], list[int]] | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, 0xAB, np.uint8).view(dtype).reshape(shape)
@@ -52,14 +52,18 @@ class EmulatedDevice:
         return 2**34
 
     @contextmanager
-    def record(self) -> Iterator[list[Any]]:
-        self.recorded = launches = []
+    def record(self, arrays: tuple[Any, ...]) -> Iterator[list[Any]]:
+        launches: list[Any] = []
+        self.recorded = launches, [int(address(array)) for array in arrays]
         yield launches
         self.recorded = None
 
-    def replay(self, launches: list[Any]) -> None:
-        for launch in launches:
-            launch()
+    def replay(self, launches: list[Any], arrays: tuple[Any, ...]) -> None:
+        for call, values, places in launches:
+            changed = list(values)
+            for place, number in places:
+                changed[place] = np.asarray(address(arrays[number]))
+            call(changed)
 
     def wait(self) -> None:
         pass
@@ -116,20 +120,22 @@ class EmulatedModule:
         return content
 
     def launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0) -> None:
-        values = [np.asarray(address(argument)) for argument in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
         if not x or not y:
             return
         kernel = getattr(self._library, f"launch_{name}")
 
-        def call() -> None:
-            kernel(x, y, block, pointers)
-            assert values  # which the pointers point to
+        def call(values: list[Any]) -> None:
+            kernel(x, y, block, (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)))
 
-        call()
+        values = [np.asarray(address(argument)) for argument in arguments]
+        call(values)
         if self._device.recorded is not None:
-            self._device.recorded.append(call)
+            launches, pointers = self._device.recorded
+            places = [
+                (i, pointers.index(v)) for i, v in enumerate(values) if v.dtype == np.uintp and int(v) in pointers
+            ]
+            launches.append((call, values, places))
 
     def resident_blocks(self, name: str, block: int, shared: int) -> int:
         return 1

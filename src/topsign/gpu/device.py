@@ -19,7 +19,8 @@ from .errors import GpuError, GpuMemoryError
 
 Array = Any  # of the device: CuPy's, or NumPy's where kernels are emulated
 Kernel = Any
-Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int]  # grid, block, arguments, shared memory
+Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int, list[tuple[int, int]]]
+"""Grid, block, arguments, shared memory, and which arguments are which arrays of a recording."""
 
 MAX_DYNAMIC_SHARED = 8  # the attribute of the driver's interface
 MINIMUM_CAPABILITY = 80  # int8 products of 16 x 8 x 32, asynchronous copies
@@ -39,8 +40,8 @@ class Device(Protocol):
     def put(self, array: npt.NDArray[Any]) -> Array: ...
     def get(self, array: Array) -> npt.NDArray[Any]: ...
     def free_bytes(self) -> int: ...
-    def record(self) -> AbstractContextManager[list[Launch]]: ...
-    def replay(self, launches: list[Launch]) -> None: ...
+    def record(self, arrays: tuple[Array, ...]) -> AbstractContextManager[list[Launch]]: ...
+    def replay(self, launches: list[Launch], arrays: tuple[Array, ...]) -> None: ...
     def wait(self) -> None: ...
     def background(self) -> AbstractContextManager[object]: ...
     def stream_of(self, array: Array) -> AbstractContextManager[object]: ...
@@ -108,7 +109,7 @@ class CudaDevice:
         self.capability = int(self._device.compute_capability)
         self.has_wgmma = self.capability == 90
         self._modules: dict[tuple[object, ...], CudaModule] = {}
-        self.recorded: list[Launch] | None = None
+        self.recorded: tuple[list[Launch], list[int]] | None = None
 
     def __enter__(self) -> CudaDevice:
         self._device.__enter__()
@@ -139,18 +140,24 @@ class CudaDevice:
             return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
 
     @contextlib.contextmanager
-    def record(self) -> Iterator[list[Launch]]:
-        """Launches and keeps them, to be replayed; not for several threads at a time."""
+    def record(self, arrays: tuple[Array, ...]) -> Iterator[list[Launch]]:
+        """Launches and keeps them, to be replayed with other arrays; not for several threads at a time."""
         launches: list[Launch] = []
-        self.recorded = launches
+        self.recorded = launches, [int(address(array)) for array in arrays]  # type: ignore[call-overload]
         try:
             yield launches
         finally:
             self.recorded = None
 
-    def replay(self, launches: list[Launch]) -> None:
-        """The same kernels with the same arguments again, without the work of preparing them."""
-        for kernel, grid, block, arguments, shared in launches:
+    def replay(self, launches: list[Launch], arrays: tuple[Array, ...]) -> None:
+        """The same kernels again, without the work of preparing them; the arrays take the place of those recorded."""
+        pointers = [address(array) for array in arrays]
+        for kernel, grid, block, arguments, shared, places in launches:
+            if places:
+                changed = list(arguments)
+                for place, number in places:
+                    changed[place] = pointers[number]
+                arguments = tuple(changed)
             kernel(grid, block, arguments, shared)
 
     def wait(self) -> None:
@@ -211,10 +218,13 @@ class CudaModule:
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
         if not x or not y:
             return
-        call = self.kernel(name, shared), (x, y), (block,), tuple(map(address, arguments)), shared
-        call[0](*call[1:])
+        kernel, values = self.kernel(name, shared), tuple(map(address, arguments))
+        kernel((x, y), (block,), values, shared)
         if self._device.recorded is not None:
-            self._device.recorded.append(call)
+            launches, pointers = self._device.recorded
+            slots = [(i, int(v)) for i, v in enumerate(values) if isinstance(v, np.uintp)]
+            places = [(i, pointers.index(v)) for i, v in slots if v in pointers]
+            launches.append((kernel, (x, y), (block,), values, shared, places))
 
     def kernel(self, name: str, shared: int) -> Kernel:
         """The kernel, allowed so much dynamic shared memory."""

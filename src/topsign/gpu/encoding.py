@@ -36,7 +36,7 @@ class GpuEncoder:
         self._coordinates = device.put(projection.last_coordinates.astype(np.uint32))
         scales = 1 / np.sqrt(power), np.sqrt(n), np.sqrt(0.5)
         self._scales = tuple(np.float32(scale) for scale in scales)
-        self._threads = max(32, min(1024, power // 8 // 32 * 32))
+        self._threads = max(32, min(1024, -(-n // 64) * 32))  # two values each
         self._module = Format.of(layout).module(
             device,
             "encode.cu",

@@ -9,14 +9,13 @@ import numpy as np
 
 from ..kernels import Layout
 from .best import MAX_K, BestSearch
-from .device import Array, Device, Launch, address
+from .device import Array, Device, Launch
 from .scan import DEFAULT, Candidates, Part, Scanner, Tuning, make_scanner
 from .stripes import Stripes
 
 MAX_INPUTS = 1024  # scanned at a time
 LOGIT_DIGITS = 3  # 23 bits of each input: logits of all classes are right within the rounding of float32
 PLANS = 8  # shapes of inputs whose memory is kept
-RECORDED = 64  # calls whose launches are kept
 
 
 class HeadScanner:
@@ -40,7 +39,7 @@ class HeadScanner:
         self._part = Part(self._stripes, _put(device, scales), None if bias is None else _put(device, bias))
         self._searches: OrderedDict[tuple[int, int], BestSearch] = OrderedDict()
         self._scanners: OrderedDict[int, tuple[Scanner, Candidates]] = OrderedDict()
-        self._launches: OrderedDict[tuple[int, ...], list[Launch]] = OrderedDict()
+        self._launches: dict[tuple[int, int], list[Launch]] = {}  # prepared calls
 
     def __len__(self) -> int:
         """Number of classes."""
@@ -60,19 +59,19 @@ class HeadScanner:
         if not 1 <= k <= min(MAX_K, len(self)):
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
         values, indices = (_empty_like(self.device, projected, (len(projected), k), t) for t in ("float32", "int64"))
-        # Allocators hand out the same addresses in turn: launches with them are prepared once.
-        key = (len(projected), k, *(int(address(array)) for array in (projected, values, indices)))  # type: ignore[call-overload]
+        arrays = projected, values, indices
         with self.device.stream_of(projected):
-            if key in self._launches:
-                self.device.replay(self._launches[key])
+            if (len(projected), k) in self._launches:
+                self.device.replay(self._launches[len(projected), k], arrays)
                 return values, indices
-            with self.device.record() as launches:
+            with self.device.record(arrays) as launches:
                 for start in range(0, len(projected), MAX_INPUTS):
                     rows = slice(start, start + MAX_INPUTS)
                     search = self._search(len(projected[rows]), k)
                     search.start(projected[rows])
                     search.scan(self._part, (values[rows], indices[rows]))
-        _keep_latest(self._launches, key, launches, RECORDED)
+        if len(projected) <= MAX_INPUTS:  # else some arguments point into the arrays
+            self._launches[len(projected), k] = launches
         return values, indices
 
     def logits(self, projected: Array) -> Array:
