@@ -8,7 +8,6 @@ from typing import Any
 import numpy.typing as npt
 
 from ..index import Index, Matches, Neighbors
-from ..index.index import index_on
 from ..index.storage import MemoryStore
 from .device import Device, cuda_device
 from .engine import GpuEngine
@@ -40,8 +39,7 @@ class GpuIndex:
         limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
         self._pieces = Pieces(self._device, index.recipe.layout, limit)
         self._index = index
-        self._frozen = index_on(index.recipe, MemoryStore())  # the entries of one moment
-        self._frozen.engine = GpuEngine(self._device, self._pieces)
+        self._frozen: Index[Any] = object.__new__(type(index))  # the index of one moment
         self._take_entries()
 
     @property
@@ -79,10 +77,11 @@ class GpuIndex:
         return before is not self._frozen.store.snapshot
 
     def _take_entries(self) -> None:
-        snapshot = self._index.store.snapshot
-        self._pieces.keep(snapshot)
-        with self._frozen.store.change() as change:
-            change.snapshot = snapshot
+        index, store = self._index, MemoryStore()
+        store.snapshot, store.sources, store.next_id = index.store.snapshot, index.store.sources, index.store.next_id
+        self._pieces.keep(store.snapshot)
+        engine = GpuEngine(self._device, self._pieces)
+        self._frozen.__dict__.update(index.__dict__, store=store, engine=engine)
 
     def __repr__(self) -> str:
         return (
