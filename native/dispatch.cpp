@@ -40,7 +40,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 5; }
+int32_t ts_interface() { return 6; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -115,4 +115,32 @@ int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* lo
 
 int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations) {
     return guarded([&] { decode_sets(run->n_threads, *sets, bytes, locations); });
+}
+
+int32_t ts_trellis_encode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_costs* costs,
+                          const ts_rows* projected, uint8_t* codes) {
+    return guarded([&] { functions(run).trellis_encode(run->n_threads, *trellis, *costs, *projected, codes); });
+}
+
+int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes, int8_t* out) {
+    return guarded([&] { functions(run).trellis_decode(run->n_threads, *trellis, *codes, out); });
+}
+
+int32_t ts_trellis_weights(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes, float* out) {
+    return guarded([&] { functions(run).trellis_weights(run->n_threads, *trellis, *codes, out); });
+}
+
+int32_t ts_trellis_sums(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                        const ts_trellis_queries* queries, int32_t* out) {
+    return guarded([&] { functions(run).trellis_sums(run->n_threads, *trellis, *codes, *queries, out); });
+}
+
+int32_t ts_trellis_search(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                          const ts_trellis_queries* queries, const ts_best* best) {
+    return guarded([&] { functions(run).trellis_search(run->n_threads, *trellis, *codes, *queries, *best); });
+}
+
+int32_t ts_trellis_within(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                          const ts_trellis_queries* queries, const ts_found* found) {
+    return guarded([&] { functions(run).trellis_within(run->n_threads, *trellis, *codes, *queries, *found); });
 }

@@ -141,3 +141,63 @@ typedef struct {
 TOPSIGN_API int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* locations, uint8_t* out,
                                    int64_t* lengths);
 TOPSIGN_API int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations);
+
+/* Trellis codes (kernels/trellis.h): a ring of n_bits bits in code_bytes bytes; offsets (n_coded,) ascend below n_bits,
+   multipliers and addends are 256 pairs that coordinates take in turn, levels 128 odd numbers, antisymmetric. */
+typedef struct {
+    int64_t n_bits, window, n_coded, code_bytes;
+    const int32_t* offsets;
+    const uint16_t* multipliers;
+    const uint16_t* addends;
+    const int8_t* levels;
+} ts_trellis;
+
+/* What the encoder minimises: sum of (squares * level^2 >> square_shifts) - (target * level << shifts) over
+   coordinates, target being a projection times its scale, rounded and at most limit. Shifts are equal where offsets
+   are. */
+typedef struct {
+    const float* scales;
+    const int32_t* squares;
+    const int32_t* square_shifts;
+    const int32_t* shifts;
+    int32_t limit;
+} ts_trellis_costs;
+
+/* Square norm of a reconstruction: constant + sum of level * (level * quadratic + linear), in order, in float32. */
+typedef struct {
+    const float* linear;
+    const float* quadratic;
+    float constant;
+} ts_trellis_norm;
+
+/* alive may be null; weights too, and then they are one over the norms. */
+typedef struct {
+    const uint8_t* data;
+    int64_t count;
+    const uint8_t* alive;
+    const float* weights;
+    ts_trellis_norm norm;
+} ts_trellis_codes;
+
+/* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, times the code's weight.
+ */
+typedef struct {
+    const int8_t* values;
+    const float* scales;
+    const float* constants;
+    int64_t count;
+} ts_trellis_queries;
+
+TOPSIGN_API int32_t ts_trellis_encode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_costs* costs,
+                                      const ts_rows* projected, uint8_t* codes);
+/* Levels of each code, (n_codes, n_coded); one over the norm of each; and exact sums, (n_queries, n_codes). */
+TOPSIGN_API int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                                      int8_t* out);
+TOPSIGN_API int32_t ts_trellis_weights(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                                       float* out);
+TOPSIGN_API int32_t ts_trellis_sums(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                                    const ts_trellis_queries* queries, int32_t* out);
+TOPSIGN_API int32_t ts_trellis_search(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                                      const ts_trellis_queries* queries, const ts_best* best);
+TOPSIGN_API int32_t ts_trellis_within(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
+                                      const ts_trellis_queries* queries, const ts_found* found);

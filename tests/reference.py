@@ -239,3 +239,87 @@ def best_classes(scores, k):
 def shortlisted(scores, exact, size):
     """The class of the highest exact score among those of the highest estimates."""
     return min(best_classes(scores, size)[0], key=lambda row: (-exact[row], row))
+
+
+def trellis_level(state, coordinate, window, multipliers, addends, levels):
+    """What the bits of a window mean to a coordinate."""
+    turn = coordinate % len(multipliers)
+    word = (state << (16 - window)) * int(multipliers[turn]) + int(addends[turn])
+    return int(levels[(word & 0xFFFF) >> 9])
+
+
+def trellis_decode(code, n_bits, window, offsets, multipliers, addends, levels):
+    """Levels of one code: each coordinate reads a window of the ring."""
+    bits = [int(code[i // 8]) >> (7 - i % 8) & 1 for i in range(n_bits)]
+    found = []
+    for coordinate, offset in enumerate(offsets):
+        state = 0
+        for place in range(window):
+            state = 2 * state + bits[(int(offset) + place) % n_bits]
+        found.append(trellis_level(state, coordinate, window, multipliers, addends, levels))
+    return found
+
+
+def trellis_cost(code, values, tables, multipliers, addends, levels):
+    """What the encoder minimises."""
+    decoded = trellis_decode(code, tables.n_bits, tables.window, tables.offsets, multipliers, addends, levels)
+    total = 0
+    for i, level in enumerate(decoded):
+        target = np.float32(values[i]) * tables.scales[i]
+        target = int(np.rint(min(max(target, -np.float32(tables.limit)), np.float32(tables.limit))))
+        shift = int(tables.square_shifts[i])
+        total += (int(tables.squares[i]) * level**2 + ((1 << shift) >> 1)) >> shift
+        total -= (target * level) << int(tables.shifts[i])
+    return total
+
+
+def trellis_encode(values, tables, multipliers, addends, levels):
+    """The cheapest of all codes that start with the state the first pass found: a dictionary of paths per state."""
+    window, n_bits, mask = tables.window, tables.n_bits, (1 << tables.window) - 1
+    targets = []
+    for value, scale in zip(values, tables.scales, strict=True):
+        target = np.float32(value) * scale
+        targets.append(int(np.rint(min(max(target, -np.float32(tables.limit)), np.float32(tables.limit)))))
+    events = sorted({int(offset) for offset in tables.offsets})
+
+    def cost(event, state):
+        total = 0
+        for i in np.flatnonzero(tables.offsets == events[event]).tolist():
+            level = trellis_level(state, i, window, multipliers, addends, levels)
+            shift = int(tables.square_shifts[i])
+            total += (int(tables.squares[i]) * level**2 + ((1 << shift) >> 1)) >> shift
+            total -= (targets[i] * level) << int(tables.shifts[i])
+        return total
+
+    def advance(event):
+        gap = events[event] - events[event - 1]
+        return min(gap + n_bits if gap <= 0 else gap, window)
+
+    def run(numbers, first):
+        paths = {state: (cost(numbers[0], state), [state]) for state in range(mask + 1) if first in (None, state)}
+        for event in numbers[1:]:
+            k, before = advance(event), paths
+            paths = {}
+            for state in range(mask + 1):
+                sources = [q << (window - k) | state >> k for q in range(1 << k)]
+                known = [source for source in sources if source in before]
+                if known:
+                    source = min(known, key=lambda one: before[one][0])
+                    paths[state] = (before[source][0] + cost(event, state), [*before[source][1], state])
+        return paths
+
+    n_events = len(events)
+    around = min(n_events, 12 * window)
+    numbers = [event % n_events for event in range(n_events - around // 2, n_events - around // 2 + around)]
+    found = run(numbers, None)
+    best = min(found, key=lambda state: found[state][0])
+    first = found[best][1][numbers.index(0)]
+    paths = run(list(range(n_events)), first)
+    k = advance(0)
+    ends = [q << (window - k) | first >> k for q in range(1 << k)] if n_events > 1 else [first]
+    last = min((end for end in ends if end in paths), key=lambda end: paths[end][0])
+    bits = [0] * (8 * tables.code_bytes)
+    for offset, state in zip(events, paths[last][1], strict=True):
+        for place in range(window):
+            bits[(offset + place) % n_bits] = state >> (window - 1 - place) & 1
+    return np.packbits(bits)

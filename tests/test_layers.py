@@ -19,10 +19,11 @@ LAYERS = [
     {"_checks", "_files"},
     {"_random"},
     {"kernels", "theory"},
-    {"projections"},
+    {"projections", "trellis"},
     {"recipe"},
     {"encoding", "codes"},
-    {"signals", "embeddings"},
+    {"learning"},
+    {"signals", "embeddings", "trellis_encoder"},
     {"index", "heads"},
     {"gpu"},
     {"nn", "export", "distributed"},
@@ -40,7 +41,7 @@ INDEX_LAYERS = [
     {"search", "filters"},
     {"entries", "nulls", "centering"},
     {"index"},
-    {"adaptive", "sign"},
+    {"adaptive", "sign", "trellis"},
     {"__init__"},
 ]
 """Rooms within index/, in the order in which they may import each other."""

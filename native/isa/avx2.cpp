@@ -31,12 +31,13 @@ bool runs_here() {
 TOPSIGN_TARGET_BEGIN("avx2,bmi,bmi2,popcnt")
 
 #include "../kernels/functions.h"
+#include "../kernels/trellis_plain.h"
 #include "plain.h"
 
 namespace topsign {
 namespace {
 
-struct Avx2 : Plain {
+struct Avx2 : Plain, PlainTrellis<32> {
     static constexpr int kBytes = 32;
     static constexpr bool kLooksUp = true;
     static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 3;
@@ -161,6 +162,48 @@ struct Avx2 : Plain {
         LaneSum sum;
         std::memcpy(sum.lane, lanes, sizeof lanes);
         return topsign::sum_kept(kept, i, n, query, sum);
+    }
+
+    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+        return cast<Ints>(_mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b)));
+    }
+
+    // The bytes of levels are at most 127: two products fit 16 bits.
+    static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
+        const __m256i pairs = _mm256_maddubs_epi16(cast<__m256i>(levels), cast<__m256i>(values));
+        return sum + cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+
+    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) {
+        return uint16_t(_mm256_movemask_ps(_mm256_castsi256_ps(cast<__m256i>(mask))));
+    }
+
+    static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
+        const __m256i ab = _mm256_unpacklo_epi8(cast<__m256i>(a), cast<__m256i>(b));
+        const __m256i cd = _mm256_unpacklo_epi8(cast<__m256i>(c), cast<__m256i>(d));
+        const __m256i ab_high = _mm256_unpackhi_epi8(cast<__m256i>(a), cast<__m256i>(b));
+        const __m256i cd_high = _mm256_unpackhi_epi8(cast<__m256i>(c), cast<__m256i>(d));
+        out[0] = cast<V>(_mm256_unpacklo_epi16(ab, cd));
+        out[1] = cast<V>(_mm256_unpackhi_epi16(ab, cd));
+        out[2] = cast<V>(_mm256_unpacklo_epi16(ab_high, cd_high));
+        out[3] = cast<V>(_mm256_unpackhi_epi16(ab_high, cd_high));
+    }
+
+    // The lower half of the table mirrors the upper one: four look-ups in sixteen, of which two bits choose.
+    static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
+        __m256i part[4];
+        for (int t = 0; t < 4; ++t) part[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128(as_128(table + 64 + 16 * t)));
+        return [=](V index) {
+            const __m256i lower = _mm256_cmpgt_epi8(cast<__m256i>(index), _mm256_set1_epi8(-1));
+            const __m256i mirrored = _mm256_xor_si256(cast<__m256i>(index), lower);
+            const __m256i lookup = _mm256_and_si256(_mm256_srli_epi16(mirrored, 1), _mm256_set1_epi8(15));
+            const __m256i by_1 = _mm256_slli_epi16(mirrored, 2), by_2 = _mm256_slli_epi16(mirrored, 1);
+            __m256i pick[4];
+            for (int t = 0; t < 4; ++t) pick[t] = _mm256_shuffle_epi8(part[t], lookup);
+            for (int t = 0; t < 4; t += 2) pick[t] = _mm256_blendv_epi8(pick[t], pick[t + 1], by_1);
+            const __m256i upper = _mm256_blendv_epi8(pick[0], pick[2], by_2);
+            return cast<V>(_mm256_xor_si256(upper, _mm256_and_si256(lower, _mm256_set1_epi8(127))));
+        };
     }
 
    private:

@@ -1,11 +1,12 @@
 // No instruction set in particular: vectors of 16 bytes, which nearly every processor has.
 #include "../kernels/functions.h"
+#include "../kernels/trellis_plain.h"
 #include "plain.h"
 
 namespace topsign {
 namespace {
 
-struct Portable : Plain {
+struct Portable : Plain, PlainTrellis<16> {
     static constexpr int kBytes = 16;
 };
 

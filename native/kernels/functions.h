@@ -9,6 +9,8 @@
 #include "select.h"
 #include "sums.h"
 #include "transform.h"
+#include "trellis_encode.h"
+#include "trellis_scan.h"
 
 namespace topsign {
 namespace {
@@ -27,7 +29,13 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             search_mismatches<Isa>,
             within_mismatches<Isa>,
             search_scores<Isa>,
-            within_scores<Isa>};
+            within_scores<Isa>,
+            trellis_encode<Isa>,
+            trellis_decode<Isa>,
+            trellis_weights<Isa>,
+            trellis_sums<Isa>,
+            trellis_search<Isa>,
+            trellis_within<Isa>};
 }
 
 }  // namespace

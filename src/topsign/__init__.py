@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
 _HOMES = {
     **dict.fromkeys(("distributed", "export", "gpu", "kernels", "nn", "projections", "signals", "theory"), ""),
-    **dict.fromkeys(("AdaptiveCodes", "hamming", "query_bits"), "codes"),
+    **dict.fromkeys(("AdaptiveCodes", "TrellisCodes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("CalibrationWarning", "StorageError"), "errors"),
     **dict.fromkeys(("Head",), "heads"),
@@ -20,11 +20,23 @@ _HOMES = {
     ),
     **dict.fromkeys(("CompressionReport",), "heads.report"),
     **dict.fromkeys(
-        ("AdaptiveIndex", "Entries", "Entry", "Index", "Match", "Matches", "Neighbors", "SignIndex", "open_index"),
+        (
+            "AdaptiveIndex",
+            "Entries",
+            "Entry",
+            "Index",
+            "Match",
+            "Matches",
+            "Neighbors",
+            "SignIndex",
+            "TrellisIndex",
+            "open_index",
+        ),
         "index",
     ),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(("Recipe",), "recipe"),
+    **dict.fromkeys(("TrellisEncoder",), "trellis_encoder"),
 }
 
 __all__ = sorted(set(_HOMES) - {"distributed", "nn"})  # a star import needs no extra
@@ -39,6 +51,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import signals as signals
     from . import theory as theory
     from .codes import AdaptiveCodes as AdaptiveCodes
+    from .codes import TrellisCodes as TrellisCodes
     from .codes import hamming as hamming
     from .codes import query_bits as query_bits
     from .embeddings import AdaptiveEmbedding as AdaptiveEmbedding
@@ -60,9 +73,11 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .index import Matches as Matches
     from .index import Neighbors as Neighbors
     from .index import SignIndex as SignIndex
+    from .index import TrellisIndex as TrellisIndex
     from .index import open_index as open_index
     from .projections import make_projection as make_projection
     from .recipe import Recipe as Recipe
+    from .trellis_encoder import TrellisEncoder as TrellisEncoder
 
 
 def __getattr__(name: str) -> object:

@@ -44,6 +44,8 @@ def encode(
     """
     threads = kernels.n_threads(n_threads)
     first, end, _ = (part or slice(None)).indices(len(signals))
+    if recipe.family == "trellis":
+        return _encode_trellis(recipe, signals, slice(first, end), threads, name, allow_zero)
     codes = np.empty((end - first, recipe.layout.code_bytes), np.uint8)
     norms, scales = np.empty((2, end - first), np.float32)
     for block, projected in project_blocks(
@@ -92,15 +94,18 @@ def project(
 ) -> tuple[Float32, Float64]:
     """Real projections of queries on the pool, (n_queries, n_pool), and the norms of the queries.
 
-    Of all queries or of a part of them; errors name the row of the whole.
+    Of all queries or of a part of them; errors name the row of the whole. For trellis codes the projections are those
+    of unit queries, from which no mean is removed.
     """
     threads, projection = kernels.n_threads(n_threads), recipe.projection
     first, end, _ = (part or slice(None)).indices(len(queries))
     out, norms = np.empty((end - first, recipe.n_pool), np.float32), np.empty(end - first)
     n_rows = projection.block_signals
-    for block in float_blocks(queries, n_rows, part=part, minus=recipe.mean, n_threads=threads, name=name):
+    trellis = recipe.family == "trellis"
+    mean = None if trellis else recipe.mean
+    for block in float_blocks(queries, n_rows, part=part, minus=mean, n_threads=threads, name=name):
         rows = slice(block.rows.start - first, block.rows.stop - first)
-        projection.project_block(block.values, None, out[rows], threads)
+        projection.project_block(unit_rows(block) if trellis else block.values, None, out[rows], threads)
         norms[rows] = np.sqrt(block.square_norms)
     return out, norms
 
@@ -121,6 +126,39 @@ def project_blocks(
         here = projected[: len(block.values)]
         projection.project_block(block.values, None, here, threads)
         yield block, here
+
+
+def unit_rows(block: Block) -> Float32:
+    """Signals of a block over their norms; zero signals stay zero."""
+    norms = np.sqrt(block.square_norms)
+    inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
+    return block.values * inverse[:, np.newaxis]
+
+
+def _encode_trellis(recipe: Recipe, signals: Array, part: slice, threads: int, name: str, allow_zero: bool) -> Encoded:
+    """Trellis codes: scales are norms over those of the reconstructions."""
+    assert recipe.trellis is not None
+    n_signals, chosen = part.stop - part.start, kernels.active()
+    codes = np.empty((n_signals, recipe.layout.code_bytes), np.uint8)
+    norms, scales = np.empty((2, n_signals), np.float32)
+    for block in float_blocks(signals, recipe.projection.block_signals, part=part, n_threads=threads, name=name):
+        rows = slice(block.rows.start - part.start, block.rows.stop - part.start)
+        zeros = np.flatnonzero(block.square_norms == 0)
+        if zeros.size and not allow_zero:
+            raise ValueError(
+                f"{name} row {block.rows.start + int(zeros[0])} is zero: it has no direction; drop that row"
+            )
+        values = unit_rows(block)
+        if recipe.mean is not None:
+            values = values - recipe.mean
+        projected = np.empty((len(values), recipe.n_pool), np.float32)
+        recipe.projection.project_block(values, None, projected, threads)
+        coded = np.ascontiguousarray(projected[:, recipe.trellis.coded])
+        codes[rows] = chosen.trellis_encode(recipe.tables, coded, n_threads=threads)
+        if recipe.norms:
+            norms[rows] = np.sqrt(block.square_norms)
+            scales[rows] = norms[rows] * chosen.trellis_weights(recipe.tables, codes[rows], n_threads=threads)
+    return Encoded(codes, norms, scales) if recipe.norms else Encoded(codes, None, None)
 
 
 def _packed(recipe: Recipe, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:

@@ -8,21 +8,24 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Float32
+from ._arrays import Float32, Float64
 from ._checks import check_choice, check_count, check_flag, check_pool
 from ._files import Record
 from ._lazy import lazy
 from ._random import RandomState
 from .errors import StorageError
-from .kernels import LAYOUTS, Layout
-from .projections import Projection, make_projection, resolve_projection
+from .kernels import LAYOUTS, Layout, TrellisTables
+from .projections import Principal, Projection, make_projection, resolve_projection
+from .projections.learned import is_orthonormal
+from .trellis import TrellisDesign
 
-FAMILIES = ("adaptive", "sign")
+FAMILIES = ("adaptive", "sign", "trellis")
 METRICS = ("correlation", "inner_product")
 
 
@@ -33,12 +36,13 @@ class Recipe:
     Indexes, shards, heads, exported tables and torch states all carry one, as JSON.
     """
 
-    family: str  # "adaptive": each code keeps its own locations; "sign": the signs of the whole pool
+    family: str  # "adaptive": own locations and signs; "sign": the signs of the whole pool; "trellis": a ring of bits
     projection: Projection
     layout: Layout
     norms: bool = True  # keep norms and scales beside the codes
     metric: str = "correlation"  # what scores estimate
-    mean: Float32 | None = None  # removed from signals and queries alike
+    mean: Float32 | None = None  # removed from signals and queries alike; trellis codes: of unit signals, put back
+    trellis: TrellisDesign | None = None  # of trellis codes alone
 
     @classmethod
     def make(
@@ -61,7 +65,7 @@ class Recipe:
         ``n_pool`` is ``n_features`` when not given; ``n_bits`` is the whole pool of signs, and of adaptive codes
         "auto" or None is an eighth of the pool, at least 16, or what fits into ``n_bytes``.
         """
-        check_choice(family, "family", FAMILIES)
+        check_choice(family, "family", FAMILIES[:2])
         n_pool = n_features if n_pool is None else n_pool
         if family == "adaptive":
             n_bits = _resolve_bits(n_bits, n_bytes, n_pool, layout)
@@ -72,13 +76,43 @@ class Recipe:
             shape = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
         metric = "correlation" if metric == "cosine" else metric  # another name of the same
         check_choice(metric, "metric", METRICS)
-        if metric == "inner_product" and not check_flag(norms, "norms"):
-            raise ValueError(
-                'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
-                'metric="correlation"'
-            )
+        _check_norms(metric, norms)
         made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
         return cls(family, made, shape, check_flag(norms, "norms"), metric, mean)
+
+    @classmethod
+    def make_trellis(
+        cls,
+        projection: Projection,
+        design: TrellisDesign,
+        *,
+        mean: Float32 | None = None,
+        norms: bool = False,
+        metric: str = "correlation",
+    ) -> Recipe:
+        """A recipe of trellis codes; :func:`topsign.learning.learn_recipe` makes one from signals."""
+        metric = "correlation" if metric == "cosine" else metric  # another name of the same
+        check_choice(metric, "metric", METRICS)
+        _check_norms(metric, norms)
+        if not is_orthonormal(projection) or design.coded.max(initial=0) >= projection.n_features:
+            raise ValueError(f"trellis codes need an orthonormal basis of all coordinates, got {projection!r}")
+        layout = Layout("trellis", design.n_bits, projection.n_pool)
+        return cls("trellis", projection, layout, check_flag(norms, "norms"), metric, mean, design)
+
+    @lazy
+    def tables(self) -> TrellisTables:
+        """What the kernels of trellis codes read."""
+        assert self.trellis is not None
+        return self.trellis.tables(None if self.mean is None else self.projected_mean)
+
+    @lazy
+    def projected_mean(self) -> Float64:
+        """Projections of the mean; zeros without one."""
+        if self.mean is None:
+            return np.zeros(self.n_pool)
+        out = np.empty((1, self.n_pool), np.float32)
+        self.projection.project_block(self.mean[np.newaxis], None, out, 1)
+        return np.asarray(out[0], np.float64)
 
     @property
     def n_features(self) -> int:
@@ -117,6 +151,8 @@ class Recipe:
         }
         if self.mean is not None:
             record["mean"] = base64.b64encode(self.mean.astype("<f4").tobytes()).decode()
+        if self.trellis is not None:
+            record["trellis"] = self.trellis.to_json()
         return record
 
     @classmethod
@@ -127,24 +163,15 @@ class Recipe:
         one that the record was written with.
         """
         try:
-            made = make_projection(
-                record["projection"],
+            made = (
+                Principal if record["projection"] == "principal" else partial(make_projection, record["projection"])
+            )(
                 n_features=record["n_features"],
                 n_pool=record["n_pool"],
                 random_state=record["seed"],
                 **record["options"],
             )
-            recipe = cls.make(
-                record["kind"],
-                n_features=record["n_features"],
-                n_bits=record["n_bits"],
-                n_pool=record["n_pool"],
-                projection=made,
-                layout=record["layout"] if record["kind"] != "sign" else "compact",
-                norms=record["norms"],
-                metric=record["metric"],
-                mean=_read_mean(record.get("mean"), record["n_features"]),
-            )
+            recipe = cls._from_record(record, made)
             stored = str(record["fingerprint"])
         except (KeyError, TypeError, ValueError) as error:
             what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
@@ -157,6 +184,23 @@ class Recipe:
                 f"here has {recipe._projection_fingerprint}; use the version of the library that wrote it",
             )
         return recipe
+
+    @classmethod
+    def _from_record(cls, record: Record, projection: Projection) -> Recipe:
+        mean = _read_mean(record.get("mean"), record["n_features"])
+        kept = {"norms": record["norms"], "metric": record["metric"], "mean": mean}
+        if record["kind"] == "trellis":
+            design = TrellisDesign.from_json(record["trellis"], projection.n_features)
+            return cls.make_trellis(projection, design, **kept)
+        return cls.make(
+            record["kind"],
+            n_features=record["n_features"],
+            n_bits=record["n_bits"],
+            n_pool=record["n_pool"],
+            projection=projection,
+            layout=record["layout"] if record["kind"] != "sign" else "compact",
+            **kept,
+        )
 
     @lazy
     def fingerprint(self) -> str:
@@ -219,11 +263,26 @@ def check_mean(center: npt.ArrayLike, n_features: int) -> Float32:
 
 
 def _named(recipe: Recipe) -> Record:
-    """The record in the words of a constructor; the mean, a long array, by its presence and digest."""
+    """The record in the words of a constructor; long arrays by their presence and digest."""
     record = recipe.to_json()
-    if "mean" in record:
-        record["mean"] = hashlib.sha256(record["mean"].encode()).hexdigest()[:8]
+    for name in ("mean", "trellis"):
+        if name in record:
+            record[name] = _digest(record[name])
+    if record["projection"] == "principal":
+        record["options"] = {"axes": _digest(record["options"])}
     return record
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _check_norms(metric: str, norms: bool) -> None:
+    if metric == "inner_product" and not check_flag(norms, "norms"):
+        raise ValueError(
+            'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
+            'metric="correlation"'
+        )
 
 
 def _read_mean(text: Any, n_features: int) -> Float32 | None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from .adaptive import AdaptiveCodes
 from .bits import as_projected, hamming, query_bits
 from .content import check_content
+from .trellis import TrellisCodes, reconstruct, round_queries
 from .universal import universal_bits, universal_dither
 
 __all__ = [
     "AdaptiveCodes",
+    "TrellisCodes",
     "as_projected",
     "check_content",
     "hamming",
     "query_bits",
+    "reconstruct",
+    "round_queries",
     "universal_bits",
     "universal_dither",
 ]

@@ -7,5 +7,17 @@ from .index import Index, open_index
 from .results import Entries, Entry, Matches, Neighbors
 from .sign import SignIndex
 from .tables import Match
+from .trellis import TrellisIndex
 
-__all__ = ["AdaptiveIndex", "Entries", "Entry", "Index", "Match", "Matches", "Neighbors", "SignIndex", "open_index"]
+__all__ = [
+    "AdaptiveIndex",
+    "Entries",
+    "Entry",
+    "Index",
+    "Match",
+    "Matches",
+    "Neighbors",
+    "SignIndex",
+    "TrellisIndex",
+    "open_index",
+]

@@ -17,6 +17,7 @@ from .._random import RandomState
 from ..errors import CalibrationWarning
 from ..recipe import Recipe
 from .search import Calibration, LearnedSignificance, SignalSample, isotropic_law, learn_calibration, make_scans
+from .search.significance import sample_pvalues
 from .storage import Snapshot
 
 if TYPE_CHECKING:
@@ -248,7 +249,11 @@ def _code_pvalues(recipe: Recipe, codes: Array) -> Float64:
         signs = np.unpackbits(codes, axis=1, count=recipe.n_pool, bitorder="little").astype(np.float32) * 2 - 1
         mismatches = (recipe.n_pool - signs @ signs.T) / 2
         return np.asarray(binom.cdf(np.rint(mismatches), recipe.n_pool, 0.5))
-    from ..codes import AdaptiveCodes
+    from ..codes import AdaptiveCodes, reconstruct
+
+    if recipe.family == "trellis":
+        signals = reconstruct(recipe, codes).astype(np.float64)
+        return sample_pvalues(signals @ signals.T, recipe.n_features)
 
     signs = AdaptiveCodes.unchecked(recipe.layout, codes).to_sparse().toarray().astype(np.float32)
     shared = recipe.n_bits**2 / recipe.n_pool

@@ -6,5 +6,18 @@
 from .choice import active, available, info, n_threads, use
 from .interface import Kernels
 from .layout import LAYOUTS, Layout
+from .tables import TrellisTables
+from .trellis import RoundedQueries
 
-__all__ = ["LAYOUTS", "Kernels", "Layout", "active", "available", "info", "n_threads", "use"]
+__all__ = [
+    "LAYOUTS",
+    "Kernels",
+    "Layout",
+    "RoundedQueries",
+    "TrellisTables",
+    "active",
+    "available",
+    "info",
+    "n_threads",
+    "use",
+]

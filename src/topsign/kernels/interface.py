@@ -6,11 +6,12 @@ from typing import Protocol
 
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
+from .trellis import TrellisKernels
 
 __all__ = ["Booleans", "Bytes", "Float32", "Float64", "Int32", "Int64", "Kernels"]
 
 
-class Kernels(Protocol):
+class Kernels(TrellisKernels, Protocol):
     """The operations everything else is built on; every implementation gives the same bits.
 
     Arrays are C-ordered; bits are packed little-endian, 1 standing for ``>= 0`` (or a sign of +1).

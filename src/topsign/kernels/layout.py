@@ -10,7 +10,7 @@ LAYOUTS = ("compact", "fast")
 
 BLOCK_ROWS = 128
 
-FLAGS = {"fast": -1, "signs": -2}
+FLAGS = {"fast": -1, "signs": -2, "trellis": -3}
 """Values that stand for these layouts in place of ``low_bits``, in the C interface."""
 
 
@@ -27,6 +27,8 @@ class Layout:
     largest, since unary parts are slower to read. Each part starts on a byte.
 
     ``signs``: the sign bits of the whole pool (n_bits = n_pool), no locations.
+
+    ``trellis``: a ring of n_bits bits (:mod:`topsign.kernels.tables`).
     """
 
     name: str
@@ -60,7 +62,7 @@ class Layout:
     @lazy
     def code_bytes(self) -> int:
         """Bytes of one code."""
-        if self.name == "signs":
+        if self.name in ("signs", "trellis"):
             return self.sign_bytes
         return self.n_blocks + self.n_bits if self.name == "fast" else self._compact_bytes(self.low_bits)
 

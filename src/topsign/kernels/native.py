@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
+from .native_trellis import NativeTrellis, trellis_functions
 
-INTERFACE = 5
+INTERFACE = 6
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 
@@ -97,6 +98,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_within_scores": (POINTER(Codes), POINTER(Rows), POINTER(Found)),
     "ts_encode_sets": (POINTER(Sets), POINTER(c_int32), POINTER(c_uint8), POINTER(c_int64)),
     "ts_decode_sets": (POINTER(Sets), POINTER(c_uint8), POINTER(c_int32)),
+    **trellis_functions(Rows, Best, Found),
 }
 """What each kernel takes after how it is run; all return 0, or 1 when memory ran out."""
 
@@ -143,7 +145,7 @@ def native_paths() -> dict[str, int]:
     return paths
 
 
-class NativeKernels:
+class NativeKernels(NativeTrellis):
     """See :class:`topsign.kernels.interface.Kernels`."""
 
     def __init__(self, name: str) -> None:
@@ -266,7 +268,7 @@ class NativeKernels:
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Int32]:
         queries = Signs(_address(query_bits), _address(masks), len(query_bits))
-        return self._within("ts_within_mismatches", n_threads, _codes(layout, codes, alive), queries, radii)
+        return self._within("ts_within_mismatches", n_threads, _codes(layout, codes, alive), queries, bounds=radii)
 
     def within_scores(
         self,
@@ -280,10 +282,10 @@ class NativeKernels:
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
         all_codes = _codes(layout, codes, alive, weights)
-        return self._within("ts_within_scores", n_threads, all_codes, _rows(queries), thresholds)
+        return self._within("ts_within_scores", n_threads, all_codes, _rows(queries), bounds=thresholds)
 
     def _within(
-        self, function: str, n_threads: int, codes: Codes, queries: Signs | Rows, bounds: npt.NDArray[Any]
+        self, function: str, n_threads: int, *inputs: Any, bounds: npt.NDArray[Any]
     ) -> tuple[Int64, Int64, Any]:
         """Calls with some room for the answer, and again with enough where there was more."""
         n_queries = len(bounds)
@@ -292,12 +294,18 @@ class NativeKernels:
             positions, values = np.empty(capacity, np.int64), np.empty(capacity, bounds.dtype)
             counts = np.zeros(n_queries, np.int64)
             found = Found(_address(bounds), capacity, _address(positions), _address(values), _address(counts))
-            self._call(function, n_threads, codes, queries, found)
+            self._call(function, n_threads, *inputs, found)
             starts = np.append(0, np.cumsum(counts)).astype(np.int64)
             total = int(starts[-1])
             if total <= capacity:
                 return starts, positions[:total].copy(), values[:total].copy()
             capacity = total
+
+    def _rows_of(self, values: Float32) -> Rows:
+        return _rows(values)
+
+    def _best_of(self, k: int, positions: Int64, values: Float32) -> Best:
+        return Best(k, _address(positions), _address(values))
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         out = np.empty((len(locations), capacity), np.uint8)

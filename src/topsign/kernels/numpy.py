@@ -9,13 +9,14 @@ import numpy as np
 
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import BLOCK_ROWS, Layout
+from .numpy_trellis import NumpyTrellis
 
 LANES = 16
 
 SOME_QUERIES = 64
 
 
-class NumpyKernels:
+class NumpyKernels(NumpyTrellis):
     """See :class:`topsign.kernels.interface.Kernels`."""
 
     name = "numpy"

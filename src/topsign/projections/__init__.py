@@ -8,6 +8,7 @@ from .._checks import check_choice
 from .._random import RandomState
 from .base import Projection
 from .dense import Gaussian, Rademacher, Sparse
+from .learned import Principal
 from .structured import Circulant, Hadamard
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Circulant",
     "Gaussian",
     "Hadamard",
+    "Principal",
     "Projection",
     "Rademacher",
     "Sparse",

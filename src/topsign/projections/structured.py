@@ -109,6 +109,10 @@ class Hadamard(StackedBlocks):
     def _rotate_back(self, block: int, values: Float32) -> Float32:
         return kernels.active().rotate(values, self.signs[block], transpose=True)
 
+    def transposed(self, values: Float32) -> Float32:
+        """The transpose of a square one applied to rows: n_features times the signals that have these projections."""
+        return self._rotate_back(0, values)
+
     def _material(self) -> Iterator[Array]:
         yield self.signs
         yield self.last_coordinates

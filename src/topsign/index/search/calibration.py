@@ -101,7 +101,7 @@ def learn_calibration(
     ids = snapshot.ids
     some = snapshot.among(snapshot.places(np.sort(rng.choice(ids, n_entries, replace=False))))
     nulls = {}
-    for scoring in ("hamming", "asymmetric"):
+    for scoring in ("asymmetric",) if recipe.family == "trellis" else ("hamming", "asymmetric"):
         scores, rows = [], []
         for block, scan in make_scans(recipe, queries[chosen], scoring=scoring, n_threads=n_threads):
             hits = scan.rank(some, n_entries)
@@ -117,6 +117,7 @@ def learn_calibration(
             trim=own_ids is not None,
             step=1.0 if scoring == "hamming" else 0.0,
         )
+    nulls.setdefault("hamming", nulls["asymmetric"])  # trellis codes have no signs to compare, and no use for it
     return Calibration(**nulls, n_queries=len(chosen), n_entries=len(snapshot))
 
 

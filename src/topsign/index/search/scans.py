@@ -54,8 +54,22 @@ def make_scans(
     law = isotropic_law(recipe, recipe.layout.n_bits if n_kept is None else n_kept)
     if significance is not None and n_kept is None:
         law = significance
+    if recipe.family == "trellis":
+        yield from _trellis_scans(recipe, queries, law, scoring, threads, n_bytes)
+        return
     for rows, prepared in prepare_queries(recipe, queries, n_kept=n_kept, n_threads=threads, n_bytes=n_bytes):
         yield rows, kind(recipe.layout, prepared, law, recipe.metric, threads, engine or KernelEngine())
+
+
+def _trellis_scans(
+    recipe: Recipe, queries: Array, law: Significance, scoring: str, n_threads: int, n_bytes: int | None
+) -> Iterator[tuple[slice, Scan]]:
+    from .trellis_scans import TrellisScan  # which is a Scan
+
+    if scoring != "asymmetric":
+        raise ValueError(f'trellis codes have no signs to compare: scoring must be "asymmetric", got {scoring!r}')
+    for rows, prepared in prepare_queries(recipe, queries, n_kept=None, n_threads=n_threads, n_bytes=n_bytes):
+        yield rows, TrellisScan(recipe.layout, prepared, law, recipe.metric, n_threads, recipe)
 
 
 def isotropic_law(recipe: Recipe, n_bits: int) -> Significance:

@@ -1,0 +1,87 @@
+// What the kernels of trellis codes ask of an instruction set, in plain C++ for vectors of any width.
+#pragma once
+
+#include "vec.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace topsign {
+namespace {
+
+template <int Stride, int... I>
+constexpr auto doubled_order(std::integer_sequence<int, I...>) {
+    return std::integer_sequence<int, (Stride + I / 2)...>();
+}
+
+template <int kBytes>
+struct PlainTrellis {
+    using V = Vec<uint8_t, kBytes>;
+    using Shorts = Vec<int16_t, kBytes / 2>;
+    using Ints = Vec<int32_t, kBytes / 4>;
+    using Costs = Vec<uint32_t, kBytes / 4>;
+
+    static constexpr int kTrellisTile = 2;  // queries that are multiplied together
+
+    // Products of 16-bit numbers, two neighbouring ones added.
+    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+#if defined(__SSE2__)
+        if constexpr (kBytes == 16) return cast<Ints>(_mm_madd_epi16(cast<__m128i>(a), cast<__m128i>(b)));
+#endif
+        const Ints x = cast<Ints>(a), y = cast<Ints>(b);
+        return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+    }
+
+    // Adds the products of four unsigned bytes and four signed ones in each lane.
+    static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
+        const Shorts four = cast<Shorts>(levels), by = cast<Shorts>(values);
+        const Shorts low = cast<Shorts>(cast<Vec<uint16_t, kBytes / 2>>(four) & splat<Vec<uint16_t, kBytes / 2>>(255));
+        return sum + multiply_pairs(low, by << 8 >> 8) + multiply_pairs(four >> 8, by >> 8);
+    }
+
+    // A bit for each lane of a mask.
+    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) {
+        uint16_t bits = 0;
+        for (int i = 0; i < kBytes / 4; ++i) bits |= uint16_t((mask[i] & 1) << i);
+        return bits;
+    }
+
+    // Every lane twice.
+    static TOPSIGN_INLINE void double_lanes(Costs v, Costs& low, Costs& high) {
+        const auto lanes = std::make_integer_sequence<int, kBytes / 4>();
+        low = shuffled(v, doubled_order<0>(lanes));
+        high = shuffled(v, doubled_order<kBytes / 8>(lanes));
+    }
+
+    // Byte i of four registers side by side, in some order of i.
+    static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
+        const auto interleave = [](auto x, auto y, int bits, auto mask, auto& even, auto& odd) {
+            even = (x & mask) | (y << bits);
+            odd = (x >> bits) | (y & ~mask);
+        };
+        using Words = Vec<uint16_t, kBytes / 2>;
+        Words ab[2], cd[2];
+        interleave(cast<Words>(a), cast<Words>(b), 8, splat<Words>(0xff), ab[0], ab[1]);
+        interleave(cast<Words>(c), cast<Words>(d), 8, splat<Words>(0xff), cd[0], cd[1]);
+        for (int i = 0; i < 2; ++i) {
+            Costs even, odd;
+            interleave(cast<Costs>(ab[i]), cast<Costs>(cd[i]), 16, splat<Costs>(0xffff), even, odd);
+            out[2 * i] = cast<V>(even);
+            out[2 * i + 1] = cast<V>(odd);
+        }
+    }
+
+    // Looks the seven high bits of bytes up in a table of 128.
+    static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
+        return [table](V index) {
+            uint8_t bytes[kBytes];
+            store(bytes, index);
+            for (int i = 0; i < kBytes; ++i) bytes[i] = table[bytes[i] >> 1];
+            return load<V>(bytes);
+        };
+    }
+};
+
+}  // namespace
+}  // namespace topsign

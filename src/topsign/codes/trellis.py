@@ -1,0 +1,196 @@
+"""Trellis codes: a ring of bits per signal, of which every coordinate reads a window."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._arrays import Bytes, Float32
+from ..errors import StorageError
+from ..kernels import RoundedQueries
+from ..projections.learned import transposed
+from ..recipe import Recipe
+from .bits import as_projected
+from .content import check_content
+
+MAGIC = b"TSTC"
+FORMAT = 1
+HEADER = struct.Struct("<4sBB2xIQ")  # magic, format, norms kept, bytes of the recipe, number of codes
+
+
+class TrellisCodes:
+    """Codes of a fixed number of bytes, from which signals can be made again up to their norm.
+
+    Made by :meth:`topsign.TrellisEncoder.encode`. Any bytes are a valid code.
+
+    Parameters
+    ----------
+    data : uint8 array of shape (n_codes, n_bytes)
+    recipe : Recipe
+        What they are made with, of the family "trellis".
+    norms, scales : float32 arrays of shape (n_codes,), optional
+        Norms of the signals, and the norms over those of the reconstructions.
+    """
+
+    def __init__(
+        self,
+        data: npt.ArrayLike,
+        *,
+        recipe: Recipe,
+        norms: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
+    ) -> None:
+        if recipe.family != "trellis":
+            raise ValueError(f'trellis codes need a recipe of the family "trellis", got {recipe.family!r}')
+        self.recipe = recipe
+        self.data: Bytes = np.ascontiguousarray(data)
+        check_content(recipe.layout, self.data)
+        self.norms, self.scales = (_check_reals(part, len(self.data)) for part in (norms, scales))
+        if (self.norms is None) != (self.scales is None):
+            raise ValueError("norms and scales are stored together; give both or neither")
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[TrellisCodes]) -> TrellisCodes:
+        """The codes of all parts, in order; they must have equal recipes."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("concatenate needs at least one part, got none")
+        if len({part.recipe for part in parts}) > 1:
+            raise ValueError("codes to concatenate must be made with equal recipes")
+        reals = [
+            None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
+            for name in ("norms", "scales")
+        ]
+        data = np.concatenate([part.data for part in parts])
+        return cls(data, recipe=parts[0].recipe, norms=reals[0], scales=reals[1])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one code."""
+        return self.recipe.layout.code_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: codes, and norms and scales where they are kept."""
+        reals = 0 if self.norms is None or self.scales is None else self.norms.nbytes + self.scales.nbytes
+        return self.data.nbytes + reals
+
+    @property
+    def levels(self) -> npt.NDArray[np.int8]:
+        """Levels of the coded coordinates, (n_codes, n_coded) int8: the same on every machine."""
+        return kernels.active().trellis_decode(self.recipe.tables, self.data, n_threads=kernels.n_threads(None))
+
+    def decode(self) -> Float32:
+        """Signals made again, (n_codes, n_features): of their own norms where these are kept, else of norm 1."""
+        signals = reconstruct(self.recipe, self.data)
+        return signals if self.norms is None else signals * self.norms[:, np.newaxis]
+
+    def scores(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+        """Cosines of queries and reconstructions, (n_queries, n_codes).
+
+        ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits.
+        """
+        threads, chosen = kernels.n_threads(n_threads), kernels.active()
+        queries = round_queries(self.recipe, as_projected(projected, n_pool=self.recipe.n_pool))
+        sums = chosen.trellis_sums(self.recipe.tables, self.data, queries, n_threads=threads).astype(np.float32)
+        weights = chosen.trellis_weights(self.recipe.tables, self.data, n_threads=threads)
+        return (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
+
+    def to_bytes(self) -> bytes:
+        """All codes and their recipe in one message, with a checksum."""
+        recipe = json.dumps(self.recipe.to_json()).encode()
+        header = HEADER.pack(MAGIC, FORMAT, self.norms is not None, len(recipe), len(self))
+        reals = [] if self.norms is None or self.scales is None else [self.norms, self.scales]
+        body = header + recipe + self.data.tobytes() + b"".join(part.astype("<f4").tobytes() for part in reals)
+        return body + struct.pack("<I", zlib.crc32(body))
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> TrellisCodes:
+        """The codes that :meth:`to_bytes` wrote; anything else raises StorageError."""
+        if len(message) < HEADER.size + 4 or message[:4] != MAGIC:
+            raise StorageError("message", "codes", f"not trellis codes: expected {MAGIC!r}, got {bytes(message[:4])!r}")
+        _, version, with_norms, recipe_bytes, n_codes = HEADER.unpack_from(message)
+        if version != FORMAT:
+            raise StorageError("message", "codes", f"format {version}; this version reads format {FORMAT}")
+        stored, computed = struct.unpack("<I", message[-4:])[0], zlib.crc32(message[:-4])
+        if stored != computed:
+            raise StorageError.bad_checksum("message", "codes", stored=stored, computed=computed)
+        start = HEADER.size + recipe_bytes
+        try:
+            record = json.loads(message[HEADER.size : start])
+        except (ValueError, RecursionError) as error:
+            raise StorageError("message", "recipe", f"damaged: {error}") from None
+        recipe = Recipe.from_json(record if isinstance(record, dict) else {}, "message")
+        if recipe.family != "trellis":
+            raise StorageError("message", "recipe", f"of the family {recipe.family!r}, not of trellis codes")
+        n_bytes = n_codes * recipe.layout.code_bytes
+        if start + n_bytes + 8 * n_codes * bool(with_norms) + 4 != len(message):
+            raise StorageError("message", "codes", f"damaged: {n_codes} codes do not fill {len(message)} bytes")
+        data = np.frombuffer(message, np.uint8, n_bytes, start).reshape(n_codes, recipe.layout.code_bytes)
+        reals = np.frombuffer(message[start + n_bytes : -4], "<f4").reshape(-1, n_codes) if with_norms else (None, None)
+        try:
+            return cls(data, recipe=recipe, norms=reals[0], scales=reals[1])
+        except ValueError as error:
+            raise StorageError("message", "codes", f"damaged: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Any) -> TrellisCodes:
+        """The chosen codes, always as TrellisCodes: an integer gives a collection of one."""
+        index = [index] if isinstance(index, (int, np.integer)) else index
+        norms, scales = (None if part is None else part[index] for part in (self.norms, self.scales))
+        return TrellisCodes(self.data[index], recipe=self.recipe, norms=norms, scales=scales)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TrellisCodes):
+            return NotImplemented
+        pairs = [(self.data, other.data), (self.norms, other.norms), (self.scales, other.scales)]
+        same = all(a is b if a is None or b is None else np.array_equal(a, b) for a, b in pairs)
+        return same and self.recipe == other.recipe
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        norms = ", norms=True" if self.norms is not None else ""
+        return f"TrellisCodes({len(self)} codes, n_bytes={self.n_bytes}, n_features={self.recipe.n_features}{norms})"
+
+
+def reconstruct(recipe: Recipe, codes: Bytes) -> Float32:
+    """Unit signals that codes stand for: mean plus reconstruction, normalised; (n_codes, n_features)."""
+    assert recipe.trellis is not None
+    levels = kernels.active().trellis_decode(recipe.tables, codes, n_threads=kernels.n_threads(None))
+    coordinates = np.zeros((len(codes), recipe.n_pool), np.float32)
+    coordinates[:, recipe.trellis.coded] = levels * recipe.trellis.values.astype(np.float32)
+    signals = transposed(recipe.projection, coordinates) / np.float32(recipe.n_features)
+    if recipe.mean is not None:
+        signals = signals + recipe.mean
+    norms = np.sqrt(kernels.active().square_norms(np.ascontiguousarray(signals)))
+    return (signals / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
+
+
+def round_queries(recipe: Recipe, projected: Float32) -> RoundedQueries:
+    """Projections of unit queries as the kernels take them: each rounded to 8 bits by its own scale."""
+    assert recipe.trellis is not None
+    root = np.sqrt(recipe.n_features)
+    weighted = projected[:, recipe.trellis.coded] * (recipe.trellis.values / root)
+    scales = np.abs(weighted).max(axis=1, initial=0) / 127
+    values = np.rint(weighted / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int8)
+    constants = projected @ recipe.projected_mean / root  # sqrt(n_features) times the query's product with the mean
+    return RoundedQueries(np.ascontiguousarray(values), scales.astype(np.float32), constants.astype(np.float32))
+
+
+def _check_reals(values: npt.ArrayLike | None, n_codes: int) -> Float32 | None:
+    if values is None:
+        return None
+    array = np.ascontiguousarray(values, dtype=np.float32)
+    if array.shape != (n_codes,) or not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"norms and scales must be {n_codes} finite values, none negative, got shape {array.shape}")
+    return array

@@ -1,0 +1,198 @@
+"""TrellisIndex: entries as trellis codes, the smallest for a given quality."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import NotFittedError
+
+from .._arrays import Int64
+from .._checks import as_signals, check_count
+from .._files import Record
+from .._random import RandomState
+from ..codes import TrellisCodes
+from ..kernels.tables import level_rms
+from ..learning import learn_recipe
+from ..projections import Projection
+from ..trellis import check_trellis
+from .index import Index, open_index
+from .results import Note
+from .storage import MemoryStore, Snapshot
+from .storage.stores import Path, store_for_recipe
+
+RECENT = 1000  # entries that say how well the basis fits
+
+
+class TrellisIndex(Index[TrellisCodes]):
+    """Exact search over trellis codes by the cosine of the query with each entry's reconstruction.
+
+    The fewest bytes for a given recall. What the codes are made with is learned once, by :meth:`fit` or from the first
+    signals added; a Hadamard basis with ``center=False`` needs no learning, and gives p-values.
+
+    Parameters
+    ----------
+    n_features : int
+        Length of a signal, at least 2.
+    n_bytes : int
+        Bytes of one code.
+    basis : "principal", "hadamard" or an orthonormal Projection
+    center : bool
+        Learn the mean of the unit signals, and put it back before scores are taken.
+    window : int in [4, 12]
+        Bits that a coordinate reads, see :class:`topsign.TrellisEncoder`.
+    metric : "correlation" or "inner_product"
+    norms : bool
+        Keep each signal's norm and that of its reconstruction (12 bytes per entry). Needed for inner products; a search
+        with one query is then about a third faster.
+    random_state : int, Generator or None
+    path : path, optional
+        Keep the entries in this file, made when the index has learned. :func:`topsign.open_index` opens it again.
+    timeout : float, optional
+        Seconds that a change waits for another writer of the file, then TimeoutError; None waits as long as it takes.
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((2000, 64))
+    >>> index = ts.TrellisIndex(n_features=64, n_bytes=8, random_state=7)
+    >>> ids = index.fit(signals).add(signals)
+    >>> index.search(signals[[5, 7]], k=1).ids
+    array([[5],
+           [7]])
+    """
+
+    family = "trellis"
+
+    def __init__(
+        self,
+        *,
+        n_features: int,
+        n_bytes: int,
+        basis: str | Projection = "principal",
+        center: bool = True,
+        window: int = 10,
+        metric: str = "correlation",
+        norms: bool = False,
+        random_state: RandomState = None,
+        path: Path | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._n_features = check_count(n_features, "n_features", minimum=2)
+        n_bits, window = check_trellis(8 * check_count(n_bytes, "n_bytes"), window)
+        self._parameters: Record = {
+            "n_bits": n_bits,
+            "basis": basis,
+            "center": center,
+            "window": window,
+            "metric": metric,
+            "norms": norms,
+            "random_state": random_state,
+        }
+        self._place: tuple[Path | None, float | None] = path, timeout
+        self.store, self._learning = MemoryStore(), threading.Lock()
+        if path is not None and os.path.lexists(path):
+            self._join(path, timeout)
+        elif basis != "principal" and not center:
+            self._learn(np.empty((0, n_features), np.float32))
+
+    def _join(self, path: Path, timeout: float | None) -> None:
+        """Takes over a file that exists, where it has what was asked for."""
+        found = open_index(path, timeout=timeout)
+        if not isinstance(found, TrellisIndex):
+            raise ValueError(f"{found.path} holds codes of the kind {found.family!r}; topsign.open_index opens it")
+        have = {"n_features": found.n_features, "n_bits": found.n_bits, "metric": found.metric, "norms": found.norms}
+        want = {name: self._parameters.get(name, self._n_features) for name in have}
+        if have != want:
+            found.close()
+            raise ValueError(f"{path} was written with {have}, got {want}; topsign.open_index takes what the file has")
+        self.recipe, self.store = found.recipe, found.store
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "recipe":
+            raise NotFittedError(
+                "this TrellisIndex has not learned its basis yet; call fit(sample), or add signals to learn from"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether what codes are made with is known."""
+        return "recipe" in self.__dict__
+
+    def fit(self, sample: npt.ArrayLike) -> Self:
+        """Learns mean, axes and variances from signals like those to come; once.
+
+        Raises
+        ------
+        ValueError
+            Where the basis is known already, because entries of two bases cannot be compared; or where the sample is
+            too small.
+        """
+        if self.is_fitted:
+            raise ValueError("this index has its basis already; make another index to learn from other signals")
+        self._learn(as_signals(sample, n_features=self._n_features, name="sample"))
+        return self
+
+    def _learn(self, sample: Any) -> None:
+        path, timeout = self._place
+        recipe = learn_recipe(sample, **self._parameters)
+        self.store = store_for_recipe(recipe, path=path, timeout=timeout)
+        self.recipe = recipe
+
+    def add(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None = None,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+        rows: slice | None = None,
+        source: tuple[str, Record] | None = None,
+    ) -> Int64:
+        """Adds signals as :meth:`Index.add` does; the first ones are learned from, unless :meth:`fit` was called."""
+        if not self.is_fitted:
+            self.fit(signals)
+        return super().add(signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=rows, source=source)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one code."""
+        return self.recipe.layout.code_bytes
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return self.recipe.n_features if self.is_fitted else self._n_features
+
+    def drift(self) -> float:
+        """Energy that recent codes hold, over what codes of signals like the sample hold: 1 where the basis fits.
+
+        Of the last 1,000 entries; below 0.9 learning again would pay. nan without entries.
+        """
+        segments = self.store.snapshot.segments
+        if not segments:
+            return float("nan")
+        codes = TrellisCodes(segments[-1].codes[-RECENT:], recipe=self.recipe)
+        design = self.recipe.trellis
+        assert design is not None
+        amplitudes = design.amplitudes.astype(np.float64)
+        held = ((codes.levels * (amplitudes / level_rms())) ** 2).sum(axis=1).mean()
+        return float(held / (amplitudes @ amplitudes))
+
+    def _codes(self, snapshot: Snapshot, places: Int64) -> TrellisCodes:
+        if not places.size:
+            empty = np.empty(0, np.float32) if self.norms else None
+            data = np.empty((0, self.n_bytes), np.uint8)
+            return TrellisCodes(data, recipe=self.recipe, norms=empty, scales=empty)
+        reals = {name: snapshot.gather(name, places) for name in ("norms", "scales")} if self.norms else {}
+        return TrellisCodes(snapshot.gather("codes", places), recipe=self.recipe, **reals)
+
+    def __repr__(self) -> str:
+        basis = self.recipe.projection.kind if self.is_fitted else "not learned yet"
+        n_bytes = self._parameters["n_bits"] // 8 if not self.is_fitted else self.n_bytes
+        return f"TrellisIndex({len(self)} entries, n_features={self.n_features}, n_bytes={n_bytes}, basis={basis})"

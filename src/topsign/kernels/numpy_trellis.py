@@ -1,0 +1,181 @@
+"""The portable twin of the native kernels of trellis codes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Float32, Int32, Int64
+from .tables import DEPTH, N_SEQUENCES, TrellisTables, level_rows, trellis_levels
+from .trellis import Int8, RoundedQueries
+
+FORBIDDEN = np.uint32(1 << 30)
+
+
+class NumpyTrellis:
+    """See :class:`topsign.kernels.trellis.TrellisKernels`."""
+
+    def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
+        codes = [_Viterbi(tables, values[i : i + 64]).codes() for i in range(0, len(values), 64)]
+        return np.concatenate([np.empty((0, tables.code_bytes), np.uint8), *codes])
+
+    def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:
+        bits = np.unpackbits(codes, axis=1)[:, : tables.n_bits].astype(np.int64)
+        words = np.zeros_like(bits)
+        for place in range(16):
+            words = words << 1 | np.roll(bits, -place, axis=1) * (place < tables.window)
+        multipliers, addends = tables.sequences
+        turn = np.arange(tables.n_coded) % N_SEQUENCES
+        scrambled = words[:, tables.offsets] * multipliers[turn] + addends[turn] & 0xFFFF
+        return trellis_levels()[scrambled >> 9]  # type: ignore[no-any-return]
+
+    def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
+        levels = self.trellis_decode(tables, codes).astype(np.float32)
+        squares = np.full(len(codes), tables.constant, np.float32)
+        for level, linear, quadratic in zip(levels.T, tables.linear, tables.quadratic, strict=True):
+            squares = squares + level * (level * quadratic + linear)
+        positive = squares > 0
+        roots = np.sqrt(np.where(positive, squares, np.float32(1)))
+        return np.where(positive, np.float32(1) / roots, np.float32(0))
+
+    def trellis_sums(
+        self, tables: TrellisTables, codes: Bytes, queries: RoundedQueries, *, n_threads: int = 1
+    ) -> Int32:
+        levels = self.trellis_decode(tables, codes)
+        return queries.values.astype(np.int32) @ levels.astype(np.int32).T
+
+    def trellis_search(
+        self,
+        tables: TrellisTables,
+        codes: Bytes,
+        queries: RoundedQueries,
+        k: int,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Float32]:
+        scores, living = self._scores(tables, codes, queries, weights, alive)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        positions = np.full((len(queries), k), -1, np.int64)
+        best = np.full((len(queries), k), np.nan, np.float32)
+        positions[:, : order.shape[1]] = living[order]
+        best[:, : order.shape[1]] = np.take_along_axis(scores, order, axis=1)
+        return positions, best
+
+    def trellis_within(
+        self,
+        tables: TrellisTables,
+        codes: Bytes,
+        queries: RoundedQueries,
+        thresholds: Float32,
+        *,
+        weights: Float32 | None = None,
+        alive: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Float32]:
+        scores, living = self._scores(tables, codes, queries, weights, alive)
+        reached = scores >= thresholds[:, np.newaxis]
+        starts = np.append(0, np.cumsum(reached.sum(axis=1))).astype(np.int64)
+        return starts, living[np.nonzero(reached)[1]], scores[reached]
+
+    def _scores(
+        self,
+        tables: TrellisTables,
+        codes: Bytes,
+        queries: RoundedQueries,
+        weights: Float32 | None,
+        alive: Bytes | None,
+    ) -> tuple[Float32, Int64]:
+        """Scores of the codes that are alive, and their positions."""
+        if alive is None:
+            living = np.arange(len(codes))
+        else:
+            living = np.flatnonzero(np.unpackbits(alive, count=len(codes), bitorder="little"))
+        sums = self.trellis_sums(tables, codes[living], queries).astype(np.float32)
+        by = self.trellis_weights(tables, codes[living]) if weights is None else weights[living]
+        scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * by
+        return scores + np.float32(0), living  # no negative zeros
+
+
+class _Viterbi:
+    """Cheapest paths of some entries, all at once."""
+
+    def __init__(self, tables: TrellisTables, values: Float32) -> None:
+        self.tables, self.n_states = tables, 2**tables.window
+        limit = np.float32(tables.limit)
+        self.targets = np.rint(np.clip(values * tables.scales, -limit, limit)).astype(np.int64)
+        self.starts = np.flatnonzero(np.diff(tables.offsets, prepend=-1))
+        self.ends = np.append(self.starts[1:], tables.n_coded)
+        self.offsets = tables.offsets[self.starts].astype(np.int64)
+        gaps = self.offsets - np.roll(self.offsets, 1)
+        self.advances = np.minimum(np.where(gaps <= 0, gaps + tables.n_bits, gaps), tables.window)
+        self.rows = level_rows(tables).astype(np.int64)
+
+    def codes(self) -> Bytes:
+        """Packed codes."""
+        n_events = len(self.starts)
+        around = min(n_events, 2 * DEPTH * self.tables.window)
+        begin = n_events - around // 2
+        costs, choices = self._run(begin, around, None)
+        paths = self._trace(begin, choices, _least(costs))
+        first = paths[n_events - begin]
+        costs, choices = self._run(0, n_events, first)
+        last = first if n_events == 1 else self._before(costs, first)
+        return self._pack(self._trace(0, choices, last))
+
+    def _event_costs(self, number: int) -> Array:
+        """(n_entries, n_states) modulo 2**32."""
+        tables, coordinates = self.tables, slice(self.starts[number], self.ends[number])
+        rows = self.rows[np.arange(tables.n_coded)[coordinates] % N_SEQUENCES]
+        shifts = tables.square_shifts[coordinates, np.newaxis].astype(np.int64)
+        squares = tables.squares[coordinates, np.newaxis] * rows**2
+        base = ((squares + (1 << shifts >> 1)) >> shifts).sum(axis=0)
+        sums = self.targets[:, coordinates] @ rows << int(tables.shifts[self.starts[number]])
+        return np.asarray(base - sums & 0xFFFFFFFF, np.uint32)
+
+    def _run(self, begin: int, count: int, first: Array | None) -> tuple[Array, list[Array]]:
+        """Costs of the last states, and the choices of each event but the first."""
+        n_events, choices = len(self.starts), []
+        costs = self._event_costs(begin % n_events)
+        if first is not None:
+            costs = costs + np.where(np.arange(self.n_states) == first[:, np.newaxis], np.uint32(0), FORBIDDEN)
+        for number in (np.arange(begin + 1, begin + count) % n_events).tolist():
+            before = costs.reshape(len(costs), 2 ** self.advances[number], -1)
+            chosen = _least(before)
+            least = np.take_along_axis(before, chosen[:, np.newaxis], axis=1)[:, 0]
+            costs = np.repeat(least, 2 ** self.advances[number], axis=1) + self._event_costs(number)
+            choices.append(chosen)
+        return costs, choices
+
+    def _trace(self, begin: int, choices: list[Array], state: Array) -> list[Array]:
+        """States of all events of a run."""
+        path, n_events = [state], len(self.starts)
+        for step in range(len(choices), 0, -1):
+            advance = self.advances[(begin + step) % n_events]
+            low = path[-1] >> advance
+            chosen = choices[step - 1][np.arange(len(low)), low]
+            path.append(chosen << self.tables.window - advance | low)
+        return path[::-1]
+
+    def _before(self, costs: Array, first: Array) -> Array:
+        advance = self.advances[0]
+        states = np.arange(2**advance) << self.tables.window - advance | (first >> advance)[:, np.newaxis]
+        best = _least(np.take_along_axis(costs, states, axis=1))
+        return states[np.arange(len(states)), best]  # type: ignore[no-any-return]
+
+    def _pack(self, path: list[Array]) -> Bytes:
+        bits = np.zeros((len(path[0]), 8 * self.tables.code_bytes), np.uint8)
+        for offset, states in zip(self.offsets, path, strict=True):
+            for place in range(self.tables.window):
+                bits[:, (offset + place) % self.tables.n_bits] = states >> self.tables.window - 1 - place & 1
+        return np.packbits(bits, axis=1)
+
+
+def _least(costs: Array) -> Array:
+    """Along axis 1, the first of the least, by the signs of differences modulo 2**32."""
+    best = np.zeros((len(costs), *costs.shape[2:]), np.int64)
+    least = costs[:, 0]
+    for q in range(1, costs.shape[1]):
+        less = (costs[:, q] - least).astype(np.int32) < 0
+        best, least = np.where(less, q, best), np.where(less, costs[:, q], least)
+    return best

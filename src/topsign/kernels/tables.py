@@ -1,0 +1,92 @@
+"""Tables that the kernels of trellis codes read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+Int8 = npt.NDArray[np.int8]
+UInt16 = npt.NDArray[np.uint16]
+
+N_SEQUENCES = 256  # multipliers and addends, which coordinates take in turn
+MAX_LEVEL = 127
+DEPTH = 6  # windows on either side of the ring's beginning after which paths have met
+
+
+@dataclass(frozen=True, eq=False)
+class TrellisTables:
+    """How the levels of a trellis code are read from its bits, what its encoder minimises, and its norm.
+
+    Coordinate i reads ``window`` bits of the ring of ``n_bits`` bits from ``offsets[i]`` on, the highest bit of a byte
+    first, as the high bits of a 16-bit word; times multiplier i plus addend i (there are 256 of each, taken in turn),
+    modulo 2**16, its seven high bits are the number of a level. Coordinates of equal offsets are one event.
+
+    The encoder minimises the sum of ``(squares * level**2 >> square_shifts) - (target * level << shifts)``, a target
+    being a value times its scale, rounded and at most ``limit``; ``shifts`` are equal where offsets are. The square
+    norm of a reconstruction is ``constant`` plus the sum of ``level * (level * quadratic + linear)``.
+    """
+
+    n_bits: int
+    window: int
+    code_bytes: int
+    offsets: Int32  # (n_coded,) ascending
+    scales: Float32
+    squares: Int32
+    square_shifts: Int32
+    shifts: Int32
+    limit: int
+    linear: Float32
+    quadratic: Float32
+    constant: float
+
+    @property
+    def n_coded(self) -> int:
+        """Coordinates that have a level."""
+        return len(self.offsets)
+
+    @property
+    def sequences(self) -> tuple[UInt16, UInt16]:
+        """Multipliers and addends."""
+        return trellis_sequences(self.window)
+
+
+@cache
+def trellis_sequences(window: int) -> tuple[UInt16, UInt16]:
+    """The multipliers and addends that scramble windows: low-discrepancy sequences, in integers alone."""
+    i = np.arange(1, N_SEQUENCES + 1, dtype=np.uint64)
+    # The two-dimensional golden-ratio sequence, in units of 2**-32.
+    spread, shift = i * np.uint64(3242174889) % 2**32, i * np.uint64(2447445413) % 2**32
+    factor = 1511682459 + (spread * np.uint64(257698038) >> np.uint64(32))  # from 0.352 to 0.412
+    multipliers = ((factor << np.uint64(window)) + np.uint64(2**31) >> np.uint64(32)) | np.uint64(1)
+    addends = (shift << np.uint64(window) >> np.uint64(32)) << np.uint64(16 - window)
+    return multipliers.astype(np.uint16), addends.astype(np.uint16)
+
+
+@cache
+def trellis_levels() -> Int8:
+    """128 quantiles of the normal law as odd numbers, the largest being 127: antisymmetric.
+
+    Odd, so that twice a byte of seven bits less 127 is a level, and flipping those bits changes its sign.
+    """
+    upper = ndtri((np.arange(64, 128) + 0.5) / 128)
+    half = (2 * np.floor(upper / upper[-1] * 64).clip(max=63) + 1).astype(np.int8)
+    return np.concatenate([-half[::-1], half])
+
+
+def level_rms() -> float:
+    """Root of the mean square of the levels."""
+    return float(np.sqrt((trellis_levels().astype(np.int64) ** 2).mean()))
+
+
+def level_rows(tables: TrellisTables) -> Int8:
+    """What each window means to the coordinates of each sequence, (min(n_coded, 256), 2**window)."""
+    multipliers, addends = (values[: tables.n_coded].astype(np.int64) for values in tables.sequences)
+    words = np.arange(2**tables.window, dtype=np.int64) << 16 - tables.window
+    scrambled = words * multipliers[:, np.newaxis] + addends[:, np.newaxis] & 0xFFFF
+    return trellis_levels()[scrambled >> 9]  # type: ignore[no-any-return]

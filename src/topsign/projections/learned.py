@@ -1,0 +1,196 @@
+"""Principal axes: a projection learned from signals, in bytes, with a random rotation of what is left."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._arrays import Array, Float32, Float64
+from .._lazy import lazy
+from .._random import RandomState
+from .base import Projection
+from .structured import Hadamard
+
+Int8 = npt.NDArray[np.int8]
+
+
+class Principal(Projection):
+    """Coordinates along given axes, then a randomised Hadamard rotation of the space that they leave.
+
+    Square and orthonormal, times sqrt(n_features) like all projections here. Axes are kept as bytes and made
+    orthonormal again by Householder reflections, in their order, so that rounding them costs nothing but a slight turn.
+
+    Parameters
+    ----------
+    axes : int8 array of shape (n_axes, n_features), or the text of it that ``options`` gives
+    """
+
+    kind = "principal"
+
+    def __init__(
+        self, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None, axes: str | Int8
+    ) -> None:
+        super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
+        if self.n_pool != self.n_features:
+            raise ValueError(f"a principal projection is square, got n_pool={n_pool} with n_features={n_features}")
+        self.axes = _read_axes(axes, self.n_features) if isinstance(axes, str) else np.ascontiguousarray(axes, np.int8)
+        if self.axes.ndim != 2 or self.axes.shape[1] != self.n_features or len(self.axes) > self.n_features:
+            raise ValueError(f"axes must be at most {n_features} rows of {n_features} bytes, got {self.axes.shape}")
+        if not self.axes.any(axis=1).all():
+            raise ValueError("axes must not be zero")
+
+    @property
+    def n_axes(self) -> int:
+        """Axes that were given."""
+        return len(self.axes)
+
+    @lazy
+    def options(self) -> dict[str, Any]:
+        return {"axes": base64.b64encode(self.axes.tobytes()).decode()}
+
+    @lazy
+    def _reflections(self) -> tuple[Float32, Float32, Float32]:
+        """V and T of the reflections ``Q = I - V T V'`` whose first columns are the axes, and their signs."""
+        rest = self.axes.T.astype(np.float64)
+        n, r = rest.shape
+        vectors, triangle, signs = np.zeros((n, r)), np.zeros((r, r)), np.ones(r)
+        for j in range(r):
+            column = rest[j:, j].copy()
+            length = np.sqrt(np.sum(column * column))
+            signs[j] = -1.0 if column[0] >= 0 else 1.0
+            column[0] -= signs[j] * length
+            square = np.sum(column * column)
+            if square == 0:
+                continue  # depends on the axes before it, or stands already where it should
+            vectors[j:, j] = column
+            scale = 2 / square
+            rest[j:, j:] -= scale * np.outer(column, column @ rest[j:, j:])
+            triangle[:j, j] = -scale * (triangle[:j, :j] @ (vectors[:, :j].T @ vectors[:, j]))
+            triangle[j, j] = scale
+        return np.asarray(vectors, np.float32), np.asarray(triangle, np.float32), np.asarray(signs, np.float32)
+
+    @lazy
+    def _rest(self) -> Hadamard | None:
+        n_rest = self.n_features - self.n_axes
+        return Hadamard(n_features=n_rest, random_state=self.seed) if n_rest else None
+
+    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+        vectors, triangle, signs = self._reflections
+        turned = np.asarray(values - ((values @ vectors) @ triangle) @ vectors.T, np.float32)
+        root = np.float32(np.sqrt(self.n_features))
+        whole = out if rows is None else np.empty_like(values)
+        whole[:, : self.n_axes] = turned[:, : self.n_axes] * (signs * root)
+        if self._rest is not None:
+            left: Float32 = np.ascontiguousarray(turned[:, self.n_axes :])
+            rotated = np.empty_like(left)
+            self._rest.project_block(left, None, rotated, n_threads)
+            whole[:, self.n_axes :] = rotated * np.float32(root / np.sqrt(left.shape[1]))
+        if rows is not None:
+            out[:] = whole[:, rows]
+
+    def transposed(self, values: Float32) -> Float32:
+        """The transpose applied to rows: n_features times the signals that have these projections."""
+        vectors, triangle, signs = self._reflections
+        root = np.float32(np.sqrt(self.n_features))
+        turned = np.empty_like(values)
+        turned[:, : self.n_axes] = values[:, : self.n_axes] * (signs * root)
+        if self._rest is not None:
+            left = np.ascontiguousarray(values[:, self.n_axes :])
+            turned[:, self.n_axes :] = self._rest.transposed(left) * np.float32(root / np.sqrt(left.shape[1]))
+        return np.asarray(turned - ((turned @ vectors) @ triangle.T) @ vectors.T, np.float32)
+
+    def _rows(self, rows: Array) -> Float32:
+        chosen = np.zeros((len(rows), self.n_features), np.float32)
+        chosen[np.arange(len(rows)), rows] = 1
+        return self.transposed(chosen)
+
+    def _material(self) -> Iterator[Array]:
+        yield self.axes
+        yield np.frombuffer((self._rest.fingerprint() if self._rest else "").encode(), np.uint8)
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha256(self.axes.tobytes()).hexdigest()[:8]
+        return f"Principal(n_features={self.n_features}, n_axes={self.n_axes}, seed={self.seed}, axes={digest})"
+
+
+def round_axes(axes: Float64) -> Int8:
+    """Axes as bytes, each scaled to its largest entry."""
+    largest = np.abs(axes).max(axis=1, keepdims=True)
+    return np.rint(axes / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
+
+
+def _read_axes(text: str, n_features: int) -> Int8:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"axes cannot be read: {error}") from None
+    if len(raw) > n_features**2 or len(raw) % n_features:
+        raise ValueError(f"axes must be at most {n_features} rows of {n_features} bytes, got {len(raw)} bytes")
+    return np.frombuffer(raw, np.int8).reshape(-1, n_features)
+
+
+class Moments:
+    """Mean and covariance of rows that come in blocks."""
+
+    def __init__(self, n_features: int) -> None:
+        self.count, self.total = 0, np.zeros(n_features)
+        self.products = np.zeros((n_features, n_features))
+
+    def add(self, values: Float32) -> None:
+        """Another block."""
+        self.count += len(values)
+        self.total += values.sum(axis=0, dtype=np.float64)
+        wide = values.astype(np.float64)
+        self.products += wide.T @ wide
+
+    def covariance(self, *, centered: bool) -> Float64:
+        """Of the rows, or their second moments around zero."""
+        mean = self.total / self.count
+        moments: Float64 = self.products / self.count
+        return moments - np.outer(mean, mean) if centered else moments
+
+
+def leading_axes(blocks: Any, mean: Float64, n_axes: int, seed: int) -> tuple[Float64, Float64, float]:
+    """The first axes and variances of many features, by a randomised range finder, and the sum of all variances.
+
+    ``blocks`` gives the rows in blocks, anew at each call. One power iteration (Halko, Martinsson and Tropp 2011).
+    """
+    n_features, width = len(mean), min(len(mean), n_axes + 16)
+    basis = np.random.Generator(np.random.Philox(seed)).standard_normal((n_features, width))
+    for _ in range(2):
+        image, count, energy = np.zeros((n_features, width)), 0, 0.0
+        for values in blocks():
+            wide = values - mean
+            image += wide.T @ (wide @ basis)
+            count += len(wide)
+            energy += float((wide * wide).sum())
+        basis = np.linalg.qr(image)[0]
+    small = np.zeros((width, width))
+    for values in blocks():
+        inside = (values - mean) @ basis
+        small += inside.T @ inside
+    variances, turns = np.linalg.eigh(small / count)
+    return (basis @ turns[:, ::-1]).T[:n_axes], variances[::-1][:n_axes], energy / count
+
+
+def transposed(projection: Projection, values: Float32) -> Float32:
+    """The transpose of a square projection applied to rows."""
+    if isinstance(projection, (Hadamard, Principal)):
+        return projection.transposed(values)
+    out: Float32 = values @ projection.rows(np.arange(projection.n_pool))
+    return out
+
+
+def is_orthonormal(projection: Projection) -> bool:
+    """Whether rows are orthonormal, times sqrt(n_features), and as many as features."""
+    flat = projection.options.get("spectrum", "unimodular") == "unimodular"
+    return projection.n_pool == projection.n_features and flat and projection.kind in _ORTHONORMAL
+
+
+_ORTHONORMAL = ("hadamard", "circulant", "principal")

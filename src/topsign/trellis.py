@@ -1,0 +1,210 @@
+"""The design of a trellis code: which coordinate reads which bits, and what its levels are worth."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._arrays import Array, Float32, Float64
+from ._checks import check_count
+from ._files import Record
+from .kernels.tables import MAX_LEVEL, TrellisTables, level_rms
+from .theory.water_filling import water_filling
+
+MAX_SHARING = 128  # coordinates that read one window
+MAX_SPREAD = 2.0**29  # by which the costs of two paths may differ: they are compared modulo 2**32
+MIN_WINDOW, MAX_WINDOW = 4, 12
+MAX_BITS = 2**24
+OUTLIER = 8.0  # standard deviations after which the encoder takes a coordinate for less than it is
+
+
+@dataclass(frozen=True, eq=False)
+class TrellisDesign:
+    """A ring of bits shared out among coordinates by their variances.
+
+    ``coded`` are the coordinates that get bits, in the order of their windows; ``amplitudes`` the standard deviations
+    of their reconstructions, ``gains`` what these are multiplied with before scores are taken, ``emphases`` the weights
+    of their errors in the encoder. All of these are kept with codes, so that decoding needs no mathematics.
+    """
+
+    n_bits: int
+    window: int
+    code_bytes: int
+    coded: Array  # (n_coded,) int32
+    offsets: Array  # (n_coded,) int32, ascending
+    amplitudes: Float32
+    gains: Float32
+    emphases: Float32
+    deviations: Float32  # standard deviations of the coordinates themselves
+
+    @property
+    def n_coded(self) -> int:
+        """Coordinates that get bits."""
+        return len(self.coded)
+
+    @property
+    def values(self) -> Float64:
+        """What a level of one stands for in each coded coordinate, gains included."""
+        return self.amplitudes.astype(np.float64) * self.gains / level_rms()
+
+    def tables(self, mean: Float64 | None) -> TrellisTables:
+        """Tables of reconstructions to which ``mean``, in all coordinates, is added."""
+        shifts, scales, squares, square_shifts = _integer_costs(self)
+        values = self.values
+        middle = np.zeros(len(values)) if mean is None else mean[self.coded]
+        return TrellisTables(
+            n_bits=self.n_bits,
+            window=self.window,
+            code_bytes=self.code_bytes,
+            offsets=np.ascontiguousarray(self.offsets, np.int32),
+            scales=scales,
+            squares=squares,
+            square_shifts=square_shifts,
+            shifts=shifts,
+            limit=2**15 - 1,
+            linear=(2 * values * middle).astype(np.float32),
+            quadratic=(values**2).astype(np.float32),
+            constant=0.0 if mean is None else float(mean @ mean),
+        )
+
+    def to_json(self) -> Record:
+        """A record of plain values, from which :meth:`from_json` makes an equal design."""
+        sizes = {"n_bits": self.n_bits, "window": self.window, "n_coded": self.n_coded}
+        return sizes | {name: pack_array(getattr(self, name)) for name in _ARRAYS}
+
+    @classmethod
+    def from_json(cls, record: Record, n_features: int) -> TrellisDesign:
+        """The design of a record; ValueError, KeyError or TypeError where it is not one."""
+        n_bits, window = check_trellis(record["n_bits"], record["window"])
+        n_coded = check_count(record["n_coded"], "n_coded", maximum=min(n_features, MAX_SHARING * n_bits))
+        arrays = {name: unpack_array(record[name], dtype, n_coded) for name, dtype in _ARRAYS.items()}
+        coded, offsets = arrays["coded"], arrays["offsets"]
+        if len(np.unique(coded)) < n_coded or coded.min() < 0 or coded.max() >= n_features:
+            raise ValueError(f"coded must be different coordinates below {n_features}")
+        if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] >= n_bits:
+            raise ValueError(f"offsets must ascend below {n_bits}")
+        if np.unique(offsets, return_counts=True)[1].max() > 2 * MAX_SHARING:
+            raise ValueError(f"at most {2 * MAX_SHARING} coordinates may read one window")
+        for name in ("amplitudes", "gains", "emphases", "deviations"):
+            if not (np.isfinite(arrays[name]) & (arrays[name] > 0) & (arrays[name] < 1e6)).all():
+                raise ValueError(f"{name} must be positive and finite")
+        return cls(n_bits=n_bits, window=window, code_bytes=-(-n_bits // 8), **arrays)
+
+
+_ARRAYS = {
+    "coded": "i4",
+    "offsets": "i4",
+    "amplitudes": "f4",
+    "gains": "f4",
+    "emphases": "f4",
+    "deviations": "f4",
+}
+
+
+def check_trellis(n_bits: object, window: object) -> tuple[int, int]:
+    """Bits of a ring and of a window, checked: a ring has room for two windows."""
+    window = check_count(window, "window", minimum=MIN_WINDOW, maximum=MAX_WINDOW)
+    n_bits = check_count(n_bits, "n_bits", maximum=MAX_BITS)
+    if n_bits < 2 * window:
+        raise ValueError(
+            f"a trellis code needs two windows of bits, 2 * {window}, got n_bits={n_bits}; "
+            "raise n_bytes, or take a smaller window"
+        )
+    return n_bits, window
+
+
+def design_trellis(
+    variances: Float64, *, n_bits: int, window: int, emphasis: float = 0.25, sharpening: float = 0.35
+) -> TrellisDesign:
+    """Shares out ``n_bits`` bits among coordinates by reverse water-filling of their variances.
+
+    Errors are weighted by ``(variance / largest) ** emphasis``, and coordinates multiplied by
+    ``(amplitude**2 / variance) ** -sharpening`` before scores are taken: coarse ones are shrunk too much for ranking.
+    Both were measured to help neighbours be found; for equal variances neither does anything.
+    """
+    largest = float(variances.max())
+    weights = (np.maximum(variances, 0) / largest) ** emphasis
+    level, rates = water_filling(variances * weights, n_bits)
+    most = _most_sharing(rates, n_bits)
+    coded = _shuffled(np.flatnonzero(rates > most))
+    chosen = rates[coded]
+    ends = np.cumsum(chosen)
+    offsets = np.floor((ends - chosen) * (n_bits / ends[-1])).astype(np.int32) % n_bits
+    if chosen.min() == chosen.max():
+        offsets = (np.arange(len(coded), dtype=np.int64) * n_bits // len(coded)).astype(np.int32)
+    spread = variances[coded]
+    # On grids, so that no last digit of a logarithm decides about bytes or fingerprints.
+    share = np.round(np.maximum(1 - level / (spread * weights[coded]), 2.0**-12) * 2**16) / 2**16
+    return TrellisDesign(
+        n_bits=n_bits,
+        window=window,
+        code_bytes=-(-n_bits // 8),
+        coded=coded.astype(np.int32),
+        offsets=offsets,
+        amplitudes=np.sqrt(spread * share).astype(np.float32),
+        gains=(np.round(np.maximum(share, 0.05) ** -sharpening * 2**12) / 2**12).astype(np.float32),
+        emphases=weights[coded].astype(np.float32),
+        deviations=np.sqrt(spread).astype(np.float32),
+    )
+
+
+def _most_sharing(rates: Float64, n_bits: int) -> float:
+    """The rate above which coordinates are coded: at most MAX_SHARING * n_bits of them."""
+    limit = MAX_SHARING * n_bits
+    return 0.0 if np.count_nonzero(rates) <= limit else float(np.sort(rates)[-limit - 1])
+
+
+def _shuffled(coordinates: Array) -> Array:
+    """A fixed order in which neighbours are far apart: by the fractional parts of multiples of the golden ratio."""
+    keys = np.arange(1, len(coordinates) + 1, dtype=np.uint64) * np.uint64(2654435769) % 2**32
+    return coordinates[np.argsort(keys, kind="stable")]
+
+
+def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]:
+    """Costs in integers, as fine as 32 bits allow: shifts, scales of the targets, squares and their shifts."""
+    values = design.amplitudes.astype(np.float64) / level_rms()
+    weights = design.emphases.astype(np.float64)
+    slopes, curves = 2 * weights * values, weights * values**2
+    reach = slopes * OUTLIER * design.deviations  # of a target, before it is scaled
+    ranges = 2 * reach * MAX_LEVEL + curves * MAX_LEVEL**2
+    starts = np.flatnonzero(np.diff(design.offsets, prepend=-1))
+    by_event = np.add.reduceat(ranges, starts)
+    # Two paths differ at most by what the events of one window, and one more, cost.
+    offsets = design.offsets[starts].astype(np.int64)
+    around = np.append(offsets, offsets + design.n_bits)
+    totals = np.append(0, np.cumsum(np.append(by_event, by_event)))
+    last = np.searchsorted(around, offsets + design.window + 1)
+    worst = (totals[np.minimum(last + 1, len(around))] - totals[: len(offsets)]).max()
+    unit = 2.0 ** np.floor(np.log2(MAX_SPREAD / worst))
+    largest = np.maximum.reduceat(reach, starts) * unit
+    shifts = np.maximum(0, np.frexp(largest / (2**15 - 1))[1])
+    event = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
+    square_shifts = np.clip(16 - np.frexp(curves * unit)[1], 0, 24)
+    return (
+        shifts[event].astype(np.int32),
+        (slopes * unit * 2.0 ** -shifts[event]).astype(np.float32),
+        np.round(curves * unit * 2.0**square_shifts).astype(np.int32),
+        square_shifts.astype(np.int32),
+    )
+
+
+def pack_array(values: Array) -> str:
+    """An array as text: little-endian bytes in base 64. Not compressed, because fingerprints are taken of it."""
+    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def unpack_array(text: object, dtype: str, length: int) -> Array:
+    """The array of such a text; ValueError where it is anything else."""
+    if not isinstance(text, str):
+        raise ValueError(f"a packed array must be text, got {type(text).__name__}")
+    size = length * np.dtype(dtype).itemsize
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"a packed array cannot be read: {error}") from None
+    if len(raw) != size:
+        raise ValueError(f"a packed array must have {length} values of {dtype}, got {len(raw)} bytes")
+    return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).astype(dtype)

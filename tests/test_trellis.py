@@ -1,0 +1,198 @@
+"""Trellis codes: what they keep of signals, the same bytes everywhere, and what bad input gets."""
+
+import hashlib
+import json
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+import topsign as ts
+from topsign.encoding import encode
+from topsign.learning import learn_recipe
+from topsign.projections import Hadamard, Principal
+from topsign.projections.learned import round_axes
+from topsign.recipe import Recipe
+from topsign.theory import captured_energy, rate_distortion_limit
+
+
+def steep(rng, n, n_features=32):
+    """Signals that vary along few directions around a mean."""
+    spread = np.geomspace(1, 0.02, n_features)
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((n_features, n_features)))[0]
+    return ((rng.standard_normal((n, n_features)) * spread) @ turn + 0.3).astype(np.float32)
+
+
+def cosines(a, b):
+    return (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1))
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.5, 1.0])
+def test_white_signals_keep_nearly_what_shannon_allows(rng, rate):
+    signals = rng.standard_normal((40, 512)).astype(np.float32)
+    encoder = ts.TrellisEncoder(bits_per_feature=rate, basis="hadamard", center=False, random_state=1).fit(signals)
+    shares = cosines(encoder.encode(signals).decode(), signals) ** 2
+    error = shares.std() / np.sqrt(len(shares))
+    limit = float(rate_distortion_limit(rate))
+    assert shares.mean() - 4 * error < limit
+    assert shares.mean() + 4 * error > 0.91 * limit  # measured .92 to .97 of it at these rates
+    assert shares.mean() - 4 * error > float(captured_energy(rate))
+
+
+def test_principal_axes_keep_more_of_uneven_signals(rng):
+    signals, others = steep(rng, 2000), steep(rng, 200)
+    shares = {}
+    for basis in ("hadamard", "principal"):
+        encoder = ts.TrellisEncoder(4, basis=basis, random_state=1).fit(signals)
+        shares[basis] = (cosines(encoder.encode(others).decode(), others) ** 2).mean()
+    assert shares["principal"] > shares["hadamard"] + 0.05
+
+
+def test_bytes_of_a_hadamard_basis_are_the_same_everywhere(path):
+    """The format's promise: these digests never change, on any machine or path."""
+    signals = np.random.Generator(np.random.Philox(5)).integers(-9, 10, (6, 96)).astype(np.float32)
+    recipe = learn_recipe(signals, n_bits=64, basis="hadamard", center=False, random_state=3)
+    codes = encode(recipe, signals).codes
+    assert hashlib.sha256(codes.tobytes()).hexdigest()[:16] == "1d7a9b462be80e29"
+    assert recipe.fingerprint == "d930f982e2c22af3a6a2b4a0bad90f52"
+
+
+def test_scores_are_cosines_of_reconstructions(rng):
+    signals, queries = steep(rng, 700), steep(rng, 20)
+    for options in ({"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}):
+        encoder = ts.TrellisEncoder(6, random_state=1, **options).fit(signals)
+        codes = encoder.encode(signals)
+        decoded = codes.decode()
+        assert_allclose(np.sqrt((decoded**2).sum(1)), 1, atol=1e-5)
+        unit = queries / np.sqrt((queries**2).sum(1, keepdims=True))
+        # Queries are rounded to 8 bits: an error of at most a 254th of the largest coordinate in each of 32.
+        assert np.abs(codes.scores(encoder.project(queries)) - unit @ decoded.T).max() < 0.02
+
+
+def test_norms_are_put_back(rng):
+    signals = steep(rng, 700) * rng.uniform(0.1, 10, (700, 1)).astype(np.float32)
+    encoder = ts.TrellisEncoder(6, norms=True, random_state=1).fit(signals)
+    codes = encoder.encode(signals)
+    assert_allclose(np.sqrt((codes.decode() ** 2).sum(1)), np.sqrt((signals**2).sum(1)), rtol=1e-5)
+    assert_allclose(encoder.transform(signals), codes.decode(), rtol=1e-4, atol=1e-5)
+    assert codes.nbytes == 700 * (6 + 8)
+
+
+def test_codes_slice_join_and_travel(rng):
+    signals = steep(rng, 700)
+    for norms in (False, True):
+        codes = ts.TrellisEncoder(4, norms=norms, random_state=1).fit(signals).encode(signals)
+        assert ts.TrellisCodes.concatenate([codes[:300], codes[300:]]) == codes
+        assert len(codes[5]) == 1
+        assert codes[:3] != codes[3:6]
+        again = ts.TrellisCodes.from_bytes(codes.to_bytes())
+        assert again == codes
+        assert_array_equal(again.levels, codes.levels)
+        assert_array_equal(again.decode(), codes.decode())
+
+
+def test_damaged_messages_raise(rng):
+    codes = (
+        ts.TrellisEncoder(4, basis="hadamard", center=False, random_state=1).fit(steep(rng, 9)).encode(steep(rng, 9))
+    )
+    message = codes.to_bytes()
+    for at in range(0, len(message), 7):
+        with pytest.raises(ts.StorageError):
+            ts.TrellisCodes.from_bytes(message[:at] + bytes([message[at] ^ 4]) + message[at + 1 :])
+        with pytest.raises(ts.StorageError):
+            ts.TrellisCodes.from_bytes(message[:at])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_bits": 10**9},
+        {"window": 99},
+        {"n_coded": 0},
+        {"n_coded": 33},
+        {"offsets": "x"},
+        {"offsets": "AAAA"},
+        {"amplitudes": None},
+        {"coded": 3},
+    ],
+)
+def test_hostile_recipes_raise(rng, change):
+    record = json.loads(json.dumps(learn_recipe(steep(rng, 700), n_bits=32, random_state=1).to_json()))
+    record["trellis"] |= change
+    with pytest.raises(ts.StorageError, match="recipe"):
+        Recipe.from_json(record, "a file")
+
+
+def test_recipes_travel_as_json(rng):
+    for options in ({"basis": "hadamard", "center": False}, {}, {"center": False}):
+        recipe = learn_recipe(steep(rng, 700), n_bits=32, random_state=1, **options)
+        again = Recipe.from_json(json.loads(json.dumps(recipe.to_json())), "a file")
+        assert again == recipe
+        assert_array_equal(again.tables.scales, recipe.tables.scales)
+        assert_array_equal(again.projected_mean, recipe.projected_mean)
+    other = learn_recipe(steep(rng, 700), n_bits=32, random_state=1)
+    assert "trellis" in other.difference(recipe)[0]
+
+
+@pytest.mark.parametrize(("n_features", "n_axes"), [(8, 8), (9, 3), (40, 1), (33, 32), (64, 0)])
+def test_principal_projections_are_orthonormal(rng, n_features, n_axes):
+    axes = np.linalg.qr(rng.standard_normal((n_features, n_features)))[0][:n_axes]
+    projection = Principal(
+        n_features=n_features, random_state=1, axes=round_axes(axes) if n_axes else axes.astype(np.int8)
+    )
+    matrix = projection.rows(np.arange(n_features)) / np.sqrt(n_features)
+    assert_allclose(matrix @ matrix.T, np.eye(n_features), atol=1e-5)
+    assert_allclose((matrix[:n_axes] * axes).sum(1), 1, atol=0.01)  # bytes turn an axis by less than 8 degrees
+    signals = rng.standard_normal((5, n_features)).astype(np.float32)
+    assert_allclose(projection.apply(signals), signals @ matrix.T * np.sqrt(n_features), atol=1e-4)
+    assert_allclose(projection.transposed(projection.apply(signals)) / n_features, signals, atol=1e-4)
+    again = Principal(n_features=n_features, random_state=1, **projection.options)
+    assert again == projection
+    assert again.fingerprint() == projection.fingerprint()
+
+
+def test_many_features_learn_their_first_axes_at_random(rng, monkeypatch):
+    monkeypatch.setattr("topsign.learning.EXACT_FEATURES", 16)
+    signals = steep(rng, 2000)
+    some = learn_recipe(signals, n_bits=32, random_state=1)
+    monkeypatch.undo()
+    every = learn_recipe(signals, n_bits=32, random_state=1)
+    assert_allclose(some.trellis.deviations.max(), every.trellis.deviations.max(), rtol=0.01)
+
+
+def test_small_samples_are_refused_or_shrunk(rng):
+    with pytest.raises(ValueError, match="a sample of 15 signals is too small to learn axes of 32 features"):
+        ts.TrellisEncoder(4).fit(steep(rng, 15))
+    with pytest.warns(UserWarning, match="shrunk towards equal variances"):
+        ts.TrellisEncoder(4).fit(steep(rng, 100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ts.TrellisEncoder(4).fit(steep(rng, 700))
+
+
+def test_bad_parameters_raise(rng):
+    signals = steep(rng, 700)
+    for options, words in [
+        ({}, "exactly one of n_bytes and bits_per_feature"),
+        ({"n_bytes": 4, "bits_per_feature": 1}, "exactly one of"),
+        ({"n_bytes": 2}, "two windows of bits"),
+        ({"n_bytes": 4, "window": 13}, "window"),
+        ({"n_bytes": 4, "basis": "gaussian"}, "basis"),
+        ({"n_bytes": 4, "basis": Hadamard(n_features=31)}, "orthonormal projection"),
+        ({"n_bytes": 4, "basis": Hadamard(n_features=32), "random_state": 1}, "its own seed"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            ts.TrellisEncoder(**options).fit(signals)
+    encoder = ts.TrellisEncoder(4, random_state=1).fit(signals)
+    with pytest.raises(ValueError, match="row 1 is zero"):
+        encoder.encode(np.stack([signals[0], 0 * signals[0]]))
+    with pytest.raises(ValueError, match="another recipe"):
+        encoder.decode(clone(encoder).set_params(random_state=2).fit(signals).encode(signals[:2]))
+
+
+def test_outliers_and_spikes_get_codes(rng):
+    signals = np.eye(64, dtype=np.float32)
+    encoder = ts.TrellisEncoder(16, basis="hadamard", center=False, random_state=1).fit(signals)
+    assert cosines(encoder.encode(signals).decode(), signals).min() > 0.8

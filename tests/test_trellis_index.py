@@ -1,0 +1,161 @@
+"""TrellisIndex: searches are those of the definition, files keep what was learned."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import kstest
+from sklearn.exceptions import NotFittedError
+from test_trellis import steep
+
+import topsign as ts
+
+# Signals here are anything but isotropic, and a random basis says so.
+pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
+
+OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}]
+
+
+def make(signals, **options):
+    index = ts.TrellisIndex(n_features=signals.shape[1], **{"n_bytes": 5, "random_state": 1} | options)
+    if not index.is_fitted:
+        index.fit(signals)
+    return index
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("norms", [False, True])
+def test_searches_equal_sorting_all_scores(rng, options, norms):
+    signals, queries = steep(rng, 700), steep(rng, 9)
+    index = make(signals, norms=norms, **options)
+    ids = index.add(signals[:400])
+    index.add(signals[400:], ids=np.arange(1000, 1300)[::-1])
+    index.remove(ids[10:20])
+    everyone = index.ids
+    codes = index.get(everyone).codes
+    scores = codes.scores(ts.TrellisEncoder.project(_encoder(index), queries))
+    found = index.search(queries, k=15)
+    for q in range(9):
+        order = np.lexsort((everyone, -scores[q].astype(np.float64)))[:15]
+        assert_allclose(found.scores[q], scores[q][order], rtol=1e-5)
+        assert np.mean(found.ids[q] == everyone[order]) > 0.8  # weights kept are rounded once more
+        if not norms:
+            assert_array_equal(found.ids[q], everyone[order])
+            assert_array_equal(found.scores[q], scores[q][order])
+    limit = float(np.sort(found.scores[:, 3])[4])
+    matches = index.within(queries, threshold=limit)
+    for q in range(9):
+        here = slice(matches.starts[q], matches.starts[q + 1])
+        assert set(matches.ids[here]) == set(everyone[scores[q] >= np.float32(limit)]) or norms
+    some = index.search(queries, k=5, among=everyone[::3])
+    assert set(some.ids.ravel()) <= set(everyone[::3])
+    exact = index.search(queries, k=3, rescore=lambda ids: np.stack([_signal(signals, one) for one in ids]))
+    assert (np.diff(exact.scores, axis=1) <= 0).all()
+
+
+def _signal(signals, id):
+    return signals[id] if id < 400 else signals[400 + 1299 - id]
+
+
+def _encoder(index):
+    encoder = ts.TrellisEncoder(index.n_bytes)
+    encoder.recipe_, encoder.n_features_in_ = index.recipe, index.n_features
+    return encoder
+
+
+def test_inner_products_use_norms(rng):
+    signals = steep(rng, 700) * rng.uniform(0.1, 10, (700, 1)).astype(np.float32)
+    queries = steep(rng, 5) * 3
+    index = make(signals, metric="inner_product", norms=True, n_bytes=12)
+    index.add(signals)
+    found = index.search(queries, k=700)
+    products = np.take_along_axis(queries @ signals.T, found.ids, axis=1)
+    assert np.corrcoef(products.ravel(), found.scores.ravel())[0, 1] > 0.98
+    decoded = index.get(found.ids[0]).codes.decode()
+    assert_allclose(found.scores[0], decoded @ queries[0], atol=0.05 * np.abs(found.scores[0]).max())
+    limit = float(found.scores[0, 20])
+    assert 20 <= index.within(queries[:1], threshold=limit).starts[1] <= 22
+    with pytest.raises(ValueError, match="needs the norms"):
+        make(signals, metric="inner_product")
+
+
+def test_p_values_of_a_random_basis_are_exact(rng):
+    """Impostors of every kind of entry: uniform p-values, by a Kolmogorov-Smirnov test at 0.001."""
+    signals = np.abs(rng.standard_normal((60, 40))).astype(np.float32)  # entries may be anything
+    index = make(signals, basis="hadamard", center=False, n_bytes=6)
+    index.add(signals)
+    impostors = rng.standard_normal((200, 40)).astype(np.float32)
+    one = index.search(impostors, k=1, among=[7]).p_values.ravel()
+    assert kstest(one, "uniform").pvalue > 0.001
+    matches = index.within(impostors, false_alarm=0.2)
+    hit = np.diff(matches.starts) > 0
+    assert abs(hit.mean() - 0.2) < 4 * np.sqrt(0.2 * 0.8 / 200) + 0.05  # entries lean the same way: tests depend
+
+
+def test_learned_bases_have_no_p_values(rng):
+    signals = steep(rng, 700)
+    index = make(signals)
+    index.add(signals)
+    assert np.isnan(index.search(signals[:2], k=3).p_values).all()
+    with pytest.raises(ValueError, match="false_alarm needs p-values"):
+        index.within(signals[:2], false_alarm=0.01)
+    with pytest.raises(ValueError, match="no signs to compare"):
+        index.search(signals[:2], scoring="hamming")
+
+
+def test_calibration_gives_p_values_to_a_learned_basis(rng):
+    signals, impostors = steep(rng, 1500), steep(rng, 1000)
+    index = make(signals)
+    index.add(signals)
+    index.calibrate(impostors[:500])
+    found = index.search(impostors[500:], k=1500).p_values.mean(axis=1)
+    assert abs(found.mean() - 0.5) < 4 * found.std() / np.sqrt(len(found))  # queries are independent, entries the same
+    assert len(index.within(signals[:5], false_alarm=0.5).ids) > 0
+    assert index.check_null(impostors[500:]).trusted
+
+
+def test_learning_happens_once_and_before_searching(rng, tmp_path):
+    signals = steep(rng, 700)
+    index = ts.TrellisIndex(n_features=32, n_bytes=5, random_state=1, path=tmp_path / "i.topsign")
+    assert len(index) == 0
+    assert "not learned yet" in repr(index)
+    assert not (tmp_path / "i.topsign").exists()
+    with pytest.raises(NotFittedError, match="call fit"):
+        index.search(signals[:2])
+    with pytest.raises(ValueError, match="too small"):
+        index.fit(signals[:3])
+    index.add(signals)  # learns
+    with pytest.raises(ValueError, match="has its basis already"):
+        index.fit(signals)
+    assert index.n_bytes == 5
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_files_keep_recipe_and_entries(rng, tmp_path, options):
+    signals, path = steep(rng, 700), tmp_path / "i.topsign"
+    with make(signals, path=path, **options) as index:
+        index.add(signals)
+        expected = index.search(signals[:5], k=4)
+        recipe = index.recipe
+    with ts.open_index(path) as again:
+        assert isinstance(again, ts.TrellisIndex)
+        assert again.recipe == recipe
+        found = again.search(signals[:5], k=4)
+        assert_array_equal(found.ids, expected.ids)
+        assert_array_equal(found.scores, expected.scores)
+        again.verify()
+        again.add(signals[:3], ids=[5000, 5001, 5002])
+    joined = ts.TrellisIndex(n_features=32, n_bytes=5, path=path)
+    assert len(joined) == 703
+    joined.close()
+    with pytest.raises(ValueError, match="was written with"):
+        ts.TrellisIndex(n_features=32, n_bytes=6, path=path)
+
+
+def test_drift_says_how_well_the_basis_fits(rng):
+    signals = steep(rng, 2000)
+    index = make(signals)
+    index.add(signals)
+    assert 0.95 < index.drift() < 1.05
+    other = ts.Index.from_recipe(index.recipe)
+    other.add(rng.standard_normal((500, 32)))
+    assert other.drift() < 0.9

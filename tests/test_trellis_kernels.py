@@ -1,0 +1,148 @@
+"""Kernels of trellis codes give the reference's bits, on every path and thread count."""
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_array_equal
+
+from topsign import kernels
+from topsign.kernels import RoundedQueries
+from topsign.kernels.tables import trellis_levels, trellis_sequences
+from topsign.theory.water_filling import water_filling
+from topsign.trellis import design_trellis
+
+# n_features, n_bits, window: rates below and above one, rings of whole bytes and not, one event, two events.
+SHAPES = [(40, 24, 4), (60, 23, 5), (7, 40, 4), (3, 24, 6), (130, 20, 4), (16, 16, 8), (1, 16, 4), (300, 64, 4)]
+
+
+def on_all_paths():
+    for name in kernels.available():
+        with kernels.use(name) as chosen:
+            for n_threads in (1, 3):
+                yield chosen, n_threads
+
+
+def make(n_features, n_bits, window, *, uneven=True, mean=True):
+    variances = np.geomspace(1, 0.05, n_features) if uneven else np.ones(n_features)
+    design = design_trellis(variances, n_bits=n_bits, window=window)
+    middle = np.linspace(-0.3, 0.5, n_features) if mean else None
+    return design, design.tables(middle)
+
+
+def coordinates(rng, n, design):
+    return rng.standard_normal((n, len(design.coded))).astype(np.float32) * design.deviations
+
+
+def random_queries(rng, n_queries, n_coded):
+    values = rng.integers(-127, 128, (n_queries, n_coded)).astype(np.int8)
+    return RoundedQueries(values, rng.random(n_queries, np.float32) / 100, rng.standard_normal(n_queries, np.float32))
+
+
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
+@pytest.mark.parametrize("uneven", [False, True])
+def test_encoding_equals_the_reference(rng, n_features, n_bits, window, uneven):
+    design, tables = make(n_features, n_bits, window, uneven=uneven)
+    values = coordinates(rng, 3, design)
+    values[2] *= 100  # far beyond what targets hold
+    arrays = (*trellis_sequences(window), trellis_levels())
+    expected = np.array([reference.trellis_encode(row, tables, *arrays) for row in values])
+    for chosen, n_threads in on_all_paths():
+        actual = chosen.trellis_encode(tables, values, n_threads=n_threads)
+        assert_array_equal(actual, expected, chosen.name)
+
+
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), [(40, 32, 10), (500, 96, 10), (64, 256, 12)])
+def test_all_paths_encode_alike_at_real_windows(rng, n_features, n_bits, window):
+    design, tables = make(n_features, n_bits, window)
+    values = coordinates(rng, 19, design)
+    codes = [chosen.trellis_encode(tables, values[:n], n_threads=t) for n in (3, 19) for chosen, t in on_all_paths()
+             if n == 3 or chosen.name != "numpy"]  # fmt: skip
+    for one in codes:
+        assert_array_equal(one, codes[-1][: len(one)])
+
+
+def test_no_code_of_a_tiny_ring_is_cheaper_by_much(rng):
+    """Of all 2**16 codes, the cheapest costs hardly less than the one found: the ring's beginning is a guess."""
+    design, tables = make(12, 16, 4, uneven=False)
+    arrays = (*trellis_sequences(4), trellis_levels())
+    every = np.arange(2**16, dtype=">u2").view(np.uint8).reshape(-1, 2)
+    levels = kernels.active().trellis_decode(tables, every).astype(np.int64)
+    found, best = [], []
+    for values in rng.standard_normal((20, 12)).astype(np.float32):
+        targets = np.rint(values[design.coded] * tables.scales).astype(np.int64)
+        squares = (tables.squares * levels**2 + (1 << tables.square_shifts >> 1)) >> tables.square_shifts
+        best.append((squares - (targets * levels << tables.shifts)).sum(axis=1).min())
+        code = kernels.active().trellis_encode(tables, values[np.newaxis, design.coded])[0]
+        found.append(reference.trellis_cost(code, values[design.coded], tables, *arrays))
+    assert (np.array(found) >= best).all()
+    print(np.mean(np.array(found) == best), np.sum(found) / np.sum(best))
+    assert np.sum(found) < 0.98 * np.sum(best)  # both are negative
+
+
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
+def test_any_bytes_decode_as_the_reference_does(rng, n_features, n_bits, window):
+    _, tables = make(n_features, n_bits, window)
+    codes = rng.integers(0, 256, (70, tables.code_bytes)).astype(np.uint8)
+    arrays = (*trellis_sequences(window), trellis_levels())
+    expected = [reference.trellis_decode(code, n_bits, window, tables.offsets, *arrays) for code in codes]
+    for chosen, n_threads in on_all_paths():
+        assert_array_equal(chosen.trellis_decode(tables, codes, n_threads=n_threads), expected, chosen.name)
+
+
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
+@pytest.mark.parametrize("given", [False, True])
+def test_scans_equal_the_reference(rng, n_features, n_bits, window, given):
+    _, tables = make(n_features, n_bits, window)
+    codes = rng.integers(0, 256, (150, tables.code_bytes)).astype(np.uint8)
+    codes[40:60] = codes[7]  # ties
+    alive = np.packbits(rng.random(150) < 0.7, bitorder="little")
+    living = np.flatnonzero(np.unpackbits(alive, count=150, bitorder="little"))
+    queries = random_queries(rng, 5, tables.n_coded)
+    arrays = (*trellis_sequences(window), trellis_levels())
+    levels = np.array(
+        [reference.trellis_decode(code, n_bits, window, tables.offsets, *arrays) for code in codes], np.int64
+    )
+    sums = queries.values.astype(np.int64) @ levels.T
+    squares = np.full(150, tables.constant, np.float32)
+    for i in range(tables.n_coded):
+        level = levels[:, i].astype(np.float32)
+        squares += level * (level * tables.quadratic[i] + tables.linear[i])
+    weights = np.where(squares > 0, 1 / np.sqrt(np.maximum(squares, np.float32(1e-30))), 0).astype(np.float32)
+    used = rng.random(150).astype(np.float32) if given else weights
+    scores = (sums.astype(np.float32) * queries.scales[:, None] + queries.constants[:, None]) * used
+    order = np.array([living[np.argsort(-row[living], kind="stable")] for row in scores])
+    for chosen, n_threads in on_all_paths():
+        assert_array_equal(chosen.trellis_sums(tables, codes, queries, n_threads=n_threads), sums)
+        assert_array_equal(chosen.trellis_weights(tables, codes, n_threads=n_threads), weights)
+        extra = {"weights": used if given else None, "n_threads": n_threads}
+        positions, found = chosen.trellis_search(tables, codes, queries, 12, alive=alive, **extra)
+        assert_array_equal(positions, order[:, :12], chosen.name)
+        assert_array_equal(found, np.take_along_axis(scores, order[:, :12], axis=1))
+        positions, found = chosen.trellis_search(tables, codes[:3], queries, 5, **extra)
+        assert (positions[:, 3:] == -1).all()
+        assert np.isnan(found[:, 3:]).all()
+        thresholds = np.array([np.partition(row, -9)[-9] for row in scores], np.float32)
+        starts, positions, found = chosen.trellis_within(tables, codes, queries, thresholds, alive=alive, **extra)
+        for q, row in enumerate(scores):
+            expected = living[row[living] >= thresholds[q]]
+            assert_array_equal(positions[starts[q] : starts[q + 1]], expected, chosen.name)
+            assert_array_equal(found[starts[q] : starts[q + 1]], row[expected])
+
+
+def test_levels_are_antisymmetric_odd_and_known():
+    levels = trellis_levels().astype(int)
+    assert_array_equal(levels, -levels[::-1])
+    assert (levels % 2 == 1).all()
+    assert (levels.min(), levels.max(), levels[64], len(levels)) == (-127, 127, 1, 128)
+    assert (np.diff(levels) >= 0).all()
+    multipliers, addends = trellis_sequences(10)
+    assert (multipliers[:3].tolist(), addends[:3].tolist()) == ([407, 393, 377], [37312, 9152, 46464])
+
+
+def test_water_filling_spends_its_bits_at_one_level():
+    variances = np.array([4.0, 1.0, 0.5, 0.01, 0.0])
+    for n_bits in (0.5, 2, 10):
+        level, rates = water_filling(variances, n_bits)
+        assert rates.sum() == pytest.approx(n_bits)
+        assert np.minimum(variances, level)[rates > 0] == pytest.approx(level)
+        assert (variances[rates == 0] <= level * (1 + 1e-12)).all()
