@@ -40,8 +40,7 @@ def page_of_entries(index: AnyIndex, *, start: int, count: int) -> dict[str, Any
 
 def neighbors_of_entry(index: AnyIndex, id: str, *, k: int) -> dict[str, Any]:
     """Neighbours of an entry, the signal being put together from its code."""
-    known = index.ids
-    wanted: Any = int(id) if known.dtype.kind in "iu" and id.lstrip("-").isdecimal() else id
+    wanted: Any = int(id) if index.ids.dtype.kind in "iu" and id.isdecimal() else id
     return neighbors(index, _signal_of(index, wanted), k=k)
 
 
@@ -56,19 +55,14 @@ def neighbors(index: AnyIndex, signal: Array, *, k: int) -> dict[str, Any]:
     if len(signal) != 1:
         raise ValueError(f"one vector is looked up at a time, got {len(signal)}")
     found = index.search(signal, k=check_count(k, "k", maximum=1000))
-    kept = found.ids[0] >= 0
-    notes = index.get(found.ids[0][kept]).metadata
-    columns = found.ids[0][kept], found.scores[0][kept], found.distances[0][kept], found.p_values[0][kept]
+    kept = found.p_values[0] >= 0  # not nan: there may be fewer entries than asked for
+    ids = found.ids[0][kept]
+    notes = index.get(ids).metadata if len(ids) else []
+    measures = (found.scores, found.distances, found.p_values, found.e_values)
+    columns = [column[0][kept].tolist() for column in measures]
     rows = [
-        {
-            "id": _plain(id),
-            "score": float(score),
-            "distance": float(distance),
-            "p_value": float(p_value),
-            "e_value": float(p_value) * len(index),
-            "metadata": note,
-        }
-        for id, score, distance, p_value, note in zip(*columns, notes, strict=True)
+        {"id": _plain(id), "score": score, "distance": distance, "p_value": p, "e_value": e, "metadata": note}
+        for id, score, distance, p, e, note in zip(ids, *columns, notes, strict=True)
     ]
     return {"neighbors": rows, "histogram": _histogram(index, signal)}
 
@@ -79,7 +73,7 @@ def _histogram(index: AnyIndex, signal: Array) -> dict[str, Any]:
     if not len(ids):
         return {"edges": [], "counts": [], "expected": []}
     if len(ids) > SAMPLED:
-        ids = np.sort(np.random.default_rng(0).choice(ids, SAMPLED, replace=False))
+        ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
     scores = index.search(signal, k=len(ids), among=ids).scores[0].astype(np.float64)
     counts, edges = np.histogram(scores, bins=N_BINS)
     expected: list[float] = []
