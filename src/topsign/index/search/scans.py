@@ -55,6 +55,8 @@ def make_scans(
     if significance is not None and n_kept is None:
         law = significance
     if recipe.family == "trellis":
+        if engine is not None and not isinstance(engine, KernelEngine):
+            raise ValueError("trellis codes are scanned on the processor alone; search the index itself, not its copy")
         yield from _trellis_scans(recipe, queries, law, scoring, threads, n_bytes)
         return
     for rows, prepared in prepare_queries(recipe, queries, n_kept=n_kept, n_threads=threads, n_bytes=n_bytes):
@@ -69,7 +71,7 @@ def _trellis_scans(
     if scoring != "asymmetric":
         raise ValueError(f'trellis codes have no signs to compare: scoring must be "asymmetric", got {scoring!r}')
     for rows, prepared in prepare_queries(recipe, queries, n_kept=None, n_threads=n_threads, n_bytes=n_bytes):
-        yield rows, TrellisScan(recipe.layout, prepared, law, recipe.metric, n_threads, recipe)
+        yield rows, TrellisScan(recipe.layout, prepared, law, recipe.metric, n_threads, KernelEngine(), recipe)
 
 
 def isotropic_law(recipe: Recipe, n_bits: int) -> Significance:
