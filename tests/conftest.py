@@ -11,6 +11,25 @@ settings.register_profile("fixed", derandomize=True, deadline=None, max_examples
 settings.load_profile("fixed")
 
 
+# Modules that `make test-fast` leaves out: clusters, simulations, pages, whole programs.
+SLOW = {
+    "test_benchmarks",
+    "test_distributed",
+    "test_docs",
+    "test_index_simulation",
+    "test_memory",
+    "test_packaging",
+    "test_reproduce",
+    "test_theory_simulation",
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=kernels.available())
 def path(request):
     """The kernels of every path this machine can run, one after another."""

@@ -111,7 +111,7 @@ class ShardedIndex:
 
     @property
     def version(self) -> int:
-        """Of the manifest."""
+        """Version of the manifest."""
         return self._manifest.version
 
     @property
@@ -136,7 +136,7 @@ class ShardedIndex:
 
     @property
     def seed(self) -> int:
-        """Of the projection."""
+        """Seed of the projection."""
         return self.recipe.seed
 
     @property

@@ -42,7 +42,7 @@ class TrainedHead:
 
     @cached_property
     def accuracy(self) -> float:
-        """Of the head without intercepts, uncompressed."""
+        """Accuracy of the uncompressed head without intercepts."""
         return self.accuracy_of((self.features @ self.weights.T).argmax(axis=1))
 
     def accuracy_of(self, predicted: npt.NDArray[np.int64]) -> float:
@@ -83,7 +83,7 @@ class Loss:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean, over the seeds; the images are the same for all."""
+        """Standard error of the mean over the seeds; the images are the same for all."""
         return float(self.points.std(ddof=1) / np.sqrt(len(self.points)))
 
 

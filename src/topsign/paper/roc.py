@@ -25,7 +25,7 @@ N_BITS = 512
 NOISE = 0.15
 STEP = printed.ROC_STEP
 CORRELATION = float(1 / np.hypot(1, NOISE * np.sqrt(N_FEATURES)))
-"""Of a reference of unit norm with itself in noise: 0.0735 is expected."""
+"""Correlation of a unit-norm reference with itself in noise: 0.0735 is expected."""
 
 STORAGE = int(theory.storage_bits(n_bits=N_BITS, n_pool=N_POOL))
 AUTHORS_STORAGE = printed.DEMO_STORAGE_BITS
@@ -96,7 +96,7 @@ class Detection:
 
     @property
     def deviations(self) -> Float64:
-        """Of the area, then of detection at each level, from what is exact; in standard errors."""
+        """Deviations from exact theory in standard errors: of the area, then of detection at each level."""
         measured, exact = np.append(self.auc, self.at_levels), np.append(self.exact_auc, self.exact_at_levels)
         return np.asarray((measured - exact) / np.append(self.auc_error, self.errors_at_levels))
 
@@ -270,7 +270,7 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
 
 
 def _error(own: Float64, shared: Float64, exact_variance: float) -> float:
-    """Of a mean over draws: of a term of each match, whose exact variance is known, and one of its impostors."""
+    """Standard error of a mean over draws: a term of each match, of known variance, and one of its impostors."""
     lacking = max(0.0, exact_variance - own.var(ddof=1))
     return float(np.sqrt(((own + shared).var(ddof=1) + lacking) / own.size))
 

@@ -150,7 +150,7 @@ class Moments:
         self.products += wide.T @ wide
 
     def covariance(self, *, centered: bool) -> Float64:
-        """Of the rows, or their second moments around zero."""
+        """Covariance of the rows, or their second moments around zero."""
         mean = self.total / self.count
         moments: Float64 = self.products / self.count
         return moments - np.outer(mean, mean) if centered else moments

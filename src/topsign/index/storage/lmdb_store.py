@@ -372,6 +372,6 @@ class FileChange(Change):
         self._before = self.snapshot
 
     def _let_go(self) -> None:
-        """Of the map, should it have to grow."""
+        """Releases the map, which may have to grow."""
         self.snapshot = self._before = Snapshot()
         self._held = []
