@@ -28,12 +28,14 @@ _HOMES = {
             "Match",
             "Matches",
             "Neighbors",
+            "Pairs",
             "SignIndex",
             "TrellisIndex",
             "open_index",
         ),
         "index",
     ),
+    **dict.fromkeys(("AdaptiveNeighbors",), "neighbors"),
     **dict.fromkeys(("make_projection",), "projections"),
     **dict.fromkeys(("Recipe",), "recipe"),
     **dict.fromkeys(("TrellisEncoder",), "trellis_encoder"),
@@ -72,9 +74,11 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .index import Match as Match
     from .index import Matches as Matches
     from .index import Neighbors as Neighbors
+    from .index import Pairs as Pairs
     from .index import SignIndex as SignIndex
     from .index import TrellisIndex as TrellisIndex
     from .index import open_index as open_index
+    from .neighbors import AdaptiveNeighbors as AdaptiveNeighbors
     from .projections import make_projection as make_projection
     from .recipe import Recipe as Recipe
     from .trellis_encoder import TrellisEncoder as TrellisEncoder

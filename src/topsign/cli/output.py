@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +58,25 @@ def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None
     if output_format == "table":
         _show_table(rows, names)
         return
-    if output_format == "parquet":
-        content = _parquet(rows, names)
-    elif output_format == "json":
-        content = (json.dumps(rows, indent=1) + "\n").encode()
-    else:
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([json.dumps(row[n]) if n == "metadata" else row[n] for n in names] for row in rows)
-        content = buffer.getvalue().encode()
+    content = encode_table(rows, names, output_format)
     if output is None:
         sys.stdout.write(content.decode())
     else:
         with exit_on_error(1):
             write_file(output, lambda file: file.write(content))
+
+
+def encode_table(rows: list[Row], names: Sequence[str], output_format: str) -> bytes:
+    """Rows as the bytes of a JSON, CSV or Parquet file; metadata is JSON in the latter two."""
+    if output_format == "parquet":
+        return _parquet(rows, names)
+    if output_format == "json":
+        return (json.dumps(rows, indent=1) + "\n").encode()
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([json.dumps(row[n]) if n == "metadata" else row[n] for n in names] for row in rows)
+    return buffer.getvalue().encode()
 
 
 def _show_table(rows: list[Row], names: list[str]) -> None:
@@ -91,16 +96,16 @@ def _show_table(rows: list[Row], names: list[str]) -> None:
         console.print("no matches", highlight=False)
 
 
-def _parquet(rows: list[Row], names: list[str]) -> bytes:
+def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
     with exit_on_error(2):
         try:
             import pyarrow as arrow
             import pyarrow.parquet as parquet
         except ImportError:
             raise ImportError("writing Parquet needs pyarrow: pip install 'topsign[files]'") from None
-    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True))
+    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True)) | {"group": arrow.int64()}
     types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
-    columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in COLUMNS}
+    columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in names if name != "metadata"}
     if "metadata" in names:
         columns["metadata"] = arrow.array([json.dumps(row["metadata"]) for row in rows], arrow.string())
     image = io.BytesIO()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .adaptive import AdaptiveIndex
 from .index import Index, open_index
+from .pairs import Pairs
 from .results import Entries, Entry, Matches, Neighbors
 from .sign import SignIndex
 from .tables import Match
@@ -17,6 +18,7 @@ __all__ = [
     "Match",
     "Matches",
     "Neighbors",
+    "Pairs",
     "SignIndex",
     "TrellisIndex",
     "open_index",

@@ -21,6 +21,7 @@ from .centering import Centering
 from .entries import EntryVerbs, Ids
 from .filters import Where, select
 from .nulls import KEY, Nulls
+from .pairs import PairFinding
 from .results import Codes, Matches, Neighbors
 from .search import Engine, KernelEngine, Originals, Reach, Source, make_scans, rank_exactly
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
@@ -29,7 +30,7 @@ from .storage.stores import Path, check_equal, open_file, store_for_recipe
 Found = TypeVar("Found", Neighbors, Matches)
 
 
-class Index(Nulls, Centering, EntryVerbs[Codes]):
+class Index(Nulls, Centering, PairFinding, EntryVerbs[Codes]):
     """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
 
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and

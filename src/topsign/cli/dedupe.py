@@ -1,0 +1,91 @@
+"""The command ``dedupe``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .._files import write_file
+from ..index import AdaptiveIndex, open_index
+from ..signals import open_files
+from .app import app, console, exit_on_error, fail
+from .options import SEED, ArrayName, Bits, IdColumn, Index, Pool, Seed, SignalPath, TableColumns, Threads
+from .output import encode_table, progress_bar
+
+SUFFIXES = (".parquet", ".csv", ".json")
+
+
+@app.command()
+def dedupe(
+    signals: SignalPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .parquet, .csv or .json of groups to write.")],
+    false_alarm: Annotated[
+        float | None, typer.Option(help="Chance of any wrong pair among all.  [default: 0.001]")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Instead: the least estimated correlation of a pair.")] = None,
+    bits: Bits = None,
+    pool: Pool = None,
+    seed: Seed = None,
+    array: ArrayName = None,
+    id_column: IdColumn = None,
+    threads: Threads = None,
+) -> None:
+    """Find groups of near-duplicates among signals, or among the entries of an index.
+
+    Writes one row per entry that has a near-duplicate: its group, a number, and its id. Groups are connected: each
+    member resembles at least one other.
+
+    [bold]Examples[/]
+
+    topsign dedupe signals.parquet -o groups.parquet
+
+    topsign dedupe docs.parquet --id-column doc_id --threshold 0.9 -o groups.csv
+
+    topsign dedupe cameras.topsign -o groups.json
+    """
+    if output.suffix not in SUFFIXES:
+        raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {output}", code=2)
+    if false_alarm is not None and threshold is not None:
+        raise fail("give --false-alarm or --threshold, not both", code=2)
+    limit: dict[str, Any] = {"threshold": threshold} if threshold is not None else {"false_alarm": false_alarm or 1e-3}
+    index = _index_of(signals, bits, pool, seed, array, id_column, threads)
+    with progress_bar() as progress, exit_on_error(2):
+        bar = progress.add_task("comparing", total=len(index))
+        pairs = index.pairs(**limit, n_threads=threads, progress=lambda done, _: progress.update(bar, completed=done))
+    groups = pairs.groups()
+    rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
+    with exit_on_error(1):
+        content = encode_table(rows, ("group", "id"), output.suffix.removeprefix("."))
+        write_file(output, lambda file: file.write(content))
+    what = f"{len(rows):,} of {len(index):,} entries in {len(groups):,} groups, by {len(pairs):,} pairs"
+    console.print(f"{output}: {what}", highlight=False)
+
+
+def _index_of(
+    signals: str,
+    bits: int | None,
+    pool: int | None,
+    seed: int | None,
+    array: str | None,
+    id_column: str | None,
+    threads: int | None,
+) -> Index:
+    """The index in a file, or one in memory of the signals of files."""
+    if signals.endswith(".topsign"):
+        with exit_on_error(2):
+            return open_index(signals, readonly=True)
+    with exit_on_error(2):
+        columns = TableColumns.of(id_column, None)
+        files = open_files(signals, array, columns.names)
+        index = AdaptiveIndex(
+            n_features=files[0].n_features,
+            n_bits="auto" if bits is None else bits,
+            n_pool=pool,
+            random_state=SEED if seed is None else seed,
+        )
+    with exit_on_error(1):
+        for file in files:
+            index.add(file.rows(), n_threads=threads, **columns.read(file)(slice(0, file.n_signals)))
+    return index

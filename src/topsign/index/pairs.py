@@ -1,0 +1,263 @@
+"""Pairs: entries of one index that resemble each other, found by their codes alone.
+
+Two codes are compared where both keep a sign: the *agreement* of a pair is the number of common locations whose signs
+agree less the number whose signs differ. It is symmetric. Of independent signals the number of common locations is
+hypergeometric and each sign agrees with probability one half, which gives the p-values (exact for independent normal
+projections); the correlation at which an agreement is expected is its score.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import ndtr
+from scipy.stats import binom, hypergeom, norm
+
+from .. import kernels
+from .._arrays import Array, Float32, Float64, Int64
+from .._checks import check_count, check_false_alarm, check_real, import_pyarrow
+from ..recipe import Recipe
+from .search import Hits
+from .storage import Segment, Snapshot, Store
+
+BLOCK_BYTES = 2**22
+"""Codes that are compared with all others at a time, as real numbers."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of entries, each once; the most alike first, ties by ids."""
+
+    first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
+    second: Any  # (n_pairs,) ids
+    scores: Float64  # (n_pairs,) estimated correlations
+    p_values: Float64  # (n_pairs,) chance that two independent signals look as much alike
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def groups(self) -> list[list[Any]]:
+        """Ids of entries that are connected by pairs, as lists of two or more; the largest group first."""
+        ids = list(dict.fromkeys([*self.first.tolist(), *self.second.tolist()]))
+        at = {id: place for place, id in enumerate(ids)}
+        rows = [at[id] for id in self.first.tolist()], [at[id] for id in self.second.tolist()]
+        _, labels = connected_components(coo_array((np.ones(len(self)), rows), shape=(len(ids), len(ids))), False)
+        found: dict[int, list[Any]] = {}
+        for id, label in zip(ids, labels.tolist(), strict=True):
+            found.setdefault(label, []).append(id)
+        return sorted((sorted(group) for group in found.values()), key=lambda group: (-len(group), group))
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name; one value per pair."""
+        columns = {"first": self.first, "second": self.second, "score": self.scores, "p_value": self.p_values}
+        return {name: column.tolist() for name, column in columns.items()}
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame of one row per pair."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.to_dict())
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table of one row per pair."""
+        return import_pyarrow("to_arrow makes a pyarrow table").table(self.to_dict())
+
+    def __repr__(self) -> str:
+        shown = [f"  {a} - {b}: {score:.4f}" for a, b, score in zip(self.first, self.second, self.scores, strict=True)]
+        more = [f"  ... {len(self) - 10} more"] if len(self) > 10 else []
+        return "\n".join([f"Pairs: {len(self)}", *shown[:10], *more])
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The law of the agreement of two codes."""
+
+    n_bits: int
+    n_pool: int
+
+    def p_values(self, agreements: Array) -> Float64:
+        """Chance that the codes of independent signals agree at least so much."""
+        values, places = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
+        common = np.arange(self.n_bits + 1)
+        weights = hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
+        common, weights = common[weights > 0], weights[weights > 0]
+        tails = [float(weights @ binom.sf((common + value + 1) // 2 - 1, common, 0.5)) for value in values]
+        return np.asarray(np.minimum(1.0, np.array(tails))[places], np.float64)
+
+    def scores(self, agreements: Array) -> Float64:
+        """Correlations at which these agreements are expected."""
+        expected, correlations = self._expected
+        return np.asarray(np.sign(agreements) * np.interp(np.abs(agreements), expected, correlations))
+
+    def least(self, test: Callable[[Int64], Array]) -> int:
+        """The least agreement that passes a test that all larger ones pass; one more than n_bits where none does."""
+        low, high = -self.n_bits, self.n_bits + 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
+        return low
+
+    @cached_property
+    def _expected(self) -> tuple[Float64, Float64]:
+        """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
+        limit = norm.isf(self.n_bits / (2 * self.n_pool))  # projections beyond it are kept
+        nodes, weights = np.polynomial.legendre.leggauss(300)
+        x, weights = limit + 4.5 * (nodes + 1), 4.5 * weights * norm.pdf(limit + 4.5 * (nodes + 1))
+        rho = np.sin(np.linspace(0, np.pi / 2, 400))[:-1]
+        rest = np.sqrt(1 - rho**2)[:, None]
+        both = ndtr((rho[:, None] * x - limit) / rest) - ndtr((-rho[:, None] * x - limit) / rest)
+        expected = np.append(2 * self.n_pool * both @ weights, self.n_bits)
+        return np.maximum.accumulate(expected), np.append(rho, 1.0)
+
+
+class PairFinding(ABC):
+    """Indexes whose entries can be compared with each other."""
+
+    recipe: Recipe
+    store: Store
+
+    @abstractmethod
+    def _user_ids(self, snapshot: Snapshot, numbers: Int64) -> Any:
+        """Numbers of entries as the ids that the user gave."""
+
+    def pairs(
+        self,
+        *,
+        false_alarm: float | None = None,
+        threshold: float | None = None,
+        k: int | None = None,
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Pairs:
+        """Pairs of entries that resemble each other, each once: near-duplicates, found by the codes alone.
+
+        Parameters
+        ----------
+        false_alarm : float in (0, 1)
+            Pairs significant at this level for the whole index: with P pairs of entries, those whose p-value is at
+            most ``1 - (1 - false_alarm) ** (1 / P)``.
+        threshold : float
+            Pairs whose estimated correlation is at least this.
+        k : int
+            Pairs in which one is among the k entries most like the other.
+        progress : callable, optional
+            Called with the number of entries compared with all others, and of all entries.
+        """
+        snapshot = self.store.snapshot
+        found = find_pairs(
+            self.recipe,
+            snapshot,
+            false_alarm=false_alarm,
+            threshold=threshold,
+            k=k,
+            n_threads=n_threads,
+            progress=progress,
+        )
+        first, second = (self._user_ids(snapshot, numbers) for numbers in (found.first, found.second))
+        return replace(found, first=first, second=second)
+
+
+def find_pairs(
+    recipe: Recipe,
+    snapshot: Snapshot,
+    *,
+    false_alarm: float | None,
+    threshold: float | None,
+    k: int | None,
+    n_threads: int | None,
+    progress: Progress | None,
+) -> Pairs:
+    """Pairs of numbers of entries; exactly one of the three limits must be given."""
+    given = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ValueError("give exactly one of false_alarm, threshold and k, got " + (" and ".join(named) or "none"))
+    if recipe.family not in ("adaptive", "sign"):
+        raise ValueError(f"pairs are found among adaptive and sign codes, those of this index are {recipe.family}")
+    law, threads = Agreement(recipe.n_bits, recipe.n_pool), kernels.n_threads(n_threads)
+    n_entries = len(snapshot)
+    least = -law.n_bits
+    if false_alarm is not None:
+        n_pairs = max(1, n_entries * (n_entries - 1) // 2)
+        level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
+        least = law.least(lambda value: law.p_values(value) <= level)
+    elif threshold is not None:
+        limit = check_real(threshold, "threshold", minimum=-1, maximum=1)
+        least = law.least(lambda value: law.scores(value) >= limit)
+    n_nearest = None if k is None else check_count(k, "k")
+    found: list[tuple[Int64, Int64, Array]] = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+    done = 0
+    for ids, block in _blocks(recipe, snapshot, threads):
+        hits = _compare(recipe, snapshot, block, least, n_nearest, threads)
+        first, second = ids[hits.rows], hits.ids
+        if n_nearest is None:
+            kept = second > first
+        else:
+            kept = second != first
+            ranks = np.cumsum(kept) - 1
+            starts = np.searchsorted(hits.rows, hits.rows)
+            before = np.concatenate([[0], np.cumsum(kept)])[starts]
+            kept &= ranks - before < n_nearest
+        found.append((first[kept], second[kept], hits.values[kept]))
+        done += len(ids)
+        if progress is not None:
+            progress(done, n_entries)
+    first, second, agreements = (np.concatenate(column) for column in zip(*found, strict=True))
+    if n_nearest is not None:  # a pair may be near from both sides
+        both = np.sort(np.stack([first, second]), axis=0)
+        both, at = np.unique(both, axis=1, return_index=True)
+        first, second, agreements = both[0], both[1], agreements[at]
+    order = np.lexsort((second, first, -agreements))
+    agreements = agreements[order]
+    return Pairs(first[order], second[order], law.scores(agreements), law.p_values(agreements))
+
+
+def _blocks(recipe: Recipe, snapshot: Snapshot, n_threads: int) -> Iterator[tuple[Int64, Float32]]:
+    """Ids of living entries and their codes as rows of +-1 and 0, a block at a time."""
+    n_rows = max(1, BLOCK_BYTES // (4 * recipe.n_pool))
+    for segment in snapshot.segments:
+        rows = np.flatnonzero(segment.living)
+        for start in range(0, len(rows), n_rows):
+            here = rows[start : start + n_rows]
+            codes = np.ascontiguousarray(segment.codes[here])
+            yield segment.ids[here], _signs(recipe, codes, n_threads)
+
+
+def _signs(recipe: Recipe, codes: Array, n_threads: int) -> Float32:
+    if recipe.family == "sign":
+        bits = np.unpackbits(codes, axis=1, count=recipe.n_pool, bitorder="little")
+        return bits.astype(np.float32) * 2 - 1
+    locations, packed = kernels.active().unpack_codes(recipe.layout, codes, n_threads=n_threads)
+    bits = np.unpackbits(packed, axis=1, count=recipe.n_bits, bitorder="little")
+    out = np.zeros((len(codes), recipe.n_pool), np.float32)
+    np.put_along_axis(out, locations.astype(np.int64), bits.astype(np.float32) * 2 - 1, axis=1)
+    return out
+
+
+def _compare(recipe: Recipe, snapshot: Snapshot, block: Float32, least: int, k: int | None, n_threads: int) -> Hits:
+    """Entries that agree enough with each code of a block, or the k + 1 that agree most: one of them is itself."""
+    options: dict[str, Any] = {"weights": None, "n_threads": n_threads}
+    chosen = kernels.active()
+    if k is None:
+        needed = np.full(len(block), least, np.float32)
+
+        def near(segment: Segment) -> tuple[Int64, Int64, Array]:
+            return chosen.within_scores(recipe.layout, segment.codes, block, needed, alive=segment.alive, **options)
+
+        return Hits.within(snapshot, near, len(block), descending=True)
+
+    def nearest(segment: Segment, n_best: int) -> tuple[Int64, Array]:
+        return chosen.search_scores(recipe.layout, segment.codes, block, n_best, alive=segment.alive, **options)
+
+    return Hits.nearest(snapshot, nearest, len(block), k + 1, descending=True)

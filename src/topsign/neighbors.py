@@ -1,0 +1,148 @@
+"""AdaptiveNeighbors: scikit-learn's face of an index in memory."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._arrays import Float64, Int64
+from ._checks import check_count, check_real
+from ._random import RandomState
+from .index import AdaptiveIndex
+
+
+class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
+    """Nearest neighbours by adaptive codes, as scikit-learn's estimators of neighbours find them.
+
+    Distances are ``1 - correlation`` as the codes estimate it, at least 0. The samples are kept beside their codes, so
+    that they can be queries themselves (``X=None``). ``transform`` gives the sparse graph that
+    ``KNeighborsClassifier(metric="precomputed")``, DBSCAN, Isomap and others take, as ``KNeighborsTransformer`` does
+    with ``mode="distance"``: every sample and one neighbour more than ``n_neighbors``.
+
+    Parameters
+    ----------
+    n_neighbors : int
+    radius : float
+        Of :meth:`radius_neighbors`.
+    n_bits, n_pool : int, or "auto" and None
+        As in :class:`topsign.AdaptiveIndex`.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> X = np.random.default_rng(0).standard_normal((100, 256))
+    >>> ts.AdaptiveNeighbors(n_neighbors=1, random_state=7).fit(X).kneighbors(X[[5, 7]], return_distance=False)
+    array([[5],
+           [7]])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 5,
+        radius: float = 0.5,
+        n_bits: int | str = "auto",
+        n_pool: int | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.radius = radius
+        self.n_bits = n_bits
+        self.n_pool = n_pool
+        self.random_state = random_state
+
+    def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
+        """Encodes the samples; a zero sample is near to nothing."""
+        samples: Any = validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_min_features=2
+        )
+        squares = samples.multiply(samples) if scipy.sparse.issparse(samples) else samples**2
+        self.n_samples_fit_, self._fit_X = samples.shape[0], samples
+        self._rows = np.flatnonzero(np.asarray(squares.sum(axis=1)).ravel() > 0)
+        self.index_ = AdaptiveIndex(
+            n_features=self.n_features_in_, n_bits=self.n_bits, n_pool=self.n_pool, random_state=self.random_state
+        )
+        if self._rows.size:
+            chosen = samples if len(self._rows) == self.n_samples_fit_ else samples[self._rows]
+            self.index_.add(chosen, ids=self._rows)
+        return self
+
+    def kneighbors(
+        self, X: npt.ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Any:
+        """Distances and positions of the nearest samples; of the samples themselves, without each itself, for None."""
+        check_is_fitted(self)
+        wanted = check_count(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors")
+        most = self.n_samples_fit_ - (X is None)
+        if wanted > most:
+            raise ValueError(f"n_neighbors must be at most {most}, the samples there are, got {wanted}")
+        distances, ids = self._nearest(self._queries(X), min(self.n_samples_fit_, wanted + (X is None)))
+        if X is None:
+            distances, ids = _without_self(distances, ids)
+        return (distances, ids) if return_distance else ids
+
+    def kneighbors_graph(
+        self, X: npt.ArrayLike | None = None, n_neighbors: int | None = None, mode: str = "connectivity"
+    ) -> Any:
+        """Nearest samples as a sparse matrix, (n_queries, n_samples), of ones or of distances."""
+        if mode not in ("connectivity", "distance"):
+            raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
+        distances, ids = self.kneighbors(X, n_neighbors)
+        values = np.ones(ids.size) if mode == "connectivity" else distances.ravel()
+        starts = np.arange(0, ids.size + 1, ids.shape[1])
+        return scipy.sparse.csr_matrix((values, ids.ravel(), starts), shape=(len(ids), self.n_samples_fit_))
+
+    def radius_neighbors(
+        self, X: npt.ArrayLike | None = None, radius: float | None = None, return_distance: bool = True
+    ) -> Any:
+        """Distances and positions of all samples within a radius, nearest first: arrays of arrays."""
+        check_is_fitted(self)
+        limit = check_real(self.radius if radius is None else radius, "radius", minimum=0)
+        found = self.index_.within(self._queries(X), threshold=1 - limit)
+        distances, ids = np.empty((2, len(found)), object)
+        for row in range(len(found)):
+            here = slice(int(found.starts[row]), int(found.starts[row + 1]))
+            kept = found.ids[here] != row if X is None else slice(None)
+            ids[row] = found.ids[here][kept]
+            distances[row] = np.maximum(0.0, 1 - found.scores[here][kept].astype(np.float64))
+        return (distances, ids) if return_distance else ids
+
+    def transform(self, X: npt.ArrayLike) -> Any:
+        """The graph of distances to the ``n_neighbors + 1`` nearest samples, sparse."""
+        check_is_fitted(self)
+        wanted = min(self.n_samples_fit_, check_count(self.n_neighbors, "n_neighbors") + 1)
+        return self.kneighbors_graph(X, wanted, mode="distance")
+
+    def _queries(self, X: npt.ArrayLike | None) -> Any:
+        if X is None:
+            return self._fit_X
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+
+    def _nearest(self, queries: Any, k: int) -> tuple[Float64, Int64]:
+        """The k nearest samples; zero samples, which have no code, come last at distance 1."""
+        found = self.index_.search(queries, k)
+        ids, scores = found.ids.copy(), np.where(found.ids >= 0, found.scores, 0.0)
+        missing = np.setdiff1d(np.arange(self.n_samples_fit_), self._rows)
+        for row in np.flatnonzero((ids < 0).any(axis=1)):
+            ids[row, ids[row] < 0] = missing[: (ids[row] < 0).sum()]
+        return np.maximum(0.0, 1 - scores.astype(np.float64)), ids
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _without_self(distances: Float64, ids: Int64) -> tuple[Float64, Int64]:
+    """Neighbours of each sample without the sample itself, or without the last where it is not among them."""
+    own = ids == np.arange(len(ids))[:, None]
+    own[~own.any(axis=1), -1] = True
+    shape = (len(ids), ids.shape[1] - 1)
+    return distances[~own].reshape(shape), ids[~own].reshape(shape)

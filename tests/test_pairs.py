@@ -1,0 +1,196 @@
+"""Pairs of one index, against the plain comparison of all codes; and scikit-learn's face of neighbours."""
+
+import csv
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import hypergeom
+from typer.testing import CliRunner
+
+import topsign as ts
+from topsign.cli import app
+from topsign.index import pairs as module
+from topsign.index.pairs import Agreement
+from topsign.index.storage import segments
+
+N_FEATURES = 96
+
+
+@pytest.fixture
+def signals(rng):
+    """Every tenth signal has two noisy copies."""
+    signals = rng.standard_normal((120, N_FEATURES)).astype(np.float32)
+    for row in range(0, 120, 10):
+        signals[row + 1] = signals[row] + 0.3 * rng.standard_normal(N_FEATURES)
+        signals[row + 2] = signals[row] + 0.3 * rng.standard_normal(N_FEATURES)
+    return signals
+
+
+def plain_agreements(index, ids):
+    """Of all pairs, from the codes as rows of +-1 and 0."""
+    if isinstance(index, ts.SignIndex):
+        bits = np.unpackbits(index.get(ids).codes, axis=1, count=index.n_pool, bitorder="little")
+        rows = bits.astype(int) * 2 - 1
+    else:
+        rows = index.get(ids).codes.to_sparse().toarray().astype(int)
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("kind", ["compact", "fast", "signs", "texts"])
+def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 32)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * N_FEATURES * 7)
+    options = {"n_features": N_FEATURES, "random_state": 7}
+    index = (
+        ts.SignIndex(**options)
+        if kind == "signs"
+        else ts.AdaptiveIndex(**options, n_bits=16, layout="fast" if kind == "fast" else "compact")
+    )
+    names = [f"d{i:03d}" for i in range(120)] if kind == "texts" else None
+    for part in np.array_split(np.arange(120), 4):
+        index.add(signals[part], ids=names and [names[i] for i in part])
+    gone = np.array([5, 50, 119])
+    index.remove([names[i] for i in gone] if names else gone)
+    ids = np.setdiff1d(np.arange(120), gone)
+    agreements = plain_agreements(index, [names[i] for i in ids] if names else ids)
+    law = Agreement(index.n_bits, index.n_pool)
+    first, second = np.triu_indices(len(ids), 1)
+    values = agreements[first, second]
+    level = 1 - (1 - 0.01) ** (1 / len(first))
+    calls = []
+    for limit, kept in (
+        ({"threshold": 0.5}, law.scores(values) >= 0.5),
+        ({"threshold": -1}, values >= -index.n_bits),
+        ({"false_alarm": 0.01}, law.p_values(values) <= level),
+    ):
+        found = index.pairs(**limit, progress=lambda *done: calls.append(done))
+        order = np.lexsort((second[kept], first[kept], -values[kept]))
+        expected = ids[first[kept][order]], ids[second[kept][order]]
+        for have, want in zip((found.first, found.second), expected, strict=True):
+            assert have.tolist() == ([names[i] for i in want] if names else want.tolist())
+        assert_array_equal(found.scores, law.scores(values[kept][order]))
+        assert (np.diff(found.scores) <= 0).all()
+    assert calls[-1] == (117, 117)
+    for k in (1, 3):
+        found = index.pairs(k=k)
+        off = agreements.astype(float) - 1e-6 * np.arange(len(ids))  # ties by ascending id
+        np.fill_diagonal(off, -np.inf)
+        nearest = np.argsort(-off, axis=1, kind="stable")[:, :k]
+        wanted = {tuple(sorted((int(ids[i]), int(ids[j])))) for i in range(len(ids)) for j in nearest[i]}
+        have = [
+            (int(str(a).strip("d")), int(str(b).strip("d"))) for a, b in zip(found.first, found.second, strict=True)
+        ]
+        assert len(have) == len(set(have))
+        assert set(have) == wanted
+
+
+def test_groups_are_connected(signals):
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index.add(signals)
+    groups = index.pairs(false_alarm=1e-3).groups()
+    assert groups == [[row, row + 1, row + 2] for row in range(0, 120, 10)]
+    assert index.pairs(threshold=1).groups() == []
+    assert list(index.pairs(threshold=0.8).to_pandas().columns) == ["first", "second", "score", "p_value"]
+    assert repr(index.pairs(threshold=0.8)).startswith("Pairs: ")
+    for limits in ({}, {"k": 2, "threshold": 0.5}):
+        with pytest.raises(ValueError, match="give exactly one of false_alarm, threshold and k"):
+            index.pairs(**limits)
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        index.pairs(k=0)
+    assert len(ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16).pairs(k=3)) == 0
+
+
+def test_p_values_are_the_tail_of_the_law():
+    law = Agreement(6, 20)
+    chances = {}
+    for common in range(7):
+        for agree in range(common + 1):
+            weight = (
+                hypergeom.pmf(common, 20, 6, 6) * np.math.comb(common, agree) / 2**common
+                if hasattr(np, "math")
+                else None
+            )
+            if weight is None:
+                from math import comb
+
+                weight = hypergeom.pmf(common, 20, 6, 6) * comb(common, agree) / 2**common
+            chances[2 * agree - common] = chances.get(2 * agree - common, 0) + weight
+    for value in range(-6, 7):
+        tail = sum(chance for other, chance in chances.items() if other >= value)
+        assert_allclose(law.p_values(np.array([value])), tail, rtol=1e-12)
+
+
+@pytest.mark.parametrize("correlation", [0.3, 0.7, 0.95])
+def test_scores_are_the_correlation_on_the_mean(correlation):
+    """Mean score of 1,500 independent pairs within four standard errors, and 0.01 for the curvature of the estimate."""
+    rng = np.random.default_rng(3)
+    u, w = rng.standard_normal((2, 1500, 1024)).astype(np.float32)
+    v = correlation * u + np.sqrt(1 - correlation**2) * w
+    index = ts.AdaptiveIndex(n_features=1024, n_bits=128, random_state=7)
+    index.add(np.vstack([u, v]))
+    codes = index.get(range(3000)).codes.to_sparse()
+    agreements = np.asarray(codes[:1500].multiply(codes[1500:]).sum(axis=1)).ravel()
+    scores = Agreement(128, 1024).scores(agreements)
+    assert abs(scores.mean() - correlation) < 4 * scores.std() / np.sqrt(1500) + 0.01
+
+
+def test_dedupe_writes_groups(signals, tmp_path, monkeypatch):
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    monkeypatch.chdir(tmp_path)
+    table = arrow.table({"doc": [f"d{i:03d}" for i in range(120)], "x": signals.tolist()})
+    parquet.write_table(table, "docs.parquet")
+    shown = CliRunner().invoke(
+        app, ["dedupe", "docs.parquet", "--id-column", "doc", "--bits", "16", "-o", "groups.csv"]
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "groups.csv: 36 of 120 entries in 12 groups" in shown.output
+    with open("groups.csv") as file:
+        rows = list(csv.reader(file))
+    assert rows[:3] == [["group", "id"], ["0", "d000"], ["0", "d001"]]
+    command = "dedupe docs.parquet --id-column doc --bits 16 -o groups.parquet"
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    assert parquet.read_table("groups.parquet").num_rows == 36
+    assert CliRunner().invoke(app, ["dedupe", "docs.parquet", "-o", "groups.txt"]).exit_code == 2
+
+
+def test_neighbors_are_those_of_the_index(signals):
+    estimator = ts.AdaptiveNeighbors(n_neighbors=3, n_bits=16, random_state=7).fit(signals)
+    found = estimator.index_.search(signals[:9], 3)
+    distances, ids = estimator.kneighbors(signals[:9])
+    assert_array_equal(ids, found.ids)
+    assert_allclose(distances, np.maximum(0, 1 - found.scores.astype(float)))
+    assert (estimator.kneighbors(n_neighbors=2, return_distance=False) != np.arange(120)[:, None]).all()
+    graph = estimator.kneighbors_graph(signals[:9])
+    assert (graph.shape, graph.nnz) == ((9, 120), 27)
+    near, which = estimator.radius_neighbors(signals[[0, 5]], radius=0.5)
+    assert_array_equal(np.sort(which[0]), [0, 1, 2])
+    assert (near[0] <= 0.5).all()
+    with pytest.raises(ValueError, match="n_neighbors must be at most 120, the samples there are, got 121"):
+        estimator.kneighbors(signals, 121)
+
+
+def test_neighbors_go_into_a_pipeline(signals):
+    from sklearn.cluster import DBSCAN
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+
+    labels = np.arange(120) // 10
+    near = ts.AdaptiveNeighbors(n_neighbors=4, n_bits=16, random_state=7)
+    model = make_pipeline(near, KNeighborsClassifier(1, metric="precomputed")).fit(signals, labels)
+    assert_array_equal(model.predict(signals[::10] + 0.05), np.arange(12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn sorts the graph and says so
+        groups = DBSCAN(eps=0.4, min_samples=3, metric="precomputed").fit_predict(near.fit_transform(signals))
+    assert len(set(groups[groups >= 0])) == 12
+
+
+def test_neighbors_keep_the_rules_of_estimators():
+    from sklearn.utils.estimator_checks import check_estimator
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_estimator(ts.AdaptiveNeighbors(n_neighbors=1, n_bits="auto", random_state=7))
