@@ -30,7 +30,7 @@ from .storage.stores import Path, check_equal, open_file, store_for_recipe
 Found = TypeVar("Found", Neighbors, Matches)
 
 
-class Index(Nulls, Centering, PairFinding, EntryVerbs[Codes]):
+class Index(Nulls, Centering, EntryVerbs[Codes], PairFinding):
     """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
 
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
