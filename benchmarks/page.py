@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from shared import scale_page, speed_page
+from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
 from shared.quality_page import (
     cameras_page,
@@ -40,6 +41,7 @@ def benchmarks_page(results):
         text_section(results),
         detection_section(results),
         heads_section(results),
+        lm_section(results),
         speed_page.targets(results),
         speed_page.limits(results),
         speed_page.encoding(results),

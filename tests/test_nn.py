@@ -16,9 +16,9 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import kernels, nn
 from topsign.kernels import Layout
-from topsign.nn import compress as compressing
-from topsign.nn import operators, tensors
+from topsign.nn import compression, operators, tensors
 
+pytestmark = pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -263,7 +263,7 @@ def test_blocks_of_weights_make_no_difference(monkeypatch):
     linear = make_linear()
     linear.weight[[0, 9, 29]] = 0
     whole = nn.compress(linear, n_bits=12, random_state=7)
-    monkeypatch.setattr(compressing, "BLOCK_VALUES", 7 * 48)
+    monkeypatch.setattr(compression, "BLOCK_VALUES", 7 * 48)
     parts = nn.compress(linear, n_bits=12, random_state=7)
     for name, buffer in whole.named_buffers():
         assert torch.equal(buffer, getattr(parts, name))
@@ -271,7 +271,7 @@ def test_blocks_of_weights_make_no_difference(monkeypatch):
 
 
 PROGRAM = """
-import resource, sys
+import resource
 import torch, topsign as ts
 
 def peak():
@@ -279,7 +279,7 @@ def peak():
 
 torch.set_num_threads(1)
 linear = torch.nn.Linear(1024, 30_000, bias=False, dtype=torch.bfloat16)
-sys.modules["topsign.nn.compress"].BLOCK_VALUES = 2**20
+ts.nn.compression.BLOCK_VALUES = 2**20
 ts.nn.compress(torch.nn.Linear(1024, 20), n_bits=16, random_state=7)
 before = peak()
 layer = ts.nn.compress(linear, n_bits=16, random_state=7)

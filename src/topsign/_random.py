@@ -12,7 +12,6 @@ import secrets
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from ._checks import check_count
 
@@ -75,6 +74,8 @@ def uniforms_from_words(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 def normals_from_words(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Standard normal values, by the inverse of the normal CDF."""
+    from scipy.special import ndtri  # takes longer to import than the rest of a head
+
     return ndtri(uniforms_from_words(raw))  # type: ignore[no-any-return]
 
 

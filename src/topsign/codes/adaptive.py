@@ -13,7 +13,6 @@ from .._arrays import Bytes, Float32, Int32
 from .._checks import check_choice, check_pool
 from ..kernels import LAYOUTS, Layout
 from ..recipe import METRICS
-from ..theory import mean_kept_magnitude
 from .bits import as_projected
 from .content import check_content
 from .message import pack_message, unpack_message
@@ -204,6 +203,8 @@ class AdaptiveCodes:
         threads = kernels.n_threads(n_threads)
         scores = kernels.active().score_sums(self._layout, self.data, queries, n_threads=threads)
         if self.scales is None or self.norms is None:
+            from ..theory import mean_kept_magnitude  # SciPy takes long to import
+
             kept = mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)
             scores *= np.float32(1 / (self.n_bits * kept))
         else:

@@ -14,7 +14,6 @@ from .._arrays import Bytes, Float32
 from .._checks import check_pool
 from ..errors import StorageError
 from ..kernels import LAYOUTS, Layout
-from ..theory import storage_bits
 
 MAGIC = b"TSAC"
 FORMAT = 1
@@ -24,7 +23,7 @@ HEADER = struct.Struct("<4sBBBxIIQI")  # magic, format, layout, norms kept, n_bi
 def pack_message(layout: Layout, data: Bytes, norms: Float32 | None, scales: Float32 | None) -> bytes:
     """A header, norms and scales where they are kept, signs, sets of locations, and a checksum."""
     locations, signs = kernels.active().unpack_codes(layout, data)
-    capacity = int(storage_bits(n_bits=layout.n_bits, n_pool=layout.n_pool) - layout.n_bits) // 8 + 16
+    capacity = _entropy_bytes(layout.n_bits, layout.n_pool) + 16
     sets, lengths = kernels.active().encode_sets(locations, layout.n_pool, capacity, n_threads=kernels.n_threads(None))
     set_bytes = int(lengths.max(initial=0))  # every set costs the same, up to a byte or two
     header = HEADER.pack(
@@ -64,7 +63,7 @@ def unpack_message(message: bytes) -> tuple[Layout, Bytes, Float32 | None, Float
         _fail(f"layout number {layout}; this version has {len(LAYOUTS)}")
     shape = Layout(LAYOUTS[layout], n_bits, n_pool)
     # Every set of locations takes about its entropy, so that codes are never much larger than their message.
-    least = int(storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) // 8 - 2
+    least = _entropy_bytes(n_bits, n_pool) - 2
     if n_codes and not least <= set_bytes <= least + 32:
         _fail(f"damaged: sets of {n_bits} out of {n_pool} locations cannot take {set_bytes} bytes each")
     sizes = [4 * n_codes, 4 * n_codes] if with_norms else []
@@ -88,3 +87,10 @@ def unpack_message(message: bytes) -> tuple[Layout, Bytes, Float32 | None, Float
 
 def _fail(problem: str) -> NoReturn:
     raise StorageError("message", "codes", problem)
+
+
+def _entropy_bytes(n_bits: int, n_pool: int) -> int:
+    """Whole bytes of the information in a set of locations."""
+    from ..theory import storage_bits  # SciPy takes long to import
+
+    return int(storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) // 8

@@ -5,6 +5,7 @@ The classifiers live in :mod:`topsign.heads.classifiers`, so that a head is load
 
 from __future__ import annotations
 
+from .advice import Choice, SizeWarning
 from .head import Head, TopK
 
-__all__ = ["Head", "TopK"]
+__all__ = ["Choice", "Head", "SizeWarning", "TopK"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -22,15 +23,23 @@ from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
 from .head import SCORINGS, Head
+from .links import LINKS
 from .queries import Universal
 from .report import CompressionReport, compare
+from .shortlist import STORAGES, Shortlist
 from .weights import check_class_labels, check_intercepts, check_weights, linear_weights, link_of
 
 
 def _has_probabilities(self: CompressedClassifier) -> bool:
-    if hasattr(self, "head_"):
-        return self.head_.link is not None
-    return self.scoring == "asymmetric" and hasattr(self.estimator, "predict_proba")
+    """Whether there are probabilities; AttributeError, which scikit-learn shows, says why there are none."""
+    if self.scoring != "asymmetric":
+        raise AttributeError('Hamming scores are no logits, so they give no probabilities; take scoring="asymmetric"')
+    if hasattr(self, "head_") and self.head_.link is None:
+        raise AttributeError(
+            "the link from logits to probabilities is not known: the estimator has none, or the head was made from "
+            'weights; give from_weights(..., link="softmax") or "sigmoid"'
+        )
+    return hasattr(self, "head_") or hasattr(self.estimator, "predict_proba")
 
 
 class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -41,12 +50,15 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """
 
     estimator: Any
-    n_bits: int
+    n_bits: int | str
     projection: str | Projection
     random_state: RandomState
     scoring: str = "hamming"
     shortlist: int | None = None
+    shortlist_storage: str = "original"
+    keep_estimator: bool = False
     head_: Head
+    n_bits_: int
     classes_: Array
     n_features_in_: int
     projection_: Projection
@@ -83,7 +95,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_classification_targets(labels)
         recipe = self._make_recipe(self.n_features_in_)  # before the training: a wrong n_bits is known at once
         self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
-        return self._compress_estimator(recipe)
+        return self._compress_estimator(recipe, X)
 
     @classmethod
     def from_fitted(cls, estimator: Any, **parameters: Any) -> Self:
@@ -93,7 +105,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if hasattr(estimator, "feature_names_in_"):
             classifier.feature_names_in_ = estimator.feature_names_in_
         classifier.estimator_ = estimator
-        return classifier._compress_estimator(None)
+        return classifier._compress_estimator(None, None)
 
     @classmethod
     def from_weights(
@@ -102,6 +114,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         *,
         intercept: npt.ArrayLike | None = None,
         classes: npt.ArrayLike | None = None,
+        link: str | None = None,
         **parameters: Any,
     ) -> Self:
         """Compresses weight vectors, (n_classes, n_features), or one alone for two classes.
@@ -113,6 +126,8 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         intercept : array of shape (n_classes,), optional
         classes : array of shape (n_classes,), optional
             Labels; 0, 1, ... when not given.
+        link : "softmax", "sigmoid", "modified_huber" or None
+            How ``predict_proba`` makes probabilities of logits; without one there are none.
         **parameters
             Those of the constructor.
         """
@@ -121,7 +136,9 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         labels = None if classes is None else check_class_labels(classes, np.empty(0), present=False)
         weights, labels = check_weights(coef, classes=labels)
         biases = check_intercepts(intercept, len(weights))
-        return classifier._compress(classifier._make_recipe(weights.shape[1]), weights, biases, labels, None)
+        if link is not None:
+            check_choice(link, "link", tuple(LINKS))
+        return classifier._compress(classifier._make_recipe(weights.shape[1]), weights, biases, labels, link)
 
     @classmethod
     def from_head(cls, head: Head) -> Self:
@@ -132,27 +149,32 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_choice(self.scoring, "scoring", SCORINGS)
         if self.shortlist is not None:
             check_count(self.shortlist, "shortlist")
+        check_choice(self.shortlist_storage, "shortlist_storage", STORAGES)
 
-    def _compress_estimator(self, recipe: Recipe | None) -> Self:
+    def _compress_estimator(self, recipe: Recipe | None, X: Any) -> Self:
         coef, intercept, classes = linear_weights(self.estimator_, None if recipe is None else recipe.n_features)
         recipe = self._make_recipe(coef.shape[1]) if recipe is None else recipe
-        return self._compress(recipe, coef, intercept, classes, link_of(self.estimator_, coef))
+        return self._compress(recipe, coef, intercept, classes, link_of(self.estimator_, coef), X)
 
-    def _compress(self, recipe: Recipe, coef: Array, intercept: Float64, classes: Array, link: str | None) -> Self:
+    def _compress(
+        self, recipe: Recipe, coef: Array, intercept: Float64, classes: Array, link: str | None, X: Any = None
+    ) -> Self:
         if self.scoring == "hamming":
             _warn_unused(intercept)
-        return self._set_head(
-            Head.of(
-                recipe,
-                coef,
-                intercept,
-                classes,
-                scoring=self.scoring,
-                link=link,
-                shortlist=self.shortlist,
-                universal=self._universal(),
-            )
-        )
+        size = self.shortlist
+        shortlist = None if size is None else Shortlist.of(size, coef, self.shortlist_storage)
+
+        def made(recipe: Recipe) -> Head:
+            options: Any = {"scoring": self.scoring, "link": link, "shortlist": shortlist}
+            return Head.of(recipe, coef, intercept, classes, universal=self._universal(), **options)
+
+        recipe = self._sized(recipe, coef, intercept, X, made)
+        self.n_bits_ = recipe.n_bits
+        return self._set_head(made(recipe))
+
+    def _sized(self, recipe: Recipe, coef: Array, intercept: Float64, X: Any, made: Callable[[Recipe], Head]) -> Recipe:
+        """The recipe with its number of bits chosen, where that is left to us."""
+        return recipe
 
     def _set_head(self, head: Head) -> Self:
         self.head_ = head
@@ -198,9 +220,9 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @property
     def storage_bits_(self) -> int:
-        """Bits the head holds: codes, scales and intercepts, as far as the scoring uses them.
+        """Bits that a prediction needs: codes, scales, intercepts, and the weights of a shortlist.
 
-        Neither the projection, which its seed makes, nor the original weights of a shortlist.
+        Not the projection, which its seed makes. ``head_`` says how much is code and how much is shortlist.
         """
         check_is_fitted(self)
         return 8 * self.head_.nbytes
@@ -240,8 +262,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             predicted,
             uncompressed,
             confidence=level,
-            storage_bits=self.storage_bits_,
-            ratio=self.compression_ratio_,
+            head=self.head_,
         )
 
     # Classes that come and go
@@ -277,6 +298,15 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self
 
     # Files
+
+    def __getstate__(self) -> Any:
+        """What pickle and joblib keep: without the fitted estimator, unless keep_estimator asks for it."""
+        state = dict(super().__getstate__())
+        if not self.keep_estimator:
+            state.pop("estimator_", None)
+            if isinstance(self.estimator, FrozenEstimator):
+                state["estimator"] = None
+        return state
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes ``head_`` into an npz file of plain arrays, see :meth:`topsign.Head.save`; not the estimator."""

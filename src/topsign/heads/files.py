@@ -12,8 +12,12 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from .._arrays import Array
+from .._checks import check_flag, check_positive
 from .._files import Record, write_file
+from ..codes import check_content
 from ..errors import StorageError
+from ..recipe import Recipe
+from .queries import Universal
 
 FORMAT = 2
 
@@ -40,7 +44,8 @@ BAD_BYTES = (
 
 def write_head(path: str | os.PathLike[str], header: Record, arrays: dict[str, Array]) -> None:
     """Writes the whole file or nothing."""
-    members = arrays | {"header": np.array(json.dumps({"format": FORMAT} | header))}
+    text = json.dumps({"format": FORMAT} | header).encode()
+    members = arrays | {"header": np.frombuffer(text, np.uint8)}
     write_file(path, lambda file: np.savez(file, allow_pickle=False, **members))
 
 
@@ -50,7 +55,8 @@ def read_head(path: str | os.PathLike[str]) -> tuple[Record, dict[str, Array]]:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             _check_sizes(path, raw, file.zip)
             arrays = {key: file[key] for key in file.files}
-        header = json.loads(str(arrays.pop("header")))
+        text = arrays.pop("header")
+        header = json.loads(text.tobytes() if text.dtype == np.uint8 else str(text))  # a string in format 1
         version = header["format"]
         if version == 1:
             header, arrays = _from_format_1(header, arrays)
@@ -99,3 +105,38 @@ def _from_format_1(header: Record, arrays: dict[str, Array]) -> tuple[Record, di
         "shortlist": parameters.get("shortlist"),
         "universal": {name: parameters[name] for name in ("step", "dither")} if universal else None,
     }, {renamed.get(name, name): array for name, array in arrays.items()}
+
+
+def plain_labels(classes: Array) -> Array:
+    """Labels that a file can hold without code: numbers, booleans or strings."""
+    if classes.dtype == object and all(isinstance(label, str) for label in classes):
+        return classes.astype(str)
+    if classes.dtype == object:
+        raise TypeError(f"classes must be numbers or strings to be saved, got {classes[:3]!r}")
+    return classes
+
+
+def read_universal(record: Record) -> Universal:
+    """The quantisation of a header; KeyError, TypeError or ValueError where it is something else."""
+    return Universal(check_positive(record["step"], "step"), check_flag(record["dither"], "dither"))
+
+
+def check_arrays(recipe: Recipe, scoring: str, universal: Universal | None, arrays: dict[str, Array]) -> None:
+    """Arrays that fit together and hold what they should, because kernels check nothing."""
+    codes, biases, classes = arrays["codes"], arrays["biases"], arrays["classes"]
+    check_content(recipe.layout, codes, name="codes")
+    n_classes = len(classes) if classes.ndim == 1 else 0
+    alone = n_classes == 2 and biases.shape == (1,)
+    if not (n_classes and (alone or biases.shape == (n_classes,))):
+        raise ValueError(f"biases of shape {biases.shape} do not fit classes of shape {classes.shape}")
+    if len(codes) != (n_classes if universal is not None else len(biases)):
+        raise ValueError(f"{len(codes)} codes do not fit {n_classes} classes")
+    wanted: dict[str, tuple[tuple[int, ...], type[Any]]] = {"biases": (biases.shape, np.float64)}
+    if scoring == "asymmetric":
+        wanted["scales"] = ((len(codes),), np.float32)
+    for name, (shape, kind) in wanted.items():
+        array = arrays[name]
+        if array.shape != shape or array.dtype != kind:
+            raise ValueError(f"{name} must be {kind.__name__} of shape {shape}, got {array.dtype} {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds NaN or infinity")

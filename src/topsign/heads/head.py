@@ -11,17 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Float64, Int64
-from .._checks import as_signals, check_choice, check_count, check_flag, check_positive
+from .._checks import as_signals, check_choice, check_count
 from .._files import Record
 from .._lazy import lazy
-from ..codes import check_content
+from .._random import RandomState
 from ..errors import StorageError
+from ..projections import Projection
 from ..recipe import Recipe
-from .files import raise_not_a_head, read_head, write_head
+from .advice import sized_recipe, warn_of_size
+from .files import check_arrays, plain_labels, raise_not_a_head, read_head, read_universal, write_head
 from .links import LINKS, probabilities
 from .queries import Universal, encode_weights, query_blocks
 from .scores import HammingScores, LogitScores
-from .shortlist import Shortlist
+from .shortlist import Shortlist, exact_weights
+from .weights import check_class_labels, check_intercepts, check_weights
 
 SCORINGS = ("asymmetric", "hamming")
 
@@ -63,7 +66,7 @@ class Head:
         *,
         scoring: str = "asymmetric",
         link: str | None = None,
-        shortlist: int | None = None,
+        shortlist: Shortlist | None = None,
         universal: Universal | None = None,
     ) -> Self:
         """The head of weight vectors, one per class or one alone for two classes, read block by block."""
@@ -84,9 +87,94 @@ class Head:
             classes,
             scoring,
             link if scoring == "asymmetric" else None,
-            None if shortlist is None else Shortlist(shortlist, weights),
+            shortlist,
             universal,
         )
+
+    @classmethod
+    def from_weights(
+        cls,
+        weights: npt.ArrayLike,
+        *,
+        biases: npt.ArrayLike | None = None,
+        classes: npt.ArrayLike | None = None,
+        n_bits: int | str = "auto",
+        n_pool: int | None = None,
+        projection: str | Projection = "hadamard",
+        layout: str = "compact",
+        link: str | None = "softmax",
+        random_state: RandomState = None,
+    ) -> Self:
+        """Compresses weight vectors, (n_classes, n_features), or one alone for two classes.
+
+        Parameters
+        ----------
+        weights : array or memory map
+            Read block by block.
+        biases, classes : arrays of shape (n_classes,), optional
+            Zeros, and labels 0, 1, ... when not given.
+        n_bits, n_pool, projection, layout, random_state
+            As in :class:`topsign.AdaptiveLinearClassifier`.
+        link : "softmax", "sigmoid", "modified_huber" or None
+            How :meth:`predict_proba` makes probabilities of logits.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> weights = np.random.default_rng(0).standard_normal((1000, 512))
+        >>> head = Head.from_weights(weights, n_bits=64, random_state=7)
+        >>> head.topk(weights[:3], k=2).indices[:, 0], head.nbytes
+        (array([0, 1, 2]), 52000)
+        """
+        labels = None if classes is None else check_class_labels(classes, np.empty(0), present=False)
+        rows, labels = check_weights(weights, classes=labels)
+        recipe = Recipe.make(
+            "adaptive",
+            n_features=rows.shape[1],
+            n_bits=1 if n_bits == "auto" else check_count(n_bits, "n_bits"),
+            n_pool=n_pool,
+            projection=projection,
+            layout=layout,
+            random_state=random_state,
+        )
+        if link is not None:
+            check_choice(link, "link", tuple(LINKS))
+        if n_bits == "auto":
+            recipe, _ = sized_recipe(recipe, rows, stacklevel=2)
+        else:
+            warn_of_size(recipe.n_features, recipe.layout, stacklevel=2)
+        return cls.of(recipe, rows, check_intercepts(biases, len(rows)), labels, link=link)
+
+    def with_shortlist(
+        self,
+        size: int,
+        weights: npt.ArrayLike | None = None,
+        *,
+        storage: str = "original",
+        file: tuple[str | os.PathLike[str], str] | None = None,
+    ) -> Self:
+        """With exact logits among the ``size`` best classes of each input; nothing is compressed again.
+
+        Parameters
+        ----------
+        weights : array or memory map of shape (n_vectors, n_features)
+        storage : "original", "float16" or "int8"
+            How the weights are held and saved.
+        file : (path, key)
+            In place of weights: a tensor of a safetensors file, where they stay. A saved head names it.
+        """
+        if (weights is None) == (file is None):
+            raise ValueError("a shortlist needs either weights or file=(path, key)")
+        shape = len(self.biases), self.n_features
+        if file is not None:
+            shortlist = Shortlist.in_file(size, *file)
+            if shortlist.weights.shape != shape:
+                raise ValueError(
+                    f"a shortlist of this head needs weights of shape {shape}, got {shortlist.weights.shape}"
+                )
+        else:
+            shortlist = Shortlist.of(size, exact_weights(weights, shape[1], shape[0]), storage)
+        return replace(self, shortlist=shortlist)
 
     @property
     def n_features(self) -> int:
@@ -100,6 +188,16 @@ class Head:
 
     @property
     def nbytes(self) -> int:
+        """Bytes that a prediction needs: codes, scales, biases and the weights of a shortlist, wherever they are."""
+        return self.code_nbytes + self.shortlist_nbytes
+
+    @property
+    def shortlist_nbytes(self) -> int:
+        """Bytes of the weights of a shortlist."""
+        return 0 if self.shortlist is None else self.shortlist.nbytes
+
+    @property
+    def code_nbytes(self) -> int:
         """Bytes of codes, scales and biases, as far as the scoring uses them."""
         used: list[Array] = [self.codes] if self.scales is None else [self.codes, self.scales]
         return sum(array.nbytes for array in used) + (0 if self._used_biases is None else self._used_biases.nbytes)
@@ -108,6 +206,18 @@ class Head:
     def compression_ratio(self) -> float:
         """Bytes of the weights (and biases, unless all are zero) in float32, over ``nbytes``."""
         return 4 * len(self.biases) * (self.n_features + bool(self.biases.any())) / self.nbytes
+
+    def __repr__(self) -> str:
+        held = (
+            ""
+            if self.shortlist is None
+            else (f" + {self.shortlist_nbytes:,} of a shortlist of {self.shortlist.size} ({self.shortlist.storage})")
+        )
+        return (
+            f"Head({len(self.classes)} classes, {self.n_features} features, n_bits={self.recipe.n_bits}, "
+            f"n_pool={self.recipe.n_pool}, {self.scoring}; {self.code_nbytes:,} bytes of codes{held}: "
+            f"{self.compression_ratio:.1f} times smaller than float32)"
+        )
 
     # Predicting
 
@@ -155,16 +265,7 @@ class Head:
 
     def with_classes(self, weights: Array, biases: Float64, classes: Array) -> Self:
         """With new classes after its own, whose codes stay."""
-        size = None if self.shortlist is None else self.shortlist.size
-        new = type(self).of(
-            self.recipe,
-            weights,
-            biases,
-            classes,
-            scoring=self.scoring,
-            shortlist=size,
-            universal=self.universal,
-        )
+        new = type(self).of(self.recipe, weights, biases, classes, scoring=self.scoring, universal=self.universal)
         return replace(
             self,
             codes=np.concatenate([self.codes, new.codes]),
@@ -190,21 +291,20 @@ class Head:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes an npz file of plain arrays with the recipe; a file of the same name is replaced whole or not at all.
 
-        The original weights are written where a shortlist needs them.
+        The weights of a shortlist are written as they are held, or named where they lie in a file of their own.
         """
+        shortlist, weights = (None, {}) if self.shortlist is None else self.shortlist.to_file()
         header: Record = {
             "recipe": self.recipe.to_json(),
             "scoring": self.scoring,
             "link": self.link,
-            "shortlist": None if self.shortlist is None else self.shortlist.size,
+            "shortlist": shortlist,
             "universal": None if self.universal is None else vars(self.universal),
         }
-        arrays: dict[str, Any] = {"codes": self.codes, "biases": self.biases, "classes": _plain_labels(self.classes)}
+        arrays: dict[str, Any] = {"codes": self.codes, "biases": self.biases, "classes": plain_labels(self.classes)}
         if self.scales is not None:
             arrays["scales"] = self.scales
-        if self.shortlist is not None:
-            arrays["weights"] = self.shortlist.weights
-        write_head(path, header, arrays)
+        write_head(path, header, arrays | weights)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -214,12 +314,13 @@ class Head:
             recipe = Recipe.from_json(header["recipe"], path)
             scoring = check_choice(header["scoring"], "scoring", SCORINGS)
             link = None if header["link"] is None else check_choice(header["link"], "link", tuple(LINKS))
-            universal = None if header["universal"] is None else _read_universal(header["universal"])
-            size = None if header["shortlist"] is None else check_count(header["shortlist"], "shortlist")
-            _check_arrays(recipe, scoring, universal, arrays, shortlist=size is not None)
+            universal = None if header["universal"] is None else read_universal(header["universal"])
+            check_arrays(recipe, scoring, universal, arrays)
+            shape, record = (len(arrays["biases"]), recipe.n_features), header["shortlist"]
+            shortlist = None if record is None else Shortlist.from_file(record, arrays, shape)
         except StorageError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError) as error:
             raise_not_a_head(path, f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error))
         return cls(
             recipe,
@@ -229,7 +330,7 @@ class Head:
             arrays["classes"],
             scoring,
             link,
-            None if size is None else Shortlist(size, arrays["weights"]),
+            shortlist,
             universal,
         )
 
@@ -276,43 +377,3 @@ class Head:
         assert self.shortlist is not None
         classes, _ = self._scores.best(queries, min(self.shortlist.size, len(self.codes)))
         return classes, self.shortlist.products(signals, classes) + self.biases[classes]
-
-
-def _plain_labels(classes: Array) -> Array:
-    """Labels that a file can hold without code: numbers, booleans or strings."""
-    if classes.dtype == object and all(isinstance(label, str) for label in classes):
-        return classes.astype(str)
-    if classes.dtype == object:
-        raise TypeError(f"classes must be numbers or strings to be saved, got {classes[:3]!r}")
-    return classes
-
-
-def _read_universal(record: Record) -> Universal:
-    return Universal(check_positive(record["step"], "step"), check_flag(record["dither"], "dither"))
-
-
-def _check_arrays(
-    recipe: Recipe, scoring: str, universal: Universal | None, arrays: dict[str, Array], *, shortlist: bool
-) -> None:
-    """Arrays that fit together and hold what they should, because kernels check nothing."""
-    codes, biases, classes = arrays["codes"], arrays["biases"], arrays["classes"]
-    check_content(recipe.layout, codes, name="codes")
-    n_classes = len(classes) if classes.ndim == 1 else 0
-    alone = n_classes == 2 and biases.shape == (1,)
-    if not (n_classes and (alone or biases.shape == (n_classes,))):
-        raise ValueError(f"biases of shape {biases.shape} do not fit classes of shape {classes.shape}")
-    if len(codes) != (n_classes if universal is not None else len(biases)):
-        raise ValueError(f"{len(codes)} codes do not fit {n_classes} classes")
-    wanted: dict[str, tuple[tuple[int, ...], str]] = {"biases": (biases.shape, "f")}
-    if scoring == "asymmetric":
-        wanted["scales"] = ((len(codes),), "f")
-    if shortlist:
-        wanted["weights"] = ((len(codes), recipe.n_features), "fiu")
-    for name, (shape, kinds) in wanted.items():
-        array = arrays[name]
-        if array.shape != shape or array.dtype.kind not in kinds:
-            raise ValueError(f"{name} must be numbers of shape {shape}, got {array.dtype} of shape {array.shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} holds NaN or infinity")
-    if scoring == "asymmetric" and arrays["scales"].dtype != np.float32:
-        raise ValueError(f"scales must be float32, got {arrays['scales'].dtype}")

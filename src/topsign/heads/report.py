@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import beta
 
 from .._arrays import Array
+from .head import Head
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class CompressionReport:
     agreement: float
     """Fraction of samples on which both predict the same class."""
     storage_bits: int
+    """Bits that a prediction needs: codes, scales, intercepts and the weights of a shortlist."""
+    shortlist_bits: int
+    """Bits of the weights of a shortlist, which storage_bits counts."""
     compression_ratio: float
 
     @property
@@ -31,17 +35,18 @@ class CompressionReport:
         return self.accuracy_uncompressed - self.accuracy
 
     def __str__(self) -> str:
+        held = f" ({self.shortlist_bits:,} of them a shortlist's weights)" if self.shortlist_bits else ""
         low, high = (f"{100 * value:+.2f}" for value in self.interval)
         return (
             f"accuracy {self.accuracy:.2%}, uncompressed {self.accuracy_uncompressed:.2%}, {self.n_samples:,} samples\n"
             f"lost {100 * self.accuracy_lost:+.2f} points; {low} to {high} with {self.confidence:.0%} confidence\n"
             f"agreement {self.agreement:.2%}\n"
-            f"{self.storage_bits:,} bits, {self.compression_ratio:.1f} times fewer than float32"
+            f"{self.storage_bits:,} bits{held}, {self.compression_ratio:.1f} times fewer than float32"
         )
 
 
 def compare(
-    labels: Array, predicted: Array, uncompressed: Array, *, confidence: float, storage_bits: int, ratio: float
+    labels: Array, predicted: Array, uncompressed: Array, *, confidence: float, head: Head
 ) -> CompressionReport:
     """The report on two classifiers' predictions for the same samples."""
     if not labels.shape == uncompressed.shape == predicted.shape:
@@ -58,8 +63,9 @@ def compare(
         interval=loss_interval(lost, gained, n_samples=len(labels), confidence=confidence),
         confidence=confidence,
         agreement=float((predicted == uncompressed).mean()),
-        storage_bits=storage_bits,
-        compression_ratio=ratio,
+        storage_bits=8 * head.nbytes,
+        shortlist_bits=8 * head.shortlist_nbytes,
+        compression_ratio=head.compression_ratio,
     )
 
 

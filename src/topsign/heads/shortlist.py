@@ -1,30 +1,180 @@
-"""Shortlists: exact logits of the classes that codes find best."""
+"""Shortlists: exact logits of the classes that codes find best, from the weights themselves.
+
+Weights stay as they are given (in memory or memory-mapped), become float16 or 8 bits with a scale per row, or stay in a
+safetensors file, which is named and not copied.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import Array, Float64, Int64
+from .._arrays import Array, Float32, Float64, Int64
+from .._checks import as_signals, check_choice, check_count
+from .._files import Record
+
+STORAGES = ("original", "float16", "int8")
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # of safetensors; bfloat16 is widened row by row
+SAMPLED_ROWS = 64  # whose digest tells whether a file still holds the same weights
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor of a safetensors file, by the file's path and the tensor's key."""
+
+    path: str
+    key: str
+    kind: str  # of TYPES
+    digest: str
 
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """Original weights, in memory or memory-mapped, and how many classes of each input they decide among."""
+    """Weights of all classes, and how many classes of each input they decide among."""
 
     size: int
-    weights: Array  # (n_vectors, n_features)
+    weights: Array  # (n_vectors, n_features): floats, int8 rows, or bfloat16 as uint16
+    row_scales: Float32 | None = None  # (n_vectors,) of int8 rows
+    source: Source | None = None  # where the weights lie, if not in this head
+
+    @classmethod
+    def of(cls, size: int, weights: Array, storage: str = "original") -> Self:
+        """A shortlist that holds the weights in one of :data:`STORAGES`."""
+        size = check_count(size, "shortlist")
+        check_choice(storage, "shortlist_storage", STORAGES)
+        if storage == "original":
+            return cls(size, weights)
+        if storage == "float16":
+            largest = float(np.abs(weights).max(initial=0))
+            if largest > 65504:
+                raise ValueError(f'weights up to {largest:.3g} do not fit float16; take shortlist_storage="int8"')
+            return cls(size, np.asarray(weights, np.float16))
+        scales = np.abs(weights).max(axis=1).astype(np.float32) / 127
+        rows = np.rint(weights / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int8)
+        return cls(size, rows, scales)
+
+    @classmethod
+    def in_file(cls, size: int, path: str | os.PathLike[str], key: str) -> Self:
+        """A shortlist whose weights stay in a safetensors file, memory-mapped."""
+        kind, weights = _mapped(path, key)
+        return cls(size, weights, None, Source(os.fspath(path), key, kind, _digest(weights)))
+
+    @property
+    def storage(self) -> str:
+        """What the weights are, in words."""
+        if self.source is not None:
+            return f"{self.source.kind} in {self.source.path}"
+        return "int8" if self.row_scales is not None else str(self.weights.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights, wherever they are: a prediction needs them."""
+        return self.weights.nbytes + (0 if self.row_scales is None else self.row_scales.nbytes)
 
     def products(self, signals: Array, rows: Int64) -> Float64:
-        """Exact inner products of each signal with its own rows of the weights, the shape of ``rows``."""
-        return np.stack([self.weights[chosen] @ signal for chosen, signal in zip(rows, signals, strict=True)])
+        """Inner products of each signal with its own rows of the weights, the shape of ``rows``."""
+        products = [self.rows(chosen) @ signal for chosen, signal in zip(rows, signals, strict=True)]
+        return np.stack(products) if products else np.empty(rows.shape)
+
+    def rows(self, chosen: Array) -> Array:
+        """Some of the weight vectors, as floats."""
+        rows = self.weights[chosen]
+        if self.source is not None and self.source.kind == "BF16":
+            return (rows.astype(np.uint32) << 16).view(np.float32)
+        if self.row_scales is not None:
+            return rows * self.row_scales[chosen][:, np.newaxis]
+        return rows if rows.dtype.itemsize > 2 else rows.astype(np.float32)
 
     def extended(self, weights: Array) -> Self:
-        """With more rows; a memory map is in memory from here on."""
-        return replace(self, weights=np.concatenate([self.weights, weights]))
+        """With more rows; a memory map is in memory from here on, a file is no longer named."""
+        own = replace(self, weights=self.rows(np.arange(len(self.weights))), row_scales=None, source=None)
+        if self.row_scales is not None:
+            new = type(self).of(self.size, weights, "int8")
+            scales = np.concatenate([self.row_scales, new.row_scales])
+            return replace(self, weights=np.concatenate([self.weights, new.weights]), row_scales=scales)
+        kind = self.weights.dtype if self.source is None else own.weights.dtype
+        return replace(own, weights=np.concatenate([own.weights, weights]).astype(kind, copy=False))
 
-    def kept(self, rows: Array) -> Self:
-        """With some of the rows alone."""
-        return replace(self, weights=self.weights[rows])
+    def kept(self, chosen: Array) -> Self:
+        """With some of the rows alone; a file is no longer named."""
+        if self.source is not None:
+            return replace(self, weights=self.rows(chosen), source=None)
+        scales = None if self.row_scales is None else self.row_scales[chosen]
+        return replace(self, weights=self.weights[chosen], row_scales=scales)
+
+    # Files
+
+    def to_file(self) -> tuple[Record, dict[str, Array]]:
+        """The record and the arrays of a head file; weights that lie in a file of their own are named there."""
+        record: Record = {"size": self.size, "storage": self.storage}
+        if self.source is not None:
+            return record | {"source": vars(self.source)}, {}
+        scales: dict[str, Array] = {} if self.row_scales is None else {"weight_scales": self.row_scales}
+        return record, {"weights": self.weights} | scales
+
+    @classmethod
+    def from_file(cls, record: Any, arrays: dict[str, Array], shape: tuple[int, int]) -> Self:
+        """The shortlist of a head file; ValueError where something does not fit. Format 1 has the size alone."""
+        record = record if isinstance(record, dict) else {"size": record}
+        size = check_count(record["size"], "shortlist")
+        if "source" in record:
+            held = Source(**record["source"])
+            found = cls.in_file(size, held.path, held.key)
+            if found.source != held or found.weights.shape != shape:
+                raise ValueError(f"{held.key!r} of {held.path} is not the tensor that this head was made with")
+            return found
+        weights, scales = arrays["weights"], arrays.get("weight_scales")
+        if weights.shape != shape or weights.dtype.kind not in "fiu":
+            raise ValueError(f"weights must be numbers of shape {shape}, got {weights.dtype} of shape {weights.shape}")
+        if scales is not None and (scales.shape != shape[:1] or scales.dtype != np.float32):
+            raise ValueError(f"weight_scales must be float32 of shape {shape[:1]}, got {scales.dtype} {scales.shape}")
+        if not np.isfinite(weights).all() or (scales is not None and not np.isfinite(scales).all()):
+            raise ValueError("weights holds NaN or infinity")
+        return cls(size, weights, scales)
+
+
+def _mapped(path: str | os.PathLike[str], key: str) -> tuple[str, Array]:
+    """Type and memory map of a matrix of a safetensors file."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length)) if 8 + length <= size else None
+    if not isinstance(header, dict):
+        raise ValueError(f"{os.fspath(path)} is not a safetensors file")
+    if key not in header:
+        raise ValueError(f"{os.fspath(path)} has no tensor {key!r}; it has {', '.join(sorted(header)[:5])}, ...")
+    try:
+        kind, shape, (start, end) = (header[key][name] for name in ("dtype", "shape", "data_offsets"))
+        n_rows, n_columns = map(int, shape)
+        start, end = int(start), int(end)
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{key!r} of {os.fspath(path)} is no matrix: {header[key]!r}"[:300]) from None
+    if kind not in TYPES:
+        raise ValueError(f"{key!r} must be a matrix of {', '.join(TYPES)}, got {kind!r} of shape {shape}")
+    dtype = np.dtype(TYPES[kind])
+    if (
+        min(n_rows, n_columns, start) < 0
+        or end - start != n_rows * n_columns * dtype.itemsize
+        or 8 + length + end > size
+    ):
+        raise ValueError(f"{os.fspath(path)} is damaged: {key!r} does not lie inside the file")
+    return kind, np.memmap(path, dtype, "r", offset=8 + length + start, shape=(n_rows, n_columns))
+
+
+def _digest(weights: Array) -> str:
+    """Digest of evenly spaced rows: enough to notice another tensor, cheap for one that is larger than memory."""
+    rows = np.unique(np.linspace(0, max(0, len(weights) - 1), SAMPLED_ROWS).astype(np.int64))
+    return hashlib.sha256(np.ascontiguousarray(weights[rows[: len(weights)]]).tobytes()).hexdigest()[:32]
+
+
+def exact_weights(weights: object, n_features: int, n_vectors: int) -> Array:
+    """Weights for a shortlist, checked against the head they are for."""
+    array = as_signals(weights, n_features=n_features, name="weights")
+    if len(array) != n_vectors:
+        raise ValueError(f"a shortlist needs the weights of all {n_vectors} weight vectors, got {len(array)}")
+    return array

@@ -7,7 +7,6 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -74,6 +73,8 @@ def trellis_levels() -> Int8:
 
     Odd, so that twice a byte of seven bits less 127 is a level, and flipping those bits changes its sign.
     """
+    from scipy.special import ndtri  # takes longer to import than the rest of a head
+
     upper = ndtri((np.arange(64, 128) + 0.5) / 128)
     half = (2 * np.floor(upper / upper[-1] * 64).clip(max=63) + 1).astype(np.int8)
     return np.concatenate([-half[::-1], half])

@@ -16,7 +16,8 @@ try:
 except ImportError:
     raise ImportError("topsign.nn needs PyTorch, which is not installed; pip install 'topsign[torch]'") from None
 
-from .compress import compress, compress_module
+from .compression import compress, compress_module
 from .layer import AdaptiveLinear, TopK
+from .onnx import export_onnx
 
-__all__ = ["AdaptiveLinear", "TopK", "compress", "compress_module"]
+__all__ = ["AdaptiveLinear", "TopK", "compress", "compress_module", "export_onnx"]

@@ -10,15 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._checks import check_count
+from .._checks import check_choice, check_count
 from .._files import Record
 from .._random import RandomState
 from ..codes import check_content
 from ..encoding import encode
 from ..errors import StorageError
+from ..heads import Head
+from ..heads.shortlist import Shortlist
 from ..projections import Projection
 from ..recipe import Recipe
 from . import operators
+
+STORAGES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+}
+CHECKED = ("codes", "scales", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state
 
 
 class TopK(NamedTuple):
@@ -48,11 +59,16 @@ class AdaptiveLinear(torch.nn.Module):
     bias : bool
     layout : "compact" or "fast"
         Layout of the codes, see :class:`topsign.AdaptiveCodes`.
+    shortlist : int, optional
+        Keep the weights too: logits are exact for so many classes of the highest estimates, and -inf for all others.
+    shortlist_storage : "float64", "float32", "float16", "bfloat16" or "int8"
+        How these weights are held.
     random_state : int, Generator or None
 
     Attributes
     ----------
     codes, scales, bias : buffers
+    shortlist_weights, shortlist_scales : buffers, or None without a shortlist (the scales: unless it is int8)
     recipe : Recipe
         What the codes are made with.
     """
@@ -60,6 +76,8 @@ class AdaptiveLinear(torch.nn.Module):
     codes: Tensor
     scales: Tensor
     bias: Tensor | None
+    shortlist_weights: Tensor | None
+    shortlist_scales: Tensor | None
 
     def __init__(
         self,
@@ -71,12 +89,14 @@ class AdaptiveLinear(torch.nn.Module):
         projection: str | Projection = "hadamard",
         bias: bool = True,
         layout: str = "compact",
+        shortlist: int | None = None,
+        shortlist_storage: str = "float32",
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.out_features = check_count(out_features, "out_features")
-        self.recipe = Recipe.make(
+        recipe = Recipe.make(
             "adaptive",
             n_features=self.in_features,
             n_bits=n_bits,
@@ -85,11 +105,71 @@ class AdaptiveLinear(torch.nn.Module):
             layout=layout,
             random_state=random_state,
         )
+        self._set_recipe(recipe)
         zero = encode(self.recipe, np.zeros((1, self.in_features), np.float32), allow_zero=True)
         self.register_buffer("codes", torch.from_numpy(zero.codes).repeat(self.out_features, 1))
         self.register_buffer("scales", torch.zeros(self.out_features))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
+        self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)
+        kind = STORAGES[check_choice(shortlist_storage, "shortlist_storage", tuple(STORAGES))]
+        shape, kept = (self.out_features, self.in_features), self.shortlist is not None
+        self.register_buffer("shortlist_weights", torch.zeros(shape, dtype=kind) if kept else None)
+        scaled = kept and kind == torch.int8
+        self.register_buffer("shortlist_scales", torch.zeros(self.out_features) if scaled else None)
         self.train(False)
+
+    @classmethod
+    def from_head(cls, head: Head) -> Self:
+        """A layer that is another face of a head; nothing is compressed again. Labels and the link are left behind."""
+        if head.recipe.family != "adaptive" or head.scales is None or head.one_vector:
+            raise ValueError(f"a layer needs adaptive codes, estimated logits and one vector per class, got {head!r}")
+        short = head.shortlist
+        options: dict[str, Any] = {}
+        if short is not None:
+            kinds = {"f8": "float64", "f4": "float32", "f2": "float16", "i1": "int8"}
+            storage = "bfloat16" if short.source and short.source.kind == "BF16" else kinds[short.weights.dtype.str[1:]]
+            options = {"shortlist": short.size, "shortlist_storage": storage}
+        layer = cls(
+            head.n_features,
+            len(head.classes),
+            n_bits=head.recipe.n_bits,
+            n_pool=head.recipe.n_pool,
+            projection=head.recipe.projection,
+            bias=bool(head.biases.any()),
+            layout=head.recipe.layout.name,
+            **options,
+        )
+        layer.codes.copy_(torch.from_numpy(np.array(head.codes)))
+        layer.scales.copy_(torch.from_numpy(np.array(head.scales)))
+        if layer.bias is not None:
+            layer.bias.copy_(torch.from_numpy(np.array(head.biases)))
+        if short is not None and layer.shortlist_weights is not None:
+            held = short.weights if short.row_scales is not None else short.rows(np.arange(len(short.weights)))
+            layer.shortlist_weights.copy_(torch.from_numpy(np.array(held)))
+            if layer.shortlist_scales is not None:
+                layer.shortlist_scales.copy_(torch.from_numpy(np.array(short.row_scales)))
+        return layer
+
+    def to_head(self, *, classes: Any = None, link: str | None = "softmax") -> Head:
+        """The head of this layer, which needs no PyTorch; nothing is compressed again.
+
+        ``classes`` are its labels, 0, 1, ... when not given. Weights of a shortlist in bfloat16 become float32.
+        """
+        codes, scales = self.codes.cpu().numpy().copy(), self.scales.cpu().numpy().copy()
+        biases = np.zeros(self.out_features) if self.bias is None else self.bias.double().cpu().numpy()
+        labels = np.arange(self.out_features) if classes is None else np.asarray(classes)
+        if labels.shape != (self.out_features,):
+            raise ValueError(f"classes must be {self.out_features} labels, got shape {labels.shape}")
+        short = None
+        if self.shortlist is not None and self.shortlist_weights is not None:
+            weights = self.shortlist_weights.cpu()
+            weights = weights.float() if weights.dtype == torch.bfloat16 else weights
+            row_scales = None if self.shortlist_scales is None else self.shortlist_scales.cpu().numpy().copy()
+            short = Shortlist(self.shortlist, weights.numpy().copy(), row_scales)
+        return Head(self.recipe, codes, scales, biases, labels, "asymmetric", link, short)
+
+    def _set_recipe(self, recipe: Recipe) -> None:
+        self.recipe, self._recipe_text = recipe, json.dumps(recipe.to_json())
 
     @property
     def projection(self) -> Projection:
@@ -108,22 +188,45 @@ class AdaptiveLinear(torch.nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scales and biases."""
+        """Bytes that the layer needs: codes, scales, biases, and the weights of a shortlist."""
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers())
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Estimated logits, (..., out_features), of inputs (..., in_features)."""
-        logits = operators.logits(self.recipe, self._rows(x), self.codes, self.scales, self.bias)
-        return logits.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+        """Estimated logits, (..., out_features), of inputs (..., in_features).
 
-    @torch.no_grad()
+        With a shortlist, exact logits of its classes, and -inf for all others.
+        """
+        if self.shortlist is None:
+            logits: Tensor = operators.linear(x.detach(), self.codes, self.scales, self.bias, self._recipe_text)
+            return logits
+        values, indices = self._shortlisted(x)
+        nothing = torch.full((*x.shape[:-1], self.out_features), -torch.inf, dtype=values.dtype, device=values.device)
+        return nothing.scatter(-1, indices, values)
+
     def topk(self, x: Tensor, k: int) -> TopK:
-        """The k highest estimated logits of each input and their classes; logits of all are never held at once."""
-        k = check_count(k, "k", maximum=self.out_features)
-        values, indices = operators.topk(self.recipe, self._rows(x), self.codes, self.scales, self.bias, k)
-        shape = (*x.shape[:-1], k)
-        return TopK(values.to(x.dtype).reshape(shape), indices.reshape(shape))
+        """The k highest logits of each input and their classes; logits of all are never held at once.
+
+        Estimates, or exact logits of a shortlist, which k cannot exceed.
+        """
+        k = check_count(k, "k", maximum=self.shortlist or self.out_features)
+        if self.shortlist is not None:
+            values, indices = self._shortlisted(x)
+            return TopK(values[..., :k], indices[..., :k])
+        return TopK(*operators.topk(x.detach(), self.codes, self.scales, self.bias, self._recipe_text, k))
+
+    def _shortlisted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Exact logits of the shortlist's classes, falling, and the classes."""
+        found: tuple[Tensor, Tensor] = operators.shortlist(
+            x.detach(),
+            self.codes,
+            self.scales,
+            self.bias,
+            self._recipe_text,
+            self.shortlist_weights,
+            self.shortlist_scales,
+            self.shortlist,
+        )
+        return found
 
     def train(self, mode: bool = True) -> Self:
         """Stays in eval mode: there is nothing to train here."""
@@ -133,21 +236,13 @@ class AdaptiveLinear(torch.nn.Module):
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"n_bits={self.n_bits}, n_pool={self.n_pool}, projection={self.projection.kind!r}, "
-            f"seed={self.projection.seed}"
+            f"seed={self.projection.seed}" + ("" if self.shortlist is None else f", shortlist={self.shortlist}")
         )
 
-    def _rows(self, x: Tensor) -> Tensor:
-        if not x.is_floating_point():
-            raise TypeError(f"inputs must be floating-point (float32, bfloat16 or float16), got {x.dtype}")
-        if x.ndim < 1 or x.shape[-1] != self.in_features:
-            raise ValueError(
-                f"inputs must have {self.in_features} features in the last axis, got shape {tuple(x.shape)}"
-            )
-        return x.detach().reshape(-1, self.in_features).float()
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves buffers between devices, but keeps scales and biases in float32."""
-        exact = {name: getattr(self, name) for name in ("scales", "bias")}
+        """Moves buffers between devices, but keeps their types."""
+        names = ("scales", "bias", "shortlist_weights", "shortlist_scales")
+        exact = {name: getattr(self, name) for name in names}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, before in exact.items():
             if before is not None:
@@ -158,10 +253,10 @@ class AdaptiveLinear(torch.nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """The recipe, as bytes of JSON in a tensor, which every format of weights can hold."""
-        return torch.frombuffer(bytearray(json.dumps(self.recipe.to_json()).encode()), dtype=torch.uint8)
+        return torch.frombuffer(bytearray(self._recipe_text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.recipe = self._read_recipe(state)
+        self._set_recipe(self._read_recipe(state))
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *rest: Any
@@ -172,7 +267,7 @@ class AdaptiveLinear(torch.nn.Module):
             extra = state_dict.get(prefix + "_extra_state")
             if extra is not None:
                 self._read_recipe(extra)
-            self._check_state({name: state_dict.get(prefix + name) for name in ("codes", "scales", "bias")})
+            self._check_state({name: state_dict.get(prefix + name) for name in CHECKED})
         except (TypeError, ValueError, StorageError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
             return
@@ -184,7 +279,9 @@ class AdaptiveLinear(torch.nn.Module):
             mine = getattr(self, name)
             if tensor is None or mine is None or tensor.shape != mine.shape:
                 continue  # load_state_dict names what is missing, unexpected or of another size
-            if (tensor.dtype == torch.uint8) != (name == "codes"):
+            if tensor.is_floating_point() != mine.is_floating_point() or (
+                not mine.is_floating_point() and tensor.dtype != mine.dtype
+            ):
                 raise ValueError(f"{name} of type {tensor.dtype} where {mine.dtype} is expected")
             if name == "codes":
                 check_content(self.recipe.layout, tensor.detach().cpu().numpy(), name="codes")

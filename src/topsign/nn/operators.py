@@ -1,8 +1,13 @@
-"""Estimated logits and the best classes of inputs, on the device where the tensors are."""
+"""Operators of PyTorch: estimated logits and the best classes of inputs, on the device where the tensors are.
+
+As operators of ``torch.library`` with shape functions they go through torch.compile, torch.export and torch.jit.trace
+as single nodes. Importing this module registers them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -18,20 +23,114 @@ from . import tensors
 BLOCK_VALUES = 2**24  # values of unpacked codes held at a time
 
 
-def logits(recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """Estimated logits of float32 rows, (n_rows, n_classes)."""
-    if rows.device.type == "cpu":
-        return cpu_logits(recipe, rows, codes, scales, bias)
-    return tensor_logits(recipe, rows, codes, scales, bias)
+@torch.library.custom_op("topsign::linear", mutates_args=())
+def linear(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe: str) -> Tensor:
+    """Estimated logits, (..., n_classes) in the type of the input, of inputs (..., n_features).
+
+    ``recipe`` is the JSON of what the codes are made with.
+    """
+    made = read_recipe(recipe)
+    logits = _path(x)[0](made, _rows(x, made.n_features), codes, scales, bias)
+    return logits.to(x.dtype).reshape(*x.shape[:-1], len(codes))
 
 
-def topk(
-    recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, k: int
+@torch.library.custom_op("topsign::topk", mutates_args=())
+def topk(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe: str, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest estimated logits of each input, falling, and their classes; of equal ones the lower class first."""
+    made = read_recipe(recipe)
+    values, indices = _path(x)[1](made, _rows(x, made.n_features), codes, scales, bias, k)
+    shape = (*x.shape[:-1], k)
+    return values.to(x.dtype).reshape(shape), indices.reshape(shape)
+
+
+@torch.library.custom_op("topsign::shortlist", mutates_args=())
+def shortlist(
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    recipe: str,
+    weights: Tensor,
+    weight_scales: Tensor | None,
+    size: int,
 ) -> tuple[Tensor, Tensor]:
-    """The k highest estimated logits of each float32 row, and their classes."""
-    if rows.device.type == "cpu":
-        return cpu_topk(recipe, rows, codes, scales, bias, k)
-    return tensor_topk(recipe, rows, codes, scales, bias, k)
+    """Exact logits of the ``size`` classes whose estimates are highest, falling, and these classes.
+
+    ``weights`` are the rows of the layer in any type; int8 rows have ``weight_scales``.
+    """
+    made = read_recipe(recipe)
+    rows = _rows(x, made.n_features)
+    _, classes = _path(x)[1](made, rows, codes, scales, bias, size)
+    classes, _ = classes.sort(dim=1)
+    step = max(1, BLOCK_VALUES // (size * made.n_features))
+    parts = [
+        _products(rows[i : i + step], classes[i : i + step], weights, weight_scales) for i in range(0, len(rows), step)
+    ]
+    logits = torch.cat(parts) if parts else rows.new_empty(0, size)
+    logits = logits if bias is None else logits + bias[classes]
+    order = logits.argsort(dim=1, descending=True, stable=True)  # of equal ones the lower class first
+    shape = (*x.shape[:-1], size)
+    return logits.gather(1, order).to(x.dtype).reshape(shape), classes.gather(1, order).reshape(shape)
+
+
+def _products(rows: Tensor, classes: Tensor, weights: Tensor, weight_scales: Tensor | None) -> Tensor:
+    """Inner products of each row with its own classes' weights, in float32."""
+    chosen = weights[classes].float()
+    if weight_scales is not None:
+        chosen = chosen * weight_scales[classes].unsqueeze(2)
+    return torch.bmm(chosen, rows.unsqueeze(2)).squeeze(2)
+
+
+@linear.register_fake
+def _(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe: str) -> Tensor:
+    _check_inputs(x, read_recipe(recipe).n_features)
+    return x.new_empty((*x.shape[:-1], codes.shape[0]))
+
+
+@topk.register_fake
+def _(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe: str, k: int) -> tuple[Tensor, Tensor]:
+    _check_inputs(x, read_recipe(recipe).n_features)
+    shape = (*x.shape[:-1], k)
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+@shortlist.register_fake
+def _(
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    recipe: str,
+    weights: Tensor,
+    weight_scales: Tensor | None,
+    size: int,
+) -> tuple[Tensor, Tensor]:
+    _check_inputs(x, read_recipe(recipe).n_features)
+    shape = (*x.shape[:-1], size)
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+@lru_cache(maxsize=64)
+def read_recipe(text: str) -> Recipe:
+    """The recipe of its JSON; its projection is made once."""
+    return Recipe.from_json(json.loads(text), "the recipe of a graph")
+
+
+def _path(x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
+    """Functions for logits and for the best classes where the input is: the C++ kernels on the CPU."""
+    return (cpu_logits, cpu_topk) if x.device.type == "cpu" else (tensor_logits, tensor_topk)
+
+
+def _rows(x: Tensor, n_features: int) -> Tensor:
+    _check_inputs(x, n_features)
+    return x.detach().reshape(-1, n_features).float()
+
+
+def _check_inputs(x: Tensor, n_features: int) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"inputs must be floating-point (float32, bfloat16 or float16), got {x.dtype}")
+    if x.ndim < 1 or x.shape[-1] != n_features:
+        raise ValueError(f"inputs must have {n_features} features in the last axis, got shape {tuple(x.shape)}")
 
 
 # On the CPU: the C++ kernels, where NaN and infinities raise

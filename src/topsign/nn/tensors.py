@@ -46,7 +46,9 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
         return blocks * BLOCK_ROWS + (tail & 15) * 8 + (tail >> 4 & 7), (tail >> 7).float() * 2 - 1
     low, high = layout.sign_bytes, layout.sign_bytes + layout.low_bytes
     signs, lows, highs = codes[:, :low], codes[:, low:high], codes[:, high:]
-    places = unpack_bits(highs, layout.high_size).nonzero()[:, 1].view(len(codes), layout.n_bits)
+    # Where the bits are, by their counts: nonzero() would wait for the device, which a CUDA graph cannot.
+    counts = unpack_bits(highs, layout.high_size).cumsum(1, dtype=torch.int32)
+    places = torch.searchsorted(counts, (order + 1).int().expand(len(codes), -1).contiguous())
     if layout.low_bits:
         digits = unpack_bits(lows, layout.n_bits * layout.low_bits).view(len(codes), layout.n_bits, layout.low_bits)
         powers = 2 ** torch.arange(layout.low_bits, device=codes.device)

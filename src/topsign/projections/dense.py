@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # imports its parts when they are used
 
 from .. import kernels
 from .._arrays import Array, Float32

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy  # imports its parts when they are used
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32

@@ -1,0 +1,74 @@
+"""Export to ONNX: compressed layers become single nodes, which :func:`topsign.heads.onnx.session_options` runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from ..heads.onnx import DOMAIN, LINEAR, TOPK
+
+
+def export_onnx(model: torch.nn.Module, args: tuple[Any, ...], path: str | os.PathLike[str], **options: Any) -> Any:
+    """Writes a model with compressed layers as ONNX; the same as ``torch.onnx.export`` in all else.
+
+    Parameters
+    ----------
+    model, args, path
+        The model, examples of its inputs, and the file.
+    **options
+        Those of ``torch.onnx.export``, such as dynamic_shapes.
+    """
+    table = translations()
+    return torch.onnx.export(model, args, os.fspath(path), dynamo=True, custom_translation_table=table, **options)
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """What ``torch.onnx.export(custom_translation_table=...)`` makes of topsign's operators."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript
+        from onnxscript import opset18
+    except ImportError as missing:
+        raise ImportError(f"export to ONNX needs onnxscript, but {missing}; pip install 'topsign[onnx]'") from None
+    _register_schemas()
+    ours = onnxscript.values.Opset(DOMAIN, 1)
+
+    def operands(x: Any, codes: Any, scales: Any, bias: Any) -> tuple[Any, ...]:
+        shape: Any = opset18.Constant(value_ints=[0])
+        none = opset18.ConstantOfShape(shape) if bias is None else bias
+        return opset18.Cast(x, to=1), codes, scales, none  # 1 is float32
+
+    def linear(x: Any, codes: Any, scales: Any, bias: Any, recipe: str) -> Any:
+        return opset18.CastLike(getattr(ours, LINEAR)(*operands(x, codes, scales, bias), recipe=recipe), x)
+
+    def topk(x: Any, codes: Any, scales: Any, bias: Any, recipe: str, k: int) -> Any:
+        values, indices = getattr(ours, TOPK)(*operands(x, codes, scales, bias), recipe=recipe, k=k)
+        return opset18.CastLike(values, x), indices
+
+    return {torch.ops.topsign.linear.default: linear, torch.ops.topsign.topk.default: topk}
+
+
+@cache
+def _register_schemas() -> None:
+    """Tells onnx of the operators' operands and attributes, once per process."""
+    from onnx import defs
+
+    def formal(**types: str) -> list[Any]:
+        return [defs.OpSchema.FormalParameter(name, f"tensor({kind})") for name, kind in types.items()]
+
+    operands = formal(x="float", codes="uint8", scales="float", bias="float")
+    for name, results, attributes in (
+        (LINEAR, {"logits": "float"}, {"recipe": "STRING"}),
+        (TOPK, {"values": "float", "indices": "int64"}, {"recipe": "STRING", "k": "INT"}),
+    ):
+        needed = [
+            defs.OpSchema.Attribute(attribute, getattr(defs.OpSchema.AttrType, kind), required=True)
+            for attribute, kind in attributes.items()
+        ]
+        defs.register_schema(
+            defs.OpSchema(name, DOMAIN, 1, inputs=operands, outputs=formal(**results), attributes=needed)
+        )

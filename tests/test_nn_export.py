@@ -1,0 +1,179 @@
+"""Compressed layers leave the process: traced, exported, compiled, packaged, in ONNX Runtime; on other inputs."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from topsign import nn
+from topsign.heads.onnx import session_options
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+ROWS = ({0: torch.export.Dim("rows")},)
+
+
+class Model(torch.nn.Module):
+    """A body and a compressed head: all logits, and the best classes."""
+
+    def __init__(self, **parameters):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torch.nn.Linear(48, 48)
+        options = {"n_bits": 12, "n_pool": 96, "random_state": 7} | parameters
+        self.head = nn.compress(torch.nn.Linear(48, 300), **options)
+        self.eval().requires_grad_(False)
+
+    def forward(self, x):
+        x = self.body(x)
+        best = self.head.topk(x, 3)
+        return self.head(x), best.values, best.indices
+
+
+VARIANTS = [
+    {},
+    {"layout": "fast"},
+    {"projection": "gaussian"},
+    {"shortlist": 5},
+    {"shortlist": 5, "shortlist_storage": "int8"},
+]
+
+
+def assert_same(actual, expected):
+    """The body may be computed in another order, 48 terms; the logits are then as far apart as its outputs are."""
+    for one, other in zip(actual, expected, strict=True):
+        one = torch.as_tensor(one).cpu()
+        other = other.cpu()
+        if other.dtype == torch.int64:
+            assert torch.equal(one, other)
+        else:
+            finite = other.isfinite()
+            assert torch.equal(one.isfinite(), finite)
+            assert (one[finite] - other[finite]).abs().max() <= 4 * 48 * 2**-24 * other[finite].abs().max()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("parameters", VARIANTS, ids=str)
+def test_traced_and_exported_models_give_the_eager_answers(device, parameters):
+    """On inputs that differ from the example, in number too."""
+    model = Model(**parameters).to(device)
+    example, other = torch.randn(3, 48, device=device), torch.randn(5, 48, device=device)
+    expected = model(other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)  # says that a value was frozen
+        traced = torch.jit.trace(model, example)
+    assert_same(traced(other), expected)
+    exported = torch.export.export(model, (example,), dynamic_shapes=ROWS)
+    assert {"topsign.linear.default", "topsign.topk.default", "topsign.shortlist.default"} & {
+        str(node.target) for node in exported.graph.nodes
+    }
+    assert_same(exported.module()(other), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_models_give_the_eager_answers(device):
+    model = Model().to(device)
+    compiled = torch.compile(model, fullgraph=True)
+    for rows in (3, 5):
+        x = torch.randn(rows, 48, device=device)
+        assert_same(compiled(x), model(x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("parameters", VARIANTS, ids=str)
+def test_cuda_graphs_give_the_eager_answers(parameters):
+    model = Model(**parameters).cuda()
+    held, other = torch.randn(3, 48, device="cuda"), torch.randn(3, 48, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        model(held)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = model(held)
+    held.copy_(other)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_same(found, model(other))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"shortlist": 5}], ids=str)
+def test_operators_keep_their_contracts(parameters):
+    """Schemas, shape functions and no aliasing, as PyTorch checks them."""
+    head, x = Model(**parameters).head, torch.randn(3, 48)
+    held = x, head.codes, head.scales, head.bias, head._recipe_text
+    if parameters:
+        torch.library.opcheck(torch.ops.topsign.shortlist.default, (*held, head.shortlist_weights, None, 5))
+    else:
+        torch.library.opcheck(torch.ops.topsign.linear.default, held)
+        torch.library.opcheck(torch.ops.topsign.topk.default, (*held, 3))
+
+
+def test_shapes_that_do_not_fit_are_refused_while_tracing():
+    with pytest.raises(Exception, match="inputs must have 48 features in the last axis"):
+        torch.export.export(Model().head, (torch.randn(3, 47),))
+
+
+def test_scripting_is_refused():
+    warnings.simplefilter("ignore")  # it is deprecated; pytest restores the filters
+    with pytest.raises(Exception, match="Unknown type annotation"):
+        torch.jit.script(Model())
+
+
+SERVE = """
+import sys, torch
+import topsign.nn  # the operators; the model's code is not here
+model = torch._inductor.aoti_load_package(sys.argv[1])
+held = torch.load(sys.argv[2], weights_only=True)
+found = model(held["x"])
+assert all(torch.equal(one, other) for one, other in zip(found, held["expected"])), "other answers"
+print("served", "test_nn_export" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
+    """The process has PyTorch and topsign, not the model. The head alone, so that answers are the same bits."""
+    head = Model().head
+    exported = torch.export.export(head, (torch.randn(3, 48),), dynamic_shapes=ROWS)
+    package = torch._inductor.aoti_compile_and_package(
+        exported,
+        package_path=str(tmp_path / "model.pt2"),
+        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
+    )
+    x = torch.randn(5, 48)
+    torch.save({"x": x, "expected": list(head(x))}, tmp_path / "held.pt")
+    program = [sys.executable, "-c", SERVE, package, str(tmp_path / "held.pt")]
+    shown = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
+    assert shown.stdout.strip() == "served False", shown.stderr
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_onnx_runtime_gives_the_eager_answers(tmp_path, bias):
+    """Through topsign's operators, without PyTorch in the session."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime_extensions")
+    model = Model()
+    if not bias:
+        model.head = nn.compress(torch.nn.Linear(48, 300, bias=False), n_bits=12, random_state=7)
+    path = tmp_path / "model.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nn.export_onnx(model, (torch.randn(3, 48),), path, dynamic_shapes=ROWS, verbose=False)
+    session = onnxruntime.InferenceSession(path, session_options())
+    x = torch.randn(5, 48)
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert_same(found, model(x))
+    with pytest.raises(Exception, match="not a registered function/op"):
+        onnxruntime.InferenceSession(path)
+
+
+def test_onnx_export_of_a_shortlist_is_refused(tmp_path):
+    pytest.importorskip("onnxscript")
+    warnings.simplefilter("ignore")
+    with pytest.raises(Exception, match=r"(?s)topsign.shortlist"):
+        nn.export_onnx(Model(shortlist=5).head, (torch.randn(3, 48),), tmp_path / "model.onnx", verbose=False)
+    assert not np.any([file.suffix == ".onnx" for file in tmp_path.iterdir()])
