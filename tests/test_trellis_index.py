@@ -159,3 +159,30 @@ def test_drift_says_how_well_the_basis_fits(rng):
     other = ts.Index.from_recipe(index.recipe)
     other.add(rng.standard_normal((500, 32)))
     assert other.drift() < 0.9
+
+
+def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
+
+    signals = steep(rng, 700)
+    np.save(tmp_path / "s.npy", signals)
+    run = CliRunner()
+    for extra in ([], ["--projection", "hadamard"]):
+        path = tmp_path / f"{len(extra)}.topsign"
+        built = run.invoke(
+            app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--codes", "trellis", "--bytes", "5", *extra]
+        )
+        assert built.exit_code == 0, built.output
+        again = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--resume", "--bytes", "5"])
+        assert again.exit_code == 0, again.output
+        shown = run.invoke(app, ["inspect", str(path), "--json"])
+        assert '"energy_of_recent_codes"' in shown.output
+        assert '"axes"' not in shown.output
+        found = run.invoke(app, ["search", str(path), str(tmp_path / "s.npy"), "-k", "1", "--format", "csv"])
+        assert found.exit_code == 0, found.output
+        assert run.invoke(app, ["verify", str(path)]).exit_code == 0
+    refused = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(tmp_path / "x"), "--codes", "trellis"])
+    assert refused.exit_code == 2
+    assert "needs --bytes" in refused.output

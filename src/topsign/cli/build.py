@@ -9,12 +9,13 @@ import numpy as np
 import typer
 
 from ..encoding import mean_signal
-from ..index import open_index
+from ..index import TrellisIndex, open_index
 from ..signals import SignalFile, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     ArrayName,
     Bits,
+    Bytes,
     Center,
     IdColumn,
     Index,
@@ -44,6 +45,7 @@ def build(
     output: Annotated[Path, typer.Option("--output", "-o", help="The index to make.")],
     kind: Kind = None,
     bits: Bits = None,
+    n_bytes: Bytes = None,
     pool: Pool = None,
     projection: ProjectionKind = None,
     metric: Metric = None,
@@ -68,6 +70,8 @@ def build(
 
     topsign build sentences.npy -o sentences.topsign --bits 96 --center
 
+    topsign build sentences.npy -o sentences.topsign --codes trellis --bytes 48
+
     topsign build folder-of-files/ -o cameras.topsign --resume
 
     topsign build signals.parquet --array embedding -o cameras.topsign --kind sign --pool 4096
@@ -77,7 +81,14 @@ def build(
     if output.exists() and not resume:
         raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
     options = recipe_options(
-        bits=bits, pool=pool, projection=projection, metric=metric, layout=layout, norms=norms, seed=seed
+        bits=bits,
+        pool=pool,
+        projection=projection,
+        metric=metric,
+        layout=layout,
+        norms=norms,
+        seed=seed,
+        n_bytes=n_bytes,
     )
     with exit_on_error(2):
         columns = TableColumns.of(id_column, metadata_columns)
@@ -89,6 +100,8 @@ def build(
                 raise ValueError(f"{output} was begun without --center; leave it out to go on with it")
         else:
             index = make_index(kind, files[0].n_features, options | _centring(files, center), output)
+            if isinstance(index, TrellisIndex) and not index.is_fitted:
+                index.fit(files[0].rows())
     with exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
@@ -108,6 +121,8 @@ def _check_recipe(index: Index, kind: str | None, options: dict[str, Any]) -> No
     """Options of a build that goes on must be those that it began with."""
     header = index.header
     given = options | ({"kind": kind} if kind is not None else {})
+    if "n_bytes" in given:
+        given["n_bits"] = 8 * given.pop("n_bytes")
     stored = {name: header["seed" if name == "random_state" else name] for name in given}
     differing = [name for name in given if given[name] != stored[name]]
     if differing:

@@ -55,6 +55,8 @@ def export(
     if form == "codes" and output.suffix == ".csv":
         raise fail("a .csv holds bits or sparse: add --as bits or --as sparse", code=2)
     opened = opened_index(index, readonly=True)
+    if opened.recipe.family == "trellis":
+        raise fail("trellis codes are not exported: index.get(ids).codes.decode() gives their signals", code=2)
     if form == "sparse" and isinstance(opened, SignIndex):
         raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
     with exit_on_error(1):

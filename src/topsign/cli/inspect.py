@@ -10,10 +10,14 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from ..index import TrellisIndex
 from ..theory import correlation_interval, expected_hamming, hamming_variance
 from .app import app, console, exit_on_error
 from .options import Index, IndexPath, opened_index
 from .output import show_null
+
+LONG = ("mean", "trellis")
+"""Parts of a recipe that are arrays."""
 
 
 @app.command()
@@ -37,10 +41,12 @@ def inspect(
     """
     opened = opened_index(index, readonly=True)
     with exit_on_error(2):
-        expected = [_expected(opened, rho) for rho in correlation or (0.05, 0.1, 0.2, 0.5)]
-    header = {name: value for name, value in opened.header.items() if name != "mean"}  # a long array
+        trellis = isinstance(opened, TrellisIndex)
+        expected = [] if trellis else [_expected(opened, rho) for rho in correlation or (0.05, 0.1, 0.2, 0.5)]
+    header = {name: value for name, value in opened.header.items() if name not in LONG}
+    header["options"] = {name: value for name, value in opened.projection.options.items() if name != "axes"}
     header |= {"center": opened.recipe.mean is not None, "calibrated": opened.calibration is not None}
-    sizes = _sizes(opened, index)
+    sizes = _sizes(opened, index) | _fit(opened)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
         return
@@ -60,6 +66,8 @@ def inspect(
             f"{row['correlation']:g}", f"{row['distance']:.4f}", f"{row['deviation']:.4f}", f"{low:.3f} to {high:.3f}"
         )
     show_null(opened)
+    if trellis:
+        return
     console.print("\nexpected of a match", highlight=False)
     console.print(table, highlight=False)
 
@@ -74,6 +82,11 @@ def _sizes(index: Index, path: Path) -> dict[str, Any]:
         "code_bytes_per_entry": index.recipe.layout.code_bytes,
         "bits_per_dimension": round(8 * index.recipe.layout.code_bytes / index.n_features, 4),
     }
+
+
+def _fit(index: Index) -> dict[str, float]:
+    """Of trellis codes, how well the learned basis still fits."""
+    return {"energy_of_recent_codes": round(index.drift(), 4)} if isinstance(index, TrellisIndex) else {}
 
 
 def _expected(index: Index, correlation: float) -> dict[str, Any]:

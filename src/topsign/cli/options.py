@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from .._arrays import Array
-from ..index import AdaptiveIndex, SignIndex, open_index
+from ..index import AdaptiveIndex, SignIndex, TrellisIndex, open_index
 from ..index import Index as AnyIndex
 from ..kernels import LAYOUTS
 from ..projections import KINDS
@@ -45,10 +45,13 @@ MetadataColumns = Annotated[
 Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
 
-Kind = Annotated[str | None, typer.Option(help="adaptive or sign.  [default: adaptive]")]
+Kind = Annotated[str | None, typer.Option("--kind", "--codes", help="adaptive, sign or trellis.  [default: adaptive]")]
+Bytes = Annotated[int | None, typer.Option("--bytes", help="Of trellis codes: bytes of one code.")]
 Bits = Annotated[int | None, typer.Option(help="Projections kept per signal.  [default: an eighth of the pool]")]
 Pool = Annotated[int | None, typer.Option(help="Projections computed.  [default: the signal's length]")]
-ProjectionKind = Annotated[str | None, typer.Option(help=f"{', '.join(KINDS)}.  [default: hadamard]")]
+ProjectionKind = Annotated[
+    str | None, typer.Option(help=f"{', '.join(KINDS)}; of trellis codes hadamard or principal, which they begin with.")
+]
 Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}.  [default: correlation]")]
 LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}.  [default: compact]")]
 Norms = Annotated[bool | None, typer.Option("--norms/--no-norms", help="Keep norms.  [default: norms]")]
@@ -86,18 +89,23 @@ def recipe_options(
     layout: str | None,
     norms: bool | None,
     seed: int | None,
+    n_bytes: int | None = None,
 ) -> dict[str, Any]:
     """The options that were given, in the words of an index's constructor."""
     given = {"n_bits": bits, "n_pool": pool, "projection": projection, "metric": metric, "layout": layout}
-    given |= {"norms": norms, "random_state": seed}
+    given |= {"norms": norms, "random_state": seed, "n_bytes": n_bytes}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def make_index(kind: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:
     """A new index; options of adaptive codes are refused for signs."""
     options = {"random_state": SEED} | options
-    if kind not in (None, "adaptive", "sign"):
-        raise ValueError(f"--kind must be adaptive or sign, got {kind}")
+    if kind not in (None, "adaptive", "sign", "trellis"):
+        raise ValueError(f"--kind must be adaptive, sign or trellis, got {kind}")
+    if kind == "trellis":
+        return _make_trellis(n_features, options, path)
+    if "n_bytes" in options:
+        raise ValueError("--bytes goes with --kind trellis; adaptive codes take --bits")
     if kind != "sign":
         return AdaptiveIndex(n_features=n_features, path=path, **options)
     if "n_bits" in options or "layout" in options:
@@ -105,6 +113,18 @@ def make_index(kind: str | None, n_features: int, options: dict[str, Any], path:
             "--bits and --layout go with --kind adaptive; a sign index keeps the signs of the whole --pool"
         )
     return SignIndex(n_features=n_features, path=path, **options)
+
+
+def _make_trellis(n_features: int, options: dict[str, Any], path: Path | None) -> Index:
+    """A new index of trellis codes; principal axes come with the mean, a Hadamard basis learns nothing."""
+    refused = {"n_bits": "--bits", "n_pool": "--pool", "layout": "--layout", "center": "--center"}.items()
+    given = [flag for name, flag in refused if name in options]
+    if given:
+        raise ValueError(f"{' and '.join(given)} do not go with --kind trellis, which takes --bytes")
+    if "n_bytes" not in options:
+        raise ValueError("--kind trellis needs --bytes, the size of one code")
+    basis = options.pop("projection", "principal")
+    return TrellisIndex(n_features=n_features, path=path, basis=basis, center=basis == "principal", **options)
 
 
 def check_output(output_format: str, output: Path | None) -> None:

@@ -1,0 +1,187 @@
+"""Trellis codes: energy kept of white signals, recall on text, the paper's detection problem, and speed beside faiss.
+
+    python benchmarks/trellis.py [shares] [text] [unseen] [detection] [speed] [--cache FOLDER] [--json FILE]
+
+``shares`` is what docs/trellis.md and ``topsign.theory`` quote: the mean squared cosine of white signals and their
+reconstructions. ``text`` and ``unseen`` use the sentence vectors of text_embeddings.py. Scores are those of an index:
+cosines of the query with mean plus reconstruction. Speed is one thread, in processor time, medians
+of interleaved repeats.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from shared.results import save, spread
+from text_embeddings import load
+
+import topsign as ts
+from topsign import kernels
+from topsign.codes import round_queries
+from topsign.encoding import project
+from topsign.learning import learn_recipe
+
+SIZES = (12, 24, 48, 96)
+RATES = (0.05, 0.1, 0.25, 0.4, 0.5, 1.0, 2.0, 4.0)
+WINDOWS = (8, 10, 12)
+
+
+def shares(options):
+    """Energy kept at each rate and window, with its standard error."""
+    rng, rows = np.random.default_rng(0), []
+    n_features = 1024
+    for rate in RATES:
+        for window in WINDOWS:
+            n_signals = {8: 96, 10: 64, 12: 24}[window]
+            signals = rng.standard_normal((n_signals, n_features)).astype(np.float32)
+            recipe = learn_recipe(
+                signals,
+                n_bits=8 * round(rate * n_features / 8),
+                basis="hadamard",
+                center=False,
+                window=window,
+                random_state=1,
+            )
+            index = ts.Index.from_recipe(recipe)
+            decoded = index.get(index.add(signals)).codes.decode()
+            kept = (decoded * signals).sum(1) ** 2 / (signals**2).sum(1)
+            error = float(kept.std() / np.sqrt(n_signals))
+            rows.append({"rate": rate, "window": window, "share": float(kept.mean()), "error": error})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def recalls(entries, queries, sample, bases, seed=7):
+    """Recall@10, and within the first 100, of codes learned on a sample."""
+    truth = np.argsort(-(queries @ entries.T), axis=1, kind="stable")[:, :10]
+    rows = []
+    for basis in bases:
+        for n_bytes in SIZES:
+            start = time.perf_counter()
+            index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=n_bytes, basis=basis, random_state=seed)
+            index.fit(sample)
+            learned = time.perf_counter() - start
+            index.add(entries)
+            right = index.search(queries, k=100).ids[:, np.newaxis] == truth[..., np.newaxis]
+            row = {"basis": basis, "bytes": n_bytes, "seconds_to_learn": learned}
+            row |= {"recall": float(right[..., :10].any(-1).mean()), "rescored": float(right.any(-1).mean())}
+            rows.append(row | {"shared_bytes": len(str(index.recipe.to_json()))})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def text(options):
+    entries, queries = load(options)
+    return recalls(entries, queries, entries, ("hadamard", "principal"))
+
+
+def unseen(options):
+    entries, queries = load(options)
+    return recalls(entries[10_000:], queries, entries[:10_000], ("hadamard", "principal"))
+
+
+def detection(options):
+    """The paper's problem: 8192 features, 3269 bits, correlation such that uncompressed signals reach d' = 6.67."""
+    rng, n_features, n_pairs = np.random.default_rng(0), 8192, 200
+    correlation = 6.67 / np.sqrt(n_features + 6.67**2)
+    rows = []
+    for window in (10, 12):
+        index = ts.TrellisIndex(
+            n_features=n_features, n_bytes=409, basis="hadamard", center=False, window=window, random_state=1
+        )
+        scores = {"match": [], "impostor": []}
+        for _ in range(n_pairs // 50):
+            entries = rng.standard_normal((50, n_features)).astype(np.float32)
+            noise = rng.standard_normal((50, n_features))
+            matches = (correlation * entries + np.sqrt(1 - correlation**2) * noise).astype(np.float32)
+            signals = index.get(index.add(entries)).codes.decode()
+            for name, queries in (("match", matches), ("impostor", rng.standard_normal(matches.shape))):
+                unit = queries / np.sqrt((queries**2).sum(1, keepdims=True))
+                scores[name].append((unit * signals).sum(1))
+        match, impostor = (np.concatenate(scores[name]) for name in ("match", "impostor"))
+        # The mean of a match over the exact spread of an impostor, 1 / sqrt(n_features).
+        index_of_detection = float((match.mean()) * np.sqrt(n_features))
+        error = float(match.std() / np.sqrt(len(match)) * np.sqrt(n_features))
+        rows.append({"window": window, "bytes": 409, "d_prime": index_of_detection, "error": error})
+        rows[-1]["impostor_mean"] = float(impostor.mean() * np.sqrt(n_features))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def processor_times(calls, repeats):
+    """As ``interleaved``, in seconds of the processor: calls have one thread, and the machine may have other work."""
+    times = np.empty((repeats + 1, len(calls)))
+    for repeat in range(repeats + 1):
+        for i, call in enumerate(calls):
+            start = time.process_time()
+            call()
+            times[repeat, i] = time.process_time() - start
+    return times[1:]
+
+
+def speed(options):
+    """Nanoseconds per pair of 256 queries and per entry of one, and microseconds to encode, beside faiss IndexPQ."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    search = kernels.active().trellis_search
+    rng, n_features, n_codes, rows = np.random.default_rng(0), 384, 100_000, []
+    signals = rng.standard_normal((10_000, n_features)).astype(np.float32)
+    queries = rng.standard_normal((256, n_features)).astype(np.float32)
+    for n_bytes in (24, 48):
+        recipe = learn_recipe(signals, n_bits=8 * n_bytes, basis="hadamard", center=False, norms=True, random_state=1)
+        index = ts.Index.from_recipe(recipe)
+        start = time.process_time()
+        index.add(signals[:512], n_threads=1)
+        encode = (time.process_time() - start) / 512
+        peer = faiss.IndexPQ(n_features, n_bytes, 8, faiss.METRIC_INNER_PRODUCT)
+        peer.train(signals)
+        peer.add(signals)
+        codes = index.get(index.ids).codes
+        repeated = np.tile(codes.data, (n_codes // 512 + 1, 1))[:n_codes]
+        weights = np.tile(codes.scales / codes.norms, n_codes // 512 + 1)[:n_codes].astype(np.float32)
+        faiss.copy_array_to_vector(np.tile(faiss.vector_to_array(peer.codes), 10), peer.codes)
+        peer.ntotal = n_codes
+        rounded = round_queries(recipe, project(recipe, queries)[0])
+        one = round_queries(recipe, project(recipe, queries[:1])[0])
+        calls = [
+            lambda r=rounded, c=repeated, t=recipe.tables: search(t, c, r, 10),
+            lambda p=peer: p.search(queries, 10),
+            lambda r=one, c=repeated, t=recipe.tables, w=weights: search(t, c, r, 10, weights=w),
+            lambda r=one, c=repeated, t=recipe.tables: search(t, c, r, 10),
+            lambda p=peer: p.search(queries[:1], 10),
+        ]
+        times = processor_times(calls, options.repeats) / n_codes * 1e9
+        row = {"bytes": n_bytes, "encode_us": encode * 1e6, "path": kernels.active().name}
+        names = ("batch", "batch_faiss", "one_with_norms", "one", "one_faiss")
+        for name, column in zip(names, times.T, strict=True):
+            row[name] = spread(column / (256 if name.startswith("batch") else 1))
+        row["batch_ratio"] = float(np.median(times[:, 1] / times[:, 0]))
+        row["one_ratio_with_norms"] = float(np.median(times[:, 2] / times[:, 4]))
+        row["one_ratio"] = float(np.median(times[:, 3] / times[:, 4]))
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+PARTS = {part.__name__: part for part in (shares, text, unseen, detection, speed)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("--entries", type=int, default=50_000)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cache", default=str(Path.home() / ".cache" / "topsign"))
+    parser.add_argument("--json", help="write the numbers into this file")
+    options = parser.parse_args()
+    measured = {name: PARTS[name](options) for name in options.parts}
+    if options.json:
+        save(options.json, options, measured)
+
+
+if __name__ == "__main__":
+    main()
