@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/* native/*/*)
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -51,9 +51,13 @@ test-generic:
 	$(call core-tests,generic,. --config-settings cmake.define.TOPSIGN_GENERIC=ON --config-settings cmake.define.TOPSIGN_PLAIN_ARRAYS=ON)
 	$(VENV)/generic/bin/python -c "import topsign; assert topsign.kernels.available() == ['portable', 'numpy']"
 
-# Hostile bytes for every kernel that reads codes, on every path, under sanitizers; the suite runs some of it.
+# Hostile bytes for every kernel that reads codes and every door they come in by, under sanitizers; the suite runs some.
 test-sanitize: $(VENV)/ready
-	$(BIN)/python tests/faults/sanitize.py --cases 20000
+	$(BIN)/python tests/faults/sanitize.py --cases 20000 --doors 20000
+
+# Damaged and crafted files at every door for ten minutes; counts into benchmarks/results/attack.json.
+test-attack: $(VENV)/ready
+	$(BIN)/python tests/faults/attack.py --seconds 600 --results benchmarks/results/attack.json
 
 # Pages in build/docs/index.html; a warning is an error.
 docs: $(VENV)/docs

@@ -14,6 +14,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
+from faults import attack
 from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
@@ -165,6 +166,13 @@ def test_creators_at_once_join_the_first(tmp_path):
     assert problems == []
     assert len({index.seed for index in made}) == 1
     assert_array_equal(ts.open_index(path).ids, np.arange(8))
+
+
+def test_a_sample_of_every_attack():
+    """A sample of ``make test-attack``."""
+    pytest.importorskip("distributed")
+    counts = attack.attack(10, 7)
+    assert {door for door, _ in counts} == {*attack.CHEAP, *attack.FILES}
 
 
 # Archives and tables

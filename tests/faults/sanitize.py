@@ -1,9 +1,10 @@
 """Hostile bytes for every kernel that reads codes, on every path, under the address and undefined-behaviour sanitizers.
 
-    python tests/faults/sanitize.py [--cases 20000] [--seed 0]
+    python tests/faults/sanitize.py [--cases 20000] [--doors 20000] [--seed 0]
 
 Builds the core with sanitizers (build/sanitized), then runs itself with that core and the sanitizers' runtime. A case
 is one call: any answer will do, but a read or write outside an array ends the process with the sanitizer's report.
+``--doors`` then runs attack.py with that core: hostile files and states, opened and used by the library.
 """
 
 import argparse
@@ -35,8 +36,8 @@ def build():
     return BUILD / "topsign_core.so", runtime.resolve()
 
 
-def run(cases, seed):
-    """Runs this file in a process of its own; what it printed, and its exit status."""
+def run(cases, seed, script=__file__):
+    """Runs this file, or another, in a process of its own; what it printed, and its exit status."""
     core, runtime = build()
     settings = {
         "LD_PRELOAD": str(runtime),
@@ -44,7 +45,7 @@ def run(cases, seed):
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(ROOT / "src"),
     }
-    command = [sys.executable, __file__, "--core", str(core), "--cases", str(cases), "--seed", str(seed)]
+    command = [sys.executable, str(script), "--core", str(core), "--cases", str(cases), "--seed", str(seed)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | settings)
 
 
@@ -144,6 +145,7 @@ def fuzz(core, cases, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--doors", type=int, default=0, help="cases of attack.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--core", help="the sanitized core; set by the outer process")
     options = parser.parse_args()
@@ -152,6 +154,9 @@ def main():
         return
     done = run(options.cases, options.seed)
     print(done.stdout, done.stderr, sep="")
+    if options.doors and not done.returncode:
+        done = run(options.doors, options.seed, Path(__file__).with_name("attack.py"))
+        print(done.stdout, done.stderr, sep="")
     sys.exit(done.returncode)
 
 

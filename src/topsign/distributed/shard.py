@@ -20,6 +20,7 @@ import pyarrow
 import pyarrow.parquet
 
 from .._files import Record
+from ..codes import check_content
 from ..errors import StorageError
 from ..index.storage import Arrays, Metadata, Segment, make_segments
 from ..recipe import Recipe
@@ -146,6 +147,14 @@ def _parsed(path: str, image: bytes, recipe: Recipe, metadata: bool) -> Segment:
         table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(image)).read()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise StorageError(path, "shard", f"damaged: {error}; restore the file from a copy") from None
+    try:
+        return _checked(path, table, recipe, metadata)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise StorageError(path, "shard", f"damaged: {error}; restore the file from a copy") from None
+
+
+def _checked(path: str, table: Any, recipe: Recipe, metadata: bool) -> Segment:
+    """The entries of a table whose record, checksums and contents are right."""
     notes = table.schema.metadata or {}
     if b"topsign" not in notes or b"topsign.crc32" not in notes:
         raise StorageError(path, "schema", "not a shard of topsign, which says what it is in its schema's metadata")
@@ -171,7 +180,13 @@ def _parsed(path: str, image: bytes, recipe: Recipe, metadata: bool) -> Segment:
 def _segment(arrays: dict[str, Any], recipe: Recipe, metadata: bool) -> Segment:
     ids = arrays["ids"].to_numpy()
     codes = np.frombuffer(_content(arrays["codes"]), np.uint8).reshape(len(ids), recipe.layout.code_bytes)
-    norms, scales = (arrays[name].to_numpy() if name in arrays else None for name in ("norms", "scales"))
+    check_content(recipe.layout, codes, name="the column codes")
+    norms, scales = (arrays[name].to_numpy() if recipe.norms else None for name in ("norms", "scales"))
+    for values in (norms, scales):
+        if values is not None and not (values.dtype == np.float32 and np.isfinite(values).all() and (values > 0).all()):
+            raise ValueError("norms and scales must be positive and finite")
+    if ids.dtype != np.int64 or ids[0] < 0 or (np.diff(ids) <= 0).any():
+        raise ValueError("ids must be ascending, and at least 0")
     texts = None
     if metadata and "metadata" in arrays:
         texts = [one or b"" for one in arrays["metadata"].to_pylist()]

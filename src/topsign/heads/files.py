@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tokenize
 import zipfile
 import zlib
 from typing import IO, Any, NoReturn
@@ -33,9 +34,12 @@ BAD_BYTES = (
     EOFError,
     AttributeError,
     MemoryError,
+    OSError,
     RuntimeError,
     OverflowError,
+    SyntaxError,
     struct.error,
+    tokenize.TokenError,
     zlib.error,
     zipfile.BadZipFile,
 )
@@ -60,6 +64,8 @@ def read_head(path: str | os.PathLike[str]) -> tuple[Record, dict[str, Array]]:
         version = header["format"]
         if version == 1:
             header, arrays = _from_format_1(header, arrays)
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
     except BAD_BYTES as error:
         raise_not_a_head(path, repr(error))
     if version not in (1, FORMAT):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tokenize
 import weakref
 import zipfile
 import zlib
@@ -24,9 +25,13 @@ BAD_BYTES = (
     KeyError,
     IndexError,
     EOFError,
+    MemoryError,
     OSError,
+    OverflowError,
     RuntimeError,
+    SyntaxError,
     struct.error,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -26,7 +26,8 @@ def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Desc
         return described(place, matrix.shape, matrix.dtype)
     with ExitStack() as opened:
         members, chosen = _chosen(place, opened, array)
-        member = opened.enter_context(members.open(f"{chosen}.npy"))
+        with reading(place, chosen):
+            member = opened.enter_context(members.open(f"{chosen}.npy"))
         shape, _, dtype = npy.read_header(place, member)
     return described(place, shape, dtype, chosen)
 
@@ -39,14 +40,16 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
         members, chosen = _chosen(place, opened, array)
         member, file = members.getinfo(f"{chosen}.npy"), members.fp
         if place.is_local and member.compress_type == zipfile.ZIP_STORED and file is not None:
-            file.seek(member.header_offset + 26)
-            skipped = sum(struct.unpack("<HH", file.read(4)))  # the name and extra field of the local header
+            with reading(place, chosen):
+                file.seek(member.header_offset + 26)
+                skipped = sum(struct.unpack("<HH", file.read(4)))  # the name and extra field of the local header
             start = member.header_offset + 30 + skipped
             _check_content(place, file, start, member, chosen)
             file.seek(start)
             shape, in_columns, dtype = npy.read_header(place, file)
             return npy.mapped(place, file.tell(), shape, in_columns, dtype)
-        unpacked = opened.enter_context(members.open(member))
+        with reading(place, chosen):
+            unpacked = opened.enter_context(members.open(member))
         shape, in_columns, dtype = npy.read_header(place, unpacked)
         return npy.raw_rows(place, unpacked, unpacked.tell(), shape, in_columns, dtype, opened)
 

@@ -40,7 +40,7 @@ class Hits:
         values: Array | None = None
         for start, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             if segment.n_alive:
-                positions, found = kernel(segment, min(k, segment.n_alive))
+                positions, found = _complete(segment, *kernel(segment, min(k, segment.n_alive)))
                 places = np.hstack([places, start + positions])
                 ids = np.hstack([ids, segment.ids[positions]])
                 values = found if values is None else np.hstack([values, found])
@@ -95,3 +95,12 @@ class Hits:
         """The hits as matches of ``n_queries`` queries."""
         starts = np.searchsorted(self.rows, np.arange(n_queries + 1)).astype(np.int64)
         return Matches(starts, self.ids, self.distances, self.scores, self.p_values)
+
+
+def _complete(segment: Segment, positions: Int64, values: Array) -> tuple[Int64, Array]:
+    """Kernels leave places of -1 where scores are -inf, as products of extreme values are: other entries fill them."""
+    for row in np.flatnonzero((positions < 0).any(axis=1)):
+        empty = positions[row] < 0
+        others = np.setdiff1d(np.flatnonzero(segment.living), positions[row])
+        positions[row, empty], values[row, empty] = others[: empty.sum()], -np.inf
+    return positions, values

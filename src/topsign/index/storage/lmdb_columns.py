@@ -30,6 +30,9 @@ class StoredColumns:
         self.number: int = record["number"]
         if type(self.number) is not int or type(record["entries"]) is not int or record["entries"] < 1:
             raise ValueError(f"a segment of number {record['number']!r} with {record['entries']!r} entries")
+        for name, described in record["columns"].items():
+            if not all(type(described[key]) is int and described[key] >= 0 for key in ("bytes", "crc32")):
+                raise ValueError(f"a column {name!r} of {described!r}")
         self._recipe = recipe
         self._view = view  # None: written ahead, not to be read before it is loaded
         self._found: dict[str, Array | None] = {}
@@ -135,6 +138,9 @@ def _problem(name: str, value: Bytes, n_entries: int, recipe: Recipe) -> str | N
         ids = value.view("<i8")
         if not n_entries or ids[0] < 0 or (np.diff(ids) <= 0).any():
             return "ids must be ascending and at least 0"
+    elif name == "alive":
+        if n_entries % 8 and value[-1] >> n_entries % 8:
+            return f"bits are set after the last of {n_entries} entries"
     elif name == "metadata":
         return _metadata_problem(value, n_entries)
     elif name == "names":

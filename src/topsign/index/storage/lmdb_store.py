@@ -272,8 +272,8 @@ class FileStore:
         if b"state" not in values:
             raise StorageError(self.path, "state", "missing")
         value = self._environment.pages.value(values[b"state"], "state")
-        sequence: int = unpack_record(value, self.path, "state")["sequence"]
-        return sequence
+        with self._records():
+            return State.from_record(unpack_record(value, self.path, "state")).sequence
 
     def _remove_strays(self) -> None:
         """Segments that a writer wrote ahead before it died or failed: nothing refers to them."""

@@ -1,0 +1,282 @@
+"""Hostile bytes at every door: files and states that are damaged, or crafted with right checksums.
+
+    python tests/faults/attack.py [--seconds 60] [--cases 20000] [--seed 0] [--core FILE] [--results FILE]
+
+A case takes a sound file, changes it, opens and uses it. Damaged bytes must be refused with StorageError or change
+nothing; crafted ones (whose checksums were made right again) must be refused or answered. Any other exception, a crash
+or a wrong answer ends the run. ``--core`` takes the kernels from another library, say one built with sanitizers.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+N_FEATURES, N_ENTRIES = 48, 30
+
+
+def flip(rng, content, low=0):
+    """A few changed bytes: single bits, bytes, or a cut."""
+    damaged = bytearray(content)
+    for _ in range(int(rng.integers(1, 5))):
+        at = int(rng.integers(min(low, len(damaged) - 1), len(damaged)))
+        damaged[at] = damaged[at] ^ (1 << int(rng.integers(8))) if rng.integers(2) else int(rng.integers(256))
+    if rng.random() < 0.05:
+        del damaged[int(rng.integers(1, len(damaged) + 1)) :]
+    return bytes(damaged)
+
+
+def hostile(rng, array):
+    """An array of the same type with some, or all, of its bytes changed; sometimes of another shape or order."""
+    array = np.array(array)
+    content = array.reshape(-1).view(np.uint8)
+    kind = rng.integers(5)
+    if kind == 0:
+        content[:] = rng.integers(0, 256, content.shape)
+    elif kind == 1:
+        content[:] = rng.choice([0, 1, 127, 128, 255])
+    elif len(content):
+        content[rng.integers(0, len(content), int(rng.integers(1, 9)))] = int(rng.integers(256))
+    if kind == 3 and array.ndim:
+        array = array[: rng.integers(len(array) + 1)]
+    return np.asfortranarray(array) if kind == 4 else array
+
+
+class Doors:
+    """One method per door, each one case: "refused" or "answered"."""
+
+    def __init__(self, folder, rng):
+        import topsign as ts
+
+        self.ts, self.folder, self.rng = ts, folder, rng
+        self.signals = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
+        self.indexes = {}
+        for name in ("compact", "fast", "sign"):
+            self.indexes[name] = self._index(name, folder / f"{name}.topsign")
+        self.answers = {name: self._use(path) for name, path in self.indexes.items()}
+        encoder = ts.AdaptiveEncoder(n_bits=12, random_state=3).fit(self.signals)
+        self.codes = encoder.encode(self.signals)
+        labels = np.arange(N_ENTRIES) % 5
+        coef = np.stack([self.signals[labels == label].mean(axis=0) for label in range(5)])
+        self.head = folder / "sound.head"
+        ts.AdaptiveLinearClassifier.from_weights(coef, n_bits=12, random_state=3).save(self.head)
+
+    def _index(self, name, path):
+        ts = self.ts
+        kind = ts.SignIndex if name == "sign" else ts.AdaptiveIndex
+        options = {} if name == "sign" else {"n_bits": 12, "layout": name}
+        with kind(n_features=N_FEATURES, random_state=3, path=path, **options) as index:
+            index.add(self.signals[:20], metadata=[{"n": n} for n in range(20)])
+            index.add(self.signals[20:])
+            index.remove([3, 25])
+        return path
+
+    def _use(self, path):
+        """Everything that reads an index."""
+        with self.ts.open_index(path, readonly=True) as index:
+            near = index.search(self.signals[:3], k=40)
+            hamming = index.search(self.signals[:3], k=5, scoring="hamming")
+            within = index.within(self.signals[:3], threshold=0.2)
+            entries = index.get(index.ids)
+            data = entries.codes if isinstance(entries.codes, np.ndarray) else entries.codes.data
+            return [near.ids, near.scores, hamming.ids, within.ids, data, np.array(json.dumps(entries.metadata))]
+
+    def _chosen(self):
+        return str(self.rng.choice(list(self.indexes)))
+
+    def damaged_index(self):
+        name, path = self._chosen(), self.folder / "damaged.topsign"
+        whole = self.indexes[name].read_bytes()
+        path.write_bytes(flip(self.rng, whole, 0 if self.rng.random() < 0.7 else len(whole) - 5000))
+        try:
+            found = self._use(path)
+        except self.ts.StorageError:
+            return "refused"
+        pairs = zip(found, self.answers[name], strict=True)
+        same = all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in pairs)
+        assert same, f"wrong answers of a damaged file {path}"
+        return "answered"
+
+    def crafted_index(self):
+        import lmdb
+
+        path, rng = self.folder / "crafted.topsign", self.rng
+        shutil.copy(self.indexes[self._chosen()], path)
+        with lmdb.open(str(path), subdir=False, lock=False) as opened, opened.begin(write=True) as transaction:
+            values = {bytes(key): bytes(value) for key, value in transaction.cursor()}
+            key = list(values)[rng.integers(len(values))]
+            if key in (b"header", b"state") or key.startswith(b"segment/"):
+                record = json.loads(values[key][4:])
+                holder = record["columns"] if "columns" in record and rng.integers(2) else record
+                junk = [None, -1, 0, 1, 2**40, 1.5, "x", [], {}, True, [0, 0], {"bytes": 8, "crc32": 0}]
+                holder[str(rng.choice(list(holder)))] = junk[rng.integers(len(junk))]
+                text = json.dumps(record).encode()
+                values[key] = zlib.crc32(text).to_bytes(4, "little") + text
+            else:
+                column, number = key.split(b"/")
+                values[key] = hostile(rng, np.frombuffer(values[key], np.uint8)).tobytes()
+                owner = b"segment/" + number
+                record = json.loads(values[owner][4:])
+                record["columns"][column.decode()] = {"bytes": len(values[key]), "crc32": zlib.crc32(values[key])}
+                text = json.dumps(record).encode()
+                values[owner] = zlib.crc32(text).to_bytes(4, "little") + text
+            for name, value in values.items():
+                transaction.put(name, value)
+        return self._try(lambda: self._use(path))
+
+    def crafted_message(self):
+        message = flip(self.rng, self.codes.to_bytes()[:-4], 4)
+        message += zlib.crc32(message).to_bytes(4, "little")
+        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes.from_bytes(message)))
+
+    def hostile_codes(self):
+        data = hostile(self.rng, self.codes.data)
+        shape = {"n_bits": self.codes.n_bits, "n_pool": self.codes.n_pool, "layout": self.codes.layout}
+        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes(data, **shape)), ValueError)
+
+    def _read_codes(self, codes):
+        return codes.locations, codes.signs, codes.to_bits(), codes.to_bytes()
+
+    def crafted_head(self):
+        path, rng = self.folder / "crafted.head", self.rng
+        with np.load(self.head) as file:
+            arrays = {name: file[name] for name in file.files}
+        name = str(rng.choice(list(arrays)))
+        if name == "header":
+            arrays[name] = np.array(flip(rng, str(arrays[name]).encode()).decode("latin-1"))
+        else:
+            arrays[name] = hostile(rng, arrays[name])
+        with open(path, "wb") as file:
+            np.savez(file, **arrays)
+        return self._try(lambda: self.ts.AdaptiveLinearClassifier.load(path).predict(self.signals))
+
+    def damaged_head(self):
+        path = self.folder / "damaged.head"
+        path.write_bytes(flip(self.rng, self.head.read_bytes()))
+        return self._try(lambda: self.ts.AdaptiveLinearClassifier.load(path).predict(self.signals))
+
+    def _try(self, use, *others):
+        try:
+            use()
+        except (self.ts.StorageError, *others):
+            return "refused"
+        return "answered"
+
+
+class FileDoors(Doors):
+    """Doors that need pyarrow or dask."""
+
+    def __init__(self, folder, rng):
+        super().__init__(folder, rng)
+        import pyarrow.parquet
+
+        from topsign.distributed.folder import Folder
+        from topsign.distributed.shard import read_shard, write_shard
+
+        self.parquet, self.read_shard, self.write_shard = pyarrow.parquet, read_shard, write_shard
+        with self.ts.open_index(self.indexes["compact"]) as index:
+            self.recipe = index.recipe
+            for form in ("codes", "bits", "sparse"):
+                self.ts.export.write_parquet(folder / f"{form}.parquet", index, form=form)
+            entries = index.get(index.ids)
+        self.columns = (entries.ids, entries.codes.data, entries.codes.norms, entries.codes.scales)
+        self.tables = {form: self._table(folder / f"{form}.parquet") for form in ("codes", "bits", "sparse")}
+        self.shards = Folder.at(folder / "shards")
+        np.savez(folder / "sound.npz", signals=self.signals)
+
+    def _table(self, path):
+        entries = self.ts.export.read_parquet(path).entries
+        return entries.ids.tolist(), entries.codes.to_bytes(), entries.metadata
+
+    def damaged_table(self):
+        form, path = str(self.rng.choice(list(self.tables))), self.folder / "damaged.parquet"
+        path.write_bytes(flip(self.rng, (self.folder / f"{form}.parquet").read_bytes()))
+        try:
+            found = self._table(path)
+        except self.ts.StorageError:
+            return "refused"
+        assert found == self.tables[form], "wrong values of a damaged table"
+        return "answered"
+
+    def crafted_shard(self):
+        from topsign.index.storage import Arrays
+
+        columns = list(self.columns)
+        at = int(self.rng.integers(len(columns)))
+        columns[at] = np.ascontiguousarray(hostile(self.rng, columns[at]))
+        if len(columns[at]) != len(self.columns[at]):
+            columns = [column[: max(1, len(columns[at]))] for column in self.columns]
+        shard = self.write_shard(self.shards, "a.parquet", self.recipe, Arrays(*columns, None))
+        return self._try(lambda: self._scan(self.read_shard(self.shards, shard, self.recipe)))
+
+    def _scan(self, segment):
+        from topsign.index.search import make_scans
+        from topsign.index.storage import Snapshot
+
+        for _, scan in make_scans(self.recipe, self.signals[:3], scoring="asymmetric"):
+            scan.nearest(Snapshot((segment,)), 40)
+
+    def damaged_npz(self):
+        from topsign.signals import Place, open_file
+
+        path = self.folder / "damaged.npz"
+        path.write_bytes(flip(self.rng, (self.folder / "sound.npz").read_bytes()))
+        try:
+            rows = open_file(Place.at(path)).rows()
+            found = np.asarray(rows[0 : rows.shape[0]])
+        except self.ts.StorageError:
+            return "refused"
+        assert np.array_equal(found, self.signals), "wrong values of a damaged archive"
+        return "answered"
+
+
+CHEAP = ["crafted_message", "hostile_codes", "crafted_head", "damaged_head", "damaged_index", "crafted_index"]
+FILES = ["damaged_table", "crafted_shard", "damaged_npz"]
+
+
+def attack(seconds, seed, *, files=True, cases=None):
+    """Cases by door and outcome; all doors in turn until the time, or the number of cases, is over."""
+    counts = Counter()
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        doors = (FileDoors if files else Doors)(Path(folder), rng)
+        names = CHEAP + FILES * files
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and (cases is None or counts.total() < cases):
+            for name in names:
+                for _ in range(8 if name in CHEAP[:3] else 1):
+                    counts[name, getattr(doors, name)()] += 1
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--cases", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--core", help="library of kernels")
+    parser.add_argument("--results", help="a JSON file for the counts")
+    options = parser.parse_args()
+    if options.core:
+        from topsign.kernels import native
+
+        native.library_file = lambda: Path(options.core)
+    counts = attack(options.seconds, options.seed, files=not options.core, cases=options.cases)
+    doors = sorted({door for door, _ in counts})
+    found = {door: {what: counts[door, what] for what in ("refused", "answered")} for door in doors}
+    for door, outcome in found.items():
+        print(f"{door:18s} {outcome['refused']:8,d} refused {outcome['answered']:8,d} answered")
+    print(f"{counts.total():,} cases: no crash, no wrong answer, no other exception")
+    if options.results:
+        record = {"seconds": options.seconds, "seed": options.seed, "cases": counts.total(), "doors": found}
+        Path(options.results).write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
