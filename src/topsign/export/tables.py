@@ -31,6 +31,8 @@ from ..index.results import Note
 from ..kernels import Layout
 from ..projections import Projection
 from ..recipe import Recipe
+from .digest import KEY as DIGEST_KEY
+from .digest import Digest, check_digest
 
 FORMS = ("codes", "bits", "sparse")
 FORMAT = 1
@@ -98,8 +100,12 @@ def write_parquet(
         with parquet.ParquetWriter(
             draft, schema, compression="zstd", use_dictionary=["metadata"], write_page_checksum=True
         ) as writer:
+            digest = Digest()
             for part in parts:
                 writer.write_batch(part)
+                digest.add(part)
+            if hasattr(writer, "add_key_value_metadata"):  # of pyarrow since 17
+                writer.add_key_value_metadata({DIGEST_KEY: digest.to_json()})
         publish(draft, os.path.abspath(path))
 
 
@@ -122,6 +128,7 @@ def read_parquet(path: Path) -> CodeTable:
         raise
     except (arrow.ArrowException, ValueError, OSError) as error:  # a bad checksum is an OSError
         raise StorageError(path, "codes", str(error)) from None
+    check_digest(table, path)
     return _read(table, path)
 
 

@@ -18,6 +18,7 @@ BLOCK_CLASSES = 2**14  # compared at a time where what is found could be all of 
 
 # Kernels compare float32 scores with a threshold; a little below it none is missed, and what was found decides.
 SLACK = 1e-5
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,7 @@ class LogitScores:
             self.layout,
             self.codes[part],
             projected,
-            needed.astype(np.float32),
+            np.clip(needed, -FLOAT32_MAX, FLOAT32_MAX).astype(np.float32),
             weights=self.scales[part],
             n_threads=kernels.n_threads(None),
         )

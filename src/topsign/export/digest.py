@@ -1,0 +1,88 @@
+"""A digest of the rows of a table, whatever their order: what no checksum of a Parquet file covers."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Array, Bytes
+from .._files import Path, Record
+from ..errors import StorageError
+
+KEY = b"topsign.digest"
+MASK = 2**64 - 1
+
+
+class Digest:
+    """Sum of the hashes of all rows, modulo 2**64, with the columns and the number of rows that it was taken of."""
+
+    def __init__(self) -> None:
+        self.n_rows, self.total = 0, 0
+        self.columns: list[str] = []
+
+    def add(self, table: Any) -> None:
+        """Adds the rows of a table or record batch."""
+        self.columns = sorted(table.schema.names)
+        content = np.hstack([_column_bytes(table.column(name), len(table)) for name in self.columns])
+        self.total = (self.total + int(_row_hashes(content).sum(dtype=np.uint64))) & MASK
+        self.n_rows += len(content)
+
+    def to_json(self) -> str:
+        """What a file keeps."""
+        return json.dumps({"columns": self.columns, "rows": self.n_rows, "digest": f"{self.total:016x}"})
+
+
+def check_digest(table: Any, path: Path) -> None:
+    """StorageError where the rows of a table are not those that were written.
+
+    A table that others have filtered, or whose columns they changed, has nothing to be compared with.
+    """
+    kept = (table.schema.metadata or {}).get(KEY)
+    if kept is None:
+        return
+    try:
+        record: Record = json.loads(kept)
+        found = Digest()
+        if record["rows"] != len(table) or record["columns"] != sorted(table.schema.names):
+            return
+        if len(table):
+            found.add(table)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(path, "digest", f"damaged: {error}") from None
+    if record["digest"] != f"{found.total:016x}":
+        problem = (
+            f"damaged: digest {record['digest']} stored, {found.total:016x} computed; restore the file from a copy"
+        )
+        raise StorageError(path, "digest", problem)
+
+
+def _column_bytes(column: Any, n_rows: int) -> Bytes:
+    """The values of a column as rows of bytes; texts by their CRC-32."""
+    chunk = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    kind = str(chunk.type)
+    if kind == "string":
+        texts = [b"" if text is None else b"+" + text.encode() for text in chunk.to_pylist()]
+        values: Array = np.array([zlib.crc32(text) for text in texts], np.uint32)
+    elif "binary" in kind:
+        values = np.frombuffer(b"".join(chunk.to_pylist()), np.uint8)
+    elif "list" in kind:
+        values = chunk.flatten().to_numpy(zero_copy_only=False)
+    else:
+        values = chunk.to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(values).view(np.uint8).reshape(n_rows, -1)
+
+
+def _row_hashes(content: Bytes) -> Array:
+    """One 64-bit hash per row: words times odd constants, mixed."""
+    n_rows, width = content.shape
+    words = np.zeros((n_rows, -(-width // 8) * 8), np.uint8)
+    words[:, :width] = content
+    factors = np.arange(1, words.shape[1] // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+    hashes = (words.view("<u8") * factors).sum(axis=1, dtype=np.uint64)
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed: Array = hashes ^ (hashes >> np.uint64(32))
+    return mixed
