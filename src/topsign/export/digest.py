@@ -35,26 +35,27 @@ class Digest:
         return json.dumps({"columns": self.columns, "rows": self.n_rows, "digest": f"{self.total:016x}"})
 
 
-def check_digest(table: Any, path: Path) -> None:
-    """StorageError where the rows of a table are not those that were written.
+def check_digest(table: Any, kept: bytes | None, path: Path) -> None:
+    """StorageError where a table is not what was written with the digest that a file kept.
 
-    A table that others have filtered, or whose columns they changed, has nothing to be compared with.
+    Files that others wrote, of rows that they filtered, say, have none.
     """
-    kept = (table.schema.metadata or {}).get(KEY)
     if kept is None:
         return
     try:
         record: Record = json.loads(kept)
+        missing = [name for name in record["columns"] if name not in table.schema.names]
+        if missing or record["rows"] != len(table):
+            what = f"{len(table)} rows, {len(missing)} columns missing"
+            raise StorageError(path, "digest", f"damaged: {record['rows']} rows were written, now {what}")
         found = Digest()
-        if record["rows"] != len(table) or record["columns"] != sorted(table.schema.names):
-            return
         if len(table):
-            found.add(table)
+            found.add(table.select(record["columns"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(path, "digest", f"damaged: {error}") from None
-    if record["digest"] != f"{found.total:016x}":
+    if record.get("digest") != f"{found.total:016x}":
         problem = (
-            f"damaged: digest {record['digest']} stored, {found.total:016x} computed; restore the file from a copy"
+            f"damaged: digest {record.get('digest')} stored, {found.total:016x} computed; restore the file from a copy"
         )
         raise StorageError(path, "digest", problem)
 

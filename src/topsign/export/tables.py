@@ -123,12 +123,13 @@ def read_parquet(path: Path) -> CodeTable:
     import pyarrow.parquet as parquet
 
     try:
-        table = parquet.read_table(path, page_checksum_verification=True)
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            table, kept = file.read(), (file.metadata.metadata or {}).get(DIGEST_KEY)
     except FileNotFoundError:
         raise
     except (arrow.ArrowException, ValueError, OSError) as error:  # a bad checksum is an OSError
         raise StorageError(path, "codes", str(error)) from None
-    check_digest(table, path)
+    check_digest(table, kept, path)
     return _read(table, path)
 
 
