@@ -117,6 +117,21 @@ def test_shapes_that_do_not_fit_are_refused_while_tracing():
         torch.export.export(Model().head, (torch.randn(3, 47),))
 
 
+def test_operands_that_do_not_fit_their_recipe_are_refused():
+    """A graph may come from outside."""
+    head, x = Model().head, torch.randn(3, 48)
+    for codes, scales, bias in [
+        (head.codes[:, :-1], head.scales, head.bias),
+        (head.codes.int(), head.scales, head.bias),
+        (head.codes, head.scales[:-1], head.bias),
+        (head.codes, head.scales, head.bias[:-1]),
+    ]:
+        with pytest.raises(ValueError, match="do not fit uint8 codes of"):
+            torch.ops.topsign.linear(x, codes, scales, bias, head._recipe_text)
+    other = head.codes.T.contiguous().T  # another order in memory is no other code
+    assert torch.equal(torch.ops.topsign.linear(x, other, head.scales, head.bias, head._recipe_text), head(x))
+
+
 def test_scripting_is_refused():
     warnings.simplefilter("ignore")  # it is deprecated; pytest restores the filters
     with pytest.raises(Exception, match="Unknown type annotation"):

@@ -12,7 +12,6 @@ from ._arrays import Array, Float32, Float64
 from ._checks import check_count
 from ._files import Record
 from .kernels.tables import MAX_LEVEL, TrellisTables, level_rms
-from .theory.water_filling import water_filling
 
 MAX_SHARING = 128  # coordinates that read one window
 MAX_SPREAD = 2.0**29  # by which the costs of two paths may differ: they are compared modulo 2**32
@@ -127,6 +126,8 @@ def design_trellis(
     """
     largest = float(variances.max())
     weights = (np.maximum(variances, 0) / largest) ** emphasis
+    from .theory.water_filling import water_filling  # SciPy, which the theory needs, takes long to import
+
     level, rates = water_filling(variances * weights, n_bits)
     most = _most_sharing(rates, n_bits)
     coded = _shuffled(np.flatnonzero(rates > most))

@@ -129,6 +129,8 @@ def read_universal(record: Record) -> Universal:
 
 def check_arrays(recipe: Recipe, scoring: str, universal: Universal | None, arrays: dict[str, Array]) -> None:
     """Arrays that fit together and hold what they should, because kernels check nothing."""
+    if recipe.family not in ("adaptive", "sign"):
+        raise ValueError(f"heads have adaptive or sign codes, not {recipe.family} codes")
     codes, biases, classes = arrays["codes"], arrays["biases"], arrays["classes"]
     check_content(recipe.layout, codes, name="codes")
     n_classes = len(classes) if classes.ndim == 1 else 0

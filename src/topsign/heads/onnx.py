@@ -66,6 +66,8 @@ def _topk(x: Float32, codes: Bytes, scales: Float32, bias: Float32, *, recipe: s
 def _prepared(x: Array, codes: Bytes, scales: Float32, bias: Float32, recipe: str) -> tuple[LogitScores, Float32]:
     made = _read_recipe(recipe)
     check_content(made.layout, codes, name="codes")  # a model is a file from outside, and kernels check nothing
+    if scales.shape != codes.shape[:1] or bias.shape not in (codes.shape[:1], (0,)):
+        raise ValueError(f"scales {scales.shape} and bias {bias.shape} do not fit codes {codes.shape}")
     biases = bias.astype(np.float64) if bias.any() else None
     scores = LogitScores(made.layout, np.ascontiguousarray(codes), np.ascontiguousarray(scales), biases)
     return scores, project(made, x.reshape(-1, made.n_features), name="inputs")[0]
@@ -73,4 +75,7 @@ def _prepared(x: Array, codes: Bytes, scales: Float32, bias: Float32, recipe: st
 
 @lru_cache(maxsize=64)
 def _read_recipe(text: str) -> Recipe:
-    return Recipe.from_json(json.loads(text), "the recipe of an ONNX model")
+    recipe = Recipe.from_json(json.loads(text), "the recipe of an ONNX model")
+    if recipe.family != "adaptive":
+        raise ValueError(f"this operator takes adaptive codes, not {recipe.family} codes")
+    return recipe

@@ -29,7 +29,7 @@ def linear(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe
 
     ``recipe`` is the JSON of what the codes are made with.
     """
-    made = read_recipe(recipe)
+    made = _checked(recipe, codes, scales, bias)
     logits = _path(x)[0](made, _rows(x, made.n_features), codes, scales, bias)
     return logits.to(x.dtype).reshape(*x.shape[:-1], len(codes))
 
@@ -37,7 +37,7 @@ def linear(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe
 @torch.library.custom_op("topsign::topk", mutates_args=())
 def topk(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe: str, k: int) -> tuple[Tensor, Tensor]:
     """The k highest estimated logits of each input, falling, and their classes; of equal ones the lower class first."""
-    made = read_recipe(recipe)
+    made = _checked(recipe, codes, scales, bias)
     values, indices = _path(x)[1](made, _rows(x, made.n_features), codes, scales, bias, k)
     shape = (*x.shape[:-1], k)
     return values.to(x.dtype).reshape(shape), indices.reshape(shape)
@@ -58,7 +58,7 @@ def shortlist(
 
     ``weights`` are the rows of the layer in any type; int8 rows have ``weight_scales``.
     """
-    made = read_recipe(recipe)
+    made = _checked(recipe, codes, scales, bias)
     rows = _rows(x, made.n_features)
     _, classes = _path(x)[1](made, rows, codes, scales, bias, size)
     classes, _ = classes.sort(dim=1)
@@ -113,7 +113,21 @@ def _(
 @lru_cache(maxsize=64)
 def read_recipe(text: str) -> Recipe:
     """The recipe of its JSON; its projection is made once."""
-    return Recipe.from_json(json.loads(text), "the recipe of a graph")
+    recipe = Recipe.from_json(json.loads(text), "the recipe of a graph")
+    if recipe.family != "adaptive":
+        raise ValueError(f"these operators take adaptive codes, not {recipe.family} codes")
+    return recipe
+
+
+def _checked(text: str, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Recipe:
+    """The recipe, where the shapes fit it: a graph may come from outside, and kernels check nothing."""
+    recipe = read_recipe(text)
+    width, n_codes = recipe.layout.code_bytes, codes.shape[:1]
+    fitting = codes.dtype == torch.uint8 and codes.ndim == 2 and codes.shape[1] == width and scales.shape == n_codes
+    if not fitting or (bias is not None and bias.shape != n_codes):
+        shapes = [None if one is None else tuple(one.shape) for one in (codes, scales, bias)]
+        raise ValueError(f"codes, scales and bias of shapes {shapes} do not fit uint8 codes of {width} bytes")
+    return recipe
 
 
 def _path(x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
@@ -158,7 +172,7 @@ def cpu_topk(
 
 def _scores(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) -> LogitScores:
     biases = None if bias is None or not bias.any() else bias.numpy().astype(np.float64)
-    return LogitScores(recipe.layout, codes.numpy(), scales.numpy(), biases)
+    return LogitScores(recipe.layout, codes.contiguous().numpy(), scales.contiguous().float().numpy(), biases)
 
 
 # Anywhere: PyTorch operations, a block of classes at a time
