@@ -278,6 +278,28 @@ def test_an_index_is_split_and_merged_back(client, tmp_path, signals, queries, k
         ts.distributed.split(index, out)
 
 
+def test_ids_of_text_go_with_the_shards(client, tmp_path, signals, queries):
+    index = make_index("compact", path=tmp_path / "one.topsign")
+    names = [f"doc-{i}" for i in range(700)]
+    index.add(signals, ids=names, metadata=[{"row": i} for i in range(700)])
+    index.remove(names[::5])
+    ts.distributed.split(index, tmp_path / "codes", shard_entries=100)
+    with ts.distributed.open(tmp_path / "codes", client=client) as opened:
+        for among in (None, names[1::3][:40]):
+            among = among and [name for name in among if name in index]
+            assert_same(opened.search(queries, 7, among=among), index.search(queries, 7, among=among))
+            found, expected = (one.within(queries, false_alarm=0.5, among=among) for one in (opened, index))
+            assert_same(found, expected)
+        with pytest.raises(ValueError, match="among must be in the index, but nobody is not"):
+            opened.search(queries, among=["nobody"])
+        with pytest.raises(TypeError, match="the ids of this index are texts, got among of integers"):
+            opened.search(queries, among=[3])
+    merged = ts.distributed.merge(tmp_path / "codes", tmp_path / "two.topsign")
+    merged.verify()
+    assert merged.ids.tolist() == index.ids.tolist()
+    assert merged["doc-7"].metadata == {"row": 7}
+
+
 def test_an_empty_index_finds_nothing(tmp_path, queries):
     empty, out = make_index("compact"), tmp_path / "codes"
     assert ts.distributed.split(empty, out) == ts.distributed.Encoded(version=1, n_entries=0, n_shards=0, n_written=0)

@@ -222,3 +222,12 @@ def test_another_projection_is_noticed(rng):
     changed = table.replace_schema_metadata({b"topsign": json.dumps(told | {"fingerprint": "0" * 32})})
     with pytest.raises(ts.StorageError, match="has the fingerprint 00000000"):
         export.from_arrow(changed).projection()
+
+
+def test_ids_of_text_are_texts(rng, tmp_path):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7)
+    index.add(rng.standard_normal((5, 64)), ids=list("abcde"))
+    export.write_parquet(tmp_path / "a.parquet", index)
+    table = export.read_parquet(tmp_path / "a.parquet")
+    assert table.entries.ids.tolist() == list("abcde")
+    assert table.entries.codes == index.get(list("abcde")).codes

@@ -117,7 +117,7 @@ def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
     if form == "sparse":
         shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}
     with zipfile.ZipFile(file, "w") as members, progress_bar() as progress:
-        for name, value in ({"ids": ids} | shape).items():
+        for name, value in ({"ids": ids.astype(str) if ids.dtype == object else ids} | shape).items():
             with members.open(f"{name}.npy", "w") as target:
                 np.lib.format.write_array(target, np.asanyarray(value), allow_pickle=False)
         for name, (size, dtype, parts) in arrays.items():

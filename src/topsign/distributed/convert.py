@@ -9,7 +9,7 @@ from .._arrays import Int64
 from .._checks import check_count, check_index
 from ..errors import StorageError
 from ..index import Index
-from ..index.storage import COLUMNS, Arrays, Metadata, Segment, Snapshot, merge_segments
+from ..index.storage import COLUMNS, Arrays, Metadata, Names, Segment, Snapshot, merge_segments
 from ..signals import Location
 from .encode import Encoded, default_shard_entries
 from .folder import Folder
@@ -25,8 +25,6 @@ def split(index: Index[Any], out: Location, *, shard_entries: int | None = None)
     check_index(index, (Index,))
     limit = check_count(shard_entries or default_shard_entries(index.recipe), "shard_entries")
     folder, snapshot = Folder.at(out), index.store.snapshot
-    if snapshot.has_names:
-        raise NotImplementedError("shards hold integer ids, the ids of this index are texts")
     manifest = begin(folder, index.recipe)
     if manifest.version:
         raise StorageError(folder.url, "file", "exists already; choose another name, or remove it first")
@@ -66,8 +64,10 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
 def _cut(segment: Segment, start: int, stop: int) -> Segment:
     columns: dict[str, Any] = {name: getattr(segment, name) for name in COLUMNS}
     parts: dict[str, Any] = {name: None if column is None else column[start:stop] for name, column in columns.items()}
-    notes = segment.columns.metadata
-    return Segment(Arrays(**parts, metadata=Metadata.of(notes.texts(range(start, stop))) if notes else None))
+    notes, names = segment.columns.metadata, segment.columns.names
+    parts["metadata"] = Metadata.of(notes.texts(range(start, stop))) if notes else None
+    parts["names"] = Names.of(names.names(range(start, stop))) if names else None
+    return Segment(Arrays(**parts))
 
 
 def _gathered(snapshot: Snapshot, ids: Int64) -> Arrays:
@@ -77,4 +77,5 @@ def _gathered(snapshot: Snapshot, ids: Int64) -> Arrays:
     texts = None
     if any(segment.columns.metadata is not None for segment in snapshot.segments):
         texts = Metadata.of(snapshot.texts(places))
-    return Arrays(ids, snapshot.gather("codes", places), norms, scales, None, texts)
+    names = Names.of([name.encode() for name in snapshot.names(places)]) if snapshot.has_names else None
+    return Arrays(ids, snapshot.gather("codes", places), norms, scales, None, texts, names)

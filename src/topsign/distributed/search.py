@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from dask.sizeof import sizeof
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, get_worker
 
 from .._arrays import Array, Int64
 from .._checks import (
     as_signals,
     check_choice,
     check_count,
-    check_ids,
     raise_unknown_ids,
 )
 from ..errors import StorageError
@@ -30,9 +26,11 @@ from ..index.search import Hits, Reach, Scan, make_scans
 from ..index.storage import Segment, Snapshot
 from ..signals import Location
 from ..theory.inference import SCORINGS
-from .cluster import POLL_SECONDS, live_workers, resolve_client, wait_for_one
+from .ask import ask, by_shard
+from .cluster import resolve_client
 from .folder import Folder
 from .manifest import Manifest, read_manifest
+from .names import RemoteNames
 from .placement import Placement
 from .shard import SentRecipe, Shard, read_shard
 from .verify import verify_shards
@@ -105,8 +103,9 @@ class ShardedIndex:
         with self._loading:
             load = partial(_load_shard, self._folder, SentRecipe.of(manifest.recipe))
             placement = Placement(self._client, manifest.shards, load, like=self._placement)
-            loaded = sum(_ask(self._client, placement, manifest.shards, _count_entries))
-            assert loaded == manifest.n_entries
+            loaded = ask(self._client, placement, manifest.shards, _count_entries)
+            assert sum(n_entries for n_entries, _ in loaded) == manifest.n_entries
+            self._names = RemoteNames(self._client, placement, any(has_names for _, has_names in loaded))
             self._manifest, self._placement = manifest, placement
 
     @property
@@ -151,8 +150,8 @@ class ShardedIndex:
     def search(
         self,
         queries: npt.ArrayLike,
-        *,
         k: int = 10,
+        *,
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         among: npt.ArrayLike | None = None,
@@ -165,13 +164,13 @@ class ShardedIndex:
         k = check_count(k, "k")
         check_choice(scoring, "scoring", SCORINGS)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        request, wanted, placement = Request(_check_threads(n_threads), k=k), _check_among(among), self._placed()
+        request, wanted, placement = Request(_check_threads(n_threads), k=k), self._names.numbers(among), self._placed()
         n_entries = placement.n_entries if wanted is None else len(np.unique(wanted))
         found = Neighbors.empty(len(queries), k, n_entries)
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             parts = _find(self._client, placement, scan, request, wanted)
             Hits.merge(parts, descending=scan.descending, k=k).fill(found, rows)
-        return found
+        return replace(found, ids=self._names.ids(found.ids))
 
     def within(
         self,
@@ -188,14 +187,15 @@ class ShardedIndex:
         """Every match of each query, as :meth:`AdaptiveIndex.within` and :meth:`SignIndex.within`."""
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
         queries = as_signals(queries, n_features=self.n_features, name="queries")
-        wanted, placement = _check_among(among), self._placed()
+        wanted, placement = self._names.numbers(among), self._placed()
         n_entries = placement.n_entries if wanted is None else len(np.unique(wanted))
         reach = reach.for_entries(n_entries)
         request, parts = Request(_check_threads(n_threads), reach=reach), []
         for rows, scan in self._scans(queries, scoring, adaptive_bits):
             answers = _find(self._client, placement, scan, request, wanted)
             parts.append(Hits.merge(answers, descending=scan.descending).matches(rows.stop - rows.start))
-        return Matches.concatenate(parts, n_entries)
+        found = Matches.concatenate(parts, n_entries)
+        return replace(found, ids=self._names.ids(found.ids))
 
     def verify(self) -> None:
         """Reads every shard again from where it is stored. Raises StorageError naming every damaged one."""
@@ -242,11 +242,11 @@ def _find(client: Client, placement: Placement, scan: Scan, request: Request, wa
     chosen: dict[str, Int64] | None = None
     unknown = [np.empty(0, np.int64)]
     if wanted is not None:
-        chosen, outside = _by_shard(shards, np.unique(wanted))
+        chosen, outside = by_shard(shards, np.unique(wanted))
         unknown.append(outside)
         shards = tuple(shard for shard in shards if shard.file in chosen)
     sent = client.submit(_same, scan, pure=False)
-    answers = _ask(client, placement, shards, partial(_answer, request), sent, chosen=chosen)
+    answers = ask(client, placement, shards, partial(_answer, request), sent, chosen=chosen)
     unknown += [answer.ids for answer in answers if isinstance(answer, Unknown)]
     missing = np.concatenate(unknown)
     if wanted is not None and missing.size:
@@ -254,87 +254,8 @@ def _find(client: Client, placement: Placement, scan: Scan, request: Request, wa
     return answers
 
 
-def _check_among(among: npt.ArrayLike | None) -> Int64 | None:
-    return None if among is None else check_ids(among, "among")
-
-
 def _check_threads(n_threads: int | None) -> int | None:
     return None if n_threads is None else check_count(n_threads, "n_threads")
-
-
-def _by_shard(shards: tuple[Shard, ...], ids: Int64) -> tuple[dict[str, Int64], Int64]:
-    """Ids by the shard that may hold them, and those that none can."""
-    firsts = np.array([shard.first_id for shard in shards], np.int64)
-    lasts = np.array([shard.last_id for shard in shards], np.int64)
-    owners = np.searchsorted(firsts, ids, side="right") - 1
-    inside = owners >= 0
-    inside[inside] = ids[inside] <= lasts[owners[inside]]
-    return {shards[i].file: ids[inside & (owners == i)] for i in np.unique(owners[inside])}, ids[~inside]
-
-
-def _ask(
-    client: Client,
-    placement: Placement,
-    shards: tuple[Shard, ...],
-    task: Callable[..., Any],
-    *arguments: Any,
-    chosen: dict[str, Int64] | None = None,
-) -> list[Any]:
-    """Asks every worker of the shards it holds; where one is lost, asks those who take its shards over.
-
-    A task gets the loaded segments, the arguments, and the ids chosen among its shards.
-    """
-    waiting: dict[Future, tuple[str, list[str]]] = {}
-    answers: list[Any] = []
-    losses: Counter[str] = Counter()
-
-    def send(files: list[str]) -> None:
-        for address, held in placement.grouped(files).items():
-            ids = None if chosen is None else np.concatenate([chosen[file] for file in held])
-            future = client.submit(task, list(held.values()), *arguments, ids, workers=[address], pure=False)
-            waiting[future] = address, list(held)
-
-    send([shard.file for shard in shards])
-    while waiting:
-        with suppress(CancelledError):  # lost with its worker: dealt with below
-            wait_for_one(client, list(waiting), POLL_SECONDS)
-        alive = live_workers(client)
-        for future, (address, files) in list(waiting.items()):
-            if future.status == "finished" and (answer := _fetched(client, future, address)) is not None:
-                answers.append(answer)
-                del waiting[future]
-            elif future.status == "error" and not isinstance(error := future.exception(), KilledWorker):
-                client.cancel(list(waiting))
-                raise error
-            elif future.status in ("cancelled", "lost", "error") or address not in alive:
-                del waiting[future]
-                losses.update(files)
-                if losses[files[0]] > MAX_LOSSES:
-                    client.cancel(list(waiting))
-                    _raise_all_lost(files, losses[files[0]])
-                placement.forget(address, files)
-                send(files)
-    return answers
-
-
-def _raise_all_lost(files: list[str], times: int) -> NoReturn:
-    named = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
-    raise RuntimeError(
-        f"{times} workers were lost one after another while they loaded or searched {named}; are they out of memory? "
-        "Their logs say"
-    )
-
-
-def _fetched(client: Client, future: Future, address: str) -> Any:
-    """The result, or None where it was lost with its worker."""
-    seconds = 1.0
-    while True:
-        try:
-            return future.result(timeout=seconds)
-        except TimeoutError:
-            if address not in live_workers(client):
-                return None
-            seconds *= 2
 
 
 # What follows runs on workers.
@@ -344,8 +265,9 @@ def _load_shard(folder: Folder, sent: SentRecipe, shard: Shard) -> Segment:
     return read_shard(folder, shard, sent.recipe())
 
 
-def _count_entries(segments: list[Segment], among: None) -> int:
-    return sum(len(segment) for segment in segments)
+def _count_entries(segments: list[Segment], among: None) -> tuple[int, bool]:
+    """Number of entries, and whether they have ids of text."""
+    return sum(len(segment) for segment in segments), bool(Snapshot(tuple(segments)).has_names)
 
 
 def _same(scan: Scan) -> Scan:

@@ -1,9 +1,9 @@
 """Shards: consecutive entries in a Parquet file with the recipe of its codes and checksums of its columns.
 
 Columns: ``ids`` (int64, ascending), ``codes`` (fixed-size binary), ``norms`` and ``scales`` (float32, where kept) and
-``metadata`` (JSON texts, where any entry has some), uncompressed, in one row group. The key ``topsign`` of the schema's
-metadata holds a JSON record: recipe of the codes, number of entries, and the CRC-32 of every column's bytes;
-``topsign.crc32`` is that of the record.
+``metadata`` (JSON texts, where any entry has some) and ``names`` (ids of the user's own), uncompressed, in one row
+group. The key ``topsign`` of the schema's metadata holds a JSON record: recipe of the codes, number of entries, and
+the CRC-32 of every column's bytes; ``topsign.crc32`` is that of the record.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ def write_shard(folder: Folder, file: str, recipe: Recipe, columns: Arrays) -> S
     if columns.metadata is not None:
         texts = columns.metadata.texts(range(len(columns)))
         arrays["metadata"] = pyarrow.array([text or None for text in texts], pyarrow.large_binary())
+    if columns.names is not None:
+        arrays["names"] = pyarrow.array(columns.names.names(range(len(columns))), pyarrow.large_binary())
     record = {"magic": MAGIC, "format": FORMAT, "parameters": recipe.to_json(), "entries": len(columns)}
     text = json.dumps(record | {"crc32": {name: _checksum(array) for name, array in arrays.items()}}).encode()
     notes = {"topsign": text, "topsign.crc32": str(zlib.crc32(text))}
@@ -190,7 +192,8 @@ def _segment(arrays: dict[str, Any], recipe: Recipe, metadata: bool) -> Segment:
     texts = None
     if metadata and "metadata" in arrays:
         texts = [one or b"" for one in arrays["metadata"].to_pylist()]
-    (segment,) = make_segments(ids, codes, norms, scales, texts)
+    names = arrays["names"].to_pylist() if "names" in arrays else None
+    (segment,) = make_segments(ids, codes, norms, scales, texts, names)
     return segment
 
 

@@ -1,7 +1,7 @@
 """Codes as Arrow tables and Parquet files, with the recipe that made them in the schema's metadata.
 
-One row per entry: ``id`` (int64); the code in one of three forms; ``norm`` and ``scale`` (float32) where they are kept;
-``metadata`` (JSON text, null where nothing was noted). The forms:
+One row per entry: ``id`` (int64, or text); the code in one of three forms; ``norm`` and ``scale`` (float32) where they
+are kept; ``metadata`` (JSON text, null where nothing was noted). The forms:
 
 - ``codes``: ``code``, the packed bytes of the layout (binary): the smallest;
 - ``bits``: ``bits``, one-hot bits (binary), for Hamming distances in SQL;
@@ -149,7 +149,8 @@ def _read(table: Any, path: Path) -> CodeTable:
         recipe = None
         if "projection" in record:  # tables of codes alone name neither metric nor norms
             recipe = Recipe.from_json({"metric": "correlation", "norms": True} | record, path)
-        ids = check_ids(table.column("id").to_numpy())
+        ids = table.column("id").to_numpy()
+        ids = ids if ids.dtype == object else check_ids(ids)
         notes = [None if text is None else json.loads(text) for text in table.column("metadata").to_pylist()]
         codes = _signs_of(table, record, path) if record["kind"] == "sign" else _codes_of(table, form, record, path)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -185,7 +186,8 @@ def _parts(
     if record["kind"] == "sign" and form == "sparse":
         raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
     form = form if record["kind"] == "adaptive" else "codes"  # packed signs are both
-    types = {"id": arrow.int64(), "code": arrow.binary(), "bits": arrow.binary()}
+    texts = not isinstance(source, AdaptiveCodes) and bool(source.store.snapshot.has_names)
+    types = {"id": arrow.string() if texts else arrow.int64(), "code": arrow.binary(), "bits": arrow.binary()}
     types |= {"locations": arrow.list_(arrow.int32()), "signs": arrow.list_(arrow.int8())}
     types |= {"norm": arrow.float32(), "scale": arrow.float32()}
     names = ["id", *_columns(form), *(["norm", "scale"] if norms else [])]
