@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign import theory
+from topsign._page import PALETTE, STYLE
 from topsign.cli import app
 from topsign.cli import reproduce as command
-from topsign.paper import figures, heads, page, report, verdicts
+from topsign.paper import heads, report, verdicts
 from topsign.paper.curve import curve
 from topsign.paper.errata import errata
 from topsign.paper.measuring import plain
@@ -308,8 +309,8 @@ def test_figures_follow_the_page_into_the_dark(made):
     text = made[1].page.read_text()
     drawn = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
     assert not re.search(r"(fill|stroke): #", drawn)
-    for name in figures.PALETTE:
-        assert page.STYLE.count(f"--{name}:") == 3  # light, dark, print
+    for name in PALETTE:
+        assert STYLE.count(f"--{name}:") == 3  # light, dark, print
 
 
 def test_a_part_alone_has_a_page_of_its_own(tmp_path):

@@ -14,6 +14,7 @@ _HOMES = {
     **dict.fromkeys(("AdaptiveCodes", "TrellisCodes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("CalibrationWarning", "StorageError"), "errors"),
+    **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("Head",), "heads"),
     **dict.fromkeys(
         ("AdaptiveLinearClassifier", "SignLinearClassifier", "UniversalLinearClassifier"), "heads.classifiers"
@@ -63,6 +64,8 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .embeddings import UniversalEmbedding as UniversalEmbedding
     from .errors import CalibrationWarning as CalibrationWarning
     from .errors import StorageError as StorageError
+    from .evaluation import Evaluation as Evaluation
+    from .evaluation import evaluate as evaluate
     from .heads import Head as Head
     from .heads.classifiers import AdaptiveLinearClassifier as AdaptiveLinearClassifier
     from .heads.classifiers import SignLinearClassifier as SignLinearClassifier

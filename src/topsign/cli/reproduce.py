@@ -44,6 +44,8 @@ def reproduce(
     topsign reproduce roc --quick --output roc/
     """
     with exit_on_error(2):
+        if part not in (*PARTS, "all"):
+            raise ValueError(f"part must be one of {', '.join(map(repr, (*PARTS, 'all')))}, got {part!r}")
         effort = QUICK if quick else FULL
         if seeds is not None:
             effort = replace(effort, table_seeds=check_draws(seeds, "--seeds"))

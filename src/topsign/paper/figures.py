@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .._page import PALETTE
 from .curve import Curve
 from .energy import Energy
 from .measuring import Points
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Light, dark. Okabe and Ito's hues, distinct for most eyes; every line has its own dashes and marker as well.
-PALETTE = {
-    "ink": ("#15181c", "#e8eaed"),
-    "faint": ("#d3d7dc", "#3a4048"),
-    "blue": ("#0072b2", "#5cb8f0"),
-    "orange": ("#d55e00", "#ff9248"),
-    "green": ("#00805c", "#35d0a0"),
-    "pink": ("#b8558c", "#f09ac8"),
-    "gold": ("#8f6a00", "#f0c540"),
-    "grey": ("#5f6670", "#a8b0ba"),
-}
 INK, FAINT, BLUE, ORANGE, GREEN, PINK, GOLD, GREY = (light for light, _ in PALETTE.values())
 
 Style = dict[str, Any]

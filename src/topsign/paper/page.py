@@ -8,61 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from .._page import document, table_rows
 from .curve import Curve
 from .distortion import Distortion
 from .energy import Energy
 from .errata import Erratum
-from .figures import PALETTE
 from .roc import Detection, Roc
 from .table import Cell, Table
 from .three_party import ThreeParty
 from .verdicts import Claim
 
 Figures = Mapping[str, str]
-
-_COLORS = {mode: "".join(f"--{name}:{pair[mode]};" for name, pair in PALETTE.items()) for mode in (0, 1)}
-
-STYLE = (
-    ":root{color-scheme:light dark;--page:#fff;--card:#f6f7f9;--good:#00663f;--bad:#a02800;"
-    + _COLORS[0]
-    + "}\n@media (prefers-color-scheme:dark){:root{--page:#14171b;--card:#1d2126;--good:#4fd69c;--bad:#ff9a78;"
-    + _COLORS[1]
-    + "}}\n@media print{:root{--page:#fff;--card:#fff;--good:#00663f;--bad:#a02800;"
-    + _COLORS[0]
-    + """}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--ink);font:16px/1.55 system-ui,sans-serif}
-main{max-width:66rem;margin:0 auto;padding:1rem 1.2rem 3rem}
-h1{font-size:1.7rem;line-height:1.2;margin:1rem 0 .3rem}
-h2{font-size:1.3rem;margin:2.6rem 0 .4rem;border-bottom:1px solid var(--faint);padding-bottom:.2rem}
-p,figcaption,li{max-width:46rem}
-a{color:var(--blue)}
-.muted,figcaption,.interval,nav{color:var(--grey);font-size:.88rem}
-nav a{margin-right:.9rem;white-space:nowrap}
-.panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:1rem}
-figure{margin:.8rem 0;background:var(--card);border:1px solid var(--faint);border-radius:.5rem;padding:.7rem}
-figure svg{display:block;width:100%;max-width:34rem;height:auto;margin:0 auto}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%;margin:.6rem 0;font-size:.92rem;font-variant-numeric:tabular-nums}
-th,td{padding:.4rem .55rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--faint)}
-thead th{border-bottom:2px solid var(--grey)}
-.numbers td:not(:first-child),.numbers th:not(:first-child){text-align:right;white-space:nowrap}
-tr.ours td:first-child{padding-left:1.1rem}
-tr.group th{background:var(--card);font-weight:600;text-align:left!important}
-.interval{display:block;white-space:nowrap}
-.yes{color:var(--good);font-weight:650;white-space:nowrap}
-.no{color:var(--bad);font-weight:650;white-space:nowrap}
-code{font-size:.85em;overflow-wrap:anywhere}
-@media (max-width:40rem){
-.cards thead{display:none}
-.cards tr{display:block;border:1px solid var(--faint);border-radius:.5rem;margin:.7rem 0;padding:.3rem .6rem}
-.cards td{display:block;border:0;padding:.15rem 0}
-.cards td::before{content:attr(data-label) " ";color:var(--grey);font-size:.82rem}
-}
-@media print{main{max-width:none;padding:0}figure,tr{break-inside:avoid}p{break-inside:avoid}h2,h2~p{break-after:avoid}
-.scroll{overflow:visible}table{font-size:.72rem}}
-"""
-)
 
 
 def render(
@@ -99,12 +55,7 @@ def render(
     body += ['<h2 id="conditions">Conditions</h2>', *_conditions(conditions)]
     body += ['<h2 id="files">Files</h2>', "<p>The numbers behind every figure, and the figures as pictures.</p><ul>"]
     body += [f'<li><a href="{escape(file)}">{escape(file)}</a></li>' for file in files]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<link rel="icon" href="data:,"><title>Binary adaptive embeddings, reproduced</title>'
-        f"<style>\n{STYLE}</style></head>\n<body><main>\n" + "\n".join(body) + "</ul>\n</main></body></html>\n"
-    )
+    return document("Binary adaptive embeddings, reproduced", [*body, "</ul>"])
 
 
 def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
@@ -118,7 +69,7 @@ def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
         for one in claims
     ]
     yield "<p>± is one standard error; a difference counts when it exceeds four.</p>"
-    yield from _rows("cards", ["Claim of the paper", "Verdict", "Ours", "Theirs"], rows)
+    yield from table_rows("cards", ["Claim of the paper", "Verdict", "Ours", "Theirs"], rows)
 
 
 def _texts(one: Claim) -> list[str]:
@@ -258,7 +209,7 @@ def _distortion(found: Distortion, figures: Figures) -> Iterator[str]:
         ]
         for one in found.needed
     ]
-    yield from _rows("numbers", titles, rows)
+    yield from table_rows("numbers", titles, rows)
 
 
 def _energy(found: Energy, figures: Figures) -> Iterator[str]:
@@ -279,7 +230,7 @@ def _energy(found: Energy, figures: Figures) -> Iterator[str]:
     shannon, signs = (np.interp(found.shown, found.rate, line) for line in (found.shannon, found.signs))
     columns = [shannon, *found.by_levels, signs]
     rows = [[f"{rate:g}", *(f"{column[i]:.4f}" for column in columns)] for i, rate in enumerate(found.shown)]
-    yield from _rows("numbers", titles, rows)
+    yield from table_rows("numbers", titles, rows)
 
 
 def _errata(found: list[Erratum], figures: Figures) -> Iterator[str]:
@@ -295,11 +246,11 @@ def _errata(found: list[Erratum], figures: Figures) -> Iterator[str]:
         ]
         for one in found
     ]
-    yield from _rows("cards", ["Where", "Printed", "Correct", "A number", "Test"], rows)
+    yield from table_rows("cards", ["Where", "Printed", "Correct", "A number", "Test"], rows)
 
 
 def _conditions(conditions: Mapping[str, str]) -> Iterator[str]:
-    yield from _rows("", ["", ""], [[escape(name), escape(value)] for name, value in conditions.items()])
+    yield from table_rows("", ["", ""], [[escape(name), escape(value)] for name, value in conditions.items()])
 
 
 def _panels(figures: Figures, captions: Mapping[str, str]) -> Iterator[str]:
@@ -307,18 +258,6 @@ def _panels(figures: Figures, captions: Mapping[str, str]) -> Iterator[str]:
     for name, caption in captions.items():
         yield f'<figure id="figure-{name}">{figures[name]}<figcaption>{escape(caption)}</figcaption></figure>'
     yield "</div>"
-
-
-def _rows(kind: str, titles: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """A table; of kind "cards" it becomes one card per row on a phone."""
-    yield f'<div class="scroll"><table class="{kind}">'
-    if any(titles):
-        yield "<thead><tr>" + "".join(f"<th>{escape(title)}</th>" for title in titles) + "</tr></thead>"
-    yield "<tbody>"
-    for row in rows:
-        cells = zip(titles, row, strict=True)
-        yield "<tr>" + "".join(f'<td data-label="{escape(title)}">{cell}</td>' for title, cell in cells) + "</tr>"
-    yield "</tbody></table></div>"
 
 
 def _grouped(titles: list[str], groups: Mapping[str, list[list[str]]]) -> Iterator[str]:
