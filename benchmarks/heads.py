@@ -65,9 +65,7 @@ def compare(options):
     batch = inputs[: options.batch]
     exact = np.concatenate([exact_top(weights, part) for part in np.array_split(inputs, -(-len(inputs) // 256))])
     print(f"{options.classes} classes, {options.features} features, batches of {options.batch}; {ts.kernels.info()}")
-    print(
-        f"float32: {weights.nbytes / options.classes:.0f} bytes a class, top-1 accuracy {np.mean(exact == labels):.4f}"
-    )
+    print(f"float32: {weights.nbytes / options.classes:.0f} bytes per class, accuracy {np.mean(exact == labels):.4f}")
     heads = {}
     for n_bits in options.bits:
         for layout in options.layouts:
@@ -78,13 +76,14 @@ def compare(options):
                 )
     runs = [partial(exact_top, weights, batch), *(partial(head.predict, batch) for head in heads.values())]
     times = interleaved(runs, options.repeats)
-    print(f"float32: {1000 * np.median(times[:, 0]):.0f} ms a batch")
+    print(f"float32: {1000 * np.median(times[:, 0]):.0f} ms per batch")
     rows = [{"name": "float32", "bytes_per_class": 4 * options.features, "milliseconds": spread(1000 * times[:, 0])}]
     for (name, head), spent in zip(heads.items(), times.T[1:], strict=True):
         found = head.predict(inputs)
         row = {
             "name": name,
-            "bytes_per_class": head.storage_bits_ / 8 / options.classes,
+            "bytes_per_class": head.head_.code_nbytes / options.classes,
+            "shortlist_bytes_per_class": head.head_.shortlist_nbytes / options.classes,
             "times_smaller": float(head.compression_ratio_),
             "milliseconds": spread(1000 * spent),
             "times_faster": spread(times[:, 0] / spent),
@@ -93,7 +92,8 @@ def compare(options):
         }
         rows.append(row)
         print(
-            f"{name}: {row['bytes_per_class']:.0f} bytes a class, {row['times_smaller']:.1f} times smaller; "
+            f"{name}: {row['bytes_per_class']:.0f} bytes of codes per class, "
+            f"{row['times_smaller']:.1f} times smaller with all; "
             f"{row['milliseconds']['median']:.0f} ms, {row['times_faster']['median']:.1f} times faster; "
             f"agreement {row['agreement']:.4%}, top-1 accuracy {row['accuracy']:.4f}"
         )

@@ -265,10 +265,20 @@ def large_heads(results):
         "## Large heads",
         f"The top class of {options['classes']:,}, {options['features']} features, batches of "
         f"{options['batch']}; synthetic, the correlation "
-        "of an input with its class's weights says how clear the top class is. Times with the limit in parentheses. "
+        "of an input with its class's weights says how clear the top class is. Times with the limit in parentheses. A "
+        f"shortlist keeps the weights besides, {4 * options['features']:,} bytes per class in float32. "
         + source(results, *names),
         table(
-            ["correlation", "threads", "head", "bytes a class", "ms a batch", "times faster", "agreement", "accuracy"],
+            [
+                "correlation",
+                "threads",
+                "head",
+                "bytes of codes per class",
+                "ms per batch",
+                "times faster",
+                "agreement",
+                "accuracy",
+            ],
             lines,
         ),
     )
