@@ -308,13 +308,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=10_000_000, help="of the index")
     parser.add_argument("--huge", type=int, default=100_000_000, help="entries loaded and searched once; 0: none")
+    parser.add_argument("--only", nargs="*", help="parts to measure; the others stay as the file has them")
+    parser.add_argument("--commit", help="recorded with the results, by default that of the working copy")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu.json")
     options = parser.parse_args()
     if MISSING:
         parser.error(f"needs CuPy and PyTorch: {MISSING}")
     device = cuda_device()
     revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    result: dict[str, Any] = {
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.only and options.out.exists() else {}
+    result |= {
         "device": torch.cuda.get_device_name(0),
         "software": {
             "python": platform.python_version(),
@@ -323,7 +326,7 @@ def main() -> None:
             "numpy": np.__version__,
             "driver": cupy.cuda.runtime.driverGetVersion(),
         },
-        "commit": revision.stdout.strip() or None,
+        "commit": options.commit or revision.stdout.strip() or None,
         "processor_threads": THREADS,
     }
     steps = {
@@ -337,6 +340,8 @@ def main() -> None:
         "huge": lambda: huge(device, options.huge) if options.huge else None,
     }
     for name, step in steps.items():
+        if options.only and name not in options.only:
+            continue
         begin = time.perf_counter()
         result[name] = step()
         cupy.get_default_memory_pool().free_all_blocks()
