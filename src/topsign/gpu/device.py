@@ -177,9 +177,12 @@ class CudaDevice:
         import torch
 
         stream = torch.cuda.current_stream(array.device)
+        number = stream.cuda_stream
+        if number == 0:
+            return self.cupy.cuda.Stream.null  # type: ignore[no-any-return]
         if hasattr(stream, "__cuda_stream__") and hasattr(self.cupy.cuda.Stream, "from_external"):
             return self.cupy.cuda.Stream.from_external(stream)  # type: ignore[no-any-return]
-        return self.cupy.cuda.ExternalStream(stream.cuda_stream, self.number)  # type: ignore[no-any-return]
+        return self.cupy.cuda.ExternalStream(number, self.number)  # type: ignore[no-any-return]
 
     def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> CudaModule:
         key = (files, *sorted(constants.items()))
@@ -231,7 +234,7 @@ class CudaModule:
         if name not in self._kernels:
             self._kernels[name] = self._module.get_function(name)
         kernel = self._kernels[name]
-        if shared > self._allowed.get(name, 48 * 1024):
+        if shared > self._allowed.get(name, 32 * 1024):  # 48 KiB with what kernels declare themselves
             self._device.cupy.cuda.driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED, shared)
             self._allowed[name] = shared
         return kernel
