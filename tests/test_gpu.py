@@ -226,6 +226,12 @@ def test_other_projections_are_refused():
         gpu.GpuEncoder(projection, Layout("compact", 4, 8), device=None)
 
 
+def test_trellis_codes_are_refused():
+    index = ts.TrellisIndex(n_features=64, n_bytes=16, random_state=1)
+    with pytest.raises(gpu.GpuError, match="adaptive and sign codes, got trellis ones"):
+        index.to("cuda")
+
+
 def test_a_missing_device_is_named():
     index = ts.AdaptiveIndex(n_features=8, n_bits=4, random_state=1)
     for name in ("gpu", "cuda:", "cpu"):

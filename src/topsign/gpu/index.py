@@ -14,6 +14,7 @@ from .engine import GpuEngine
 from .errors import GpuError
 from .pieces import Pieces
 
+FAMILIES = ("adaptive", "sign")
 FREE_SHARE = 0.9  # of the free memory that codes may take; searches need the rest
 
 
@@ -35,6 +36,11 @@ class GpuIndex:
     """
 
     def __init__(self, index: Index[Any], *, device: str | Device = "cuda", memory: int | None = None) -> None:
+        if index.recipe.family not in FAMILIES:
+            raise GpuError(
+                f"a GPU searches {' and '.join(FAMILIES)} codes, got {index.recipe.family} ones; search this index on "
+                "the processor"
+            )
         self._device = cuda_device(device_number(device)) if isinstance(device, str) else device
         limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
         self._pieces = Pieces(self._device, index.recipe.layout, limit)
