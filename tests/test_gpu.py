@@ -1,6 +1,7 @@
 """The GPU without one: a NumPy model of its two passes, and its kernels run by this processor."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import gpu_model as model
 import numpy as np
@@ -227,9 +228,9 @@ def test_other_projections_are_refused():
 
 
 def test_trellis_codes_are_refused():
-    index = ts.TrellisIndex(n_features=64, n_bytes=16, random_state=1)
+    index = SimpleNamespace(recipe=SimpleNamespace(family="trellis"))
     with pytest.raises(gpu.GpuError, match="adaptive and sign codes, got trellis ones"):
-        index.to("cuda")
+        gpu.GpuIndex(index)
 
 
 def test_a_missing_device_is_named():

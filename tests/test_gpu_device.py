@@ -135,3 +135,42 @@ def test_damaged_codes_and_full_memory_raise_and_leave_the_device_usable(device)
     with pytest.raises(gpu.GpuMemoryError, match="bytes free"):
         device.empty((2**42,), np.uint8)
     assert Stripes.load(device, layout, codes).n_codes == 1000
+
+
+@pytest.mark.parametrize("layout", ["compact", "fast"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers(device, layout, bias):
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(512, 3000, bias=bias)
+    small = ts.nn.compress(linear, n_bits=64, layout=layout, random_state=7)
+    x = torch.randn(5, 512)
+    values, classes = small.topk(x, k=7)
+    logits = small(x)
+    small.cuda()
+    ours = small.topk(x.cuda(), k=7)
+    assert_array_equal(ours.indices.cpu(), classes)
+    assert_array_equal(ours.values.cpu(), values)
+    np.testing.assert_allclose(small(x.cuda()).cpu(), logits, rtol=0, atol=1e-5 * float(logits.abs().max()))
+    assert small.topk(x.cuda().bfloat16(), k=7).values.dtype == torch.bfloat16
+    small.codes[1] = small.codes[2]  # a change in place is noticed
+    small.scales[1] = small.scales[2]
+    if not bias:
+        changed = small(x.cuda())
+        assert_array_equal(changed[:, 1].cpu(), changed[:, 2].cpu())
+
+
+def test_layers_can_be_captured_in_a_graph(device):
+    torch = pytest.importorskip("torch")
+    small = ts.nn.compress(torch.nn.Linear(512, 3000), n_bits=64, random_state=7).cuda()
+    x = torch.randn(2, 512, device="cuda")
+    small.topk(x, k=5)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = small.topk(x, k=5)
+    for _ in range(3):
+        x.copy_(torch.randn(2, 512, device="cuda"))
+        graph.replay()
+        expected = small.topk(x, k=5)
+        assert_array_equal(found.indices.cpu(), expected.indices.cpu())
+        assert_array_equal(found.values.cpu(), expected.values.cpu())

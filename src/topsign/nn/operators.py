@@ -18,7 +18,7 @@ from ..encoding import project_blocks
 from ..heads.scores import LogitScores
 from ..projections import Hadamard, Projection
 from ..recipe import Recipe
-from . import tensors
+from . import cuda, tensors
 
 BLOCK_VALUES = 2**24  # values of unpacked codes held at a time
 
@@ -131,8 +131,12 @@ def _checked(text: str, codes: Tensor, scales: Tensor, bias: Tensor | None) -> R
 
 
 def _path(x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
-    """Functions for logits and for the best classes where the input is: the C++ kernels on the CPU."""
-    return (cpu_logits, cpu_topk) if x.device.type == "cpu" else (tensor_logits, tensor_topk)
+    """Functions for logits and for the best classes where the input is: kernels on the CPU and on CUDA."""
+    if x.device.type == "cpu":
+        return cpu_logits, cpu_topk
+    if x.is_cuda and cuda.usable():
+        return cuda.cuda_logits, cuda.cuda_topk
+    return tensor_logits, tensor_topk
 
 
 def _rows(x: Tensor, n_features: int) -> Tensor:

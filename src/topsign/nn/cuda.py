@@ -1,0 +1,102 @@
+"""Logits and the best classes of inputs on a CUDA device, by the kernels of ``topsign.gpu``."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..gpu import GpuEncoder, GpuError, HeadScanner, cuda_device
+from ..gpu.best import MAX_K
+from ..projections import Hadamard, Projection
+from ..recipe import Recipe
+
+LAYERS = 16  # whose codes are kept on devices for the kernels
+
+
+class Held(NamedTuple):
+    """A head on its device. The tensors it was made of are kept, so that no others take their addresses."""
+
+    scanner: HeadScanner
+    encoder: GpuEncoder | None  # None for projections that are matrix products
+    tensors: tuple[Tensor | None, ...]
+
+
+_held: OrderedDict[tuple[object, ...], Held] = OrderedDict()
+_lock = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def usable() -> bool:
+    """Whether the kernels can be used; where they cannot, says why once."""
+    try:
+        cuda_device(torch.cuda.current_device())
+    except GpuError as error:
+        warnings.warn(f"layers on CUDA use PyTorch's operations, which are slow: {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+def cuda_logits(recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """Estimated logits of float32 rows, (n_rows, n_classes), within the rounding of float32."""
+    held = _head(recipe, codes, scales, bias)
+    found: Tensor = held.scanner.logits(_project(recipe.projection, held, rows))
+    return found
+
+
+def cuda_topk(
+    recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k highest estimated logits of float32 rows, and their classes: the processor's, for Hadamard projections."""
+    held = _head(recipe, codes, scales, bias)
+    projected = _project(recipe.projection, held, rows)
+    if k > MAX_K:  # more than a block sorts
+        logits = held.scanner.logits(projected)
+        order = logits.argsort(dim=1, descending=True, stable=True)[:, :k]
+        return logits.gather(1, order), order
+    values, indices = held.scanner.topk(projected, k)
+    return values, indices
+
+
+def _project(projection: Projection, held: Held, rows: Tensor) -> Tensor:
+    if held.encoder is None:
+        return rows @ _matrix(projection, rows.device).T
+    projected = rows.new_empty(len(rows), projection.n_pool)
+    with held.encoder.device.stream_of(rows):
+        held.encoder.project(rows.contiguous(), projected)
+    return projected
+
+
+@lru_cache(maxsize=16)
+def _matrix(projection: Projection, device: torch.device) -> Tensor:
+    return torch.from_numpy(projection.rows(np.arange(projection.n_pool))).to(device)
+
+
+def _head(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Held:
+    """The head of these tensors, made when they are first seen or have changed."""
+    tensors = (codes, scales, bias)
+    key = (recipe, *((None if t is None else (t.data_ptr(), tuple(t.shape), _version(t))) for t in tensors))
+    with _lock:
+        if key not in _held:
+            device = cuda_device(codes.device.index or 0)
+            encoder = None
+            if isinstance(recipe.projection, Hadamard):
+                encoder = GpuEncoder(recipe.projection, recipe.layout, device=device)
+            biases = None if bias is None else bias.contiguous()
+            with device.stream_of(codes):
+                scanner = HeadScanner(codes.contiguous(), scales.contiguous(), biases, recipe.layout, device=device)
+            _held[key] = Held(scanner, encoder, tensors)
+            while len(_held) > LAYERS:
+                _held.popitem(last=False)
+        return _held[key]
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; those of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
