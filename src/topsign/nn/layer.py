@@ -46,7 +46,8 @@ class AdaptiveLinear(torch.nn.Module):
     restores codes, scales, biases and the projection, whose seed and fingerprint travel in the state.
 
     Logits are estimates without bias, computed in float32 and returned in the type of the input. On the CPU they come
-    from the C++ kernels, where NaN and infinities raise; on other devices from PyTorch operations, the same within
+    from the C++ kernels, where NaN and infinities raise; on CUDA from those of :mod:`topsign.gpu` where CuPy is
+    installed, with the same ``topk`` for Hadamard projections; elsewhere from PyTorch operations, the same within
     rounding. ``half()`` and the like leave scales and biases in float32.
 
     Parameters
