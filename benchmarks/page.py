@@ -1,10 +1,10 @@
-"""Writes docs/benchmarks.md, docs/cameras.md and the measured parts of README.md and docs/scale.md from the results.
+"""Writes docs/benchmarks.md, docs/cameras.md and the measured parts of other pages from the results.
 
     python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
 
-A section whose results are missing does not appear; of the README and docs/scale.md, the text between two markers
-``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails where a page differs
-from its results. --charts draws the charts as well.
+A section whose results are missing does not appear; of the README, docs/scale.md and docs/reliability.md, the text
+between two markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails
+where a page differs from its results. --charts draws the charts as well.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from shared import scale_page, speed_page
+from shared import reliability_page, scale_page, speed_page
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
 from shared.quality_page import (
@@ -93,6 +93,8 @@ def pages(results, root):
         "docs/cameras.md": cameras_page(results),
         "docs/scale.md": fill(root / "docs/scale.md", scale_page.blocks(results)),
     }
+    if (root / "docs/reliability.md").exists():
+        written["docs/reliability.md"] = fill(root / "docs/reliability.md", reliability_page.blocks(results))
     written["README.md"] = fill(root / "README.md", readme_blocks(results, written))
     return {root / name: text for name, text in written.items() if text}
 
