@@ -11,13 +11,15 @@ settings.register_profile("fixed", derandomize=True, deadline=None, max_examples
 settings.load_profile("fixed")
 
 
-# Modules that `make test-fast` leaves out: clusters, simulations, pages, whole programs.
+# Modules that `make test-fast` leaves out: clusters, simulations, pages, whole programs, models.
 SLOW = {
     "test_benchmarks",
     "test_distributed",
     "test_docs",
     "test_index_simulation",
+    "test_language_models",
     "test_memory",
+    "test_nn_export",
     "test_packaging",
     "test_reproduce",
     "test_theory_simulation",

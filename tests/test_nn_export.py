@@ -149,7 +149,6 @@ print("served", "test_nn_export" in sys.modules)
 """
 
 
-@pytest.mark.slow
 def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
     """The process has PyTorch and topsign, not the model. The head alone, so that answers are the same bits."""
     head = Model().head
