@@ -23,7 +23,7 @@ from topsign.encoding import project
 from topsign.learning import learn_recipe
 
 SIZES = (12, 24, 48, 96)
-RATES = (0.05, 0.1, 0.25, 0.4, 0.5, 1.0, 2.0, 4.0)
+RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)  # whole bytes at 1,024 features
 WINDOWS = (8, 10, 12)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,3 +197,41 @@ def test_outliers_and_spikes_get_codes(rng):
     signals = np.eye(64, dtype=np.float32)
     encoder = ts.TrellisEncoder(16, basis="hadamard", center=False, random_state=1).fit(signals)
     assert cosines(encoder.encode(signals).decode(), signals).min() > 0.8
+
+
+def test_measured_energy_lies_between_scalar_codes_and_shannon():
+    rates = np.geomspace(0.05, 1, 15)
+    for window in (8, 10, 12):
+        energy = ts.theory.trellis_energy(rates, window=window)
+        assert (energy < rate_distortion_limit(rates)).all()
+        assert (energy > captured_energy(rates)).all()
+        assert (np.diff(energy) > 0).all()
+    with pytest.raises(ValueError, match="window must be one of"):
+        ts.theory.trellis_energy(1.0, window=9)
+    with pytest.raises(ValueError, match="rate must be positive"):
+        ts.theory.trellis_energy(0.0)
+
+
+def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
+    plan = ts.theory.plan_trellis(correlation=0.4, detection=0.8, false_alarm=0.01, n_features=256)
+    index = ts.TrellisIndex(n_features=256, n_bytes=plan.n_bytes, basis="hadamard", center=False, random_state=1)
+    entries = rng.standard_normal((400, 256))
+    matches = 0.4 * entries + np.sqrt(1 - 0.16) * rng.standard_normal(entries.shape)
+    decoded = index.get(index.add(entries)).codes.decode()
+    found = cosines(decoded, matches) >= plan.threshold
+    false = cosines(decoded, rng.standard_normal(entries.shape)) >= plan.threshold
+    assert abs(found.mean() - plan.detection) < 4 * np.sqrt(0.8 * 0.2 / 400) + 0.01  # Fisher's law is an approximation
+    assert false.mean() < 0.01 + 4 * np.sqrt(0.01 / 400)
+    assert ts.theory.plan_trellis(correlation=0.01, detection=0.99, false_alarm=1e-6, n_features=64) is None
+
+
+def test_the_page_says_what_was_measured():
+    folder = Path(__file__).parents[1]
+    page = (folder / "docs" / "trellis.md").read_text()
+    for name in ("text", "shares", "detection", "speed"):
+        rows = json.loads((folder / "benchmarks" / "results" / "trellis" / f"{name}.json").read_text())["measured"]
+        for row in next(iter(rows.values())):
+            for key in ("recall", "share", "d_prime", "batch_ratio", "one_ratio"):
+                digits = {"d_prime": 2, "batch_ratio": 1, "one_ratio": 1, "share": 4}.get(key, 3)
+                if key in row:
+                    assert f"{row[key]:.{digits}f}".lstrip("0") in page, (name, row)

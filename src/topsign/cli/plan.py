@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ..theory import PROJECTIONS, Plan, TargetError
+from ..theory import PROJECTIONS, Plan, TargetError, TrellisPlan, plan_trellis
 from ..theory import plan as make_plan
 from .app import app, console, fail
 
@@ -50,10 +50,18 @@ def plan(
         raise fail(str(error), code=1 if isinstance(error, TargetError) else 2) from None
     if plot is not None:
         draw_plan(found, plot)
+    trellis = plan_trellis(
+        correlation=correlation,
+        detection=found.detection if detection is None else detection,
+        false_alarm=false_alarm,
+        n_features=features,
+        n_entries=entries,
+    )
     if as_json:
-        print(json.dumps(found.as_dict(), indent=2))
+        print(json.dumps(found.as_dict() | {"trellis": trellis and trellis.as_dict()}, indent=2))
     else:
         show_plan(found)
+        show_trellis(found, trellis)
         if plot is not None:
             console.print(f"drawn: {plot}", highlight=False)
 
@@ -69,6 +77,20 @@ def show_plan(found: Plan) -> None:
     console.print("\nassuming", highlight=False)
     for line in found.assumptions:
         console.print(f"  - {line}", highlight=False, soft_wrap=True)
+
+
+def show_trellis(found: Plan, trellis: TrellisPlan | None) -> None:
+    """The smaller of both families."""
+    if trellis is None:
+        console.print("\ntrellis codes of up to 4 bits per feature do not reach this", highlight=False)
+        return
+    smaller = "trellis" if trellis.n_bytes < found.bytes_per_entry else "adaptive"
+    console.print(
+        f"\ntrellis codes reach it with {trellis.n_bytes:,} bytes per entry (threshold {trellis.threshold:.5f}, "
+        f"encoded more slowly); the smaller family is {smaller}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def draw_plan(found: Plan, path: Path) -> None:

@@ -41,6 +41,8 @@ from .order_statistics import harter_approximation, mean_kept_magnitude, order_s
 from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
 from .sizes import storage_bits
+from .trellis import TrellisPlan, plan_trellis, trellis_energy
+from .water_filling import water_filling
 
 __all__ = [
     "PROJECTIONS",
@@ -51,6 +53,7 @@ __all__ = [
     "Plan",
     "RocCurve",
     "TargetError",
+    "TrellisPlan",
     "bits_for_distortion",
     "captured_energy",
     "chernoff_lower",
@@ -75,12 +78,15 @@ __all__ = [
     "order_statistic_mean",
     "pair_flip_probability",
     "plan",
+    "plan_trellis",
     "poisson_binomial_pmf",
     "poisson_binomial_tail",
     "rate_distortion_limit",
     "roc",
     "sign_expected_hamming",
     "storage_bits",
+    "trellis_energy",
     "universal_expected_hamming",
     "universal_undithered_hamming",
+    "water_filling",
 ]
