@@ -19,6 +19,10 @@ const Functions* const kPaths[] = {
     &kPortable,
 #if TOPSIGN_X86
     &kAvx2,
+    &kAvx512,
+#endif
+#if TOPSIGN_ARM
+    &kNeon,
 #endif
 };
 

@@ -7,6 +7,12 @@
 #define TOPSIGN_X86 0
 #endif
 
+#if defined(__aarch64__) && defined(__GNUC__) && !defined(TOPSIGN_GENERIC)
+#define TOPSIGN_ARM 1
+#else
+#define TOPSIGN_ARM 0
+#endif
+
 // Functions between the two are compiled for the features named, whatever the build's target. They must lie in an
 // unnamed namespace: the same templates are compiled again for other sets. Headers that are not ours come before.
 #define TOPSIGN_PRAGMA(text) _Pragma(#text)

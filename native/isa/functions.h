@@ -31,6 +31,6 @@ struct Functions {
                            const ts_trellis_queries& queries, const ts_found& found);
 };
 
-extern const Functions kPortable, kAvx2;
+extern const Functions kPortable, kAvx2, kAvx512, kNeon;
 
 }  // namespace topsign

@@ -63,7 +63,6 @@ template <class Isa>
 struct BlockCounter {
     static constexpr int kParts = Isa::kBytes / 16;
     using V = Vec<uint8_t, Isa::kBytes>;
-    using S = Vec<int8_t, Isa::kBytes>;
     using Tally = typename Isa::Tally;
 
     // Adds up to sixteen locations from each of `at`, as many as `counts`.
@@ -71,11 +70,10 @@ struct BlockCounter {
     static TOPSIGN_INLINE void add(const uint8_t* const (&at)[kParts], const uint8_t* counts,
                                    const uint8_t* const* query, int64_t offset, Tally* tallies) {
         const V bytes = Isa::load_parts(at);
-        const S present = Isa::first_of_parts(counts);
+        const auto present = Isa::first_of_parts(counts);
         const V mask = Isa::look_up(Isa::bit_masks(), Isa::bit_numbers(bytes)), place = bytes & splat<V>(0x7f);
         for (int q = 0; q < N; ++q) {
-            const V found = Isa::look_up(load<V>(query[q] + offset), place);
-            tallies[q].add_negative((cast<S>((found & mask) == mask) ^ cast<S>(bytes)) & present);
+            tallies[q].add(Isa::look_up(load<V>(query[q] + offset), place), mask, bytes, present);
         }
     }
 

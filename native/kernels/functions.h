@@ -15,7 +15,8 @@
 namespace topsign {
 namespace {
 
-template <class Isa>
+// `Trellis` is the set for the kernels of trellis codes, where it is another one.
+template <class Isa, class Trellis = Isa>
 constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
     return {name,
             runs_here,
@@ -30,12 +31,12 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             within_mismatches<Isa>,
             search_scores<Isa>,
             within_scores<Isa>,
-            trellis_encode<Isa>,
-            trellis_decode<Isa>,
-            trellis_weights<Isa>,
-            trellis_sums<Isa>,
-            trellis_search<Isa>,
-            trellis_within<Isa>};
+            trellis_encode<Trellis>,
+            trellis_decode<Trellis>,
+            trellis_weights<Trellis>,
+            trellis_sums<Trellis>,
+            trellis_search<Trellis>,
+            trellis_within<Trellis>};
 }
 
 }  // namespace

@@ -55,10 +55,8 @@ struct PlaneRow {
         } else if constexpr (kBytes == 8) {
             return words(table, row, stride, std::make_integer_sequence<int, Side>());
         } else {
-            Plane<Isa> out;
-            for (int s = 0; s < Side; ++s)
-                std::memcpy(reinterpret_cast<uint8_t*>(&out) + s * kBytes, table + row[s * stride] * kUnit, kBytes);
-            return out;
+            static_assert(Side == 2);
+            return Isa::join(table + row[0] * kUnit, table + row[stride] * kUnit);
         }
     }
 

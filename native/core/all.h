@@ -1,0 +1,18 @@
+// Every header that kernels use and that is not compiled for an instruction set of theirs.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "collect.h"
+#include "lanes.h"
+#include "layout.h"
+#include "ones.h"
+#include "table.h"
+#include "threads.h"

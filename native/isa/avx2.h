@@ -1,0 +1,197 @@
+// What AVX2 does better than plain C++; included where the compiler is told to use it.
+#pragma once
+
+#include <immintrin.h>
+
+#include "../kernels/trellis_plain.h"
+#include "plain.h"
+
+namespace topsign {
+namespace {
+
+struct Avx2 : Plain, PlainTrellis<32> {
+    static constexpr int kBytes = 32;
+    static constexpr bool kLooksUp = true;
+    static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 3;
+    using V = Vec<uint8_t, 32>;
+    using S = Vec<int8_t, 32>;
+    using Wide = Vec<int16_t, 16>;
+
+    static constexpr int64_t kCompressed = 8;
+    static TOPSIGN_INLINE int64_t compress(const float* y, int32_t row, int32_t floor, int32_t* magnitudes,
+                                           int32_t* rows) {
+        const __m256i value = _mm256_and_si256(load<__m256i>(y), _mm256_set1_epi32(kMagnitude));
+        const __m256i number = _mm256_add_epi32(_mm256_set1_epi32(row), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        const __m256i enough = _mm256_cmpgt_epi32(value, _mm256_set1_epi32(floor - 1));
+        const int taken = _mm256_movemask_ps(_mm256_castsi256_ps(enough));
+        const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64(as_128(kOnesOfByte.place[taken])));
+        store(magnitudes, _mm256_permutevar8x32_epi32(value, order));
+        store(rows, _mm256_permutevar8x32_epi32(number, order));
+        return _mm_popcnt_u32(unsigned(taken));
+    }
+
+    template <class V, class Bytes>
+    static TOPSIGN_INLINE V widen(Bytes bytes) {
+        if constexpr (sizeof(V) == 16 && sizeof(Bytes) == 8)
+            return cast<V>(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(cast<int64_t>(bytes))));
+        else if constexpr (sizeof(Lane<Bytes>) == 4)
+            return cast<V>(_mm256_cvtps_pd(cast<__m128>(bytes)));
+        else if constexpr (sizeof(Bytes) == 8)
+            return cast<V>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(cast<int64_t>(bytes))));
+        else
+            return cast<V>(_mm256_cvtepu8_epi16(cast<__m128i>(bytes)));
+    }
+
+    static TOPSIGN_INLINE int count_byte(uint8_t byte) { return _mm_popcnt_u32(byte); }
+    static TOPSIGN_INLINE uint64_t spread(uint64_t fields, const Spread& by) { return _pdep_u64(fields, by.mask()); }
+    static TOPSIGN_INLINE void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
+
+    static TOPSIGN_INLINE V load_parts(const uint8_t* const (&at)[2]) {
+        const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128(as_128(at[0])));
+        return cast<V>(_mm256_inserti128_si256(low, _mm_loadu_si128(as_128(at[1])), 1));
+    }
+
+    // All ones in the first lanes of each part, as many as counted, none of which is above 16.
+    using Present = S;
+    static TOPSIGN_INLINE S first_of_parts(const uint8_t* counts) {
+        const uint8_t* const at[2] = {kFirstLanes + 16 - counts[0], kFirstLanes + 16 - counts[1]};
+        return cast<S>(load_parts(at));
+    }
+
+    // Counts mismatches: lanes whose bit of the query, picked by a mask, is not what the sign bit of the code says.
+    struct Tally {
+        static constexpr int64_t kMost = INT32_MAX;  // so many blocks fit
+        int64_t count = 0;
+        TOPSIGN_INLINE void add(V query, V mask, V code, Present present) {
+            const S differs = (cast<S>((query & mask) == mask) ^ cast<S>(code)) & present;
+            count += _mm_popcnt_u32(unsigned(_mm256_movemask_epi8(cast<__m256i>(differs))));
+        }
+        TOPSIGN_INLINE int32_t total() const { return int32_t(count); }
+    };
+
+    static TOPSIGN_INLINE V bit_numbers(V bytes) {
+        return cast<V>(_mm256_and_si256(_mm256_srli_epi16(cast<__m256i>(bytes), 4), _mm256_set1_epi8(7)));
+    }
+
+    static TOPSIGN_INLINE V bit_masks() { return cast<V>(_mm256_set1_epi64x(int64_t(0x8040201008040201u))); }
+
+    static TOPSIGN_INLINE V look_up(V table, V index) {
+        return cast<V>(_mm256_shuffle_epi8(cast<__m256i>(table), cast<__m256i>(index)));
+    }
+
+    // Chooses values of 128 in each part: the low four bits of a byte look up in each of eight registers, the next
+    // three choose among the eight, and the sign is applied.
+    static TOPSIGN_INLINE auto choose_values(V bytes, S present) {
+        const __m256i b = cast<__m256i>(bytes), lookup = _mm256_and_si256(b, _mm256_set1_epi8(15));
+        const __m256i by_1 = _mm256_slli_epi16(b, 3), by_2 = _mm256_slli_epi16(b, 2), by_4 = _mm256_slli_epi16(b, 1);
+        const __m256i sign = _mm256_and_si256(_mm256_or_si256(b, _mm256_set1_epi8(1)), cast<__m256i>(present));
+        return [=](const int8_t* values) {
+            __m256i pick[8];
+            for (int t = 0; t < 8; ++t) pick[t] = _mm256_shuffle_epi8(load<__m256i>(values + 32 * t), lookup);
+            for (int t = 0; t < 8; t += 2) pick[t] = _mm256_blendv_epi8(pick[t], pick[t + 1], by_1);
+            for (int t = 0; t < 8; t += 4) pick[t] = _mm256_blendv_epi8(pick[t], pick[t + 2], by_2);
+            return cast<S>(_mm256_sign_epi8(_mm256_blendv_epi8(pick[0], pick[4], by_4), sign));
+        };
+    }
+
+    static TOPSIGN_INLINE Wide add_pairs(Wide sums, S values) {
+        return sums + cast<Wide>(_mm256_maddubs_epi16(_mm256_set1_epi8(1), cast<__m256i>(values)));
+    }
+
+    static TOPSIGN_INLINE int32_t sum_lanes(Wide sums) {
+        const __m256i pairs = _mm256_madd_epi16(cast<__m256i>(sums), _mm256_set1_epi16(1));
+        return sum_quads(_mm256_add_epi32(pairs, _mm256_srli_epi64(pairs, 32)));
+    }
+
+    static int32_t count_mismatches(const uint32_t* kept, int64_t n, const uint32_t* query) {
+        const __m256i row_mask = _mm256_set1_epi32(INT32_MAX), one = _mm256_set1_epi32(1);
+        __m256i counts = _mm256_setzero_si256();
+        int64_t i = 0;
+        for (; i + 8 <= n; i += 8) {
+            const __m256i entry = load<__m256i>(kept + i), row = _mm256_and_si256(entry, row_mask);
+            const __m256i words =
+                _mm256_i32gather_epi32(reinterpret_cast<const int*>(query), _mm256_srli_epi32(row, 5), 4);
+            const __m256i bit =
+                _mm256_and_si256(_mm256_srlv_epi32(words, _mm256_and_si256(row, _mm256_set1_epi32(31))), one);
+            // Both are one bit: equal where the query is positive and the code negative, or the reverse.
+            counts = _mm256_sub_epi32(counts, _mm256_cmpeq_epi32(bit, _mm256_srli_epi32(entry, 31)));
+        }
+        int32_t lanes[8], count = topsign::count_mismatches(kept, i, n, query);
+        store(lanes, counts);
+        for (int32_t lane : lanes) count += lane;
+        return count;
+    }
+
+    static float sum_kept(const uint32_t* kept, int64_t n, const float* query) {
+        const __m128i row_mask = _mm_set1_epi32(INT32_MAX);
+        __m256d lanes[4] = {};
+        int64_t i = 0;
+        for (; i + 16 <= n; i += 16)
+            for (int g = 0; g < 4; ++g) {
+                const __m128i entry = _mm_loadu_si128(as_128(kept + i + 4 * g));
+                const __m128 value = _mm_i32gather_ps(query, _mm_and_si128(entry, row_mask), 4);
+                const __m128 sign = _mm_castsi128_ps(_mm_andnot_si128(row_mask, entry));
+                lanes[g] = _mm256_add_pd(lanes[g], _mm256_cvtps_pd(_mm_xor_ps(value, sign)));
+            }
+        LaneSum sum;
+        std::memcpy(sum.lane, lanes, sizeof lanes);
+        return topsign::sum_kept(kept, i, n, query, sum);
+    }
+
+    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+        return cast<Ints>(_mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b)));
+    }
+
+    // The bytes of levels are at most 127: two products fit 16 bits.
+    static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
+        const __m256i pairs = _mm256_maddubs_epi16(cast<__m256i>(levels), cast<__m256i>(values));
+        return sum + cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+
+    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) {
+        return uint16_t(_mm256_movemask_ps(_mm256_castsi256_ps(cast<__m256i>(mask))));
+    }
+
+    static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
+        const __m256i ab = _mm256_unpacklo_epi8(cast<__m256i>(a), cast<__m256i>(b));
+        const __m256i cd = _mm256_unpacklo_epi8(cast<__m256i>(c), cast<__m256i>(d));
+        const __m256i ab_high = _mm256_unpackhi_epi8(cast<__m256i>(a), cast<__m256i>(b));
+        const __m256i cd_high = _mm256_unpackhi_epi8(cast<__m256i>(c), cast<__m256i>(d));
+        out[0] = cast<V>(_mm256_unpacklo_epi16(ab, cd));
+        out[1] = cast<V>(_mm256_unpackhi_epi16(ab, cd));
+        out[2] = cast<V>(_mm256_unpacklo_epi16(ab_high, cd_high));
+        out[3] = cast<V>(_mm256_unpackhi_epi16(ab_high, cd_high));
+    }
+
+    // The lower half of the table mirrors the upper one: four look-ups in sixteen, of which two bits choose.
+    static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
+        __m256i part[4];
+        for (int t = 0; t < 4; ++t) part[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128(as_128(table + 64 + 16 * t)));
+        return [=](V index) {
+            const __m256i lower = _mm256_cmpgt_epi8(cast<__m256i>(index), _mm256_set1_epi8(-1));
+            const __m256i mirrored = _mm256_xor_si256(cast<__m256i>(index), lower);
+            const __m256i lookup = _mm256_and_si256(_mm256_srli_epi16(mirrored, 1), _mm256_set1_epi8(15));
+            const __m256i by_1 = _mm256_slli_epi16(mirrored, 2), by_2 = _mm256_slli_epi16(mirrored, 1);
+            __m256i pick[4];
+            for (int t = 0; t < 4; ++t) pick[t] = _mm256_shuffle_epi8(part[t], lookup);
+            for (int t = 0; t < 4; t += 2) pick[t] = _mm256_blendv_epi8(pick[t], pick[t + 1], by_1);
+            const __m256i upper = _mm256_blendv_epi8(pick[0], pick[2], by_2);
+            return cast<V>(_mm256_xor_si256(upper, _mm256_and_si256(lower, _mm256_set1_epi8(127))));
+        };
+    }
+
+   private:
+    alignas(32) static constexpr uint8_t kFirstLanes[32] = {255, 255, 255, 255, 255, 255, 255, 255,
+                                                            255, 255, 255, 255, 255, 255, 255, 255};
+
+    static TOPSIGN_INLINE const __m128i* as_128(const void* at) { return static_cast<const __m128i*>(at); }
+
+    // Sum of the low halves of 64-bit lanes.
+    static TOPSIGN_INLINE int32_t sum_quads(__m256i quads) {
+        const __m128i two = _mm_add_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
+        return _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 2);
+    }
+};
+
+}  // namespace
+}  // namespace topsign

@@ -1,0 +1,80 @@
+// NEON, which every 64-bit ARM processor has.
+#include "../core/target.h"
+
+#if TOPSIGN_ARM
+#include <arm_neon.h>
+
+#include "../kernels/functions.h"
+#include "../kernels/trellis_plain.h"
+#include "plain.h"
+
+namespace topsign {
+namespace {
+
+struct Neon : Plain, PlainTrellis<16> {
+    static constexpr int kBytes = 16;
+    static constexpr bool kLooksUp = true;
+    static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 2;
+    using V = Vec<uint8_t, 16>;
+    using S = Vec<int8_t, 16>;
+    using Wide = Vec<int16_t, 8>;
+
+    static TOPSIGN_INLINE int64_t compress(const float* y, int32_t row, int32_t floor, int32_t* magnitudes,
+                                           int32_t* rows) {
+        const int32x4_t value = vandq_s32(vld1q_s32(reinterpret_cast<const int32_t*>(y)), vdupq_n_s32(kMagnitude));
+        return vmaxvq_s32(value) < floor ? 0 : Plain::compress(y, row, floor, magnitudes, rows);
+    }
+
+    static TOPSIGN_INLINE void prefetch(const void* at) { __builtin_prefetch(at); }
+    static TOPSIGN_INLINE V load_parts(const uint8_t* const (&at)[1]) { return load<V>(at[0]); }
+
+    using Present = uint8x16_t;
+    static TOPSIGN_INLINE Present first_of_parts(const uint8_t* counts) {
+        return vcltq_u8(cast<uint8x16_t>(count_up<V>()), vld1q_dup_u8(counts));
+    }
+
+    struct Tally {
+        static constexpr int64_t kMost = 120;  // blocks; a lane holds 255
+        uint8x16_t counts = vdupq_n_u8(0);
+        TOPSIGN_INLINE void add(V query, V mask, V code, Present present) {
+            const uint8x16_t set = vtstq_u8(cast<uint8x16_t>(query), cast<uint8x16_t>(mask));
+            const int8x16_t differs = vreinterpretq_s8_u8(veorq_u8(set, cast<uint8x16_t>(code)));
+            counts = vsubq_u8(counts, vandq_u8(vcltzq_s8(differs), present));
+        }
+        TOPSIGN_INLINE int32_t total() const { return int32_t(vaddlvq_u8(counts)); }
+    };
+
+    static TOPSIGN_INLINE V bit_numbers(V bytes) { return (bytes >> 4) & splat<V>(7); }
+    static TOPSIGN_INLINE V bit_masks() { return cast<V>(vdupq_n_u64(0x8040201008040201u)); }
+    static TOPSIGN_INLINE V look_up(V table, V index) {
+        return cast<V>(vqtbl1q_u8(cast<uint8x16_t>(table), cast<uint8x16_t>(index)));
+    }
+
+    // A table of 128 values is looked up in two halves; what is outside a half keeps the value it has.
+    static TOPSIGN_INLINE auto choose_values(V bytes, Present present) {
+        const uint8x16_t b = cast<uint8x16_t>(bytes), index = vandq_u8(b, vdupq_n_u8(127));
+        const uint8x16_t positive = vcltzq_s8(vreinterpretq_s8_u8(b)), upper = vsubq_u8(index, vdupq_n_u8(64));
+        return [=](const int8_t* values) {
+            const auto* from = reinterpret_cast<const uint8_t*>(values);
+            const uint8x16_t low = vqtbl4q_u8(vld1q_u8_x4(from), index);
+            const uint8x16_t value = vqtbx4q_u8(low, vld1q_u8_x4(from + 64), upper);
+            const uint8x16_t turned = vsubq_u8(veorq_u8(value, positive), positive);
+            return cast<S>(vandq_u8(turned, present));
+        };
+    }
+
+    static TOPSIGN_INLINE Wide add_pairs(Wide sums, S values) {
+        return cast<Wide>(vpadalq_s8(cast<int16x8_t>(sums), cast<int8x16_t>(values)));
+    }
+
+    static TOPSIGN_INLINE int32_t sum_lanes(Wide sums) { return vaddlvq_s16(cast<int16x8_t>(sums)); }
+};
+
+constexpr Functions kTable = functions_of<Neon>("neon", [] { return true; });
+
+}  // namespace
+
+extern const Functions kNeon = kTable;
+
+}  // namespace topsign
+#endif
