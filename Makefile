@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/* native/*/*)
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-arm lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -58,6 +58,10 @@ test-sanitize: $(VENV)/ready
 # Damaged and crafted files at every door for ten minutes; counts into benchmarks/results/attack.json.
 test-attack: $(VENV)/ready
 	$(BIN)/python tests/faults/attack.py --seconds 600 --results benchmarks/results/attack.json
+
+# The NEON kernels in Python on an emulated ARM processor, and index files exchanged with it; on Debian, as root.
+test-arm: $(VENV)/ready
+	tests/arm/run.sh $(BIN)/python -m "not slow and not engines"
 
 # Pages in build/docs/index.html; a warning is an error.
 docs: $(VENV)/docs

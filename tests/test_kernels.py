@@ -35,7 +35,7 @@ def small_grains():
     library = native.load_library()
     library.ts_set_grain(1.0)
     yield
-    library.ts_set_grain(60e3)
+    library.ts_set_grain(100e3)
 
 
 def on_all_paths():

@@ -118,7 +118,7 @@ struct Stopper {
 
 }  // namespace
 
-std::atomic<double> grain{60e3};
+std::atomic<double> grain{100e3};
 
 void run_slots(int n, const std::function<void(int)>& body) {
     if (n <= 1)

@@ -11,7 +11,7 @@
 
 namespace topsign {
 
-extern std::atomic<double> grain;  // nanoseconds of work worth a thread: waking one takes 5 to 50 thousand
+extern std::atomic<double> grain;  // nanoseconds of work worth a thread: waking one takes 5 to 100 thousand
 
 // How many of the threads allowed are worth using for so much work.
 inline int worthwhile_threads(int n_threads, double nanoseconds) {

@@ -11,6 +11,7 @@ namespace {
 
 struct Avx2 : Plain, PlainTrellis<32> {
     static constexpr int kBytes = 32;
+    using Narrow = Avx2;  // whose planes serve up to 64 queries
     static constexpr bool kLooksUp = true;
     static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 3;
     using V = Vec<uint8_t, 32>;

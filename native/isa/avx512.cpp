@@ -39,10 +39,25 @@ struct PlainPair {
     }
 
     TOPSIGN_INLINE P add_to(P& sum) const {
-        const __m512i s = cast<__m512i>(sum), a = cast<__m512i>(x), b = cast<__m512i>(y);
-        sum = cast<P>(_mm512_ternarylogic_epi64(s, a, b, 0x96));   // odd
-        return cast<P>(_mm512_ternarylogic_epi64(s, a, b, 0xe8));  // two or three
+        constexpr int kOdd = 0x96, kTwoOrThree = 0xe8;
+        P carry;
+        if constexpr (sizeof(P) == 64) {
+            const __m512i s = cast<__m512i>(sum), a = cast<__m512i>(x), b = cast<__m512i>(y);
+            sum = cast<P>(_mm512_ternarylogic_epi64(s, a, b, kOdd));
+            carry = cast<P>(_mm512_ternarylogic_epi64(s, a, b, kTwoOrThree));
+        } else {
+            const __m256i s = cast<__m256i>(sum), a = cast<__m256i>(x), b = cast<__m256i>(y);
+            sum = cast<P>(_mm256_ternarylogic_epi64(s, a, b, kOdd));
+            carry = cast<P>(_mm256_ternarylogic_epi64(s, a, b, kTwoOrThree));
+        }
+        return carry;
     }
+};
+
+// Planes of 32 bytes: eight codes side by side cost more to put together than they save.
+struct HalfPlanes : Avx2 {
+    template <class P>
+    using Pair = PlainPair<P>;
 };
 
 struct Avx512 : Avx2 {
@@ -51,6 +66,8 @@ struct Avx512 : Avx2 {
     using V = Vec<uint8_t, 64>;
     using S = Vec<int8_t, 64>;
     using Wide = Vec<int16_t, 32>;
+
+    using Narrow = HalfPlanes;
 
     template <class P>
     using Pair = PlainPair<P>;

@@ -13,6 +13,7 @@ namespace {
 
 struct Neon : Plain, PlainTrellis<16> {
     static constexpr int kBytes = 16;
+    using Narrow = Neon;
     static constexpr bool kLooksUp = true;
     static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 2;
     using V = Vec<uint8_t, 16>;

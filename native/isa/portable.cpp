@@ -8,6 +8,7 @@ namespace {
 
 struct Portable : Plain, PlainTrellis<16> {
     static constexpr int kBytes = 16;
+    using Narrow = Portable;
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ template <class Isa, class Collector>
 Parts<Collector> search_each(int n_threads, const ts_codes& codes, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
     const std::vector<uint8_t> table = byte_table(codes.layout, queries);
-    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 40 * queries.count), empty,
+    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 80 * queries.count), empty,
                       [&](int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(codes.layout, 0))
                               scan_each<Isa, uint16_t>(codes, table, queries.count, begin, end, best);
@@ -71,7 +71,7 @@ struct BlockCounter {
                                    const uint8_t* const* query, int64_t offset, Tally* tallies) {
         const V bytes = Isa::load_parts(at);
         const auto present = Isa::first_of_parts(counts);
-        const V mask = Isa::look_up(Isa::bit_masks(), Isa::bit_numbers(bytes)), place = bytes & splat<V>(0x7f);
+        const V mask = Isa::look_up(Isa::bit_masks(), Isa::bit_numbers(bytes)), place = bytes & splat<V>(15);
         for (int q = 0; q < N; ++q) {
             tallies[q].add(Isa::look_up(load<V>(query[q] + offset), place), mask, bytes, present);
         }
@@ -180,7 +180,7 @@ Parts<Collector> search_blocks(int n_threads, const ts_codes& codes, const ts_si
     std::vector<uint8_t> table(queries.count * query_bytes);
     for (int64_t q = 0; q < queries.count; ++q)
         std::memcpy(table.data() + q * query_bytes, queries.bits + q * bytes, bytes);
-    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 40 * queries.count), empty,
+    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 25 * queries.count), empty,
                       [&](int64_t begin, int64_t end, Collector* best) {
                           scan_blocks<Isa>(codes, table.data(), query_bytes, queries.count, begin, end, best);
                       });

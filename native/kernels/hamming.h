@@ -37,7 +37,8 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_sign
     }
     if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact))
         return search_each<Isa>(n_threads, codes, queries, empty);
-    if (queries.count <= 64) return search_planes<Isa, Isa::kBytes / 8>(n_threads, codes, queries, empty);
+    using Narrow = typename Isa::Narrow;
+    if (queries.count <= 64) return search_planes<Narrow, Narrow::kBytes / 8>(n_threads, codes, queries, empty);
     if constexpr (Isa::kBytes > 32) {
         if (queries.count <= 256) return search_planes<Isa, Isa::kBytes / 32>(n_threads, codes, queries, empty);
     }

@@ -1,0 +1,132 @@
+"""The same bits on two processors: hashes of every kernel's results, and index files, written on one and read on another.
+
+    python tests/arm/exchange.py write FOLDER     # results of this processor
+    python tests/arm/exchange.py compare FOLDER   # whether this processor gives the same
+
+Inputs come from integers, so that no library's arithmetic has a part in them. Every native path is compared.
+"""
+
+import argparse
+import hashlib
+import json
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import topsign as ts
+from topsign.kernels import Layout, native
+
+SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
+BATCHES = (1, 2, 5, 17, 65, 130)
+N_CODES = 70
+
+
+def numbers(rng, *shape):
+    """Like normal numbers, with ties: sums of integers."""
+    return (rng.integers(-300, 301, (4, *shape)).sum(axis=0) / 256).astype(np.float32)
+
+
+def results(kernel):
+    """Name and arrays of one kernel after another."""
+    rng = np.random.default_rng(5)
+    for n_bits, n_pool in SIZES:
+        size = f"{n_bits} of {n_pool}"
+        signals, signs = numbers(rng, 4, n_pool), rng.integers(0, 256, (3, -(-n_pool // 8)), dtype=np.uint8)
+        yield f"rotate {size}", [kernel.rotate(signals, signs), kernel.rotate(signals, signs, transpose=True)]
+        yield f"sums {size}", [kernel.square_norms(signals), kernel.magnitude_sums(signals)]
+        yield f"select {size}", kernel.select(signals, n_bits)
+        sets, _ = kernel.encode_sets(kernel.select(signals, n_bits)[0], n_pool, n_pool // 8 + 16)
+        yield f"sets {size}", [sets, kernel.decode_sets(sets, n_bits, n_pool)]
+        for name in ("fast", "compact", "signs"):
+            layout = Layout(name, n_pool if name == "signs" else n_bits, n_pool)
+            projected = numbers(rng, N_CODES, n_pool)
+            if name == "signs":
+                codes = kernel.pack_bits(projected)
+            else:
+                codes = kernel.pack_codes(layout, *kernel.select(projected, n_bits)[:2])
+                yield f"unpack {name} {size}", [codes, *kernel.unpack_codes(layout, codes)]
+            yield f"valid {name} {size}", [kernel.valid_codes(layout, codes ^ (codes == 7).astype(np.uint8))]
+            for n_queries in BATCHES if n_pool <= 1000 else BATCHES[:4]:
+                queries = numbers(rng, n_queries, n_pool)
+                yield f"search {name} {size} {n_queries}", compared(kernel, layout, codes, queries)
+
+
+def compared(kernel, layout, codes, queries):
+    bits = kernel.pack_bits(queries)
+    counts = kernel.search_mismatches(layout, codes, bits, 9, n_threads=2)
+    scores = kernel.search_scores(layout, codes, queries, 9, n_threads=2)
+    near = kernel.within_mismatches(layout, codes, bits, counts[1][:, 0] + 1)
+    high = kernel.within_scores(layout, codes, queries, scores[1][:, 0] - np.float32(0.5))
+    some = [kernel.mismatches(layout, codes, bits[:3]), kernel.score_sums(layout, codes, queries[:3])]
+    return [*counts, *scores, *near, *high, *some]
+
+
+def hashes(path):
+    with ts.kernels.use(path) as kernel:
+        return {name: digest(arrays) for name, arrays in results(kernel)}
+
+
+def digest(arrays):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()[:16]
+
+
+def indexes():
+    return {
+        "adaptive-fast": ts.AdaptiveIndex(n_features=200, n_bits=40, layout="fast", random_state=7),
+        "adaptive-compact": ts.AdaptiveIndex(n_features=256, n_bits=64, layout="compact", random_state=7),
+        "sign": ts.SignIndex(n_features=128, n_pool=100, random_state=7),
+    }
+
+
+def searched(index):
+    """Codes and neighbours of an index of 300 entries."""
+    queries = numbers(np.random.default_rng(9), 20, index.n_features)
+    found = [index.search(queries, k=5, scoring=scoring) for scoring in ("hamming", "asymmetric")]
+    return digest([array for one in found for array in (one.ids, one.distances)])
+
+
+def write(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    native_path = ts.kernels.available()[0]
+    summary = {"machine": platform.machine(), "path": native_path, "kernels": hashes(native_path), "indexes": {}}
+    for name, index in indexes().items():
+        index.add(numbers(np.random.default_rng(3), 300, index.n_features))
+        index.save(folder / name)
+        summary["indexes"][name] = searched(index)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    print(f"{summary['machine']}, {native_path}: {len(summary['kernels'])} hashes, {len(summary['indexes'])} indexes written")
+
+
+def compare(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    wrong = []
+    for path in [path for path in ts.kernels.available() if path != "numpy"]:
+        native.load_library().ts_set_grain(1.0)
+        ours = hashes(path)
+        wrong += [f"{path}: {name}" for name in ours if ours[name] != summary["kernels"][name]]
+        for name, expected in summary["indexes"].items():
+            with ts.kernels.use(path), ts.open_index(folder / name) as index:
+                if searched(index) != expected:
+                    wrong.append(f"{path}: index {name}")
+        print(f"{platform.machine()}, {path}: {len(ours)} kernels and {len(summary['indexes'])} indexes compared with "
+              f"{summary['machine']}, {summary['path']}")  # fmt: skip
+    for name in wrong:
+        print("different:", name)
+    return not wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["write", "compare"])
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    if options.what == "write":
+        write(options.folder)
+    elif not compare(options.folder):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
