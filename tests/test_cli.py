@@ -30,6 +30,17 @@ def test_plan_prints_json():
     assert found["n_features"] == 512
 
 
+def test_info_names_the_kernels_and_why_not_others():
+    shown = json.loads(run("info", "--json").stdout)
+    assert shown["kernels"] in shown["available"]
+    assert not set(shown["available"]) & set(shown["unavailable"])
+    assert shown["n_threads"] >= 1
+    table = run("info")
+    assert table.exit_code == 0
+    assert shown["kernels"] in table.stdout
+    assert shown["processor"].split()[0] in table.stdout
+
+
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plan_draws(tmp_path, suffix):
     pytest.importorskip("matplotlib")

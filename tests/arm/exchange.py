@@ -1,4 +1,4 @@
-"""The same bits on two processors: hashes of every kernel's results, and index files, written on one and read on another.
+"""The same bits on two processors: hashes of kernels' results, and index files, written on one, read on another.
 
     python tests/arm/exchange.py write FOLDER     # results of this processor
     python tests/arm/exchange.py compare FOLDER   # whether this processor gives the same
@@ -96,7 +96,8 @@ def write(folder):
         index.save(folder / name)
         summary["indexes"][name] = searched(index)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1))
-    print(f"{summary['machine']}, {native_path}: {len(summary['kernels'])} hashes, {len(summary['indexes'])} indexes written")
+    counts = f"{len(summary['kernels'])} hashes, {len(summary['indexes'])} indexes"
+    print(f"{summary['machine']}, {native_path}: {counts} written")
 
 
 def compare(folder):

@@ -22,6 +22,8 @@ if [ ! -d "$arm/site" ]; then
         --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 --python-version 3.11 \
         --only-binary=:all: numpy scipy scikit-learn lmdb pytest hypothesis rich typer
 fi
+mkdir -p "$arm/site/topsign-0.dist-info"  # index files name the version that wrote them
+printf 'Metadata-Version: 2.1\nName: topsign\nVersion: 0\n' > "$arm/site/topsign-0.dist-info/METADATA"
 
 cmake -S native -B "$arm/core" -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
     -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ > /dev/null

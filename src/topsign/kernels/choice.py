@@ -7,13 +7,17 @@ may use when its caller does not say. Results are the same bits whatever the cho
 from __future__ import annotations
 
 import os
+import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
 
 from .._checks import check_choice, check_count
 from .interface import Kernels
-from .native import NativeKernels, native_paths
+from .native import NativeKernels, all_native_paths, native_paths
 from .numpy import NumpyKernels
 
 CHOICES = ("avx512", "avx2", "neon", "portable", "numpy")
@@ -50,8 +54,46 @@ def use(name: str) -> Iterator[Kernels]:
 
 
 def info() -> dict[str, object]:
-    """Which path is in use, which could be, and how many threads a call takes by default."""
-    return {"kernels": active().name, "available": available(), "n_threads": n_threads(None)}
+    """The path in use, those that could be, why not a faster one, threads, processor and versions.
+
+    In a form to paste into a bug report; ``topsign info`` prints it.
+    """
+    chosen = active().name
+    return {
+        "kernels": chosen,
+        "available": available(),
+        "unavailable": _unavailable(),
+        "forced": os.environ.get("TOPSIGN_KERNELS"),
+        "n_threads": n_threads(None),
+        "n_cores": os.cpu_count() or 1,
+        "processor": _processor(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def _unavailable() -> dict[str, str]:
+    """Why each path that cannot run here cannot."""
+    try:
+        built, runs = all_native_paths(), available()
+    except OSError as error:
+        return {name: str(error) for name in CHOICES if name != "numpy"}
+    return {
+        name: "this processor lacks its instructions" if name in built else "not in this platform's build"
+        for name in CHOICES
+        if name not in runs
+    }
+
+
+def _processor() -> str:
+    """The processor's name as the system gives it, or its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def n_threads(asked: int | None) -> int:

@@ -134,15 +134,19 @@ def load_library() -> ctypes.CDLL:
     return library
 
 
-def native_paths() -> dict[str, int]:
-    """Numbers of the paths that this processor can run, by name, from the slowest to the fastest."""
+def all_native_paths() -> dict[str, int]:
+    """Numbers of the paths that the library was built with, by name, from the slowest to the fastest."""
     library = load_library()
-    paths, number = {}, 0
-    while (name := library.ts_path_name(number)) is not None:
-        if library.ts_path_runs_here(number):
-            paths[name.decode()] = number
-        number += 1
+    paths: dict[str, int] = {}
+    while (name := library.ts_path_name(len(paths))) is not None:
+        paths[name.decode()] = len(paths)
     return paths
+
+
+def native_paths() -> dict[str, int]:
+    """Those of them that this processor can run."""
+    library = load_library()
+    return {name: number for name, number in all_native_paths().items() if library.ts_path_runs_here(number)}
 
 
 class NativeKernels(NativeTrellis):
