@@ -313,7 +313,7 @@ def test_damage_is_told_with_code_1(built):
         ("build nan.npy -o b.topsign --bits 8", 1, "nan.npy: NaN or infinity in signals, first at row 3, column 5"),
         ("build words.npy -o b.topsign", 1, "must be real numbers"),
         ("build signals.npy -o b.topsign --bits 999", 2, "n_bits=999 with n_pool=128"),
-        ("build signals.npy -o b.topsign --kind tree", 2, "--kind must be adaptive or sign, got tree"),
+        ("build signals.npy -o b.topsign --kind tree", 2, "--kind must be adaptive, sign or trellis, got tree"),
         ("build signals.npy -o b.topsign --kind sign --bits 9", 2, "--bits and --layout go with --kind adaptive"),
         ("build signals.npy -o b.topsign --array x", 2, "array= goes with .npz, .parquet and .safetensors"),
         ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
