@@ -336,3 +336,14 @@ def test_a_local_cluster_listens_to_this_machine_alone():
     assert client.nthreads()
     after = [address for address in listening() if address not in before]
     assert all(address in ("127.0.0.1", "::1") for address in after), after
+
+
+def test_long_codes_are_exported_in_parts_that_arrow_can_address(monkeypatch, signals):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(export.tables, "PART_BYTES", 1000)
+    index = make_index()
+    index.add(signals)
+    for form in export.FORMS:
+        table = export.to_arrow(index, form=form)
+        assert table.column("id").num_chunks == 4  # 15 entries of 64 bytes at most
+        assert export.from_arrow(table).entries.codes == index.get(index.ids).codes

@@ -38,6 +38,7 @@ FORMS = ("codes", "bits", "sparse")
 FORMAT = 1
 KEY = b"topsign"
 PART_ROWS = 16_384  # entries of a row group, and held at a time
+PART_BYTES = 2**30  # of their codes in any form: Arrow's offsets are 32 bits
 
 NEEDS_PYARROW = "tables are made with pyarrow"
 Source = Index[Any] | AdaptiveCodes
@@ -176,13 +177,13 @@ def _parts(
     entries: Iterator[Entries[Any]]
     if isinstance(source, AdaptiveCodes):
         record = _record_of_codes(source, projection)
-        entries = _entries_of_codes(source, ids, metadata)
+        entries = _entries_of_codes(source, ids, metadata, _part_rows(source.n_bits, source.n_pool))
         norms = source.norms is not None
     else:
         if ids is not None or metadata is not None or projection is not None:
             raise ValueError("an index has its own ids, metadata and projection; give those with codes alone")
         record, norms = source.recipe.to_json(), source.norms and isinstance(source, AdaptiveIndex)
-        entries = _entries_of_index(source)
+        entries = _entries_of_index(source, _part_rows(source.n_bits, source.n_pool))
     if record["kind"] == "sign" and form == "sparse":
         raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
     form = form if record["kind"] == "adaptive" else "codes"  # packed signs are both
@@ -197,6 +198,11 @@ def _parts(
     return (_batch(arrow, part, schema) for part in entries), schema
 
 
+def _part_rows(n_bits: int, n_pool: int) -> int:
+    """Entries of a part: fewer where their codes are long, as one-hot bits or as lists of locations."""
+    return max(1, min(PART_ROWS, PART_BYTES // max(4 * n_bits, n_pool // 4 + 1)))
+
+
 def _record_of_codes(codes: AdaptiveCodes, projection: Projection | None) -> Record:
     """What is known of codes alone: a recipe without metric and norms, or less where there is no projection."""
     shape: dict[str, Any] = {"n_bits": codes.n_bits, "n_pool": codes.n_pool, "layout": codes.layout}
@@ -207,22 +213,22 @@ def _record_of_codes(codes: AdaptiveCodes, projection: Projection | None) -> Rec
 
 
 def _entries_of_codes(
-    codes: AdaptiveCodes, ids: npt.ArrayLike | None, metadata: Iterable[Note] | None
+    codes: AdaptiveCodes, ids: npt.ArrayLike | None, metadata: Iterable[Note] | None, n_rows: int
 ) -> Iterator[Entries[AdaptiveCodes]]:
     known = check_ids(np.arange(len(codes)) if ids is None else ids)
     if len(known) != len(codes):
         raise ValueError(f"ids must be one per code, got {len(known)} ids for {len(codes)} codes")
     notes: Sequence[Note] = [None] * len(codes) if metadata is None else list(metadata)
     check_metadata(notes, len(codes))
-    for start in range(0, len(codes), PART_ROWS):
-        rows = slice(start, start + PART_ROWS)
+    for start in range(0, len(codes), n_rows):
+        rows = slice(start, start + n_rows)
         yield Entries(known[rows], codes[rows], list(notes[rows]))
 
 
-def _entries_of_index(index: Index[Any]) -> Iterator[Entries[Any]]:
+def _entries_of_index(index: Index[Any], n_rows: int) -> Iterator[Entries[Any]]:
     ids = index.ids
-    for start in range(0, len(ids), PART_ROWS):
-        yield index.get(ids[start : start + PART_ROWS])
+    for start in range(0, len(ids), n_rows):
+        yield index.get(ids[start : start + n_rows])
 
 
 def _columns(form: str) -> list[str]:
