@@ -228,7 +228,7 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
 def test_the_page_says_what_was_measured():
     folder = Path(__file__).parents[1]
     page = (folder / "docs" / "trellis.md").read_text()
-    for name in ("text", "shares", "detection", "speed"):
+    for name in ("text", "unseen", "shares", "detection", "speed"):
         rows = json.loads((folder / "benchmarks" / "results" / "trellis" / f"{name}.json").read_text())["measured"]
         for row in next(iter(rows.values())):
             for key in ("recall", "share", "d_prime", "batch_ratio", "one_ratio"):
