@@ -162,3 +162,21 @@ def test_codes_of_a_seed_never_change(path, n_features, n_bits, n_pool, expected
     signs = np.packbits(encoder.project(signals) >= 0, axis=1, bitorder="little")
     digest.update(codes.to_layout("fast").data.tobytes() + signs.tobytes())
     assert digest.hexdigest()[:16] == expected
+
+
+def test_codes_and_queries_of_different_projections_do_not_mix(rng):
+    signals = rng.standard_normal((20, 64)).astype(np.float32)
+    one, other = (ts.AdaptiveEncoder(16, random_state=seed).fit(signals) for seed in (1, 2))
+    codes = one.encode(signals)
+    assert codes[3:7].mismatches(one.project(signals)[2:5]).shape == (3, 4)
+    for compare in (codes.mismatches, codes.scores, codes.to_layout("fast").scores):
+        with pytest.raises(ValueError, match="queries and codes were made with different projections"):
+            compare(other.project(signals))
+    with pytest.raises(ValueError, match="encode all signals with one encoder"):
+        ts.AdaptiveCodes.concatenate([codes, other.encode(signals)])
+    centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
+    with pytest.raises(ValueError, match="different projections"):
+        codes.scores(centred.project(signals))
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index.add(signals)
+    assert (index.get(range(20)).codes.mismatches(one.project(signals)) == codes.mismatches(one.project(signals))).all()

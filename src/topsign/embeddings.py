@@ -14,7 +14,7 @@ from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._random import RandomState
-from .codes import AdaptiveCodes, universal_bits, universal_dither
+from .codes import AdaptiveCodes, Projected, universal_bits, universal_dither
 from .encoding import encode, project, project_blocks
 from .projections import Projection, resolve_projection
 from .projections.blocks import float_blocks
@@ -303,13 +303,14 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         check_is_fitted(self)
         signals = as_signals(signals, n_features=self.n_features_in_)
         made = encode(self.recipe_, signals, n_threads=n_threads)
-        return AdaptiveCodes.unchecked(self.recipe_.layout, made.codes, made.norms, made.scales)
+        space = self.recipe_.space
+        return AdaptiveCodes.unchecked(self.recipe_.layout, made.codes, made.norms, made.scales, space=space)
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""
         check_is_fitted(self)
         queries = as_signals(queries, n_features=self.n_features_in_, name="queries")
-        return project(self.recipe_, queries, n_threads=n_threads)[0]
+        return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_.space)
 
     def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
         """The codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.

@@ -207,6 +207,12 @@ class Recipe:
         """32 hexadecimal digits, the same for equal recipes alone."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
 
+    @property
+    def space(self) -> str:
+        """What codes and queries must share to be compared: 32 hexadecimal digits of the projection and the mean."""
+        mean = b"" if self.mean is None else self.mean.astype("<f4").tobytes()
+        return hashlib.sha256(self._projection_fingerprint.encode() + mean).hexdigest()[:32]
+
     def difference(self, other: Recipe) -> tuple[str, str]:
         """What differs, as this recipe and the other have it: two empty texts for equal ones."""
         ours, theirs = _named(self), _named(other)

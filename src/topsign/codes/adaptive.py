@@ -40,6 +40,8 @@ class AdaptiveCodes:
         query's projections, each with the code's sign, estimates the inner product without bias.
     """
 
+    space: str | None = None  # what they can be compared in, see Recipe.space; None where it is not known
+
     def __init__(
         self,
         data: npt.ArrayLike,
@@ -94,11 +96,18 @@ class AdaptiveCodes:
 
     @classmethod
     def unchecked(
-        cls, layout: Layout, data: Bytes, norms: Float32 | None = None, scales: Float32 | None = None
+        cls,
+        layout: Layout,
+        data: Bytes,
+        norms: Float32 | None = None,
+        scales: Float32 | None = None,
+        *,
+        space: str | None = None,
     ) -> AdaptiveCodes:
         """Codes that our own kernels packed, taken as they are: bytes from outside go through the constructor."""
         codes = object.__new__(cls)
         codes._layout, codes.data, codes.norms, codes.scales = layout, data, norms, scales
+        codes.space = space
         return codes
 
     @classmethod
@@ -113,12 +122,18 @@ class AdaptiveCodes:
                 "codes to concatenate must agree in n_bits, n_pool, layout and whether norms are kept, got "
                 + " and ".join(sorted(map(repr, parts)))
             )
-        data = np.concatenate([part.data for part in parts])
+        spaces = {part.space for part in parts} - {None}
+        if len(spaces) > 1:
+            raise ValueError(
+                "codes to concatenate were made with different projections (another seed, kind or mean), so that no "
+                "query fits them all; encode all signals with one encoder"
+            )
+        data, space = np.concatenate([part.data for part in parts]), next(iter(spaces), None)
         if parts[0].norms is None:
-            return cls.unchecked(parts[0]._layout, data)
+            return cls.unchecked(parts[0]._layout, data, space=space)
         norms = np.concatenate([part.norms for part in parts])
         scales = np.concatenate([part.scales for part in parts])
-        return cls.unchecked(parts[0]._layout, data, norms, scales)
+        return cls.unchecked(parts[0]._layout, data, norms, scales, space=space)
 
     @property
     def n_bits(self) -> int:
@@ -159,14 +174,14 @@ class AdaptiveCodes:
         if wanted == self._layout:
             return self
         data = kernels.active().pack_codes(wanted, *kernels.active().unpack_codes(self._layout, self.data))
-        return self.unchecked(wanted, data, self.norms, self.scales)
+        return self.unchecked(wanted, data, self.norms, self.scales, space=self.space)
 
     def mismatches(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Int32:
         """How many signs of each query differ from each code's: (n_queries, n_codes) int32.
 
         ``projected`` is what :meth:`topsign.AdaptiveEncoder.project` returned: (n_queries, n_pool).
         """
-        queries = as_projected(projected, n_pool=self.n_pool)
+        queries = as_projected(projected, n_pool=self.n_pool, space=self.space)
         threads = kernels.n_threads(n_threads)
         bits = kernels.active().pack_bits(queries, n_threads=threads)
         return kernels.active().mismatches(self._layout, self.data, bits, n_threads=threads)
@@ -199,7 +214,7 @@ class AdaptiveCodes:
                 "these codes keep no scales (norms=False), so inner products cannot be estimated; "
                 'ask for metric="correlation", or encode with norms=True'
             )
-        queries = as_projected(projected, n_pool=self.n_pool)
+        queries = as_projected(projected, n_pool=self.n_pool, space=self.space)
         threads = kernels.n_threads(n_threads)
         scores = kernels.active().score_sums(self._layout, self.data, queries, n_threads=threads)
         if self.scales is None or self.norms is None:
@@ -294,7 +309,7 @@ class AdaptiveCodes:
         if isinstance(index, (int, np.integer)):
             index = [index]
         norms, scales = (None if part is None else part[index] for part in (self.norms, self.scales))
-        return self.unchecked(self._layout, np.ascontiguousarray(self.data[index]), norms, scales)
+        return self.unchecked(self._layout, np.ascontiguousarray(self.data[index]), norms, scales, space=self.space)
 
     def __eq__(self, other: object) -> bool:
         """Same locations, signs, norms and scales; the layout does not matter."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -46,8 +48,31 @@ def query_bits(projected: npt.ArrayLike) -> Bytes:
     return np.packbits(np.hstack([positive, ~positive]), axis=1, bitorder="little")
 
 
-def as_projected(projected: object, *, n_pool: int) -> Float32:
-    """Projections of queries: (n_queries, n_pool) finite float32."""
+class Projected(np.ndarray[Any, np.dtype[np.float32]]):
+    """Projections of queries that know the space they belong to: see :attr:`topsign.Recipe.space`."""
+
+    space: str | None = None
+
+    def __array_finalize__(self, made_from: object) -> None:
+        self.space = getattr(made_from, "space", None)
+
+    @classmethod
+    def of(cls, values: Float32, space: str) -> Projected:
+        """The same values, with their space."""
+        projected = values.view(cls)
+        projected.space = space
+        return projected
+
+
+def as_projected(projected: object, *, n_pool: int, space: str | None = None) -> Float32:
+    """Projections of queries: (n_queries, n_pool) finite float32, of the same space where both are known."""
+    theirs = getattr(projected, "space", None)
+    if space is not None and theirs is not None and theirs != space:
+        raise ValueError(
+            "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
+            "them means nothing; project the queries with the encoder that made the codes"
+        )
+    projected = np.asarray(projected) if isinstance(projected, Projected) else projected
     array = as_signals(projected, name="projected")
     if array.shape[1] != n_pool:
         raise ValueError(

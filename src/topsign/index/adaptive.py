@@ -126,7 +126,7 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
                 np.empty((0, self.recipe.layout.code_bytes), np.uint8),
                 [np.empty(0, np.float32) for _ in names],
             )
-        return AdaptiveCodes.unchecked(self.recipe.layout, data, *reals)
+        return AdaptiveCodes.unchecked(self.recipe.layout, data, *reals, space=self.recipe.space)
 
     def __repr__(self) -> str:
         return (
