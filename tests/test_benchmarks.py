@@ -35,8 +35,6 @@ def test_pages_agree_with_results():
 
 
 GENERATED = sorted({path.stem for path in BENCHMARKS.glob("results/*.json")} - {"gpu"})  # docs/gpu.md has that one
-    {path.stem for path in BENCHMARKS.glob("results/*.json")} - {"gpu"}
-)  # docs/gpu.md is written by hand
 
 
 @pytest.mark.parametrize("name", GENERATED)
