@@ -165,6 +165,12 @@ def test_the_reference_imports_nothing_from_the_package():
     assert names == {"hashlib", "math", "numpy"}
 
 
+def test_every_room_is_on_the_map():
+    text = (ROOT.parent.parent / "CONTRIBUTING.md").read_text()
+    for room in {parts(source)[0] for source in SOURCES}:
+        assert f"{room}.py" in text or f"{room}/" in text, room
+
+
 def test_the_walks_name_what_there_is():
     """Hops of CONTRIBUTING.md, numbered lines of a file and a name defined in it: real, and at most 14 a walk."""
     text = (ROOT.parent.parent / "CONTRIBUTING.md").read_text()
