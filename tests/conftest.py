@@ -6,6 +6,8 @@ from hypothesis import settings
 
 from topsign import kernels
 
+collect_ignore_glob = ["data/*"]  # programs that wrote the data
+
 # The same examples in every run: a failure here is a failure everywhere.
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fixed")

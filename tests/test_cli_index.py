@@ -261,7 +261,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
 
 def test_sigint_keeps_what_was_built(folder, rng):
     """A process interrupted by the keyboard's signal, then resumed, then verified."""
-    np.save("many.npy", rng.standard_normal((6000, N_FEATURES)).astype(np.float32))
+    np.save("many.npy", rng.standard_normal((40_000, N_FEATURES)).astype(np.float32))
     program = "import sys, topsign.cli; sys.modules['topsign.cli.build'].CHUNK_ROWS = 20; topsign.cli.main()"
     command = [sys.executable, "-c", program, "build", "many.npy", "-o", "m.topsign", "--bits", "32", "--seed", "7"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as building:
@@ -271,14 +271,14 @@ def test_sigint_keeps_what_was_built(folder, rng):
         building.send_signal(signal.SIGINT)
         _, complaints = building.communicate(timeout=60)
     assert building.returncode == 130
-    assert "of 6,000 signals are stored; go on with: topsign build many.npy -o m.topsign --resume" in complaints
+    assert "of 40,000 signals are stored; go on with: topsign build many.npy -o m.topsign --resume" in complaints
     assert "Traceback" not in complaints
-    assert 0 < len(ts.open_index("m.topsign")) < 6000
-    assert "6,000 entries" in run("build many.npy -o m.topsign --resume")
+    assert 0 < len(ts.open_index("m.topsign")) < 40_000
+    assert "40,000 entries" in run("build many.npy -o m.topsign --resume")
     run("verify m.topsign")
     memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
     memory.add(np.load("many.npy"))
-    assert ts.open_index("m.topsign").get(range(6000)).codes == memory.get(range(6000)).codes
+    assert ts.open_index("m.topsign").get(range(40_000)).codes == memory.get(range(40_000)).codes
 
 
 def damage(path):

@@ -64,7 +64,7 @@ def test_the_same_answers_from_every_form(signals, form):
     plain = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(signals)
     assert encoder.encode(given) == plain.encode(signals)
     for made in (encoder.project(given), encoder.transform(given).toarray()):
-        assert type(made) is np.ndarray
+        assert isinstance(made, np.ndarray)
     assert_array_equal(encoder.project(given), plain.project(signals))
     for kind in (ts.SignEmbedding, ts.UniversalEmbedding):
         assert_array_equal(
