@@ -13,18 +13,29 @@ settings.register_profile("fixed", derandomize=True, deadline=None, max_examples
 settings.load_profile("fixed")
 
 
-# Modules that `make test-fast` leaves out: clusters, simulations, pages, whole programs, models.
+# Modules that `make test-fast` leaves out: clusters, faults, simulations, pages, models, whole programs.
 SLOW = {
     "test_benchmarks",
+    "test_calibration",
     "test_distributed",
     "test_docs",
+    "test_durable",
+    "test_evaluate",
+    "test_gpu",
+    "test_hardening",
+    "test_hardening_files",
+    "test_heads",
+    "test_index_batches",
     "test_index_simulation",
-    "test_language_models",
+    "test_inference",
     "test_memory",
+    "test_nn",
     "test_nn_export",
     "test_packaging",
+    "test_pairs",
     "test_reproduce",
     "test_theory_simulation",
+    "test_trellis_index",
 }
 
 
