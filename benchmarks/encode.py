@@ -36,7 +36,7 @@ def make_contestants(n_features, n_pool, n_bits):
         fitted = ts.AdaptiveEncoder(n_bits=n_bits, projection=projection).fit(some)
         contestants[f"topsign encode, {name}"] = fitted.encode
 
-    shape = {"n_features": n_features, "n_pool": n_pool, "seed": 7}
+    shape = {"n_features": n_features, "n_pool": n_pool, "random_state": 7}
     encoder("hadamard", ts.make_projection("hadamard", **shape))
     encoder("circulant", ts.make_projection("circulant", **shape))
     encoder("sparse 1/sqrt(n)", ts.make_projection("sparse", **shape))
