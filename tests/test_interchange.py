@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
 import topsign as ts
+from topsign.codes.bits import Projected
 
 
 class OnlyArray:
@@ -63,8 +64,8 @@ def test_the_same_answers_from_every_form(signals, form):
     encoder = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(given)
     plain = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(signals)
     assert encoder.encode(given) == plain.encode(signals)
-    for made in (encoder.project(given), encoder.transform(given).toarray()):
-        assert isinstance(made, np.ndarray)
+    assert type(encoder.project(given)) is Projected  # an ndarray that knows its projection
+    assert type(encoder.transform(given).toarray()) is np.ndarray
     assert_array_equal(encoder.project(given), plain.project(signals))
     for kind in (ts.SignEmbedding, ts.UniversalEmbedding):
         assert_array_equal(
