@@ -168,6 +168,14 @@ def test_a_draft_left_by_a_killed_creator_is_cleared(filled):
     assert not list(filled.parent.glob(".*"))
 
 
+def test_a_draft_that_its_creator_removes_meanwhile_is_no_error(filled, monkeypatch):
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: [*listed(folder), f".{filled.name}.{'0' * 16}"])
+    os.link(filled, filled.with_name("second"))
+    with pytest.raises(ts.StorageError, match=r"has 2 names"):
+        ts.open_index(filled)
+
+
 @pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="open file description locks are Linux's")
 def test_a_file_moved_while_open_is_refused_by_its_new_name(filled, signals):
     index, moved = ts.open_index(filled), filled.with_name("moved.topsign")

@@ -17,6 +17,7 @@ import stat
 import struct
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Never
 
 from ..._files import draft_of
@@ -114,8 +115,9 @@ def check_single_name(path: str, descriptor: int) -> None:
     for entry in os.listdir(folder or "."):  # what a process that was killed while it made the file left behind
         other = os.path.join(folder, entry)
         drafted = entry.startswith(f".{name}.") and len(entry) == len(name) + 18
-        if drafted and key_of(os.lstat(other)) == key_of(os.fstat(descriptor)):
-            os.unlink(other)
+        with suppress(FileNotFoundError):  # who makes the file right now removes its draft too
+            if drafted and key_of(os.lstat(other)) == key_of(os.fstat(descriptor)):
+                os.unlink(other)
     n_links = os.fstat(descriptor).st_nlink
     if n_links > 1:
         raise StorageError(
