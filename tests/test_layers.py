@@ -41,6 +41,7 @@ INDEX_LAYERS = [
     {"search", "filters"},
     {"pairs"},
     {"entries", "nulls", "centering"},
+    {"searching"},
     {"index"},
     {"adaptive", "sign", "trellis"},
     {"__init__"},

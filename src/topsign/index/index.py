@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import as_signals, check_choice, check_count, check_flag
+from .._arrays import Array, Int64
+from .._checks import as_signals, check_flag
 from .._files import Record
 from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
-from ..theory import SCORINGS
 from .centering import Centering
 from .entries import EntryVerbs, Ids
 from .filters import Where, select
-from .nulls import KEY, Nulls
+from .nulls import KEY
 from .pairs import PairFinding
-from .results import Codes, Matches, Neighbors
-from .search import Engine, KernelEngine, Originals, Reach, Source, make_scans, rank_exactly
+from .results import Codes, Note
+from .search import Calibration, Engine, Hits, KernelEngine, Reach, Scan, SignalSample, make_scans
+from .searching import Searching
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, check_equal, open_file, store_for_recipe
 
-Found = TypeVar("Found", Neighbors, Matches)
 
-
-class Index(Nulls, Centering, EntryVerbs[Codes], PairFinding):
+class Index(Centering, EntryVerbs[Codes], PairFinding, Searching[Snapshot]):
     """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
 
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
@@ -41,6 +40,9 @@ class Index(Nulls, Centering, EntryVerbs[Codes], PairFinding):
     families: ClassVar[dict[str, type[Index[Any]]]] = {}
 
     engine: Engine = KernelEngine()  # what finds the entries
+
+    _sample: SignalSample | None = None
+    _known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -136,158 +138,57 @@ class Index(Nulls, Centering, EntryVerbs[Codes], PairFinding):
         """Records given to :meth:`add` as ``source``, by name."""
         return {name: record for name, record in self.store.sources.items() if name != KEY}
 
-    def search(
-        self,
-        queries: npt.ArrayLike,
-        k: int = 10,
-        *,
-        scoring: str = "asymmetric",
-        adaptive_bits: int | None = None,
-        among: npt.ArrayLike | None = None,
-        where: Where | None = None,
-        rescore: Source | None = None,
-        rescore_factor: int = 4,
-        with_metadata: bool = False,
-        n_threads: int | None = None,
-    ) -> Neighbors:
-        """The k nearest entries of each query, in the index as it is at the call.
-
-        Parameters
-        ----------
-        queries : array of shape (n_queries, n_features) or (n_features,)
-        k : int
-            Where fewer entries are considered, ids of -1 and nan fill the rest.
-        scoring : "asymmetric" or "hamming"
-            ``asymmetric`` keeps the query's real projections and orders by the estimated score, a float32.
-            ``hamming`` orders by the number of differing signs; scores and p-values follow from it.
-        adaptive_bits : int in [1, n_pool], optional
-            For a :class:`SignIndex`: each query compares only its largest projections, this many of them; distances
-            are fractions of these. With ``scoring="asymmetric"`` the score is then an approximation for small
-            correlations (with a sixteenth of the pool 0.5% low at 0.1, 4% at 0.3, 12% at 0.5), and the p-value takes
-            the sum over the chosen projections as normal.
-        among : sequence of ids, optional
-            Consider only the entries with these ids.
-        where : str or dict, optional
-            Consider only entries whose metadata fulfil this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
-            a dict of equalities; see :mod:`topsign.index.filters`. The k best of those are found, exactly.
-        with_metadata : bool
-            Give the metadata of the entries found with them, as ``metadata`` of the result.
-        rescore : array, memory map or callable, optional
-            The original signals: row i is that of id i, or ``rescore(ids)`` returns one row per id, called once per
-            query. The best ``k * rescore_factor`` entries by code are then ordered by their exact score, and
-            scores and p-values are exact.
-
-        Notes
-        -----
-        P-values are those of one comparison with an independent impostor: see :func:`topsign.theory.match_pvalue`,
-        which they follow within 2e-5 from 1,000 features on, and :func:`topsign.theory.correct_pvalues` for having
-        searched many. A zero query is related to nothing: it scores 0 with a p-value of 1.
-        """
-        k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
-        queries = as_signals(queries, n_features=self.n_features, name="queries")
-        whole = self.store.snapshot
-        snapshot = self._considered(whole, among, where)
-        originals = None if rescore is None else self._originals(rescore, whole)
-        found = Neighbors.empty(len(queries), k, len(snapshot))
-        law = self._significance()
-        if adaptive_bits is None:
-            self._warn_once(snapshot, queries, check_choice(scoring, "scoring", SCORINGS))
-        for block, scan in make_scans(
-            self.recipe,
-            queries,
-            scoring=scoring,
-            adaptive_bits=adaptive_bits,
-            n_threads=n_threads,
-            significance=law,
-            engine=self.engine,
-        ):
-            if originals is None:
-                hits = scan.nearest(snapshot, k)
-            else:
-                hits = rank_exactly(scan, snapshot, k * factor, originals, queries[block], k)
-            hits.fill(found, block)
-        return self._finished(found, whole, with_metadata)
-
-    def _originals(self, rescore: Source, snapshot: Snapshot) -> Originals:
-        """Original signals by the ids that the user gave."""
-        if snapshot.has_names:
-            if not callable(rescore):
-                raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
-            fetch: Any = rescore
-            rescore = lambda numbers: fetch(self._user_ids(snapshot, numbers))  # noqa: E731
-        return Originals(rescore, n_features=self.n_features, mean=self.recipe.mean)
-
-    def within(
-        self,
-        queries: npt.ArrayLike,
-        *,
-        radius: float | None = None,
-        threshold: float | None = None,
-        false_alarm: float | None = None,
-        scoring: str = "asymmetric",
-        adaptive_bits: int | None = None,
-        among: npt.ArrayLike | None = None,
-        where: Where | None = None,
-        with_metadata: bool = False,
-        force: bool = False,
-        n_threads: int | None = None,
-    ) -> Matches:
-        """Every match of each query, in the index as it is at the call.
-
-        Parameters
-        ----------
-        radius : float in [0, 1]
-            With ``scoring="hamming"``: entries at this distance or nearer, a fraction of the signs.
-        threshold : float
-            With ``scoring="asymmetric"``: entries that score at least this.
-        false_alarm : float in (0, 1)
-            Entries significant at this level for the whole search: with N entries considered, those whose p-value
-            is at most ``1 - (1 - false_alarm) ** (1 / N)``.
-        force : bool
-            Return the matches of ``false_alarm`` even where more than 1% of random pairs are among them, which
-            otherwise raises: such a null does not fit the signals.
-        queries, scoring, adaptive_bits, among, where, with_metadata
-            As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
-        """
-        reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
-        queries = as_signals(queries, n_features=self.n_features, name="queries")
-        whole = self.store.snapshot
-        snapshot = self._considered(whole, among, where)
-        reach = reach.for_entries(len(snapshot))
-        law = self._significance()
-        if reach.is_level and adaptive_bits is None:
-            self._check_level(snapshot, queries, scoring, reach.limit, force=check_flag(force, "force"))
-        scans = make_scans(
-            self.recipe,
-            queries,
-            scoring=scoring,
-            adaptive_bits=adaptive_bits,
-            n_threads=n_threads,
-            significance=law,
-            engine=self.engine,
-        )
-        parts = (scan.within(snapshot, reach).matches(block.stop - block.start) for block, scan in scans)
-        return self._finished(Matches.concatenate(parts, len(snapshot)), whole, with_metadata)
+    def _whole(self) -> Snapshot:
+        return self.store.snapshot
 
     def _considered(self, whole: Snapshot, among: npt.ArrayLike | None, where: Where | None) -> Snapshot:
-        """The entries that a search compares: those of ``among`` that fulfil ``where``."""
         if among is None and where is None:
             return whole
         chosen = [] if among is None else [whole.mask(self._places(whole, among, "among"))]
         chosen += [] if where is None else [select(whole, where)]
         return whole.where(np.logical_and.reduce(chosen))
 
-    def _finished(self, found: Found, snapshot: Snapshot, with_metadata: bool) -> Found:
-        """What was found with the ids that the user gave, and metadata where it was asked for."""
-        notes = None
-        if check_flag(with_metadata, "with_metadata"):
-            notes = np.full(found.ids.shape, None, object)
-            known = found.ids >= 0
-            for at, note in zip(np.argwhere(known), snapshot.notes(snapshot.locate(found.ids[known])), strict=True):
-                notes[tuple(at)] = note
-        if notes is None and not snapshot.has_names:
-            return found
-        return replace(found, ids=self._user_ids(snapshot, found.ids), metadata=notes)
+    def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
+        return make_scans(self.recipe, queries, engine=self.engine, **options)
+
+    def _nearest(self, entries: Snapshot, scan: Scan, k: int) -> Hits:
+        return scan.nearest(entries, k)
+
+    def _within(self, entries: Snapshot, scan: Scan, reach: Reach) -> Hits:
+        return scan.within(entries, reach)
+
+    def _notes(self, whole: Snapshot, numbers: Int64) -> list[Note]:
+        return whole.notes(whole.locate(numbers))
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
+        record = self.store.sources.get(KEY)
+        if record is not self._known[0]:
+            made = None if record is None else Calibration.from_json(record, self.store.path or "memory")
+            self._known = record, made
+        return self._known[1]
+
+    def _keep_calibration(self, learned: Calibration) -> None:
+        with self.store.change() as change:
+            change.sources[KEY] = learned.to_json()
+
+    def _own_signals(self) -> tuple[Array, Int64] | None:
+        sample, snapshot = self._sample, self.store.snapshot
+        if sample is None or not len(sample.ids):
+            return None
+        if snapshot.has_names:
+            places = snapshot.find_names([str(one).encode() for one in sample.ids])
+        else:
+            places = snapshot.locate(sample.ids.astype(np.int64))
+        numbers = np.full(len(places), -1, np.int64)
+        numbers[places >= 0] = snapshot.gather("ids", places[places >= 0])
+        return sample.signals, numbers
+
+    def _offer_sample(self, ids: Array, signals: Array, first: int) -> None:
+        if self._sample is None:
+            self._sample = SignalSample(self.recipe.n_features)
+        self._sample.offer(ids, signals, first)
 
     def to(self, device: str, *, memory: int | None = None) -> Any:
         """A searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers, faster.

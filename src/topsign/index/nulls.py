@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom, skellam
 
-from .._arrays import Array, Float64
+from .._arrays import Array, Float64, Int64
 from .._checks import as_signals, check_count
 from .._random import RandomState
 from ..errors import CalibrationWarning
 from ..recipe import Recipe
-from .search import Calibration, LearnedSignificance, SignalSample, isotropic_law, learn_calibration, make_scans
+from .search import Calibration, LearnedSignificance, Population, isotropic_law, learn_calibration, make_scans
 from .search.significance import sample_pvalues
-from .storage import Snapshot
-
-if TYPE_CHECKING:
-    from .storage import Store
 
 KEY = "topsign:calibration"
 """Name under which a store keeps the calibration among its sources."""
@@ -57,23 +53,28 @@ class NullCheck:
 CAUSE = "the signals are not isotropic, so that p-values and false_alarm mean little"
 
 
-class Nulls:
+class Nulls(ABC):
     """Methods of an index that concern its null."""
 
     recipe: Recipe
-    store: Store
-    _sample: SignalSample | None = None
-    _known: tuple[object, Calibration | None] = (None, None)
     _doubted: bool = False
 
     @property
+    @abstractmethod
     def calibration(self) -> Calibration | None:
         """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
-        record = self.store.sources.get(KEY)
-        if record is not self._known[0]:
-            made = None if record is None else Calibration.from_json(record, self.store.path or "memory")
-            self._known = record, made
-        return self._known[1]
+
+    @abstractmethod
+    def _keep_calibration(self, learned: Calibration) -> None:
+        """Stores a calibration with the index."""
+
+    @abstractmethod
+    def _whole(self) -> Population:
+        """All entries of this moment."""
+
+    def _own_signals(self) -> tuple[Array, Int64] | None:
+        """Signals that this object has added, and their numbers, -1 for removed ones; None where there are none."""
+        return None
 
     def calibrate(
         self,
@@ -102,27 +103,22 @@ class Nulls:
         """
         n_pairs = check_count(n_pairs, "n_pairs", minimum=1000)
         rng = np.random.default_rng(random_state)
-        sample = self._sample
+        whole, sample, own = self._whole(), self._own_signals(), None
         if impostors is not None:
             queries: Array = as_signals(impostors, n_features=self.recipe.n_features, name="impostors")
-            own = None
-        elif sample is None or not len(sample.ids):
+        elif sample is None:
             raise ValueError(
                 "an index keeps codes, not signals, so that a null cannot be learned from its own entries after it was "
                 "opened; give impostors=, signals that do not match the entries"
             )
         else:
-            queries, own = sample.signals, self._numbers(sample)
-        n_possible = len(queries) * len(self.store.snapshot)
-        if n_possible < 1000:
-            raise ValueError(
-                f"a null takes at least 1000 pairs, got {len(queries)} signals and {len(self.store.snapshot)} entries"
-            )
+            queries, own = sample
+        if len(queries) * len(whole) < 1000:
+            raise ValueError(f"a null takes at least 1000 pairs, got {len(queries)} signals and {len(whole)} entries")
         learned = learn_calibration(
-            self.recipe, self.store.snapshot, queries, n_pairs=n_pairs, rng=rng, own_ids=own, n_threads=n_threads
+            self.recipe, whole, queries, n_pairs=n_pairs, rng=rng, own_ids=own, n_threads=n_threads
         )
-        with self.store.change() as change:
-            change.sources[KEY] = learned.to_json()
+        self._keep_calibration(learned)
         self._doubted = False
         return learned
 
@@ -132,14 +128,14 @@ class Nulls:
         Pairs are those of queries with entries. Without queries, those of signals added by this object, or else of
         entries with each other by their codes alone, which the theoretical null for isotropic signals is compared to.
         """
-        sample, own = self._sample, None
+        whole, sample, own = self._whole(), self._own_signals(), None
         if queries is not None:
             signals: Array = as_signals(queries, n_features=self.recipe.n_features, name="queries")
-        elif sample is not None and len(sample.ids):
-            signals, own = sample.signals, self._numbers(sample)
+        elif sample is not None:
+            signals, own = sample
         else:
-            return _check_codes(self.recipe, self.store.snapshot)
-        return _check_pairs(self.recipe, self.store.snapshot, signals, scoring, self._significance(), own)
+            return _check_codes(self.recipe, whole)
+        return _check_pairs(self.recipe, whole, signals, scoring, self._significance(), own)
 
     def _significance(self) -> LearnedSignificance | None:
         """The learned significance, where the index is calibrated."""
@@ -149,28 +145,12 @@ class Nulls:
         law = isotropic_law(self.recipe, self.recipe.layout.n_bits)
         return LearnedSignificance(law.n_bits, law.n_pool, law.n_features, law.projection, law.norms, calibration)
 
-    def _numbers(self, sample: SignalSample) -> npt.NDArray[np.int64]:
-        """Numbers that the snapshot knows sampled entries by, -1 for those that were removed."""
-        snapshot = self.store.snapshot
-        if snapshot.has_names:
-            places = snapshot.find_names([str(one).encode() for one in sample.ids])
-        else:
-            places = snapshot.locate(sample.ids.astype(np.int64))
-        numbers = np.full(len(places), -1, np.int64)
-        numbers[places >= 0] = snapshot.gather("ids", places[places >= 0])
-        return numbers
-
-    def _offer_sample(self, ids: Array, signals: Array, first: int) -> None:
-        if self._sample is None:
-            self._sample = SignalSample(self.recipe.n_features)
-        self._sample.offer(ids, signals, first)
-
-    def _warn_once(self, snapshot: Snapshot, queries: Array, scoring: str) -> None:
+    def _warn_once(self, entries: Population, queries: Array, scoring: str) -> None:
         """At the first search: one warning where the null in use does not fit."""
-        if self._doubted or len(snapshot) < MIN_ENTRIES or not len(queries):
+        if self._doubted or len(entries) < MIN_ENTRIES or not len(queries):
             return
         self._doubted = True
-        found = _check_pairs(self.recipe, snapshot, queries, scoring, self._significance())
+        found = _check_pairs(self.recipe, entries, queries, scoring, self._significance())
         if not found.trusted:
             warnings.warn(f"{found}: {CAUSE}; {self._remedy()}", CalibrationWarning, stacklevel=4)
 
@@ -180,7 +160,7 @@ class Nulls:
         learn = "learn the null of its scores by index.calibrate()"
         return learn if self.recipe.mean is not None else f"make the index with center=True, or {learn}"
 
-    def _check_level(self, snapshot: Snapshot, queries: Array, scoring: str, level: float, *, force: bool) -> None:
+    def _check_level(self, entries: Population, queries: Array, scoring: str, level: float, *, force: bool) -> None:
         """Refuses a range search that no p-value can satisfy, or that would return a flood of pairs."""
         calibration = self.calibration
         if calibration is not None and level <= calibration.floor:
@@ -189,20 +169,20 @@ class Nulls:
                 f"few pairs to support p-values below {calibration.floor:.2g}; calibrate with more n_pairs, or search "
                 "fewer entries"
             )
-        if force or len(snapshot) < MIN_ENTRIES:
+        if force or len(entries) < MIN_ENTRIES:
             return
-        found = _check_pairs(self.recipe, snapshot, queries, scoring, self._significance(), level=level)
+        found = _check_pairs(self.recipe, entries, queries, scoring, self._significance(), level=level)
         if found.n_pairs >= MIN_PAIRS and found.share > FLOOD:
             raise ValueError(
                 f"{found.share:.1%} of {found.n_pairs:,} random pairs of queries and entries are significant at this "
-                f"false_alarm, so that {found.share * len(snapshot):,.0f} of {len(snapshot):,} entries would be "
+                f"false_alarm, so that {found.share * len(entries):,.0f} of {len(entries):,} entries would be "
                 f"returned per query: {CAUSE}; {self._remedy()}, or take force=True to have them all the same"
             )
 
 
 def _check_pairs(
     recipe: Recipe,
-    snapshot: Snapshot,
+    entries: Population,
     queries: Array,
     scoring: str,
     significance: LearnedSignificance | None,
@@ -211,35 +191,33 @@ def _check_pairs(
     level: float = LEVEL,
 ) -> NullCheck:
     """P-values of a few queries with random entries; queries that are entries are not compared with themselves."""
-    if not len(snapshot) or not len(queries):
+    if not len(entries) or not len(queries):
         return NullCheck(0.0, 0, level)
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(queries))[:32])
-    n_entries = min(len(snapshot), N_PAIRS // len(rows))
-    ids = np.sort(rng.choice(snapshot.ids, n_entries, replace=False))
-    some = snapshot.among(snapshot.places(ids))
+    some = entries.sample(min(len(entries), N_PAIRS // len(rows)), rng)
     n_below = n_pairs = 0
     scans = make_scans(recipe, np.asarray(queries[rows]), scoring=scoring, significance=significance)
     for block, scan in scans:
-        hits = scan.measure(some, scan.rank(some, n_entries))
+        hits = scan.measure(some, scan.rank(some, len(some)))
         kept = np.ones(len(hits.ids), bool) if own_ids is None else hits.ids != own_ids[rows][block][hits.rows]
         n_pairs += int(kept.sum())
         n_below += int((hits.p_values[kept] <= level).sum())
     return NullCheck(n_below / max(1, n_pairs), n_pairs, level)
 
 
-def _check_codes(recipe: Recipe, snapshot: Snapshot) -> NullCheck:
+def _check_codes(recipe: Recipe, entries: Population) -> NullCheck:
     """P-values of pairs of entries by their codes alone, for isotropic signals.
 
     Signs that both of two adaptive codes keep agree or differ with equal chance; their number is about Poisson, so the
     difference of agreements and disagreements follows Skellam's law. Signs of a whole pool differ binomially.
     """
-    n_entries = min(len(snapshot), math.isqrt(2 * N_PAIRS))
+    n_entries = min(len(entries), math.isqrt(2 * N_PAIRS))
     if n_entries < 2:
         return NullCheck(0.0, 0, by_codes=True)
-    ids = np.sort(np.random.default_rng(0).choice(snapshot.ids, n_entries, replace=False))
-    codes = snapshot.gather("codes", snapshot.places(ids))
-    first, second = np.triu_indices(n_entries, 1)
+    some = entries.sample(n_entries, np.random.default_rng(0))
+    codes = some.gather("codes", some.locate(some.ids))
+    first, second = np.triu_indices(len(codes), 1)
     p_values = _code_pvalues(recipe, codes)[first, second]
     return NullCheck(float(np.mean(p_values <= LEVEL)), len(first), by_codes=True)
 

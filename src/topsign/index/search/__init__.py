@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .calibration import Calibration, LearnedSignificance, SignalSample, learn_calibration
+from .calibration import Calibration, LearnedSignificance, Population, SignalSample, learn_calibration
 from .engine import Engine, KernelEngine, column_of
 from .hits import Hits
 from .queries import Queries
@@ -18,6 +18,7 @@ __all__ = [
     "KernelEngine",
     "LearnedSignificance",
     "Originals",
+    "Population",
     "Queries",
     "Reach",
     "Scan",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -21,6 +21,15 @@ from .significance import Significance
 FORMAT = 1
 MAX_QUERIES = 1000
 """Signals that are compared with entries to learn a null; more pairs take more entries."""
+
+
+class Population(Protocol):
+    """Entries that a sample can be drawn from: a snapshot, or shards on a cluster."""
+
+    @property
+    def has_names(self) -> bool | None: ...
+    def __len__(self) -> int: ...
+    def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +92,7 @@ class LearnedSignificance(Significance):
 
 def learn_calibration(
     recipe: Recipe,
-    snapshot: Snapshot,
+    entries: Population,
     queries: Array,
     *,
     n_pairs: int,
@@ -97,14 +106,12 @@ def learn_calibration(
     are trimmed, because some of the others may match.
     """
     chosen = np.sort(rng.permutation(len(queries))[:MAX_QUERIES])
-    n_entries = min(len(snapshot), -(-n_pairs // len(chosen)))
-    ids = snapshot.ids
-    some = snapshot.among(snapshot.places(np.sort(rng.choice(ids, n_entries, replace=False))))
+    some = entries.sample(min(len(entries), -(-n_pairs // len(chosen))), rng)
     nulls = {}
     for scoring in ("asymmetric",) if recipe.family == "trellis" else ("hamming", "asymmetric"):
         scores, rows = [], []
         for block, scan in make_scans(recipe, queries[chosen], scoring=scoring, n_threads=n_threads):
-            hits = scan.rank(some, n_entries)
+            hits = scan.rank(some, len(some))
             values = -hits.values.astype(np.float64) if scoring == "hamming" else scan.correlations(some, hits)
             kept = scan.queries.norms[hits.rows] > 0
             if own_ids is not None:
@@ -118,7 +125,7 @@ def learn_calibration(
             step=1.0 if scoring == "hamming" else 0.0,
         )
     nulls.setdefault("hamming", nulls["asymmetric"])  # trellis codes have no signs to compare, and no use for it
-    return Calibration(**nulls, n_queries=len(chosen), n_entries=len(snapshot))
+    return Calibration(**nulls, n_queries=len(chosen), n_entries=len(entries))
 
 
 class SignalSample:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from ..._arrays import Array, Float32, Float64, Int64
 from ..._checks import as_signals, raise_unusable
-from ..storage import Snapshot
 from .hits import Hits
 from .scans import Scan
 from .significance import sample_pvalues
@@ -58,14 +57,12 @@ class Originals:
         return rows
 
 
-def rank_exactly(
-    scan: Scan, snapshot: Snapshot, n_candidates: int, originals: Originals, queries: Array, k: int
-) -> Hits:
-    """The k best of ``n_candidates`` entries of each query by exact comparison, with exact scores and p-values.
+def rank_exactly(scan: Scan, candidates: Hits, originals: Originals, queries: Array, k: int) -> Hits:
+    """The k best candidates of each query by exact comparison, with exact scores and p-values.
 
-    P-values by a learned null stay those of the codes, whose scores it was learned from.
+    Candidates are measured, and every query has as many. P-values by a learned null stay those of the codes, whose
+    scores it was learned from.
     """
-    candidates = scan.rank(snapshot, n_candidates)
     shape = (len(queries), len(candidates.ids) // max(1, len(queries)))
     ids = candidates.ids.reshape(shape)
     inner, correlations = np.empty(shape), np.empty(shape)
@@ -74,8 +71,7 @@ def rank_exactly(
     exact = inner if scan.metric == "inner_product" else correlations
     order = np.lexsort((ids, -exact))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
-    hits = scan.measure(snapshot, candidates[kept])
-    hits = replace(hits, scores=exact.ravel()[kept].astype(np.float32))
+    hits = replace(candidates[kept], scores=exact.ravel()[kept].astype(np.float32))
     if scan.significance.learned:
         return hits
     return replace(hits, p_values=sample_pvalues(correlations.ravel()[kept], originals.n_features))

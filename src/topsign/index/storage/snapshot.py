@@ -111,6 +111,10 @@ class Snapshot:
         """The same segments with only the entries at these places alive."""
         return self.where(self.mask(places))
 
+    def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
+        """So many of the entries alive, chosen at random."""
+        return self.among(self.places(np.sort(rng.choice(self.ids, n_entries, replace=False))))
+
     def mask(self, places: Int64) -> Booleans:
         """Whether each place is among these."""
         kept = np.zeros(self.starts[-1], bool)
