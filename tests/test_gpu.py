@@ -1,6 +1,7 @@
 """The GPU without one: a NumPy model of its two passes, and its kernels run by this processor."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import gpu_model as model
@@ -184,6 +185,22 @@ def test_a_head_on_the_device_answers_as_the_processor(device):
     np.testing.assert_allclose(logits, exact, rtol=0, atol=4e-6 * np.abs(exact).max())
     with pytest.raises(ValueError, match="k must lie in"):
         head.topk(projected, 301)
+
+
+@emulated
+def test_threads_may_share_a_head(device):
+    """The emulator runs one kernel at a time, so without order between the calls this crashes."""
+    layout, rng = Layout("compact", 32, 256), np.random.default_rng(1)
+    codes, scales = some_codes(layout, 100, 1), rng.random(100).astype(np.float32)
+    head = gpu.HeadScanner(codes, scales, None, layout, device=device, tuning=SMALL)
+    projected = rng.standard_normal((3, 256)).astype(np.float32)
+    counts = [1, 3, 5] * 4
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda k: head.topk(projected, k), counts))
+    for k, (values, classes) in zip(counts, found, strict=True):
+        expected = LogitScores(layout, codes, scales, None).best(projected, k)
+        assert_array_equal(classes, expected[0])
+        assert_array_equal(values, expected[1].astype(np.float32))
 
 
 @emulated

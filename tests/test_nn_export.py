@@ -4,7 +4,6 @@ import subprocess
 import sys
 import warnings
 
-import numpy as np
 import pytest
 import torch
 
@@ -33,12 +32,14 @@ class Model(torch.nn.Module):
         return self.head(x), best.values, best.indices
 
 
+MEMORIES = ("device", "pinned")  # of a shortlist
 VARIANTS = [
     {},
     {"layout": "fast"},
     {"projection": "gaussian"},
     {"shortlist": 5},
     {"shortlist": 5, "shortlist_storage": "int8"},
+    {"shortlist": 5, "shortlist_memory": "pinned"},
 ]
 
 
@@ -100,6 +101,23 @@ def test_cuda_graphs_give_the_eager_answers(parameters):
     assert_same(found, model(other))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("storage", ["float64", "float32", "float16", "bfloat16", "int8"])
+def test_a_shortlist_in_pinned_memory_gives_the_answers_of_one_on_the_card(storage):
+    on_card, beside = (Model(shortlist=5, shortlist_storage=storage, shortlist_memory=where) for where in MEMORIES)
+    x = torch.randn(7, 48, device="cuda")
+    expected, found = on_card.cuda()(x), beside.cuda()(x)
+    held = beside.head.shortlist_weights
+    assert held.is_pinned()
+    assert held.dtype == getattr(torch, storage)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert torch.equal(beside.cpu()(x.cpu())[2], expected[2].cpu())
+    head = beside.cuda().head
+    plain = held.clone(), head.shortlist_scales, 5
+    with pytest.raises(ValueError, match="or in pinned memory"):
+        torch.ops.topsign.shortlist(x, head.codes, head.scales, head.bias, head._recipe_text, *plain)
+
+
 @pytest.mark.parametrize("parameters", [{}, {"shortlist": 5}], ids=str)
 def test_operators_keep_their_contracts(parameters):
     """Schemas, shape functions and no aliasing, as PyTorch checks them."""
@@ -149,29 +167,34 @@ print("served", "test_nn_export" in sys.modules)
 """
 
 
-def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path, device):
     """The process has PyTorch and topsign, not the model. The head alone, so that answers are the same bits."""
-    head = Model().head
-    exported = torch.export.export(head, (torch.randn(3, 48),), dynamic_shapes=ROWS)
+    head = Model().head.to(device)
+    exported = torch.export.export(head, (torch.randn(3, 48, device=device),), dynamic_shapes=ROWS)
     package = torch._inductor.aoti_compile_and_package(
         exported,
         package_path=str(tmp_path / "model.pt2"),
         inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
     )
-    x = torch.randn(5, 48)
+    x = torch.randn(5, 48, device=device)
     torch.save({"x": x, "expected": list(head(x))}, tmp_path / "held.pt")
     program = [sys.executable, "-c", SERVE, package, str(tmp_path / "held.pt")]
     shown = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
     assert shown.stdout.strip() == "served False", shown.stderr
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_onnx_runtime_gives_the_eager_answers(tmp_path, bias):
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"bias": False}, *({"shortlist": 5, "shortlist_storage": kind} for kind in ("float32", "float16", "int8"))],
+    ids=str,
+)
+def test_onnx_runtime_gives_the_eager_answers(tmp_path, parameters):
     """Through topsign's operators, without PyTorch in the session."""
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxruntime_extensions")
-    model = Model()
-    if not bias:
+    model = Model(**parameters) if parameters.get("bias", True) else Model()
+    if not parameters.get("bias", True):
         model.head = nn.compress(torch.nn.Linear(48, 300, bias=False), n_bits=12, random_state=7)
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings():
@@ -183,11 +206,3 @@ def test_onnx_runtime_gives_the_eager_answers(tmp_path, bias):
     assert_same(found, model(x))
     with pytest.raises(Exception, match="not a registered function/op"):
         onnxruntime.InferenceSession(path)
-
-
-def test_onnx_export_of_a_shortlist_is_refused(tmp_path):
-    pytest.importorskip("onnxscript")
-    warnings.simplefilter("ignore")
-    with pytest.raises(Exception, match=r"(?s)topsign.shortlist"):
-        nn.export_onnx(Model(shortlist=5).head, (torch.randn(3, 48),), tmp_path / "model.onnx", verbose=False)
-    assert not np.any([file.suffix == ".onnx" for file in tmp_path.iterdir()])

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -34,7 +35,7 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self._modules: dict[tuple[object, ...], EmulatedModule] = {}
-        self.recorded: tuple[list[Any], list[int]] | None = None
+        self.recording = threading.local()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, 0xAB, np.uint8).view(dtype).reshape(shape)
@@ -54,9 +55,9 @@ class EmulatedDevice:
     @contextmanager
     def record(self, arrays: tuple[Any, ...]) -> Iterator[list[Any]]:
         launches: list[Any] = []
-        self.recorded = launches, [int(address(array)) for array in arrays]
+        self.recording.now = launches, [int(address(array)) for array in arrays]
         yield launches
-        self.recorded = None
+        self.recording.now = None
 
     def replay(self, launches: list[Any], arrays: tuple[Any, ...]) -> None:
         for call, values, places in launches:
@@ -130,8 +131,9 @@ class EmulatedModule:
 
         values = [np.asarray(address(argument)) for argument in arguments]
         call(values)
-        if self._device.recorded is not None:
-            launches, pointers = self._device.recorded
+        recording = getattr(self._device.recording, "now", None)
+        if recording is not None:
+            launches, pointers = recording
             places = [
                 (i, pointers.index(v)) for i, v in enumerate(values) if v.dtype == np.uintp and int(v) in pointers
             ]

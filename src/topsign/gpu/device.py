@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib.resources
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -109,7 +110,7 @@ class CudaDevice:
         self.capability = int(self._device.compute_capability)
         self.has_wgmma = self.capability == 90
         self._modules: dict[tuple[object, ...], CudaModule] = {}
-        self.recorded: tuple[list[Launch], list[int]] | None = None
+        self.recording = threading.local()  # of each thread: launches, and the addresses that stand for arrays
 
     def __enter__(self) -> CudaDevice:
         self._device.__enter__()
@@ -141,13 +142,13 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def record(self, arrays: tuple[Array, ...]) -> Iterator[list[Launch]]:
-        """Launches and keeps them, to be replayed with other arrays; not for several threads at a time."""
+        """Launches and keeps what this thread launches, to be replayed with other arrays."""
         launches: list[Launch] = []
-        self.recorded = launches, [int(address(array)) for array in arrays]  # type: ignore[call-overload]
+        self.recording.now = launches, [int(address(array)) for array in arrays]  # type: ignore[call-overload]
         try:
             yield launches
         finally:
-            self.recorded = None
+            self.recording.now = None
 
     def replay(self, launches: list[Launch], arrays: tuple[Array, ...]) -> None:
         """The same kernels again, without the work of preparing them; the arrays take the place of those recorded."""
@@ -223,8 +224,9 @@ class CudaModule:
             return
         kernel, values = self.kernel(name, shared), tuple(map(address, arguments))
         kernel((x, y), (block,), values, shared)
-        if self._device.recorded is not None:
-            launches, pointers = self._device.recorded
+        recording = getattr(self._device.recording, "now", None)
+        if recording is not None:
+            launches, pointers = recording
             slots = [(i, int(v)) for i, v in enumerate(values) if isinstance(v, np.uintp)]
             places = [(i, pointers.index(v)) for i, v in slots if v in pointers]
             launches.append((kernel, (x, y), (block,), values, shared, places))

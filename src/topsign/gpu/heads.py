@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from typing import Any
 
@@ -22,7 +23,8 @@ class HeadScanner:
     """Codes of a head on a device. Memory of a call is kept for the next one of the same shape.
 
     Nothing is allocated on the device and nobody waits for it once a shape has been seen, but for the results: calls
-    can be captured in a CUDA graph after one call outside of it.
+    can be captured in a CUDA graph after one call outside of it. Threads may share a scanner; that memory makes its
+    calls follow each other, so a call on another stream than the last one waits for the device.
 
     Parameters
     ----------
@@ -40,6 +42,7 @@ class HeadScanner:
         self._searches: OrderedDict[tuple[int, int], BestSearch] = OrderedDict()
         self._scanners: OrderedDict[int, tuple[Scanner, Candidates]] = OrderedDict()
         self._launches: dict[tuple[int, int], list[Launch]] = {}  # prepared calls
+        self._lock = threading.Lock()  # held while work is given to the device
 
     def __len__(self) -> int:
         """Number of classes."""
@@ -60,7 +63,7 @@ class HeadScanner:
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
         values, indices = (_empty_like(self.device, projected, (len(projected), k), t) for t in ("float32", "int64"))
         arrays = projected, values, indices
-        with self.device.stream_of(projected):
+        with self._lock, self.device.stream_of(projected):
             if (len(projected), k) in self._launches:
                 self.device.replay(self._launches[len(projected), k], arrays)
                 return values, indices
@@ -70,14 +73,14 @@ class HeadScanner:
                     search = self._search(len(projected[rows]), k)
                     search.start(projected[rows])
                     search.scan(self._part, (values[rows], indices[rows]))
-        if len(projected) <= MAX_INPUTS:  # else some arguments point into the arrays
-            self._launches[len(projected), k] = launches
+            if len(projected) <= MAX_INPUTS:  # else some arguments point into the arrays
+                self._launches[len(projected), k] = launches
         return values, indices
 
     def logits(self, projected: Array) -> Array:
         """Logits of all classes, (n_inputs, n_classes) float32, within the rounding of float32."""
         out = _empty_like(self.device, projected, (len(projected), len(self)), "float32")
-        with self.device.stream_of(projected):
+        with self._lock, self.device.stream_of(projected):
             for start in range(0, len(projected), MAX_INPUTS):
                 rows = slice(start, start + MAX_INPUTS)
                 scanner, candidates = self._scanner(len(projected[rows]))

@@ -29,6 +29,7 @@ def compress(
     layout: str = "compact",
     shortlist: int | None = None,
     shortlist_storage: str = "original",
+    shortlist_memory: str = "device",
     random_state: RandomState = None,
 ) -> AdaptiveLinear:
     """An :class:`AdaptiveLinear` that estimates what a linear layer gives, on the device of the layer.
@@ -67,6 +68,7 @@ def compress(
         shortlist_storage=str(weight.dtype).removeprefix("torch.")
         if shortlist_storage == "original"
         else shortlist_storage,
+        shortlist_memory=shortlist_memory,
     )
     size = max(1, BLOCK_VALUES // linear.in_features)
     for start in range(0, linear.out_features, size):

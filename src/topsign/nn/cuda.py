@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..gpu import GpuEncoder, GpuError, HeadScanner, cuda_device
 from ..gpu.best import MAX_K
@@ -20,15 +21,27 @@ from ..recipe import Recipe
 LAYERS = 16  # whose codes are kept on devices for the kernels
 
 
-class Held(NamedTuple):
+@dataclass
+class Held:
     """A head on its device. The tensors it was made of are kept, so that no others take their addresses."""
 
     scanner: HeadScanner
     encoder: GpuEncoder | None  # None for projections that are matrix products
     tensors: tuple[Tensor | None, ...]
+    stream: int = 0  # of the last call
+
+    def follow(self, device: torch.device) -> None:
+        """Waits for a call on another stream, which may still use the memory that calls share."""
+        if torch.cuda.is_current_stream_capturing():
+            return
+        stream = torch.cuda.current_stream(device).cuda_stream
+        if stream != self.stream:
+            torch.cuda.synchronize(device)
+            self.stream = stream
 
 
 _held: OrderedDict[tuple[object, ...], Held] = OrderedDict()
+_mapped = WeakIdKeyDictionary()  # tensors of devices by the pinned ones that they read
 _lock = threading.Lock()
 
 
@@ -64,6 +77,29 @@ def cuda_topk(
     return values, indices
 
 
+def mapped(held: Tensor, device: torch.device) -> Tensor:
+    """Pinned memory of the host as a tensor of the device, which reads what it needs of it; nothing is copied."""
+    if not held.is_pinned():
+        raise ValueError("weights beside inputs on CUDA must be there too, or in pinned memory (tensor.pin_memory())")
+    if held not in _mapped:
+        _mapped[held] = torch.as_tensor(_Pinned(held), device=device).view(held.dtype)
+    found: Tensor = _mapped[held]
+    return found
+
+
+class _Pinned:
+    """Memory in the words of CUDA's array interface."""
+
+    def __init__(self, held: Tensor) -> None:
+        numbers = {8: "<f8", 4: "<f4", 2: "<i2", 1: "|i1"}  # 2 bytes: float16, or bfloat16, which it has no word for
+        self.__cuda_array_interface__ = {
+            "shape": tuple(held.shape),
+            "typestr": numbers[held.element_size()],
+            "data": (held.data_ptr(), False),
+            "version": 2,
+        }
+
+
 def _project(projection: Projection, held: Held, rows: Tensor) -> Tensor:
     if held.encoder is None:
         return rows @ _matrix(projection, rows.device).T
@@ -94,6 +130,7 @@ def _head(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) ->
             _held[key] = Held(scanner, encoder, tensors)
             while len(_held) > LAYERS:
                 _held.popitem(last=False)
+        _held[key].follow(codes.device)
         return _held[key]
 
 

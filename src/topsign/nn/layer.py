@@ -64,6 +64,9 @@ class AdaptiveLinear(torch.nn.Module):
         Keep the weights too: logits are exact for so many classes of the highest estimates, and -inf for all others.
     shortlist_storage : "float64", "float32", "float16", "bfloat16" or "int8"
         How these weights are held.
+    shortlist_memory : "device" or "pinned"
+        Where they lie when the layer is on CUDA: on the card, or in pinned memory of the host, from where the card
+        reads the rows it needs.
     random_state : int, Generator or None
 
     Attributes
@@ -92,6 +95,7 @@ class AdaptiveLinear(torch.nn.Module):
         layout: str = "compact",
         shortlist: int | None = None,
         shortlist_storage: str = "float32",
+        shortlist_memory: str = "device",
         random_state: RandomState = None,
     ) -> None:
         super().__init__()
@@ -112,6 +116,7 @@ class AdaptiveLinear(torch.nn.Module):
         self.register_buffer("scales", torch.zeros(self.out_features))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
         self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)
+        self.shortlist_memory = check_choice(shortlist_memory, "shortlist_memory", ("device", "pinned"))
         kind = STORAGES[check_choice(shortlist_storage, "shortlist_storage", tuple(STORAGES))]
         shape, kept = (self.out_features, self.in_features), self.shortlist is not None
         self.register_buffer("shortlist_weights", torch.zeros(shape, dtype=kind) if kept else None)
@@ -241,13 +246,16 @@ class AdaptiveLinear(torch.nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves buffers between devices, but keeps their types."""
+        """Moves buffers between devices, but keeps their types, and a shortlist in pinned memory beside a card."""
         names = ("scales", "bias", "shortlist_weights", "shortlist_scales")
-        exact = {name: getattr(self, name) for name in names}
+        held = {name: self._buffers[name] for name in names}
+        self._buffers.update(dict.fromkeys(names))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, before in exact.items():
-            if before is not None:
-                setattr(self, name, before.to(self.codes.device))
+        for name, buffer in held.items():
+            if buffer is None:
+                continue
+            stays = name == "shortlist_weights" and self.shortlist_memory == "pinned" and self.codes.is_cuda
+            self._buffers[name] = buffer.cpu().pin_memory() if stays else buffer.to(self.codes.device)
         return self
 
     # State

@@ -31,10 +31,11 @@ def translations() -> dict[Any, Callable[..., Any]]:
     try:
         import onnx  # noqa: F401
         import onnxscript
-        from onnxscript import opset18
+        from onnxscript import opset18 as standard
     except ImportError as missing:
         raise ImportError(f"export to ONNX needs onnxscript, but {missing}; pip install 'topsign[onnx]'") from None
     _register_schemas()
+    opset18: Any = standard
     ours = onnxscript.values.Opset(DOMAIN, 1)
 
     def operands(x: Any, codes: Any, scales: Any, bias: Any) -> tuple[Any, ...]:
@@ -49,7 +50,28 @@ def translations() -> dict[Any, Callable[..., Any]]:
         values, indices = getattr(ours, TOPK)(*operands(x, codes, scales, bias), recipe=recipe, k=k)
         return opset18.CastLike(values, x), indices
 
-    return {torch.ops.topsign.linear.default: linear, torch.ops.topsign.topk.default: topk}
+    def shortlist(
+        x: Any, codes: Any, scales: Any, bias: Any, recipe: str, weights: Any, weight_scales: Any, size: int
+    ) -> Any:
+        _, best = getattr(ours, TOPK)(*operands(x, codes, scales, bias), recipe=recipe, k=size)
+        few = opset18.Constant(value_ints=[size])
+        classes, _ = opset18.TopK(best, few, largest=0)  # ascending: of equal logits the lower class comes first
+        rows = opset18.Cast(opset18.Gather(weights, classes), to=1)
+        column, last = opset18.Unsqueeze(opset18.Cast(x, to=1), [-1]), opset18.Constant(value_ints=[-1])
+        logits = opset18.Squeeze(opset18.MatMul(rows, column), last)
+        if weight_scales is not None:
+            logits = opset18.Mul(logits, opset18.Gather(weight_scales, classes))
+        if bias is not None:
+            logits = opset18.Add(logits, opset18.Gather(bias, classes))
+        values, order = opset18.TopK(logits, few)
+        return opset18.CastLike(values, x), opset18.GatherElements(classes, order, axis=-1)
+
+    operators = torch.ops.topsign
+    return {
+        operators.linear.default: linear,
+        operators.topk.default: topk,
+        operators.shortlist.default: shortlist,
+    }
 
 
 @cache

@@ -56,12 +56,14 @@ def shortlist(
 ) -> tuple[Tensor, Tensor]:
     """Exact logits of the ``size`` classes whose estimates are highest, falling, and these classes.
 
-    ``weights`` are the rows of the layer in any type; int8 rows have ``weight_scales``.
+    ``weights`` are the rows of the layer in any type, on the device of the input or in pinned memory beside it; int8
+    rows have ``weight_scales``.
     """
     made = _checked(recipe, codes, scales, bias)
     rows = _rows(x, made.n_features)
     _, classes = _path(x)[1](made, rows, codes, scales, bias, size)
     classes, _ = classes.sort(dim=1)
+    weights = cuda.mapped(weights, x.device) if x.is_cuda and not weights.is_cuda else weights
     step = max(1, BLOCK_VALUES // (size * made.n_features))
     parts = [
         _products(rows[i : i + step], classes[i : i + step], weights, weight_scales) for i in range(0, len(rows), step)
