@@ -28,6 +28,8 @@ SLOW = {
     "test_index_batches",
     "test_index_simulation",
     "test_inference",
+    "test_language_models",
+    "test_law",
     "test_memory",
     "test_nn",
     "test_nn_export",

@@ -178,6 +178,7 @@ def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
         assert_neighbors(index.search(queries, k=3, scoring=scoring, **options), naive, signals, 3, scoring)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(512, 8192), (1040, 8192), (2500, 65536)])
 @pytest.mark.parametrize("kind", ["compact", "fast", "chosen"])
 def test_large_codes_are_exact(path, rng, kind, n_bits, n_pool):

@@ -288,8 +288,8 @@ def test_compact_layout_of_the_papers_problem_is_448_bytes():
     assert Layout("fast", 512, 8192).code_bytes == 576
 
 
-SEARCHED = [(1, 1), (1, 64), (5, 63), (31, 400), (32, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000)]
-SEARCHED += [(1040, 5000), (2500, 65_536), (700, 800)]
+SEARCHED = [(1, 1), (1, 64), (5, 63), (31, 400), (32, 400), (33, 129), (100, 384), (250, 1000)]
+LARGE = [(512, 8192), (64, 9000), (1040, 5000), (2500, 65_536), (700, 800)]
 
 
 def search_case(rng, n_bits, n_pool, n_codes, name):
@@ -306,7 +306,9 @@ def search_case(rng, n_bits, n_pool, n_codes, name):
     return layout, np.ascontiguousarray(codes), np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
 
 
-@pytest.mark.parametrize(("n_bits", "n_pool"), SEARCHED)
+@pytest.mark.parametrize(
+    ("n_bits", "n_pool"), [*SEARCHED, *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in LARGE)]
+)
 @pytest.mark.parametrize("name", ["compact", "fast", "signs"])
 def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
     """The twin sorts everything; it is itself compared with the reference in the tests of the index."""
