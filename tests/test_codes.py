@@ -140,7 +140,7 @@ def test_query_norms_from_an_orthonormal_pool_are_exact(rng):
     given = codes.scores(projected, metric="correlation", query_norms=np.linalg.norm(signals, axis=1))
     assert_allclose(codes.scores(projected, metric="correlation"), given, rtol=1e-5)
     assert_allclose(np.diag(given), 1, rtol=1e-5)  # a signal against its own code: exactly its norm
-    assert_array_equal(codes.scores(np.zeros((1, 128)), metric="correlation"), 0)
+    assert_array_equal(codes.scores(encoder.project(np.zeros((1, 128))), metric="correlation"), 0)
 
 
 @pytest.mark.parametrize(
@@ -180,3 +180,42 @@ def test_codes_and_queries_of_different_projections_do_not_mix(rng):
     index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
     index.add(signals)
     assert (index.get(range(20)).codes.mismatches(one.project(signals)) == codes.mismatches(one.project(signals))).all()
+
+
+def test_signals_are_no_projections(rng):
+    """Where n_pool is n_features the shapes agree: only what project() returned is taken, or what an encoder marked."""
+    signals = rng.standard_normal((20, 64)).astype(np.float32)
+    encoder = ts.AdaptiveEncoder(16, random_state=1).fit(signals)
+    codes, projected = encoder.encode(signals), encoder.project(signals)
+    for compare in (codes.mismatches, codes.scores, ts.export.FaissBinary.of(codes).queries):
+        with pytest.raises(ValueError, match="got a plain ndarray, which may hold the signals themselves"):
+            compare(signals)
+    joined = np.concatenate([np.asarray(projected)[:5], np.asarray(projected)[5:]])
+    assert_array_equal(codes.mismatches(encoder.as_projected(joined)), codes.mismatches(projected))
+    with pytest.raises(ValueError, match="one column per row of the pool"):
+        encoder.as_projected(signals[:, :7])
+    assert_array_equal(codes.scores(encoder.projection_.apply(signals)), codes.scores(projected))  # no mean to remove
+    centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
+    with pytest.raises(ValueError, match="different projections"):
+        centred.encode(signals).scores(centred.projection_.apply(signals))
+    known = ts.AdaptiveCodes.from_locations(codes.locations, codes.signs, n_pool=64)  # nobody knows their projection
+    assert_array_equal(known.mismatches(joined), codes.mismatches(projected))
+
+
+def test_engines_take_codes_and_queries_of_one_projection(rng):
+    signals = rng.standard_normal((20, 64)).astype(np.float32)
+    index, other = (ts.AdaptiveIndex(n_features=64, n_bits=16, center=True, random_state=seed) for seed in (1, 2))
+    for one in (index, other):
+        one.add(signals)
+    engine = ts.export.ScipySparse.of(index)
+    entries = engine.entries(index.get(index.ids).codes)
+    found = engine.mismatches(entries @ engine.queries(index.project(signals[:3])).T)
+    distances = index.search(signals[:3], 20, scoring="hamming")
+    for query in range(3):
+        assert_array_equal(found[distances.ids[query], query], np.rint(16 * distances.distances[query]))
+    with pytest.raises(ValueError, match="made with another projection"):
+        engine.entries(other.get(other.ids).codes)
+    with pytest.raises(ValueError, match="different projections"):
+        engine.queries(other.project(signals))
+    with pytest.raises(ValueError, match="different projections"):
+        engine.queries(index.projection.apply(signals))  # the mean is still in there

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import reference
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -195,3 +196,47 @@ def test_hamming_broadcasts(rng):
     expected = (bits[:, np.newaxis] != bits).mean(axis=2)
     assert_allclose(ts.hamming(codes[:, np.newaxis], codes, n_bits=10), expected)
     assert ts.hamming(codes[0], codes[1], n_bits=10) == expected[0, 1]
+
+
+def make_sparse(rng, n_signals, n_features, density=0.05):
+    rows = rng.standard_normal((n_signals, n_features)) * (rng.random((n_signals, n_features)) < density)
+    rows[:, 0] = 1  # none is zero
+    return scipy.sparse.csr_array(rows.astype(np.float32))
+
+
+@pytest.mark.parametrize("form", [scipy.sparse.csr_array, scipy.sparse.csc_matrix, scipy.sparse.coo_array])
+def test_sparse_signals_give_the_codes_of_dense_ones(rng, form):
+    rows = make_sparse(rng, 30, 200)
+    dense, sparse = rows.toarray(), form(rows)
+    for make in (
+        lambda: ts.SignEmbedding(48, random_state=7),
+        lambda: ts.UniversalEmbedding(48, random_state=7),
+        lambda: ts.AdaptiveEncoder(random_state=7, center=True),
+    ):
+        one, other = make().fit(dense), make().fit(sparse)
+        assert_array_equal(as_dense(one.transform(dense)), as_dense(other.transform(sparse)))
+    assert other.encode(sparse) == one.encode(dense)
+    assert_array_equal(other.project(sparse), one.project(dense))
+    one, other = (ts.AdaptiveEmbedding(random_state=7).fit(part[[3]]) for part in (dense, scipy.sparse.csr_array(rows)))
+    assert_array_equal(one.transform(dense), other.transform(sparse))
+
+
+def as_dense(values):
+    return values.toarray() if scipy.sparse.issparse(values) else values
+
+
+def test_a_mean_can_be_given(rng):
+    signals = rng.standard_normal((50, 64)) + 3
+    learned = ts.AdaptiveEncoder(16, center=True, random_state=7).fit(signals)
+    given = ts.AdaptiveEncoder(16, center=learned.mean_, random_state=7).fit(signals[:2])
+    assert given.encode(signals) == learned.encode(signals)
+    assert given.recipe_ == learned.recipe_ == clone(given).fit(signals).recipe_
+    with pytest.raises(ValueError, match="center must be True, False or a mean of 64 finite values, got shape"):
+        ts.AdaptiveEncoder(16, center=np.ones(3)).fit(signals)
+
+
+@pytest.mark.parametrize(("n_features", "n_bits"), [(384, 48), (100, 16), (10, 10)])
+def test_auto_keeps_an_eighth_of_the_pool(rng, n_features, n_bits):
+    signals = rng.standard_normal((3, n_features))
+    assert ts.AdaptiveEncoder(random_state=7).fit(signals).encode(signals).n_bits == n_bits
+    assert len(ts.AdaptiveEmbedding(random_state=7).fit(signals[0]).locations_) == n_bits

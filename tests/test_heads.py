@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import reference
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -403,6 +404,19 @@ def test_sparse_coefficients_and_feature_names(digits):
     frame = pd.DataFrame(X_test, columns=exact.feature_names_in_)
     assert_array_equal(dense.decision_function(frame), sparse.decision_function(frame))
     assert dense.report(frame, exact.predict(frame)).accuracy_uncompressed == 1
+
+
+@pytest.mark.parametrize("n_bits", [16, "auto"])
+def test_sparse_inputs_are_taken_as_dense_ones(digits, trained, n_bits):
+    X, y, X_test, _ = digits
+    parameters = {"n_bits": n_bits, "n_pool": 1024, "shortlist": 2, "random_state": 7}
+    dense, sparse = (
+        ts.AdaptiveLinearClassifier(FrozenEstimator(trained), **parameters).fit(form(X), y)
+        for form in (np.asarray, scipy.sparse.csr_array)
+    )
+    assert sparse.n_bits_ == dense.n_bits_
+    assert_array_equal(sparse.decision_function(scipy.sparse.csc_array(X_test)), dense.decision_function(X_test))
+    assert_array_equal(sparse.predict(scipy.sparse.coo_array(X_test)), dense.predict(X_test))
 
 
 def test_several_labels_through_the_usual_wrappers(digits):

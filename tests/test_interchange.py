@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
 import topsign as ts
-from topsign.codes.bits import Projected
+from topsign.projections import Projected
 
 
 class OnlyArray:

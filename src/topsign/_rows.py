@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import Array
+from ._arrays import Array, Int64
 
 
 class Rows(ABC):
@@ -46,8 +46,16 @@ class SparseRows(Rows):
     """Rows of a SciPy sparse matrix, made dense as they are sliced."""
 
     def __init__(self, matrix: Any) -> None:
-        self._matrix = matrix.tocsr()
-        super().__init__(matrix.shape, matrix.dtype)
+        self._matrix = matrix.tocsr() if len(matrix.shape) == 2 else matrix.reshape(1, -1).tocsr()
+        super().__init__(self._matrix.shape, matrix.dtype)
 
     def read(self, start: int, stop: int) -> Array:
         return np.asarray(self._matrix[start:stop].toarray())
+
+
+def take_rows(signals: Array, rows: Int64) -> Array:
+    """Some rows of an array, or of rows that are read as they are sliced, as an array."""
+    if isinstance(signals, Rows):
+        parts = [signals[int(row) : int(row) + 1] for row in rows]
+        return np.concatenate(parts) if parts else np.empty((0, signals.shape[1]), signals.dtype)
+    return np.asarray(signals[rows])

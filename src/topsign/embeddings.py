@@ -14,11 +14,11 @@ from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._random import RandomState
-from .codes import AdaptiveCodes, Projected, universal_bits, universal_dither
+from .codes import AdaptiveCodes, as_projected, universal_bits, universal_dither
 from .encoding import encode, project, project_blocks
-from .projections import Projection, resolve_projection
+from .projections import Projected, Projection, resolve_projection
 from .projections.blocks import float_blocks
-from .recipe import Recipe
+from .recipe import Recipe, check_mean, resolve_bits
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -40,10 +40,14 @@ class _Embedding(TransformerMixin, BaseEstimator):
         self.seed_ = self.projection_.seed
 
     def _check(self, signals: object, *, reset: bool = False) -> Array:
-        """Shape, type and feature names; finiteness is checked block by block where signals are read."""
+        """Shape, type and feature names; finiteness is checked block by block where signals are read.
+
+        Sparse rows become dense a block at a time, see ``as_signals``.
+        """
         array: Array = validate_data(
             self,
             interchanged(signals),
+            accept_sparse="csr",
             reset=reset,
             dtype="numeric",
             ensure_all_finite=False,
@@ -53,6 +57,7 @@ class _Embedding(TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -161,8 +166,10 @@ class AdaptiveEmbedding(_Embedding):
 
     Parameters
     ----------
-    n_bits, n_pool : int
-        Projections kept, and computed; n_pool is the number of features when not given.
+    n_bits : int or "auto"
+        Projections kept; "auto" is an eighth of the pool, at least 16.
+    n_pool : int
+        Projections computed; the number of features when not given.
     projection, random_state
         As in :class:`SignEmbedding`.
 
@@ -184,7 +191,7 @@ class AdaptiveEmbedding(_Embedding):
 
     def __init__(
         self,
-        n_bits: int = 512,
+        n_bits: int | str = "auto",
         *,
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
@@ -204,7 +211,8 @@ class AdaptiveEmbedding(_Embedding):
                 "use AdaptiveEncoder to give every signal its own locations"
             )
         signals = self._check(signals, reset=True)
-        n_bits, n_pool = check_pool(self.n_bits, self.n_features_in_ if self.n_pool is None else self.n_pool)
+        n_pool = self.n_features_in_ if self.n_pool is None else self.n_pool
+        n_bits, n_pool = check_pool(resolve_bits(self.n_bits, None, n_pool, "compact"), n_pool)
         (block,) = float_blocks(signals, 1, name="reference")
         if block.square_norms[0] == 0:
             raise ValueError("the reference is zero: all its projections tie, so it cannot choose any")
@@ -217,7 +225,10 @@ class AdaptiveEmbedding(_Embedding):
     def transform(self, signals: npt.ArrayLike) -> Bytes:
         """Packed signs of the kept projections, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
-        signals = self._check(np.atleast_2d(np.asarray(interchanged(signals))))
+        given: Any = interchanged(signals)
+        if not hasattr(given, "tocsr"):
+            given = np.atleast_2d(np.asarray(given))
+        signals = self._check(given)
         return kernels.active().pack_bits(self.projection_.apply(signals, rows=self.locations_))
 
 
@@ -226,12 +237,14 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
 
     Parameters
     ----------
-    n_bits, n_pool : int
-        Projections kept for each signal, and computed; n_pool is the number of features when not given.
+    n_bits : int or "auto"
+        Projections kept for each signal; "auto" is an eighth of the pool, at least 16.
+    n_pool : int
+        Projections computed; the number of features when not given.
     projection, random_state
         As in :class:`SignEmbedding`.
-    center : bool
-        Learn the mean of the signals in ``fit`` and remove it from signals and queries alike.
+    center : bool or array of shape (n_features,)
+        A mean that is removed from signals and queries alike: given, or learned by ``fit`` (True).
     norms : bool
         Keep each signal's norm and scale (8 bytes per code), so that inner products can be estimated.
         Without them correlations are estimated with the expected scale.
@@ -258,11 +271,11 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
 
     def __init__(
         self,
-        n_bits: int = 512,
+        n_bits: int | str = "auto",
         *,
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
-        center: bool = False,
+        center: bool | npt.ArrayLike = False,
         norms: bool = True,
         layout: str = "compact",
         random_state: RandomState = None,
@@ -276,9 +289,14 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learns the number of features (and the mean, with center=True) and makes the recipe."""
+        """Learns the number of features (and the mean, with ``center=True``) and makes the recipe."""
         signals = self._check(signals, reset=True)
-        mean = _check_finite(signals, mean=self.center)
+        given = self.center
+        learned = _check_finite(signals, mean=given is True)
+        if given is True:
+            mean: Float32 | None = learned.astype(np.float32)
+        else:
+            mean = None if given is False else check_mean(given, self.n_features_in_)
         self.recipe_ = Recipe.make(
             "adaptive",
             n_features=self.n_features_in_,
@@ -287,7 +305,7 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
             projection=self.projection,
             layout=self.layout,
             norms=self.norms,
-            mean=mean.astype(np.float32) if self.center else None,
+            mean=mean,
             random_state=self.random_state,
         )
         self.projection_, self.seed_ = self.recipe_.projection, self.recipe_.seed
@@ -310,7 +328,15 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""
         check_is_fitted(self)
         queries = as_signals(queries, n_features=self.n_features_in_, name="queries")
-        return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_.space)
+        return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_)
+
+    def as_projected(self, values: npt.ArrayLike) -> Float32:
+        """Marks values as projections that this encoder made: those of a file, or joined from several.
+
+        Codes refuse a plain array, since signals look the same where n_pool is n_features.
+        """
+        check_is_fitted(self)
+        return Projected.of(as_projected(values, n_pool=self.recipe_.n_pool), self.recipe_)
 
     def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
         """The codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.

@@ -68,7 +68,7 @@ class Recipe:
         check_choice(family, "family", FAMILIES[:2])
         n_pool = n_features if n_pool is None else n_pool
         if family == "adaptive":
-            n_bits = _resolve_bits(n_bits, n_bytes, n_pool, layout)
+            n_bits = resolve_bits(n_bits, n_bytes, n_pool, layout)
         n_bits, n_pool = check_pool(1 if n_bits is None else n_bits, n_pool)
         if family == "sign":
             shape = Layout("signs", n_pool, n_pool)
@@ -207,11 +207,12 @@ class Recipe:
         """32 hexadecimal digits, the same for equal recipes alone."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
 
-    @property
+    @lazy
     def space(self) -> str:
         """What codes and queries must share to be compared: 32 hexadecimal digits of the projection and the mean."""
-        mean = b"" if self.mean is None else self.mean.astype("<f4").tobytes()
-        return hashlib.sha256(self._projection_fingerprint.encode() + mean).hexdigest()[:32]
+        rest = b"" if self.mean is None else self.mean.astype("<f4").tobytes()
+        rest += b"trellis" if self.family == "trellis" else b""  # whose queries have length one
+        return hashlib.sha256(self._projection_fingerprint.encode() + rest).hexdigest()[:32]
 
     def difference(self, other: Recipe) -> tuple[str, str]:
         """What differs, as this recipe and the other have it: two empty texts for equal ones."""
@@ -232,7 +233,7 @@ class Recipe:
         return self.projection.fingerprint()
 
 
-def _resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, layout: str) -> int:
+def resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, layout: str) -> int:
     """Projections to keep: the number given, what fits into ``n_bytes``, or an eighth of the pool."""
     if n_bits is not None and n_bits != "auto":
         if n_bytes is not None:

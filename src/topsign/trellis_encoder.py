@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from ._random import RandomState
 from .codes import TrellisCodes
 from .encoding import encode, project
 from .learning import learn_recipe
-from .projections import Projection
+from .projections import Projected, Projection
 
 
 class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -111,7 +112,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Coordinates of unit queries in the basis, (n_queries, n_features), for :meth:`TrellisCodes.scores`."""
         check_is_fitted(self)
         queries = as_signals(queries, n_features=self.n_features_in_, name="queries")
-        return project(self.recipe_, queries, n_threads=n_threads)[0]
+        return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_)
 
     def transform(self, signals: npt.ArrayLike) -> Float32:
         """Signals as their codes have them, (n_signals, n_features): what is left of them after compression.
@@ -120,10 +121,9 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         array = self._check(signals)
-        made = encode(self.recipe_, array, allow_zero=True)
-        decoded = TrellisCodes(made.codes, recipe=self.recipe_).decode()
-        norms = np.sqrt((np.asarray(array, np.float64) ** 2).sum(axis=1))
-        return np.asarray(decoded * norms[:, np.newaxis], np.float32)
+        made = encode(replace(self.recipe_, norms=True), array, allow_zero=True)
+        assert made.norms is not None
+        return TrellisCodes(made.codes, recipe=self.recipe_).decode() * made.norms[:, np.newaxis]
 
     @property
     def _n_features_out(self) -> int:
@@ -136,6 +136,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         array: Array = validate_data(
             self,
             interchanged(signals),
+            accept_sparse="csr",
             reset=reset,
             dtype="numeric",
             ensure_all_finite=False,
@@ -145,6 +146,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 

@@ -32,7 +32,7 @@ class Problem:
         index.add(signals, ids=rng.permutation(10_000)[:2000])
         self.index, self.ids = index, rng.permutation(index.ids)  # engines hold them in another order
         self.codes = index.get(self.ids).codes
-        self.projected = index.projection.apply(queries)
+        self.projected = index.project(queries)
         found = index.search(queries, k=self.k, scoring="hamming")
         self.expected_ids, self.expected = found.ids, np.rint(found.distances * n_bits).astype(int)
         assert (np.diff(self.expected, axis=1) == 0).sum() > 100, "ties are what this problem is for"

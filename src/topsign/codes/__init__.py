@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from .adaptive import AdaptiveCodes
-from .bits import Projected, as_projected, hamming, query_bits
+from .bits import as_projected, hamming, query_bits
 from .content import check_content
 from .trellis import TrellisCodes, reconstruct, round_queries
 from .universal import universal_bits, universal_dither
 
 __all__ = [
     "AdaptiveCodes",
-    "Projected",
     "TrellisCodes",
     "as_projected",
     "check_content",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Float64
 from .._checks import as_signals, check_count
+from ..projections import Projected
 
 
 def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> Float64:
@@ -48,37 +47,20 @@ def query_bits(projected: npt.ArrayLike) -> Bytes:
     return np.packbits(np.hstack([positive, ~positive]), axis=1, bitorder="little")
 
 
-class Projected(np.ndarray[Any, np.dtype[np.float32]]):
-    """Projections of queries that know the space they belong to: see :attr:`topsign.Recipe.space`."""
-
-    space: str | None = None
-
-    def __array_finalize__(self, made_from: object) -> None:
-        self.space = getattr(made_from, "space", None)
-
-    @classmethod
-    def of(cls, values: Float32, space: str) -> Projected:
-        """The same values, with their space."""
-        projected = values.view(cls)
-        projected.space = space
-        return projected
-
-
 def as_projected(projected: object, *, n_pool: int, space: str | None = None) -> Float32:
-    """Projections of queries: (n_queries, n_pool) finite float32, of the same space where both are known."""
-    theirs = getattr(projected, "space", None)
-    if space is not None and theirs is not None and theirs != space:
-        raise ValueError(
-            "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
-            "them means nothing; project the queries with the encoder that made the codes"
-        )
-    projected = np.asarray(projected) if isinstance(projected, Projected) else projected
-    array = as_signals(projected, name="projected")
+    """Projections of queries: (n_queries, n_pool) finite float32.
+
+    Where the codes know their ``space``, so must the projections, and it must be the same: a plain array may hold
+    signals, which look alike where n_pool is n_features.
+    """
+    array = as_signals(np.asarray(projected) if isinstance(projected, Projected) else projected, name="projected")
     if array.shape[1] != n_pool:
         raise ValueError(
             f"projected must have one column per row of the pool, n_pool={n_pool}, got shape {array.shape}; "
             "pass what project() returned, not the signals themselves"
         )
+    if space is not None:
+        _check_space(projected, space)
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(array).all():
@@ -88,3 +70,18 @@ def as_projected(projected: object, *, n_pool: int, space: str | None = None) ->
             "queries must be finite before they are projected"
         )
     return array
+
+
+def _check_space(projected: object, space: str) -> None:
+    theirs = projected.space if isinstance(projected, Projected) else None
+    if theirs is None:
+        raise ValueError(
+            f"projected must be what project() returned, got a plain {type(projected).__name__}, which may hold the "
+            "signals themselves; project them with the encoder or index that made the codes, or mark projections that "
+            "an encoder made with its as_projected()"
+        )
+    if theirs != space:
+        raise ValueError(
+            "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
+            "them means nothing; project the queries with the encoder that made the codes"
+        )

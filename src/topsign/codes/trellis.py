@@ -98,7 +98,9 @@ class TrellisCodes:
         ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits.
         """
         threads, chosen = kernels.n_threads(n_threads), kernels.active()
-        queries = round_queries(self.recipe, as_projected(projected, n_pool=self.recipe.n_pool))
+        queries = round_queries(
+            self.recipe, as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
+        )
         sums = chosen.trellis_sums(self.recipe.tables, self.data, queries, n_threads=threads).astype(np.float32)
         weights = chosen.trellis_weights(self.recipe.tables, self.data, n_threads=threads)
         return (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights

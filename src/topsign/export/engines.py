@@ -14,7 +14,7 @@ No engine's package is imported here. The answers are exact where the engine com
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -48,6 +48,8 @@ class Engine(ABC):
 
     n_bits: int
     n_pool: int
+    space: str | None = field(default=None, compare=False, repr=False)
+    """That of the codes, where it is known: entries and queries must then be of the same."""
 
     def __post_init__(self) -> None:
         check_pool(self.n_bits, self.n_pool)
@@ -55,7 +57,8 @@ class Engine(ABC):
     @classmethod
     def of(cls, codes: Sized) -> Self:
         """For these codes, or the codes of this index."""
-        return cls(n_bits=codes.n_bits, n_pool=codes.n_pool)
+        made_with = codes if isinstance(codes, AdaptiveCodes) else getattr(codes, "recipe", None)
+        return cls(n_bits=codes.n_bits, n_pool=codes.n_pool, space=getattr(made_with, "space", None))
 
     def entries(self, codes: AdaptiveCodes) -> Any:
         """What the engine stores, one element or row for each code."""
@@ -64,11 +67,19 @@ class Engine(ABC):
                 f"codes of n_bits={codes.n_bits}, n_pool={codes.n_pool} do not fit an engine made for "
                 f"n_bits={self.n_bits}, n_pool={self.n_pool}; make it with of(codes)"
             )
+        if None not in (codes.space, self.space) and codes.space != self.space:
+            raise ValueError(
+                "these codes were made with another projection (another seed, kind or mean) than those the engine was "
+                "made for, so that no query fits both; make it with of(codes)"
+            )
         return self._entries(codes)
 
     def queries(self, projected: npt.ArrayLike) -> Any:
-        """What the engine is asked, one element or row for each row of projections (of ``project``)."""
-        return self._queries(as_projected(projected, n_pool=self.n_pool))
+        """What the engine is asked, one element or row for each row of projections (of ``project``).
+
+        An engine made ``of`` codes or an index takes only projections of the same encoder or index.
+        """
+        return self._queries(as_projected(projected, n_pool=self.n_pool, space=self.space))
 
     def mismatches(self, answer: npt.ArrayLike) -> Int64:
         """Signs that differ, from what the engine answered, in any shape; anything that cannot be one raises."""

@@ -21,15 +21,16 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Bytes
-from .._checks import check_choice, check_ids, check_index, check_metadata, import_pyarrow
+from .._arrays import Array, Bytes, Float32
+from .._checks import as_signals, check_choice, check_ids, check_index, check_metadata, import_pyarrow
 from .._files import Path, Record, draft_of, publish
 from ..codes import AdaptiveCodes
+from ..encoding import project
 from ..errors import StorageError
 from ..index import AdaptiveIndex, Entries, Index
 from ..index.results import Note
 from ..kernels import Layout
-from ..projections import Projection
+from ..projections import Projected, Projection
 from ..recipe import Recipe
 from .digest import KEY as DIGEST_KEY
 from .digest import Digest, check_digest
@@ -56,6 +57,13 @@ class CodeTable:
         if self.recipe is None:
             raise ValueError("this table does not say which projection its codes were made with; write it with one")
         return self.recipe.projection
+
+    def project(self, queries: npt.ArrayLike) -> Float32:
+        """Real projections of queries to compare with the codes, less the mean where they were centred."""
+        self.projection()
+        assert self.recipe is not None
+        signals = as_signals(queries, n_features=self.recipe.n_features, name="queries")
+        return Projected.of(project(self.recipe, signals)[0], self.recipe)
 
 
 def to_arrow(
@@ -156,6 +164,8 @@ def _read(table: Any, path: Path) -> CodeTable:
         codes = _signs_of(table, record, path) if record["kind"] == "sign" else _codes_of(table, form, record, path)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(path, "codes", str(error)) from None
+    if isinstance(codes, AdaptiveCodes) and recipe is not None:
+        codes.space = recipe.space
     return CodeTable(Entries(ids, codes, notes), recipe)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -91,7 +92,7 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "make one with an estimator, say AdaptiveLinearClassifier(LogisticRegression())"
             )
         X, y = interchanged(X, "X"), interchanged(y, "y")
-        _, labels = validate_data(self, X, y, dtype="numeric")
+        _, labels = validate_data(self, X, y, dtype="numeric", accept_sparse="csr")
         check_classification_targets(labels)
         recipe = self._make_recipe(self.n_features_in_)  # before the training: a wrong n_bits is known at once
         self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
@@ -208,10 +209,14 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _check(self, X: npt.ArrayLike) -> Array:
         """Shape, type and feature names; finiteness is checked block by block where rows are projected."""
         X = interchanged(X, "X")
-        return validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)  # type: ignore[no-any-return]
+        checked: Array = validate_data(
+            self, X, reset=False, dtype="numeric", accept_sparse="csr", ensure_all_finite=False
+        )
+        return checked
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.estimator is None or get_tags(self.estimator).input_tags.sparse
         # Norms and intercepts, which Hamming scores ignore, matter on scikit-learn's data.
         tags.classifier_tags.poor_score = self.scoring == "hamming"
         return tags

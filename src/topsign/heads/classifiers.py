@@ -257,10 +257,10 @@ class UniversalLinearClassifier(CompressedClassifier):
 
 def _agreement_on(X: Any, coef: Array, intercept: Float64, made: Callable[[Recipe], Head]) -> Callable[[Recipe], float]:
     """Agreement of a recipe's head with the exact one on data, on at most 2000 rows of them, evenly spaced."""
-    signals = np.asarray(X)
-    rows = np.unique(np.linspace(0, len(signals) - 1, MAX_SAMPLE).astype(np.int64))
+    signals = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)
+    rows = np.unique(np.linspace(0, signals.shape[0] - 1, MAX_SAMPLE).astype(np.int64))
     signals = signals[rows].astype(np.float64)
-    logits = signals @ np.transpose(coef) + intercept
+    logits = np.asarray(signals @ np.transpose(coef) + intercept)
     best = (logits[:, 0] > 0).astype(np.int64) if logits.shape[1] == 1 else logits.argmax(axis=1)
 
     def agreement(recipe: Recipe) -> float:

@@ -7,8 +7,12 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .._arrays import Array
-from ..encoding import mean_signal
+import numpy.typing as npt
+
+from .._arrays import Array, Float32
+from .._checks import as_signals
+from ..encoding import mean_signal, project
+from ..projections import Projected
 from ..recipe import Recipe
 from .storage import MemoryStore
 from .storage.stores import Path, check_equal, store_for_recipe
@@ -24,6 +28,14 @@ class Centering:
     store: Store
     _unlearned: tuple[Path | None, float | None] | None = None  # file and timeout of an index without its mean yet
     _learning: threading.Lock
+
+    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+        """Real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
+
+        For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
+        """
+        signals = as_signals(queries, n_features=self.recipe.n_features, name="queries")
+        return Projected.of(project(self.recipe, signals, n_threads=n_threads)[0], self.recipe)
 
     def _center_later(self, center: object, path: Path | None, timeout: float | None) -> None:
         """Notes that the first addition gives the mean, where the index asks for one and has none."""

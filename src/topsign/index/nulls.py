@@ -14,6 +14,7 @@ from scipy.stats import binom, skellam
 from .._arrays import Array, Float64, Int64
 from .._checks import as_signals, check_count
 from .._random import RandomState
+from .._rows import take_rows
 from ..errors import CalibrationWarning
 from ..recipe import Recipe
 from .search import Calibration, LearnedSignificance, Population, isotropic_law, learn_calibration, make_scans
@@ -197,7 +198,7 @@ def _check_pairs(
     rows = np.sort(rng.permutation(len(queries))[:32])
     some = entries.sample(min(len(entries), N_PAIRS // len(rows)), rng)
     n_below = n_pairs = 0
-    scans = make_scans(recipe, np.asarray(queries[rows]), scoring=scoring, significance=significance)
+    scans = make_scans(recipe, take_rows(queries, rows), scoring=scoring, significance=significance)
     for block, scan in scans:
         hits = scan.measure(some, scan.rank(some, len(some)))
         kept = np.ones(len(hits.ids), bool) if own_ids is None else hits.ids != own_ids[rows][block][hits.rows]

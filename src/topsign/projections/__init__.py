@@ -9,6 +9,7 @@ from .._random import RandomState
 from .base import Projection
 from .dense import Gaussian, Rademacher, Sparse
 from .learned import Principal
+from .projected import Projected
 from .structured import Circulant, Hadamard
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Gaussian",
     "Hadamard",
     "Principal",
+    "Projected",
     "Projection",
     "Rademacher",
     "Sparse",

@@ -14,8 +14,10 @@ import numpy.typing as npt
 from .. import kernels
 from .._arrays import Array, Float32
 from .._checks import MAX_POOL, as_signals, check_count, check_rows
+from .._lazy import lazy
 from .._random import RandomState, make_seed
-from ..projections.blocks import float_blocks
+from .blocks import float_blocks
+from .projected import Projected
 
 
 class Projection(ABC):
@@ -78,7 +80,12 @@ class Projection(ABC):
         out = np.empty((len(signals), self.n_pool if rows is None else len(rows)), np.float32)
         for block in float_blocks(signals, self.block_signals, n_threads=n_threads):
             self.project_block(block.values, rows, out[block.rows], n_threads)
-        return out
+        return Projected.of(out, self) if rows is None else out
+
+    @lazy
+    def space(self) -> str:
+        """What codes and queries of this projection, no mean removed, share: see :attr:`topsign.Recipe.space`."""
+        return hashlib.sha256(self.fingerprint().encode()).hexdigest()[:32]
 
     def rows(self, locations: npt.ArrayLike) -> Float32:
         """The chosen rows of the operator, (len(locations), n_features); row i depends on the seed and on i alone."""

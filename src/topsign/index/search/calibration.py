@@ -11,6 +11,7 @@ import numpy as np
 
 from ..._arrays import Array, Float64, Int64
 from ..._lazy import lazy
+from ..._rows import take_rows
 from ...errors import StorageError
 from ...recipe import Recipe
 from ...theory.nulls import LearnedNull
@@ -107,10 +108,10 @@ def learn_calibration(
     """
     chosen = np.sort(rng.permutation(len(queries))[:MAX_QUERIES])
     some = entries.sample(min(len(entries), -(-n_pairs // len(chosen))), rng)
-    nulls = {}
+    nulls, asked = {}, take_rows(queries, chosen)
     for scoring in ("asymmetric",) if recipe.family == "trellis" else ("hamming", "asymmetric"):
         scores, rows = [], []
-        for block, scan in make_scans(recipe, queries[chosen], scoring=scoring, n_threads=n_threads):
+        for block, scan in make_scans(recipe, asked, scoring=scoring, n_threads=n_threads):
             hits = scan.rank(some, len(some))
             values = -hits.values.astype(np.float64) if scoring == "hamming" else scan.correlations(some, hits)
             kept = scan.queries.norms[hits.rows] > 0
@@ -150,9 +151,6 @@ class SignalSample:
             return
         new = np.sort(self._rng.choice(len(ids), n_new, replace=False))
         old = np.sort(self._rng.choice(len(self.ids), n_kept - n_new, replace=False))
-        if isinstance(signals, np.ndarray):
-            chosen = np.asarray(signals[first + new], dtype=np.float32)
-        else:  # rows that are read as they are sliced
-            chosen = np.concatenate([np.asarray(signals[first + i : first + i + 1], dtype=np.float32) for i in new])
+        chosen = take_rows(signals, first + new).astype(np.float32)
         self.signals = np.concatenate([self.signals[old], chosen])
         self.ids = np.concatenate([self.ids[old], ids[new]]) if len(old) else ids[new]
