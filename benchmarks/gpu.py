@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ import topsign as ts
 from topsign import kernels
 from topsign.gpu import GpuEncoder, HeadScanner, cuda_device
 from topsign.gpu.best import BestSearch
+from topsign.gpu.pieces import PIECE, Piece, Pieces, Resident
 from topsign.gpu.scan import Part
-from topsign.gpu.stripes import Stripes
+from topsign.gpu.stripes import Format, Stripes
 from topsign.kernels import Layout
 
 try:
@@ -304,6 +306,75 @@ def huge(device: Any, n: int) -> dict[str, Any]:
     return found
 
 
+def streamed(device: Any, n: int) -> dict[str, Any]:
+    """Codes of which none may stay on the card: a search beside the copying alone and the scanning alone.
+
+    Each is one pass over all pieces; the second of two is reported.
+    """
+    layout = Layout("compact", 512, 8192)
+    encoder = GpuEncoder(ts.make_projection("hadamard", n_features=8192, random_state=3), layout, device=device)
+    codes, norms, scales, _ = random_codes(device, PIECE, layout, encoder, 11)
+    columns = SimpleNamespace(codes=cupy.asnumpy(codes), scores=cupy.asnumpy(scales / norms))
+    del codes
+    cupy.get_default_memory_pool().free_all_blocks()
+    placed = [(Piece(SimpleNamespace(**vars(columns)), slice(0, PIECE)), None, i * PIECE) for i in range(n // PIECE)]
+    found: dict[str, Any] = {"entries": len(placed) * PIECE, "search": []}
+    for n_queries in (1, 256, 1024):
+        queries = cupy.random.default_rng(2).standard_normal((n_queries, 8192), dtype=cupy.float32)
+        held = {"streamed": Pieces(device, layout, 0), "resident": Pieces(device, layout, 2**40)}
+        held["resident"].keep(SimpleNamespace(segments=[Whole(piece) for piece, _, _ in placed]))
+        search = BestSearch(device, Format.of(layout), n_queries, 10, PIECE)
+        seconds, answers = {}, []
+        for name, pieces in held.items():
+            for _ in range(2):
+                begin = time.perf_counter()
+                search.start(queries)
+                for part in pieces.parts(placed, "scores"):
+                    search.scan(part)
+                device.wait()
+                seconds[name] = round(time.perf_counter() - begin, 3)
+            answers.append((cupy.asnumpy(search.positions), cupy.asnumpy(search.scores)))
+        begin = time.perf_counter()
+        for piece, _, _ in placed:
+            Resident(device, layout, piece).weights("scores")
+        device.wait()
+        seconds["copying"] = round(time.perf_counter() - begin, 3)
+        same = all(map(np.array_equal, *answers))
+        found["search"].append({"queries": n_queries, "seconds": seconds, "same_as_resident": bool(same)})
+        print(json.dumps(found["search"][-1]), flush=True)
+        del held, search
+        cupy.get_default_memory_pool().free_all_blocks()
+    return found
+
+
+class Whole:
+    """A segment of one piece."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.columns, self._size = piece.columns, len(piece)
+
+    def __len__(self) -> int:
+        return self._size
+
+
+def shortlists() -> list[dict[str, Any]]:
+    """Exact top 10 of a head with a shortlist of 100, its weights on the card or in pinned memory of the host."""
+    linear, found = torch.nn.Linear(4096, 128_256, dtype=torch.bfloat16, device="cuda"), []
+    layers = {
+        where: ts.nn.compress(linear, n_bits=512, shortlist=100, shortlist_memory=where, random_state=3)
+        for where in ("device", "pinned")
+    }
+    for n_inputs in (1, 16):
+        x = torch.randn(n_inputs, 4096, device="cuda").bfloat16()
+        calls = {where: lambda layer=layer, x=x: layer.topk(x, 10) for where, layer in layers.items()}
+        calls |= {f"{where}_graph": graph_of(call) for where, call in calls.items()}
+        calls["dense"] = lambda x=x: torch.topk(linear(x), 10)
+        same = torch.equal(layers["device"].topk(x, 10).indices, layers["pinned"].topk(x, 10).indices)
+        found.append({"inputs": n_inputs, "microseconds": interleaved(calls, 20), "same_classes": bool(same)})
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=10_000_000, help="of the index")
@@ -337,6 +408,8 @@ def main() -> None:
         "encoding": lambda: encoding(device),
         "index": lambda: index(device, options.entries, batches=(1, 16, 256, 1024), peers=True),
         "whole_index": lambda: whole_index(200_000),
+        "streamed": lambda: streamed(device, 12 * 2**20),
+        "shortlists": shortlists,
         "huge": lambda: huge(device, options.huge) if options.huge else None,
     }
     for name, step in steps.items():

@@ -159,6 +159,29 @@ def test_layers(device, layout, bias):
         assert_array_equal(changed[:, 1].cpu(), changed[:, 2].cpu())
 
 
+def test_layers_called_in_a_loop_answer_each_input(device):
+    """Calls with the same memory become a CUDA graph after the second; others come between."""
+    torch = pytest.importorskip("torch")
+    small = ts.nn.compress(torch.nn.Linear(512, 3000), n_bits=64, random_state=7)
+    inputs = torch.randn(9, 2, 512)
+    expected = [small.topk(x, k=5) for x in inputs]
+    small.cuda()
+    held = torch.empty(2, 512, device="cuda")
+    for x, (values, classes) in zip(inputs, expected, strict=True):
+        held.copy_(x)
+        found = small.topk(held, k=5)
+        assert_array_equal(found.indices.cpu(), classes)
+        assert_array_equal(found.values.cpu(), values)
+        other = small.topk(held[:1].clone(), k=5)
+        assert_array_equal(other.indices.cpu(), classes[:1])
+        del found, other
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        found = small.topk(held, k=5)
+    side.synchronize()
+    assert_array_equal(found.indices.cpu(), expected[-1].indices)
+
+
 def test_layers_can_be_captured_in_a_graph(device):
     torch = pytest.importorskip("torch")
     small = ts.nn.compress(torch.nn.Linear(512, 3000), n_bits=64, random_state=7).cuda()

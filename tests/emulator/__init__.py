@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from topsign.gpu.device import address, source
+from topsign.gpu.device import address, pointers_of, source
 
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("emulated.h")
@@ -53,18 +53,11 @@ class EmulatedDevice:
         return 2**34
 
     @contextmanager
-    def record(self, arrays: tuple[Any, ...]) -> Iterator[list[Any]]:
-        launches: list[Any] = []
-        self.recording.now = launches, [int(address(array)) for array in arrays]
-        yield launches
+    def record(self, arrays: tuple[Any, ...]) -> Iterator[EmulatedRecording]:
+        made = EmulatedRecording()
+        self.recording.now = made.launches, pointers_of(arrays)
+        yield made
         self.recording.now = None
-
-    def replay(self, launches: list[Any], arrays: tuple[Any, ...]) -> None:
-        for call, values, places in launches:
-            changed = list(values)
-            for place, number in places:
-                changed[place] = np.asarray(address(arrays[number]))
-            call(changed)
 
     def wait(self) -> None:
         pass
@@ -80,6 +73,18 @@ class EmulatedDevice:
         if key not in self._modules:
             self._modules[key] = EmulatedModule(self, source(files, constants), constants)
         return self._modules[key]
+
+
+class EmulatedRecording:
+    def __init__(self) -> None:
+        self.launches: list[Any] = []
+
+    def replay(self, arrays: tuple[Any, ...]) -> None:
+        for call, values, places in self.launches:
+            changed = list(values)
+            for place, number in places:
+                changed[place] = np.asarray(address(arrays[number]))
+            call(changed)
 
 
 class EmulatedModule:

@@ -7,6 +7,7 @@ import hashlib
 import importlib.resources
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -24,6 +25,7 @@ Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int, lis
 """Grid, block, arguments, shared memory, and which arguments are which arrays of a recording."""
 
 MAX_DYNAMIC_SHARED = 8  # the attribute of the driver's interface
+GRAPHS = 4  # that a recording keeps
 MINIMUM_CAPABILITY = 80  # int8 products of 16 x 8 x 32, asynchronous copies
 INSTALL = 'install a driver and `pip install "topsign[gpu]"` (CUDA 13) or `"topsign[gpu-cuda12]"` (CUDA 12)'
 
@@ -41,12 +43,18 @@ class Device(Protocol):
     def put(self, array: npt.NDArray[Any]) -> Array: ...
     def get(self, array: Array) -> npt.NDArray[Any]: ...
     def free_bytes(self) -> int: ...
-    def record(self, arrays: tuple[Array, ...]) -> AbstractContextManager[list[Launch]]: ...
-    def replay(self, launches: list[Launch], arrays: tuple[Array, ...]) -> None: ...
+    def record(self, arrays: tuple[Array, ...]) -> AbstractContextManager[Recording]: ...
     def wait(self) -> None: ...
     def background(self) -> AbstractContextManager[object]: ...
     def stream_of(self, array: Array) -> AbstractContextManager[object]: ...
     def module(self, files: tuple[str, ...], constants: Mapping[str, int]) -> Module: ...
+
+
+class Recording(Protocol):
+    """Launches of one call."""
+
+    def replay(self, arrays: tuple[Array, ...]) -> None:
+        """The same kernels again, without the work of preparing them, with these arrays for those recorded."""
 
 
 class Module(Protocol):
@@ -141,25 +149,14 @@ class CudaDevice:
             return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
 
     @contextlib.contextmanager
-    def record(self, arrays: tuple[Array, ...]) -> Iterator[list[Launch]]:
+    def record(self, arrays: tuple[Array, ...]) -> Iterator[CudaRecording]:
         """Launches and keeps what this thread launches, to be replayed with other arrays."""
-        launches: list[Launch] = []
-        self.recording.now = launches, [int(address(array)) for array in arrays]  # type: ignore[call-overload]
+        made = CudaRecording(self.cupy)
+        self.recording.now = made.launches, pointers_of(arrays)
         try:
-            yield launches
+            yield made
         finally:
             self.recording.now = None
-
-    def replay(self, launches: list[Launch], arrays: tuple[Array, ...]) -> None:
-        """The same kernels again, without the work of preparing them; the arrays take the place of those recorded."""
-        pointers = [address(array) for array in arrays]
-        for kernel, grid, block, arguments, shared, places in launches:
-            if places:
-                changed = list(arguments)
-                for place, number in places:
-                    changed[place] = pointers[number]
-                arguments = tuple(changed)
-            kernel(grid, block, arguments, shared)
 
     def wait(self) -> None:
         """Until all work of the current stream is done."""
@@ -201,6 +198,53 @@ class CudaDevice:
                 f"{self.name} has {self.free_bytes():,} bytes free, and {needed:,} more are needed; free memory on the "
                 "card, search fewer queries at a time, or give a smaller memory limit so that codes are streamed"
             ) from error
+
+
+class CudaRecording:
+    """Launches of one call, to be repeated with other arrays in place of those recorded.
+
+    Where the same arrays come twice in a row, as PyTorch's memory gives them in a loop, the launches become a CUDA
+    graph: one call instead of many.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self.launches: list[Launch] = []
+        self._cupy = cupy
+        self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._last: tuple[int, ...] = ()
+
+    def replay(self, arrays: tuple[Array, ...]) -> None:
+        pointers = pointers_of(arrays)
+        if self._cupy.cuda.get_current_stream().is_capturing():
+            self._launch(pointers)
+        elif pointers in self._graphs:
+            self._graphs[pointers].launch()
+        else:
+            self._launch(pointers)
+            if pointers == self._last:
+                self._graphs[pointers] = self._capture(pointers)
+                if len(self._graphs) > GRAPHS:
+                    self._graphs.popitem(last=False)
+            self._last = pointers
+
+    def _capture(self, pointers: tuple[int, ...]) -> Any:
+        with self._cupy.cuda.Stream(non_blocking=True) as aside:
+            aside.begin_capture()
+            self._launch(pointers)
+            return aside.end_capture()
+
+    def _launch(self, pointers: tuple[int, ...]) -> None:
+        for kernel, grid, block, arguments, shared, places in self.launches:
+            if places:
+                changed = list(arguments)
+                for place, number in places:
+                    changed[place] = np.uintp(pointers[number])
+                arguments = tuple(changed)
+            kernel(grid, block, arguments, shared)
+
+
+def pointers_of(arrays: tuple[Array, ...]) -> tuple[int, ...]:
+    return tuple(int(address(array)) for array in arrays)  # type: ignore[call-overload]
 
 
 class CudaModule:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..kernels import Layout
 from .best import MAX_K, BestSearch
-from .device import Array, Device, Launch
+from .device import Array, Device, Recording
 from .scan import DEFAULT, Candidates, Part, Scanner, Tuning, make_scanner
 from .stripes import Stripes
 
@@ -41,7 +41,7 @@ class HeadScanner:
         self._part = Part(self._stripes, _put(device, scales), None if bias is None else _put(device, bias))
         self._searches: OrderedDict[tuple[int, int], BestSearch] = OrderedDict()
         self._scanners: OrderedDict[int, tuple[Scanner, Candidates]] = OrderedDict()
-        self._launches: dict[tuple[int, int], list[Launch]] = {}  # prepared calls
+        self._recorded: dict[tuple[int, int], Recording] = {}  # prepared calls
         self._lock = threading.Lock()  # held while work is given to the device
 
     def __len__(self) -> int:
@@ -64,17 +64,17 @@ class HeadScanner:
         values, indices = (_empty_like(self.device, projected, (len(projected), k), t) for t in ("float32", "int64"))
         arrays = projected, values, indices
         with self._lock, self.device.stream_of(projected):
-            if (len(projected), k) in self._launches:
-                self.device.replay(self._launches[len(projected), k], arrays)
+            if (len(projected), k) in self._recorded:
+                self._recorded[len(projected), k].replay(arrays)
                 return values, indices
-            with self.device.record(arrays) as launches:
+            with self.device.record(arrays) as recording:
                 for start in range(0, len(projected), MAX_INPUTS):
                     rows = slice(start, start + MAX_INPUTS)
                     search = self._search(len(projected[rows]), k)
                     search.start(projected[rows])
                     search.scan(self._part, (values[rows], indices[rows]))
             if len(projected) <= MAX_INPUTS:  # else some arguments point into the arrays
-                self._launches[len(projected), k] = launches
+                self._recorded[len(projected), k] = recording
         return values, indices
 
     def logits(self, projected: Array) -> Array:
@@ -90,7 +90,7 @@ class HeadScanner:
 
     def _search(self, n_inputs: int, k: int) -> BestSearch:
         if (n_inputs, k) not in self._searches:
-            self._launches.clear()  # they may use memory that goes now
+            self._recorded.clear()  # they may use memory that goes now
             made = BestSearch(self.device, self._stripes.format, n_inputs, k, len(self), fill=True, tuning=self._tuning)
             _keep_latest(self._searches, (n_inputs, k), made, PLANS)
         return self._searches[n_inputs, k]
