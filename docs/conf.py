@@ -1,24 +1,46 @@
 """Sphinx: ``make docs``."""
 
+import sys
 from pathlib import Path
 
-import topsign
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_tools"))
+
+import command_line  # noqa: E402
+import reference  # noqa: E402
+from inventories import write_inventories  # noqa: E402
+
+import topsign  # noqa: E402
 
 project = "topsign"
 author = "the topsign developers"
 copyright = "the topsign developers"
 version = release = topsign.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = ["ref.python"]  # numbers named in types and shapes are no references
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_tools"]
 
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"  # parameters say their types and shapes themselves
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
+napoleon_use_ivar = True
+intersphinx_mapping = write_inventories(HERE.parent / "build" / "inventories")
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = "topsign"
@@ -29,6 +51,19 @@ html_copy_source = False
 MEASUREMENTS = ("benchmarks", "scale", "cameras")
 
 
+def write_reference(app):
+    """Writes the pages of the reference; a page that did not change is left alone, so that it is not built again."""
+    folder = Path(app.srcdir) / "reference"
+    folder.mkdir(exist_ok=True)
+    pages = {f"{name}.rst": text for name, text in reference.pages().items()} | {"cli.md": command_line.page()}
+    for old in set(folder.iterdir()) - {folder / name for name in pages}:
+        old.unlink()
+    for name, text in pages.items():
+        page = folder / name
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
+
+
 def list_what_exists(app, page, source):
     """Pages of measurements are listed where they are there."""
     for name in MEASUREMENTS if page == "index" else ():
@@ -36,5 +71,28 @@ def list_what_exists(app, page, source):
             source[0] = source[0].replace(f"\n{name}\n", "\n")
 
 
+def complete_docstring(app, what, name, value, options, lines):
+    """Gives every parameter of the reference its sentence."""
+    if what in ("class", "function", "method") and not isinstance(value, property):
+        lines[:] = reference.complete(name, value, list(lines))
+
+
+BUILTINS = {"bool", "bytes", "dict", "float", "int", "list", "slice", "str", "tuple"}
+ELSEWHERE = {"array": "numpy.ndarray", "Generator": "numpy.random.Generator"}
+
+
+def link_types(app, doctree):
+    """Types of parameters link to classes; other words of their descriptions, such as a shape, link to nothing."""
+    for node in [*doctree.findall(pending_xref)]:
+        if node.get("refdomain") == "py" and node.get("reftype") == "class" and node.get("refspecific"):
+            target = node["reftarget"]
+            node["reftarget"] = ELSEWHERE.get(target, target)
+            if target not in BUILTINS | ELSEWHERE.keys() and not target[:1].isupper():
+                node.replace_self(nodes.inline("", "", *node.children))
+
+
 def setup(app):
+    app.connect("builder-inited", write_reference)
     app.connect("source-read", list_what_exists)
+    app.connect("doctree-read", link_types)
+    app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon

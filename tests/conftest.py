@@ -35,6 +35,7 @@ SLOW = {
     "test_nn_export",
     "test_packaging",
     "test_pairs",
+    "test_reference",
     "test_reproduce",
     "test_theory_simulation",
     "test_trellis_index",

@@ -28,8 +28,10 @@ class HeadScanner:
 
     Parameters
     ----------
-    codes : (n_classes, layout.code_bytes) uint8, NumPy or on the device
-    scales, bias : (n_classes,) float32, likewise; bias may be None
+    codes : array of shape (n_classes, layout.code_bytes), uint8
+        NumPy's or on the device.
+    scales, bias : array of shape (n_classes,), float32
+        Likewise; bias may be None.
     """
 
     def __init__(

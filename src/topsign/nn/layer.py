@@ -53,6 +53,7 @@ class AdaptiveLinear(torch.nn.Module):
     Parameters
     ----------
     in_features, out_features : int
+        Length of an input, and number of classes.
     n_bits, n_pool : int
         Projections kept for each class, and computed; n_pool is in_features when not given.
     projection : kind or Projection
@@ -71,8 +72,10 @@ class AdaptiveLinear(torch.nn.Module):
 
     Attributes
     ----------
-    codes, scales, bias : buffers
-    shortlist_weights, shortlist_scales : buffers, or None without a shortlist (the scales: unless it is int8)
+    codes, scales, bias : Tensor
+        Buffers: the packed codes, their scales and the biases.
+    shortlist_weights, shortlist_scales : Tensor or None
+        Buffers: weights of a shortlist, and their scales where they are held in 8 bits.
     recipe : Recipe
         What the codes are made with.
     """

@@ -40,7 +40,7 @@ DEMO_STORAGE_BITS = 2969
 
 
 def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Theorem 1's p_i, with the projection y_i where |y_i| belongs: wrong for negative projections."""
+    """Theorem 1's p_i, with the projection ``y_i`` where ``|y_i|`` belongs: wrong for negative projections."""
     kappa = kappa_of(np.asarray(correlation, dtype=np.float64))
     return np.asarray(ndtr(-np.asarray(standardized, dtype=np.float64) * kappa))
 
