@@ -103,6 +103,10 @@ def members(cls: type) -> dict[str, object]:
 
 def parameters(value: object) -> dict[str, inspect.Parameter]:
     """Parameters that a user may pass, by name, without self."""
+    if inspect.isclass(value) and not is_record(value):
+        maker = value.__new__ if value.__init__ is object.__init__ else value.__init__
+        if not (getattr(maker, "__module__", None) or "").startswith("topsign"):
+            return {}  # made as its base class is
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
