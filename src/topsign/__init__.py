@@ -10,7 +10,8 @@ __version__ = "0.1.0"
 
 # Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
 _HOMES = {
-    **dict.fromkeys(("distributed", "export", "gpu", "heads", "kernels", "nn", "projections", "signals", "theory"), ""),
+    **dict.fromkeys(("distributed", "export", "gpu", "heads", "kernels", "nn", "plots"), ""),
+    **dict.fromkeys(("projections", "signals", "theory"), ""),
     **dict.fromkeys(("AdaptiveCodes", "TrellisCodes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("CalibrationWarning", "StorageError"), "errors"),
@@ -51,6 +52,7 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import heads as heads
     from . import kernels as kernels
     from . import nn as nn
+    from . import plots as plots
     from . import projections as projections
     from . import signals as signals
     from . import theory as theory
