@@ -4,6 +4,9 @@ A search engineer keeps 5,000 vectors of 2048 dimensions in a hundredth of their
 them, and moves the codes wherever they are needed.
 """
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 
 import topsign as ts
@@ -11,14 +14,15 @@ import topsign as ts
 N_ENTRIES, N_FEATURES = 5_000, 2048
 
 
-def main():
+def main(folder):
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
     queries = vectors[:200] + 3 * rng.standard_normal((200, N_FEATURES)).astype(np.float32)
 
-    with ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=64, norms=False, random_state=7, path="v.topsign") as index:
+    file = folder / "example.topsign"
+    with ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=64, norms=False, random_state=7, path=file) as index:
         index.add(vectors, metadata=[{"row": row} for row in range(N_ENTRIES)])
-    index = ts.open_index("v.topsign", readonly=True)
+    index = ts.open_index(file, readonly=True)
     code_bytes = len(index.get([0]).codes.data[0])
     print(f"{code_bytes} bytes a code, {vectors[0].nbytes // code_bytes} times smaller than float32")
     for scoring in ("asymmetric", "hamming"):
@@ -32,13 +36,14 @@ def main():
     ours = index.search(queries, k=1, scoring="hamming").distances[:, 0] * index.n_bits
     print("SciPy finds the same mismatches:", (engine.mismatches(products).min(axis=0) == ours).all())
     try:
-        ts.export.write_parquet("codes.parquet", index)
+        ts.export.write_parquet(folder / "example.parquet", index)
     except ImportError as error:
         print(error)
     else:
-        table = ts.export.read_parquet("codes.parquet")
+        table = ts.export.read_parquet(folder / "example.parquet")
         print("through Parquet nothing is lost:", table.entries.codes == index.get(index.ids).codes)
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as name:
+        main(Path(name))

@@ -1,6 +1,11 @@
 """Pages of documentation, run as a reader would run them."""
 
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,3 +37,26 @@ def split_at_expectations(block):
             yield "\n".join(lines), line.split("# -> ")[1].strip()
             lines = []
     yield "\n".join(lines), None
+
+
+def commands(page):
+    """(command, what the page shows below it) of every line "$ topsign ...", "$ python ..." and "$ rm ..."."""
+    pattern = r"^\$ ((?:topsign|python|rm) .*)\n((?:[^$].*\n|\n)*)"
+    for block in blocks(page, "console"):
+        for command, expected in re.findall(pattern, block, flags=re.MULTILINE):
+            yield shlex.split(command, comments=True), expected
+
+
+def run_commands(wanted, folder):
+    """What commands print, run one after another in one process and one folder."""
+    settings = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    program = [sys.executable, str(ROOT / "tests" / "commands.py")]
+    done = subprocess.run(program, input=json.dumps(wanted), capture_output=True, text=True, cwd=folder, env=settings)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def files_of(code):
+    """Names of files that code writes or reads in the folder it runs in."""
+    names = re.findall(r"(?<![/\w.])[\w-]+(?:\.[\w-]+)*\.(?:topsign|npy|npz|parquet|pt|csv|png|onnx)\b", code)
+    return {name for name in names if not name.startswith("topsign")}
