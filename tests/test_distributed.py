@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,9 @@ pytest.importorskip("distributed", reason="needs the extra distributed: pip inst
 
 import dask.array
 import pyarrow
+import pyarrow.feather
 import pyarrow.parquet
+import scipy.sparse
 from faults import cluster as faults
 from processes import Processes
 from typer.testing import CliRunner
@@ -300,6 +303,193 @@ def test_ids_of_text_go_with_the_shards(client, tmp_path, signals, queries):
     assert merged["doc-7"].metadata == {"row": 7}
 
 
+def write_table(path, signals, ids, first=0):
+    """Vectors with ids, a year, and a language that every third row lacks."""
+    rows = range(first, first + len(signals))
+    columns = {"id": pyarrow.array(list(ids)), "vector": pyarrow.array(signals.tolist())}
+    columns["year"] = pyarrow.array([2000 + row % 25 for row in rows])
+    columns["lang"] = pyarrow.array([None if row % 3 == 0 else "en" if row % 2 else "it" for row in rows])
+    table = pyarrow.table(columns)
+    (pyarrow.parquet.write_table if path.suffix == ".parquet" else pyarrow.feather.write_feather)(table, path)
+    return table
+
+
+TABLE = {"id_column": "id", "metadata_columns": ("year", "lang")}
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, texts):
+    """Ids in no order at all, which interleave between shards; filters look at metadata on the workers."""
+    order = np.random.default_rng(5).permutation(5000)[:700]
+    ids = [f"doc-{i}" for i in order] if texts else order.tolist()
+    source, out, memory = tmp_path / "tables", tmp_path / "codes", make_index("compact")
+    source.mkdir()
+    for i, rows in enumerate(np.split(np.arange(700), [300])):
+        name = source / f"{i}.{'parquet' if i else 'arrow'}"
+        table = write_table(name, signals[rows], [ids[row] for row in rows], rows[0])
+        memory.add_table(table, vector_column="vector", **TABLE)
+    options = {"client": client, "array": "vector", "shard_entries": 90} | TABLE
+    assert ts.distributed.encode(source, out, memory, **options).n_shards == 8
+    assert ts.distributed.encode(source, out, memory, **options).n_written == 0
+    index = ts.distributed.open(out, client=client)
+    index.verify()
+    some = [*ids[::7], ids[0]]
+    wheres = [None, "year >= 2015 and lang in ('en', 'it')", {"lang": "it", "year": [2003, 2004]}, "year > 3000"]
+    for where, among in ((where, among) for where in wheres for among in (None, some)):
+        limits = {"where": where, "among": among, "with_metadata": True}
+        found, expected = (one.search(queries, 9, **limits) for one in (index, memory))
+        assert_same(found, expected)
+        assert (found.metadata == expected.metadata).all()
+        assert found.n_entries == expected.n_entries
+        found, expected = (one.within(queries, false_alarm=0.5, **limits) for one in (index, memory))
+        assert_same(found, expected)
+        assert found.to_pandas().equals(expected.to_pandas())
+        assert found.to_arrow() == expected.to_arrow()
+    asked = [ids[300], ids[5], ids[5]]
+    entries, expected = index.get(asked), memory.get(asked)
+    assert (entries.ids.tolist(), entries.metadata) == (expected.ids.tolist(), expected.metadata)
+    assert entries.codes == expected.codes
+    assert index[ids[3]].metadata == memory[ids[3]].metadata
+    assert sorted(index) == sorted(memory)
+    assert (ids[3] in index, "nobody" in index, 6000 in index, None in index) == (True, False, False, False)
+    with pytest.raises(KeyError):
+        index["nobody" if texts else 6000]
+    with pytest.raises(ValueError, match=r"ids must be in the index, but (nobody|6000) (is )?not"):
+        index.get(["nobody" if texts else 6000])
+    with pytest.raises(ValueError, match="where names the field 'size', which no entry has"):
+        index.search(queries, where="size > 3", among=some)
+    with pytest.raises(ValueError, match="is not a condition"):
+        index.search(queries, where="size >")
+    with pytest.raises(NotImplementedError, match=r"make one index of the shards, topsign.distributed.merge"):
+        index.pairs(k=1)
+    exact = dict(zip(ids, signals, strict=True))
+    rescore = lambda found: np.array([exact[id] for id in found])  # noqa: E731
+    assert_same(index.search(queries, 3, rescore=rescore), memory.search(queries, 3, rescore=rescore))
+    assert_same(ts.distributed.merge(out, tmp_path / "one.topsign").search(queries), memory.search(queries))
+
+    write_table(source / "2.parquet", signals[:50], [f"new-{i}" for i in range(49)] + [ids[0]] if texts else ids[:50])
+    with pytest.raises(ValueError, match=r"ids must differ, but .* given more than once; no manifest was written"):
+        ts.distributed.encode(source, out, memory, **options)
+    write_table(source / "2.parquet", signals[:50], ["a", "b"] * 25 if texts else [9, 10] * 25)
+    with pytest.raises(
+        ValueError, match=r"1 of 1 .* rows from row 0 of 2.parquet\): ids must differ, but (a, b|9, 10)"
+    ):
+        ts.distributed.encode(source, out, memory, **options)
+    write_table(source / "2.parquet", signals[:50], range(50) if texts else map(str, range(50)))
+    with pytest.raises(TypeError, match="ids must be all texts or all integers, got both"):
+        ts.distributed.encode(source, out, memory, **options)
+    assert not index.refresh()
+
+
+def test_changes_write_touched_shards_anew(client, source, tmp_path, signals, queries):
+    """What one index in memory does, as new versions; older ones keep their entries."""
+    out, memory = tmp_path / "codes", make_index("compact")
+    memory.add(signals)
+    ts.distributed.encode(source, out, memory, client=client, shard_entries=90)
+    before = inodes(out)
+    index, other = (ts.distributed.open(out, client=client) for _ in range(2))
+    for one in (index, memory):
+        one.remove([3, 699, 4])
+        one.upsert(signals[:3] + 1, ids=[5, 9000, 180], metadata=[{"n": 1}, None, {"n": 3}])
+        one.update_metadata([7, 9000], [{"n": 2}, {"n": 4}])
+        assert one.add(signals[:2] - 1).tolist() == [9001, 9002]
+    assert (index.version, len(index)) == (5, len(memory))
+    options = {"where": "n >= 2", "with_metadata": True}
+    for limits in ({}, options):
+        found, expected = (one.search(queries, **limits) for one in (index, memory))
+        assert_same(found, expected)
+        assert limits == {} or (found.metadata == expected.metadata).all()
+    assert (index.get([9000]).metadata, index.ids.tolist()) == ([{"n": 4}], memory.ids.tolist())
+    untouched = before.items() & inodes(out).items()
+    assert len(untouched) == 8, "shards of older versions are there"
+    assert len({file for files in index.placement.values() for file in files} & set(before)) == 5
+    index.verify()
+    with pytest.raises(ts.StorageError, match=r"written by another job meanwhile; .* refresh the index and change"):
+        other.remove([0])
+    assert other.refresh()
+    other.remove([0])
+    assert 0 in index
+    with pytest.raises(ValueError, match="ids must be in the index, but 3 is not"):
+        index.remove([2, 3])
+    with pytest.raises(ValueError, match="ids must be new, but 5 is in the index already; upsert replaces"):
+        index.add(signals[:1], ids=[5])
+    with pytest.raises(TypeError, match="the ids of this index are integers, got texts"):
+        index.upsert(signals[:1], ids=["five"])
+    with ts.distributed.open(out, client=client, version=1) as old:
+        assert (len(old), 3 in old) == (700, True)
+    names = make_index("compact")
+    names.add(signals[:200], ids=[f"d{i}" for i in range(200)])
+    ts.distributed.split(names, tmp_path / "texts", shard_entries=90)
+    with ts.distributed.open(tmp_path / "texts", client=client) as named:
+        for one in (named, names):
+            one.upsert(signals[3:6] + 1, ids=["d100", "new", "d7"])
+            one.remove(["d8"])
+        assert_same(named.search(queries), names.search(queries))
+
+
+def test_means_and_nulls_go_with_the_shards(client, tmp_path):
+    rng = np.random.default_rng(6)
+    signals = (rng.standard_normal((900, N_FEATURES)) * np.linspace(3, 0.1, N_FEATURES) + 0.5).astype(np.float32)
+    entries, queries, impostors = np.split(signals, [600, 620])
+    np.save(tmp_path / "entries.npy", entries)
+    encode, out = ts.distributed.encode, tmp_path / "codes"
+    plain = make_index("compact")
+    plain.add(entries)
+    encode(tmp_path / "entries.npy", out, plain, client=client, shard_entries=90)
+    with ts.distributed.open(out, client=client) as index:
+        with pytest.warns(ts.CalibrationWarning, match=r"random pairs .* make the index with center=True, or learn"):
+            index.search(queries, 1)
+        with pytest.raises(ValueError, match=r"of random pairs|are significant .* force=True to have them"):
+            index.within(queries, false_alarm=0.999)
+        found = index.within(queries, false_alarm=0.999, force=True)
+        assert_same(found, plain.within(queries, false_alarm=0.999, force=True))
+        with pytest.raises(ValueError, match="give impostors="):
+            index.calibrate()
+        learned = index.calibrate(impostors[:200])
+        assert index.version == 2
+        held = index.search(impostors[200:], 600).p_values
+        # 80 queries share their scores: the share of 0.05 has a standard error near 0.01
+        assert 0.02 < (held <= 0.05).mean() < 0.08
+        assert index.search(queries, 1).e_values.min() >= 600 * learned.floor
+    with ts.distributed.open(out, client=client) as again:
+        assert again.calibration.to_json() == learned.to_json()
+        assert_array_equal(again.search(impostors[200:], 600).p_values, held)
+    merged = ts.distributed.merge(out, tmp_path / "one.topsign")
+    assert_array_equal(merged.search(impostors[200:], 600).p_values, held)
+    ts.distributed.split(merged, tmp_path / "again")
+    with ts.distributed.open(tmp_path / "again", client=client) as index:
+        assert_same(index.search(queries), merged.search(queries))
+
+    mean = entries.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centred = make_index("compact", center=mean)
+    centred.add(entries)
+    blocks = dask.array.from_array(entries, chunks=(90, N_FEATURES))
+    encoder = ts.AdaptiveEncoder(n_bits=20, center=True, random_state=7).fit(entries)
+    forms = [
+        (tmp_path / "entries.npy", make_index("compact", center=True)),
+        (blocks, make_index("compact", center=True)),
+    ]
+    for i, (form, made) in enumerate([*forms, (tmp_path / "entries.npy", encoder)]):
+        assert encode(form, tmp_path / f"centred{i}", made, client=client).n_written
+        assert encode(form, tmp_path / f"centred{i}", made, client=client).n_written == 0
+        with ts.distributed.open(tmp_path / f"centred{i}", client=client) as index:
+            assert_array_equal(index.recipe.mean, mean)
+            assert_same(index.search(queries), centred.search(queries))
+
+
+def test_sparse_and_trellis_codes(client, tmp_path, signals):
+    matrix = scipy.sparse.random_array((300, N_FEATURES), density=0.2, rng=np.random.default_rng(7), format="csr")
+    scipy.sparse.save_npz(tmp_path / "sparse.npz", matrix)
+    np.save(tmp_path / "dense.npy", signals)
+    trellis = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=12, random_state=7).fit(signals)
+    for name, index, values in (("sparse.npz", make_index("compact"), matrix), ("dense.npy", trellis, signals)):
+        index.add(values)
+        ts.distributed.encode(tmp_path / name, tmp_path / f"codes {name}", index, client=client, shard_entries=90)
+        with ts.distributed.open(tmp_path / f"codes {name}", client=client) as opened:
+            assert_same(opened.search(signals[:5]), index.search(signals[:5]))
+            assert opened.get([4]).codes == index.get([4]).codes
+
+
 def test_an_empty_index_finds_nothing(tmp_path, queries):
     empty, out = make_index("compact"), tmp_path / "codes"
     assert ts.distributed.split(empty, out) == ts.distributed.Encoded(version=1, n_entries=0, n_shards=0, n_written=0)
@@ -316,6 +506,23 @@ def test_an_empty_index_finds_nothing(tmp_path, queries):
 def test_faults(processes, client, tmp_path, fault):
     client = fault(processes, client, tmp_path, random.Random(5)) or client
     client.wait_for_workers(4, timeout=60)
+
+
+def test_a_job_that_kills_its_workers_is_named(processes, client, monkeypatch):
+    monkeypatch.setattr(clusters, "RETRIES", 1)
+    faults.allow_failures(client, 0)
+    deadly = "__import__('os').kill(__import__('os').getpid(), 9)"
+    try:
+        ((job, result, error),) = clusters.run_all(
+            client, ["x"], lambda job: client.submit(eval, deadly, pure=False), name=lambda job: f"shard {job}"
+        )
+    finally:
+        faults.allow_failures(client, 3)
+        for _ in range(2):
+            processes.start_worker()
+        client.wait_for_workers(4, timeout=60)
+    assert (job, result, type(error)) == ("x", None, RuntimeError)
+    assert re.match(r"shard x: 2 workers died one after another .*, the last at tcp://127.0.0.1:\d+;", str(error))
 
 
 def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, signals, queries):
@@ -359,8 +566,10 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
         encode(signals, out, index, client=client)
     with pytest.raises(TypeError, match="encoder must be an AdaptiveEncoder or an Index, got str"):
         encode(source, out, "hadamard", client=client)
-    with pytest.raises(ValueError, match="got an encoder with center=True; subtract the mean"):
-        encode(source, out, ts.AdaptiveEncoder(n_bits=20, center=True).fit(signals), client=client)
+    with pytest.raises(ValueError, match="a dask array has no columns of ids and metadata; encode tables"):
+        encode(dask.array.from_array(signals), out, index, client=client, id_column="id")
+    with pytest.raises(ValueError, match=r"part0.npy is not a table: columns of ids and metadata go with"):
+        encode(source, out, index, client=client, id_column="id")
     with pytest.raises(TypeError, match=r"client must be a distributed.Client"):
         encode(source, out, index, client="tcp://127.0.0.1:1")
     with pytest.raises(ValueError, match=r"part0.npy has signals of 96 features, the encoder takes 50"):
@@ -528,6 +737,22 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
         assert "codes: sound: 700 entries" in run(f"cluster verify codes {place}")
     rows = json.loads(run("cluster search codes queries.npy --false-alarm 0.01 --scoring hamming --format json"))
     assert [row["id"] for row in rows] == memory.within(queries, false_alarm=0.01, scoring="hamming").ids.tolist()
+    Path("tables").mkdir()
+    table = write_table(Path("tables/a.parquet"), signals, [f"doc-{i}" for i in range(700)])
+    named = make_index("compact", center=signals.astype(np.float64).mean(axis=0))
+    named.add_table(table, vector_column="vector", **TABLE)
+    columns = "--id-column id --vector-column vector --metadata-columns year,lang"
+    assert "700 entries in 1 shards" in run(f"cluster encode tables -o named {columns} --bits 20 --seed 7 --center")
+    rows = json.loads(run("cluster search named queries.npy -k 3 --where lang=='it' --metadata --format json"))
+    expected = named.search(queries, k=3, where={"lang": "it"}, with_metadata=True)
+    assert [(row["id"], row["metadata"]) for row in rows] == [
+        (match.id, match.metadata) for matches in expected for match in matches
+    ]
+    assert json.loads(run("cluster get named doc-7")) == {"id": "doc-7", "metadata": named["doc-7"].metadata}
+    assert "manifest 2: 698 entries" in run("cluster remove named doc-7 doc-8")
+    assert "but doc-7 is not" in run("cluster get named doc-7", code=2)
+    assert "null learned from" in run("cluster calibrate named queries.npy --pairs 2000")
+    assert "--where" in run("cluster search --help")
     bad = min(Path("codes").glob("*.parquet"))
     os.truncate(bad, 100)
     assert f"{bad.absolute()}, shard: damaged: 100 bytes, but the manifest says" in run("cluster verify codes", code=1)

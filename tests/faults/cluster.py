@@ -2,8 +2,9 @@
 
     python tests/faults/cluster.py [--rounds 10] [--seed 0]
 
-Each round, on a scheduler and four workers that are processes: a worker killed while encoding, a worker killed while
-searching, the scheduler killed in the middle of a job that goes on with another, and a shard file truncated.
+Each round, on a scheduler and four workers that are processes: a worker killed while encoding, one killed when Dask
+forgives no task the loss of a worker, one killed while searching, the scheduler killed in the middle of a job that goes
+on with another, and a shard file truncated.
 """
 
 import argparse
@@ -80,6 +81,34 @@ def kill_while_encoding(processes, client, folder, rng):
         assert_same(opened.search(queries, k=20), expected)
 
 
+def allow_failures(client, n_failures):
+    """Workers that Dask lets a task lose before it gives the task up, 3 by default."""
+
+    def allow(dask_scheduler):
+        dask_scheduler.allowed_failures = n_failures
+
+    client.run_on_scheduler(allow)
+
+
+def kill_with_suspicion(processes, client, folder, rng):
+    """Dask gives up the tasks of the first worker that dies; they are sent again all the same."""
+    source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
+    out = Path(folder) / "codes"
+    victim = rng.choice(sorted(worker_pids(client).values()))
+    allow_failures(client, 0)
+    os.kill(victim, signal.SIGSTOP)  # so that it has tasks that do not end
+    timer = threading.Timer(rng.uniform(0.5, 1), processes.kill_worker, (victim,))
+    timer.start()
+    try:
+        encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    finally:
+        timer.join()
+        allow_failures(client, 3)
+    assert encoded.n_written == encoded.n_shards == FILES * ROWS // SHARD
+    with ts.distributed.open(out, client=client) as opened:
+        assert_same(opened.search(queries, k=20), expected)
+
+
 def kill_while_searching(processes, client, folder, rng):
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
@@ -147,7 +176,7 @@ def truncate_shard(processes, client, folder, rng):
         assert_same(opened.search(queries, k=20), expected)
 
 
-FAULTS = (kill_while_encoding, kill_while_searching, restart_scheduler, truncate_shard)
+FAULTS = (kill_while_encoding, kill_with_suspicion, kill_while_searching, restart_scheduler, truncate_shard)
 
 
 def main():

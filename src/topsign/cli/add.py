@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..signals import open_files
+from ..signals import TableColumns, open_files
 from .app import app, console, exit_on_error, fail, naming
 from .options import (
     ArrayName,
@@ -16,7 +16,6 @@ from .options import (
     IndexPath,
     MetadataColumns,
     SignalPath,
-    TableColumns,
     Threads,
     Wait,
     opened_index,

@@ -10,7 +10,7 @@ import typer
 
 from ..encoding import mean_signal
 from ..index import TrellisIndex, open_index
-from ..signals import SignalFile, open_files
+from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     ArrayName,
@@ -28,7 +28,6 @@ from .options import (
     ProjectionKind,
     Seed,
     SignalPath,
-    TableColumns,
     Threads,
     make_index,
     recipe_options,

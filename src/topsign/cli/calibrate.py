@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,12 +13,14 @@ from .options import ArrayName, IndexPath, SignalPath, Threads, opened_index
 
 MAX_SIGNALS = 5000
 
+Pairs = Annotated[int, typer.Option(help="Pairs of a signal and an entry to learn from.")]
+
 
 @app.command()
 def calibrate(
     index: IndexPath,
     impostors: SignalPath,
-    pairs: Annotated[int, typer.Option(help="Pairs of a signal and an entry to learn from.")] = 500_000,
+    pairs: Pairs = 500_000,
     array: ArrayName = None,
     threads: Threads = None,
 ) -> None:
@@ -30,16 +32,20 @@ def calibrate(
 
     topsign calibrate sentences.topsign other-sentences.npy
     """
-    opened = opened_index(index)
+    learn_null(opened_index(index), index, impostors, array, n_pairs=pairs, n_threads=threads)
+
+
+def learn_null(index: Any, name: object, impostors: str, array: str | None, **options: Any) -> None:
+    """Calibrates an index, here or on a cluster, and prints what was learned."""
     with exit_on_error(1):
         files = open_files(impostors, array)
         total = sum(file.n_signals for file in files)
         step = -(-total // MAX_SIGNALS)  # all of a few, every so many of a multitude
         signals = np.concatenate([np.asarray(file.rows()[::step]) for file in files])
-        learned = opened.calibrate(signals, n_pairs=pairs, n_threads=threads)
-        check = opened.check_null(signals)
+        learned = index.calibrate(signals, **options)
+        check = index.check_null(signals)
     console.print(
-        f"{index}: null learned from {learned.asymmetric.n_scores:,} pairs of {learned.n_queries:,} signals; "
+        f"{name}: null learned from {learned.asymmetric.n_scores:,} pairs of {learned.n_queries:,} signals; "
         f"p-values are at least {learned.floor:.1g}",
         highlight=False,
         soft_wrap=True,

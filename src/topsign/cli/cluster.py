@@ -1,4 +1,4 @@
-"""The commands of a Dask cluster: ``cluster encode``, ``cluster search``, ``cluster verify``."""
+"""The commands of a Dask cluster: ``cluster encode``, ``search``, ``get``, ``remove``, ``calibrate``, ``verify``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from ..signals import list_files, open_file
+from ..index import TrellisIndex
+from ..signals import TableColumns, list_files, open_file
 from .app import app, console, exit_on_error, fail
+from .calibrate import Pairs, learn_null
+from .get import print_entries
 from .options import (
     AdaptiveBits,
     ArrayName,
     Bits,
+    Bytes,
+    Center,
+    EntryIds,
     FalseAlarm,
+    Force,
     Format,
+    IdColumn,
     Kind,
     LayoutName,
+    MetadataColumns,
     Metric,
     Nearest,
     Norms,
@@ -27,7 +36,10 @@ from .options import (
     QueryPath,
     Scoring,
     Seed,
+    ShowMetadata,
     SignalPath,
+    WhereText,
+    as_ids,
     check_output,
     make_index,
     recipe_options,
@@ -53,17 +65,21 @@ def encode(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write shards: a folder, s3://, gs:// ...")],
     kind: Kind = None,
     bits: Bits = None,
+    n_bytes: Bytes = None,
     pool: Pool = None,
     projection: ProjectionKind = None,
     metric: Metric = None,
     layout: LayoutName = None,
     norms: Norms = None,
+    center: Center = False,
     seed: Seed = None,
     array: ArrayName = None,
+    id_column: IdColumn = None,
+    metadata_columns: MetadataColumns = None,
     shard_entries: Annotated[int | None, typer.Option(help="Entries of a shard.  [default: 64 MiB of codes]")] = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Encode signals into shards; ids are row numbers, through the files in order of their names.
+    """Encode signals into shards; ids are row numbers, through the files in order of their names, or of a column.
 
     The same command goes on after an interruption: finished shards are kept. With further files in the folder of
     signals it adds their shards, as a new version of the manifest.
@@ -73,16 +89,36 @@ def encode(
     topsign cluster encode signals/ -o codes --bits 512 --seed 7
 
     topsign cluster encode s3://bucket/signals -o s3://bucket/codes --seed 7 --scheduler tcp://host:8786
+
+    topsign cluster encode docs/ --id-column doc_id --vector-column embedding --metadata-columns title,year -o codes
     """
     options = recipe_options(
-        bits=bits, pool=pool, projection=projection, metric=metric, layout=layout, norms=norms, seed=seed
+        bits=bits,
+        pool=pool,
+        projection=projection,
+        metric=metric,
+        layout=layout,
+        norms=norms,
+        seed=seed,
+        n_bytes=n_bytes,
     )
     with exit_on_error(2):
-        n_features = open_file(list_files(signals)[0], array).n_features
-        index = make_index(kind, n_features, options)
+        columns = TableColumns.of(id_column, metadata_columns)
+        first = open_file(list_files(signals)[0], array, columns.names)
+        index = make_index(kind, first.n_features, options | ({"center": True} if center else {}))
+        if isinstance(index, TrellisIndex) and not index.is_fitted:
+            index.fit(first.rows())
     with _client(scheduler) as client, _bar("encoding") as progress, exit_on_error(1):
         encoded = _distributed().encode(
-            signals, output, index, client=client, array=array, shard_entries=shard_entries, progress=progress
+            signals,
+            output,
+            index,
+            client=client,
+            array=array,
+            id_column=columns.id_column,
+            metadata_columns=columns.metadata_columns,
+            shard_entries=shard_entries,
+            progress=progress,
         )
     what = f"{encoded.n_entries:,} entries in {encoded.n_shards:,} shards, {encoded.n_written:,} of them written now"
     console.print(f"{output}: manifest {encoded.version}: {what}", highlight=False, soft_wrap=True)
@@ -96,6 +132,9 @@ def search(
     false_alarm: FalseAlarm = None,
     scoring: Scoring = "asymmetric",
     adaptive_bits: AdaptiveBits = None,
+    where: WhereText = None,
+    force: Force = False,
+    metadata: ShowMetadata = False,
     output_format: Format = "table",
     output: Output = None,
     array: ArrayName = None,
@@ -111,16 +150,62 @@ def search(
     topsign cluster search codes queries.npy -k 5
 
     topsign cluster search s3://bucket/codes queries.npy --scheduler tcp://host:8786 --format csv -o found.csv
+
+    topsign cluster search codes queries.npy --where "year >= 2020" --metadata
     """
     check_output(output_format, output)
-    options = {"scoring": scoring, "adaptive_bits": adaptive_bits}
-    with (
-        _client(scheduler) as client,
-        exit_on_error(1),
-        _distributed().open(shards, client=client, version=version) as index,
-    ):
+    options = {"scoring": scoring, "adaptive_bits": adaptive_bits, "where": where, "with_metadata": metadata}
+    options |= {"force": True} if false_alarm is not None and force else {}
+    with _opened(shards, scheduler, version) as index:
         rows = search_files(index, queries, array, k, false_alarm, options)
     write_rows(rows, output_format, output)
+
+
+@cluster.command()
+def get(shards: Shards, ids: EntryIds, version: Version = None, scheduler: Scheduler = None) -> None:
+    """Print the ids and metadata of entries, one JSON object per line.
+
+    [bold]Examples[/]
+
+    topsign cluster get codes doc-1 doc-2
+    """
+    with _opened(shards, scheduler, version) as index, exit_on_error(2):
+        print_entries(index.get(as_ids(index, ids)))
+
+
+@cluster.command()
+def remove(shards: Shards, ids: EntryIds, scheduler: Scheduler = None) -> None:
+    """Remove entries: the shards that hold them are written anew, as a new version of the manifest.
+
+    [bold]Examples[/]
+
+    topsign cluster remove codes doc-1 doc-2
+    """
+    with _opened(shards, scheduler) as index:
+        with exit_on_error(2):
+            index.remove(as_ids(index, ids))
+        message = f"{shards}: manifest {index.version}: {len(index):,} entries"
+    console.print(message, highlight=False, soft_wrap=True)
+
+
+@cluster.command()
+def calibrate(
+    shards: Shards,
+    impostors: SignalPath,
+    pairs: Pairs = 500_000,
+    array: ArrayName = None,
+    scheduler: Scheduler = None,
+) -> None:
+    """Learn the null of scores from signals that match no entry, as topsign calibrate does.
+
+    The null is stored in a new version of the manifest.
+
+    [bold]Examples[/]
+
+    topsign cluster calibrate codes other-signals.npy
+    """
+    with _opened(shards, scheduler) as index:
+        learn_null(index, shards, impostors, array, n_pairs=pairs)
 
 
 @cluster.command()
@@ -157,6 +242,17 @@ def _client(scheduler: str | None) -> Iterator[Any]:
         raise fail(f"no scheduler answers at {scheduler}: {error}", code=1) from None
     with client:
         yield client
+
+
+@contextmanager
+def _opened(shards: str, scheduler: str | None, version: int | None = None) -> Iterator[Any]:
+    """The index over the shards, on the cluster named."""
+    with (
+        _client(scheduler) as client,
+        exit_on_error(1),
+        _distributed().open(shards, client=client, version=version) as index,
+    ):
+        yield index
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import typer
 
 from .._files import write_file
 from ..index import AdaptiveIndex, open_index
-from ..signals import open_files
+from ..signals import TableColumns, open_files
 from .app import app, console, exit_on_error, fail
-from .options import SEED, ArrayName, Bits, IdColumn, Index, Pool, Seed, SignalPath, TableColumns, Threads
+from .options import SEED, ArrayName, Bits, IdColumn, Index, Pool, Seed, SignalPath, Threads
 from .output import encode_table, progress_bar
 
 SUFFIXES = (".parquet", ".csv", ".json")

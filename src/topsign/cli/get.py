@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Any
 
-import typer
-
+from ..index import Entry
 from .app import app, exit_on_error
-from .options import IndexPath, as_ids, opened_index
+from .options import EntryIds, IndexPath, as_ids, opened_index
 
 
 @app.command()
 def get(
     index: IndexPath,
-    ids: Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)],
+    ids: EntryIds,
 ) -> None:
     """Print the ids and metadata of entries, one JSON object per line.
 
@@ -28,5 +28,10 @@ def get(
     opened = opened_index(index, readonly=True)
     with exit_on_error(2):
         entries = opened.get(as_ids(opened, ids))
+    print_entries(entries)
+
+
+def print_entries(entries: Iterable[Entry[Any]]) -> None:
+    """Ids and metadata, one JSON object per line."""
     for entry in entries:
         sys.stdout.write(json.dumps({"id": entry.id, "metadata": entry.metadata}, ensure_ascii=False) + "\n")

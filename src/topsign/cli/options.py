@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -16,7 +14,7 @@ from ..index import Index as AnyIndex
 from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..recipe import METRICS
-from ..signals import SUFFIXES, SignalFile, notes_of, plain_values
+from ..signals import SUFFIXES
 from ..theory import SCORINGS
 from .app import exit_on_error, fail
 
@@ -68,6 +66,9 @@ WhereText = Annotated[
     str | None,
     typer.Option("--where", help="Only entries whose metadata fulfil this: \"year >= 2020 and lang == 'en'\"."),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Return even a flood of --false-alarm matches.")]
+ShowMetadata = Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")]
+EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]
 Format = Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file.")]
 
@@ -137,43 +138,13 @@ def check_output(output_format: str, output: Path | None) -> None:
         raise fail("--output goes with --format json, csv or parquet", code=2)
 
 
-@dataclass(frozen=True)
-class TableColumns:
-    """Columns of a table that are no features."""
-
-    id_column: str | None
-    metadata_columns: tuple[str, ...]
-
-    @classmethod
-    def of(cls, id_column: str | None, metadata_columns: str | None) -> TableColumns:
-        """From the options of a command."""
-        names = (metadata_columns or "").split(",")
-        return cls(id_column, tuple(name.strip() for name in names if name.strip()))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of them."""
-        return (*((self.id_column,) if self.id_column else ()), *self.metadata_columns)
-
-    def read(self, file: SignalFile) -> Callable[[slice], dict[str, Any]]:
-        """Ids and metadata of rows of a file, as ``add`` takes them; nothing where no column was named."""
-        columns = file.columns(self.names) if self.names else {}
-
-        def part(rows: slice) -> dict[str, Any]:
-            here = {name: column[rows.start : rows.stop] for name, column in columns.items()}
-            ids = plain_values(here[self.id_column]) if self.id_column else None
-            return {"ids": ids, "metadata": notes_of({name: here[name] for name in self.metadata_columns})}
-
-        return part
-
-
-def as_ids(index: Index, given: list[str]) -> list[str] | list[int]:
+def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
     """Ids from the command line, of the kind that the entries of an index have."""
-    if len(index) and isinstance(next(iter(index.ids[:1])), str):
+    if index.has_text_ids:
         return given
     wrong = [one for one in given if not one.isdecimal()]
     if wrong:
-        raise TypeError(f"the ids of {index.path} are integers, got {wrong[0]!r}")
+        raise TypeError(f"the ids of this index are integers, got {wrong[0]!r}")
     return [int(one) for one in given]
 
 

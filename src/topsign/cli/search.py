@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from ..index import SignIndex
 from ..signals import Location, open_files
@@ -14,12 +13,14 @@ from .options import (
     AdaptiveBits,
     ArrayName,
     FalseAlarm,
+    Force,
     Format,
     IndexPath,
     Nearest,
     Output,
     QueryPath,
     Scoring,
+    ShowMetadata,
     Threads,
     WhereText,
     check_output,
@@ -37,8 +38,8 @@ def search(
     scoring: Scoring = "asymmetric",
     adaptive_bits: AdaptiveBits = None,
     where: WhereText = None,
-    force: Annotated[bool, typer.Option("--force", help="Return even a flood of --false-alarm matches.")] = False,
-    metadata: Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")] = False,
+    force: Force = False,
+    metadata: ShowMetadata = False,
     output_format: Format = "table",
     output: Output = None,
     array: ArrayName = None,

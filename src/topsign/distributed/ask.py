@@ -20,39 +20,38 @@ MAX_LOSSES = 4
 """Workers that may be lost with the same shard in one search before the search is held to be the cause."""
 
 
-def by_shard(shards: tuple[Shard, ...], ids: Int64) -> tuple[dict[str, Int64], Int64]:
-    """Ids by the shard that may hold them, and those that none can."""
-    firsts = np.array([shard.first_id for shard in shards], np.int64)
-    lasts = np.array([shard.last_id for shard in shards], np.int64)
-    owners = np.searchsorted(firsts, ids, side="right") - 1
-    inside = owners >= 0
-    inside[inside] = ids[inside] <= lasts[owners[inside]]
-    return {shards[i].file: ids[inside & (owners == i)] for i in np.unique(owners[inside])}, ids[~inside]
+def by_shard(shards: tuple[Shard, ...], ids: Int64) -> dict[str, Int64]:
+    """Ascending ids by the shards that may hold them."""
+    firsts = np.searchsorted(ids, [shard.first_id for shard in shards])
+    ends = np.searchsorted(ids, [shard.last_id for shard in shards], side="right")
+    ranges = zip(shards, firsts.tolist(), ends.tolist(), strict=True)
+    return {shard.file: ids[first:end] for shard, first, end in ranges if end > first}
 
 
 def ask(
     client: Client,
     placement: Placement,
-    shards: tuple[Shard, ...],
     task: Callable[..., Any],
     *arguments: Any,
-    chosen: dict[str, Int64] | None = None,
+    ids: Int64 | None = None,
 ) -> list[Any]:
     """Asks every worker of the shards it holds; where one is lost, asks those who take its shards over.
 
-    A task gets the loaded segments, the arguments, and the ids chosen among its shards.
+    With ``ids``, which ascend, only of shards that may hold any of them. A task gets the loaded segments, the
+    arguments, and those ids that its shards may hold, or None.
     """
+    chosen = None if ids is None else by_shard(placement.shards, ids)
     waiting: dict[Future, tuple[str, list[str]]] = {}
     answers: list[Any] = []
     losses: Counter[str] = Counter()
 
     def send(files: list[str]) -> None:
         for address, held in placement.grouped(files).items():
-            ids = None if chosen is None else np.concatenate([chosen[file] for file in held])
-            future = client.submit(task, list(held.values()), *arguments, ids, workers=[address], pure=False)
+            wanted = None if chosen is None else np.unique(np.concatenate([chosen[file] for file in held]))
+            future = client.submit(task, list(held.values()), *arguments, wanted, workers=[address], pure=False)
             waiting[future] = address, list(held)
 
-    send([shard.file for shard in shards])
+    send([shard.file for shard in placement.shards if chosen is None or shard.file in chosen])
     while waiting:
         with suppress(CancelledError):  # lost with its worker: dealt with below
             wait_for_one(client, list(waiting), POLL_SECONDS)

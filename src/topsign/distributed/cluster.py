@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, NoReturn, TypeVar
 
 import dask
-from distributed import Client, Future, LocalCluster, wait
+from distributed import Client, Future, KilledWorker, LocalCluster, wait
 
 from .. import kernels
 
@@ -19,6 +20,9 @@ POLL_SECONDS = 0.25
 
 WORKER_SECONDS = 60.0
 """How long work waits for the first worker."""
+
+RETRIES = 3
+"""How often a job is sent again that Dask gave up because workers died with it."""
 
 Job = TypeVar("Job")
 
@@ -118,29 +122,51 @@ def wait_for_one(client: Client, futures: list[Future], timeout: float | None = 
 
 
 def run_all(
-    client: Client, jobs: Iterable[Job], submit: Callable[[Job], Future]
+    client: Client, jobs: Iterable[Job], submit: Callable[[Job], Future], *, name: Callable[[Job], str] = str
 ) -> Iterator[tuple[Job, Any, Exception | None]]:
     """Every job with its result or what it raised, as they end; few are with the scheduler at a time.
 
-    Dask repeats the job of a worker that was lost.
+    Dask repeats the job of a worker that was lost, until so many were lost with it that it suspects the job. Such a
+    job is sent again, ``RETRIES`` times: workers that are killed as they start are no fault of the job. If they die
+    still, the error has the ``name`` of the job.
     """
-    waiting: dict[Future, Job] = {}
-    remaining = iter(jobs)
+    waiting: dict[Future, tuple[Job, int]] = {}
+    remaining = ((job, 0) for job in jobs)
+    again: list[tuple[Job, int]] = []
     try:
         while True:
             with watching_scheduler(client):
                 room = 2 * sum(live_workers(client).values()) - len(waiting)
-                for _, job in zip(range(room), remaining, strict=False):
-                    waiting[submit(job)] = job
+                for job, n_tries in islice(chain(_emptied(again), remaining), max(0, room)):
+                    waiting[submit(job)] = job, n_tries + 1
                 if not waiting:
                     return
                 done = wait_for_one(client, list(waiting))
             for future in done:
-                job = waiting.pop(future)
+                job, n_tries = waiting.pop(future)
                 with watching_scheduler(client):
                     error = future.exception()
                     result = None if error else future.result()
+                if isinstance(error, KilledWorker):
+                    if n_tries <= RETRIES:
+                        again.append((job, n_tries))
+                        continue
+                    error = RuntimeError(_told_of_killed(name(job), error, n_tries))
                 yield job, result, error
     finally:
         if waiting and client.status == "running":
             client.cancel(list(waiting))
+
+
+def _emptied(jobs: list[tuple[Job, int]]) -> Iterator[tuple[Job, int]]:
+    while jobs:
+        yield jobs.pop()
+
+
+def _told_of_killed(name: str, error: KilledWorker, n_tries: int) -> str:
+    n_lost = n_tries * (int(getattr(error, "allowed_failures", 0)) + 1)
+    last = getattr(getattr(error, "last_worker", None), "address", "unknown")
+    return (
+        f"{name}: {n_lost} workers died one after another while they worked on it, the last at {last}; their logs say "
+        "why (out of memory? then give workers more, or make shards smaller)"
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from .._arrays import Int64
 from .._checks import check_count, check_index
 from ..errors import StorageError
 from ..index import Index
+from ..index.nulls import KEY as CALIBRATION
 from ..index.storage import COLUMNS, Arrays, Metadata, Names, Segment, Snapshot, merge_segments
 from ..signals import Location
 from .encode import Encoded, default_shard_entries
@@ -34,6 +36,8 @@ def split(index: Index[Any], out: Location, *, shard_entries: int | None = None)
         file = f"{columns.ids[0]:015d}-{columns.ids[-1]:015d}.parquet"
         shards.append(write_shard(folder, file, index.recipe, columns))
     manifest = manifest.with_shards(shards, [], int(ids[-1]) + 1 if len(ids) else 0)
+    calibration = None if index.calibration is None else index.calibration.to_json()
+    manifest = replace(manifest, texts=bool(snapshot.has_names), calibration=calibration)
     write_manifest(folder, manifest)
     return Encoded(manifest.version, manifest.n_entries, len(shards), len(shards))
 
@@ -52,12 +56,14 @@ def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = 
         for rows in change.parts(manifest.n_entries):
             n_entries = rows.stop - rows.start
             while sum(map(len, held)) < n_entries:
-                held.append(read_shard(folder, next(shards), manifest.recipe, metadata=True))
+                held.append(read_shard(folder, next(shards), manifest.recipe))
             if n_entries:
                 whole = merge_segments(held)
                 change.add([_cut(whole, 0, n_entries)])
                 held = [_cut(whole, n_entries, len(whole))] if len(whole) > n_entries else []
         change.next_id = max(change.next_id, manifest.next_id)
+        if manifest.calibration is not None:
+            change.sources[CALIBRATION] = manifest.calibration
     return index
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -14,31 +14,28 @@ from dask.delayed import delayed
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
-from .._arrays import Array
+from .._arrays import Array, Float32, Float64
 from .._checks import as_signals, check_count
 from .._files import Record
-from .._rows import Rows
 from ..embeddings import AdaptiveEncoder
-from ..encoding import encode as encode_signals
+from ..encoding import mean_signal
 from ..errors import StorageError
 from ..index import Index
-from ..index.storage import Arrays
 from ..recipe import Recipe
-from ..signals import Location, Place, SignalFile, list_files, open_file
+from ..signals import Location, Place, SignalFile, TableColumns, list_files, open_file
 from .cluster import resolve_client, run_all
+from .columns import BlockRows, ShardColumns
 from .folder import Folder
-from .manifest import Manifest, begin, write_manifest
+from .manifest import Manifest, begin, stored_recipe, write_manifest
 from .plan import Block, Piece, PlannedShard, plan_blocks, plan_files
 from .shard import SentRecipe, Shard, finished_shard, write_shard
+from .unique import check_unique
 
 SHARD_BYTES = 2**26
 """Bytes of codes in a shard by default: a billion entries of half a kilobyte are some 7,000 shards."""
 
 HEADERS_PER_TASK = 64
 """Files whose headers one task reads."""
-
-ENCODED_ROWS = 8192
-"""Signals encoded at a time, whose codes are held besides those of the shard."""
 
 Encoder = AdaptiveEncoder | Index[Any]
 Progress = Callable[[int, int], None]
@@ -62,30 +59,38 @@ def encode(
     client: Client | None = None,
     metric: str | None = None,
     array: str | None = None,
+    id_column: str | None = None,
+    metadata_columns: Sequence[str] = (),
     shard_entries: int | None = None,
     progress: Progress | None = None,
 ) -> Encoded:
     """Encodes signals into immutable shards, on all workers of a cluster.
 
-    Ids are row numbers, counted through the files in the order of their names. What is in ``out`` already is kept:
-    an interrupted job goes on when it is called again, and signals that ``out`` does not have yet become further
-    shards and a new version of the manifest, which is written last.
+    Ids are row numbers, counted through the files in the order of their names, or those of a column. What is in
+    ``out`` already is kept: an interrupted job goes on when it is called again, and signals that ``out`` does not have
+    yet become further shards and a new version of the manifest, which is written last.
 
     Parameters
     ----------
     signals : path, URL or dask array
-        A folder or object-store prefix of .npy, .npz, .parquet (signals as lists in one column) and .safetensors
-        files, one such file, or a dask array whose blocks, one shard each, hold whole rows. Read block by block.
+        A folder or object-store prefix of files that :mod:`topsign.signals` reads (arrays, sparse matrices, tables),
+        one such file, or a dask array whose blocks, one shard each, hold whole rows. Read block by block.
     out : path or URL
         A folder that all workers see: a shared file system, s3://, gs:// and so on.
     encoder : AdaptiveEncoder or Index
-        A fitted encoder without ``center=True``, or an index whose parameters (not entries) are taken.
+        A fitted encoder, or an index whose parameters (not entries) are taken. The mean of an index with
+        ``center=True`` that has none yet is that of all signals of the first call; workers read them once more for it.
     client : distributed.Client, optional
         Of the cluster; a local one in this process when not given.
     metric : "correlation" or "inner_product", optional
         What scores will estimate; of an index it is known.
     array : str, optional
         Which array or column holds the signals, where files have several.
+    id_column : str, optional
+        Column of tables that holds the ids, texts or integers. They must differ, within and across files: before the
+        manifest is written, workers compare all of them.
+    metadata_columns : sequence of str
+        Columns of tables that become the metadata of each entry.
     shard_entries : int, optional
         Entries of a shard; so many that their codes take 64 MiB when not given.
     progress : callable, optional
@@ -102,25 +107,40 @@ def encode(
     recipe = _recipe_of(encoder, metric)
     client = resolve_client(client)
     limit = check_count(shard_entries or default_shard_entries(recipe), "shard_entries")
+    columns = TableColumns(id_column, tuple(metadata_columns))
     blocks: Any = None
+    files: list[SignalFile] = []
     if isinstance(signals, dask.array.Array):
+        if columns.names:
+            raise ValueError("a dask array has no columns of ids and metadata; encode tables, or split an index")
         blocks = _check_blocks(signals, recipe.n_features).rechunk({1: -1})
         sources = [_array_record(blocks)]
     else:
-        files = _open_all(client, list_files(signals), array)
+        files = _open_all(client, list_files(signals), array, columns)
         _check_files(files, recipe.n_features)
-        sources = [file.to_json() for file in files]
+        beside = {"columns": list(columns.names)} if columns.names else {}
+        sources = [file.to_json() | beside for file in files]
+    if isinstance(encoder, Index) and encoder.awaits_mean:
+        known = stored_recipe(folder)
+        mean = _mean_of(client, files, blocks) if known is None else known.mean
+        recipe = replace(recipe, mean=mean)
     manifest = begin(folder, recipe)
     missing = _missing(manifest, sources, folder)
     if not missing:
         return Encoded(manifest.version, manifest.n_entries, manifest.n_shards, 0)
+    if manifest.n_entries and manifest.texts and id_column is None:
+        raise ValueError(f"the ids in {folder.url} are texts; name the column of ids (id_column=, --id-column)")
     if blocks is not None:
         plans = list(plan_blocks(blocks, manifest.next_id))
     else:
-        plans = list(plan_files([file for file in files if file.to_json() in missing], manifest.next_id, limit))
-    shards, n_written = _run(client, folder, SentRecipe.of(recipe), plans, blocks, progress)
-    next_id = manifest.next_id + sum(plan.n_entries for plan in plans)
-    manifest = manifest.with_shards(shards, missing, next_id)
+        new = [file for file, source in zip(files, sources, strict=True) if source in missing]
+        plans = list(plan_files(new, manifest.next_id, limit, columns))
+    shards, texts, n_written = _run(client, folder, SentRecipe.of(recipe), plans, blocks, progress)
+    _check_kinds(manifest, texts, folder)
+    if id_column is not None:
+        check_unique(client, folder, [*manifest.shards, *shards], texts=texts == {True})
+    last = max([manifest.next_id + sum(plan.n_entries for plan in plans), *(shard.last_id + 1 for shard in shards)])
+    manifest = replace(manifest.with_shards(shards, missing, last), texts=texts == {True})
     write_manifest(folder, manifest)
     folder.remove_drafts({plan.file for plan in plans})
     return Encoded(manifest.version, manifest.n_entries, manifest.n_shards, n_written)
@@ -135,11 +155,6 @@ def _recipe_of(encoder: Encoder, metric: str | None) -> Recipe:
     """The recipe that shards are encoded with."""
     if not isinstance(encoder, (AdaptiveEncoder, Index)):
         raise TypeError(f"encoder must be an AdaptiveEncoder or an Index, got {type(encoder).__name__}")
-    if getattr(encoder, "center", False):
-        raise ValueError(
-            "an index does not remove a mean, got an encoder with center=True; subtract the mean from the signals (and "
-            "later from the queries), and encode without it"
-        )
     if isinstance(encoder, AdaptiveEncoder):
         check_is_fitted(encoder)
         return replace(encoder.recipe_, metric=metric or "correlation")
@@ -166,19 +181,50 @@ def _check_files(files: list[SignalFile], n_features: int) -> None:
         raise ValueError(f"{files[0].url} and all other files hold no signals; there is nothing to encode")
 
 
-def _open_all(client: Client, places: list[Place], array: str | None) -> list[SignalFile]:
+def _check_kinds(manifest: Manifest, texts: set[bool], folder: Folder) -> None:
+    """All ids of a folder are texts, or all are integers."""
+    if len(texts | ({manifest.texts} if manifest.n_entries else set())) > 1:
+        raise TypeError(
+            f"ids must be all texts or all integers, got both for {folder.url}; no manifest was written: mend the "
+            "columns of ids and run again, or use a new folder"
+        )
+
+
+def _mean_of(client: Client, files: list[SignalFile], blocks: Any) -> Float32:
+    """The mean of all signals, summed in double precision by the workers."""
+    if blocks is not None:
+        mean: Float32 = client.compute(blocks.mean(axis=0, dtype=np.float64)).result().astype(np.float32)
+        return mean
+    total, n_signals = np.zeros(max(file.n_features for file in files)), 0
+    some = [file for file in files if file.n_signals]
+    for file, found, error in run_all(client, some, lambda file: client.submit(_file_mean, file, pure=False)):
+        if error is not None:
+            raise error
+        total, n_signals = total + found * file.n_signals, n_signals + file.n_signals
+    return (total / n_signals).astype(np.float32)
+
+
+def _file_mean(file: SignalFile) -> Float64:
+    try:
+        return mean_signal(file.rows()).astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{file.url}: {error}") from None
+
+
+def _open_all(client: Client, places: list[Place], array: str | None, columns: TableColumns) -> list[SignalFile]:
     """What the headers of all files say, read on the workers."""
     groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
     found: dict[str, SignalFile] = {}
-    for _, files, error in run_all(client, groups, lambda group: client.submit(_open_group, group, array, pure=False)):
+    submit = partial(client.submit, _open_group, array, columns.names, pure=False)
+    for _, files, error in run_all(client, groups, submit, name=lambda group: f"the headers from {group[0].url} on"):
         if error is not None:
             raise error
         found |= {file.url: file for file in files}
     return [found[place.url] for place in places]
 
 
-def _open_group(places: tuple[Place, ...], array: str | None) -> list[SignalFile]:
-    return [open_file(place, array) for place in places]
+def _open_group(array: str | None, aside: tuple[str, ...], places: tuple[Place, ...]) -> list[SignalFile]:
+    return [open_file(place, array, aside) for place in places]
 
 
 def _array_record(array: Any) -> Record:
@@ -208,8 +254,8 @@ def _run(
     plans: list[PlannedShard],
     blocks: Any,
     progress: Progress | None,
-) -> tuple[list[Shard], int]:
-    """All shards, and how many had to be written."""
+) -> tuple[list[Shard], set[bool], int]:
+    """All shards, whether their ids are texts, and how many had to be written."""
     if blocks is None:
         submit: Callable[[PlannedShard], Future] = partial(client.submit, _encode_files, folder, sent, pure=False)
     else:
@@ -221,23 +267,24 @@ def _run(
             return _submit_block(client, folder, sent, plan, blocks)
 
     total, done, written = sum(plan.n_entries for plan in plans), 0, 0
-    shards, failed = [], {}
+    shards, texts, failed = [], set[bool](), {}
     again: list[PlannedShard] = []
     for jobs, send in ((plans, submit), (again, partial(_submit_block, client, folder, sent, blocks=blocks))):
-        for plan, found, error in run_all(client, jobs, send):
+        for plan, found, error in run_all(client, jobs, send, name=str):
             if error is not None:
                 failed[plan.file] = error
             elif found is None:  # a shard that an earlier run left unsound
                 again.append(plan)
             else:
-                shard, is_new = found
+                shard, has_names, is_new = found
                 shards.append(shard)
+                texts.add(has_names)
                 written, done = written + is_new, done + plan.n_entries
                 if progress is not None:
                     progress(done, total)
     if failed:
         _raise_failed(folder.url, failed, len(plans))
-    return shards, written
+    return shards, texts, written
 
 
 def _raise_failed(url: str, failed: dict[str, Exception], n_shards: int) -> NoReturn:
@@ -254,24 +301,38 @@ def _raise_failed(url: str, failed: dict[str, Exception], n_shards: int) -> NoRe
     raise (ValueError if isinstance(first, (ValueError, TypeError)) else RuntimeError)(problem) from first
 
 
-def _look(folder: Folder, sent: SentRecipe, plan: PlannedShard) -> tuple[Shard, bool] | None:
+Made = tuple[Shard, bool, bool]
+"""A shard, whether its ids are texts, and whether it was written now."""
+
+
+def _look(folder: Folder, sent: SentRecipe, plan: PlannedShard) -> Made | None:
     found = finished_shard(folder, plan.file, sent.recipe())
-    return None if found is None else (found, False)
+    return None if found is None else (*found, False)
 
 
-def _encode_files(folder: Folder, sent: SentRecipe, plan: PlannedShard) -> tuple[Shard, bool]:
+def _encode_files(folder: Folder, sent: SentRecipe, plan: PlannedShard) -> Made:
     """On a worker: writes a shard from pieces of files, unless it is there already."""
     found = _look(folder, sent, plan)
     if found is not None:
         return found
-    columns = _Columns(sent.recipe(), plan)
+    columns = ShardColumns(sent.recipe(), plan)
     for piece in plan.parts:
         assert isinstance(piece, Piece)
         try:
-            columns.take(piece.file.rows(), slice(piece.start, piece.stop))
+            rows = slice(piece.start, piece.stop)
+            columns.take(piece.file.rows(), rows)
+            columns.note(rows.stop - rows.start, **plan.columns.read_rows(piece.file, rows))
         except (ValueError, TypeError) as error:
             raise type(error)(f"{piece.file.url}: {error}") from None
-    return write_shard(folder, plan.file, sent.recipe(), columns.arrays), True
+    return _written(folder, sent, plan, columns)
+
+
+def _written(folder: Folder, sent: SentRecipe, plan: PlannedShard, columns: ShardColumns) -> Made:
+    try:
+        whole = columns.finished()
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{plan}: {error}") from None
+    return write_shard(folder, plan.file, sent.recipe(), whole), whole.names is not None, True
 
 
 def _submit_block(client: Client, folder: Folder, sent: SentRecipe, plan: PlannedShard, blocks: Any) -> Future:
@@ -283,48 +344,13 @@ def _submit_block(client: Client, folder: Folder, sent: SentRecipe, plan: Planne
     return future
 
 
-def _encode_block(folder: Folder, sent: SentRecipe, plan: PlannedShard, values: Array) -> tuple[Shard, bool]:
+def _encode_block(folder: Folder, sent: SentRecipe, plan: PlannedShard, values: Array) -> Made:
     """On a worker: writes a shard from a block of an array."""
     (part,) = plan.parts
     assert isinstance(part, Block)
-    columns = _Columns(sent.recipe(), plan)
+    columns = ShardColumns(sent.recipe(), plan)
     try:
-        columns.take(_BlockRows(np.asarray(values), part.start), slice(part.start, part.stop))
+        columns.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop))
     except (ValueError, TypeError) as error:
         raise type(error)(f"block {part.number} of the array: {error}") from None
-    return write_shard(folder, plan.file, sent.recipe(), columns.arrays), True
-
-
-class _BlockRows(Rows):
-    """Rows of a block, numbered as in the whole array."""
-
-    def __init__(self, values: Array, start: int) -> None:
-        self._values, self._start = as_signals(values), start
-        super().__init__((start + len(values), values.shape[1]), values.dtype)
-
-    def read(self, start: int, stop: int) -> Array:
-        return self._values[start - self._start : stop - self._start]
-
-
-class _Columns:
-    """The columns of a shard, filled part after part."""
-
-    def __init__(self, recipe: Recipe, plan: PlannedShard) -> None:
-        self._recipe, self._filled = recipe, 0
-        n_entries = plan.n_entries
-        norms, scales = (np.empty(n_entries, np.float32) if recipe.norms else None for _ in range(2))
-        codes = np.empty((n_entries, recipe.layout.code_bytes), np.uint8)
-        self.arrays = Arrays(np.arange(plan.first_id, plan.first_id + n_entries), codes, norms, scales, None)
-
-    def take(self, signals: Any, part: slice) -> None:
-        """Encodes a part of signals that are read as they are sliced."""
-        for start in range(part.start, part.stop, ENCODED_ROWS):
-            rows = slice(start, min(start + ENCODED_ROWS, part.stop))
-            # One thread: a worker's other threads have shards of their own.
-            made = encode_signals(self._recipe, signals, part=rows, n_threads=1)
-            filled = slice(self._filled, self._filled + rows.stop - rows.start)
-            columns: tuple[Any, ...] = (self.arrays.codes, self.arrays.norms, self.arrays.scales)
-            for column, values in zip(columns, (made.codes, made.norms, made.scales), strict=True):
-                if column is not None:
-                    column[filled] = values
-            self._filled = filled.stop
+    return _written(folder, sent, plan, columns)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from .._files import write_file
+from .._lazy import lazy
 from ..signals import Location, Place
 
 
@@ -26,7 +26,7 @@ class Folder:
         """The folder at a path or URL."""
         return cls(Place.at(location).url)
 
-    @cached_property
+    @lazy
     def _found(self) -> tuple[Any, str]:
         return url_to_fs(self.url)  # type: ignore[no-any-return]
 

@@ -8,6 +8,7 @@ Both are JSON objects with the CRC-32 of their body, keys sorted and no spaces.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .._files import Record, open_record, seal_record
@@ -30,6 +31,8 @@ class Manifest:
     next_id: int = 0
     shards: tuple[Shard, ...] = ()
     sources: tuple[Record, ...] = ()  # what was encoded: names, shapes, and marks of their state
+    texts: bool = False  # whether ids are texts
+    calibration: Record | None = None  # nulls learned from impostors
 
     @property
     def n_entries(self) -> int:
@@ -41,9 +44,9 @@ class Manifest:
         """Number of shards."""
         return len(self.shards)
 
-    def with_shards(self, shards: list[Shard], sources: list[Record], next_id: int) -> Manifest:
-        """The next version; ids may not interleave."""
-        joined = sorted((*self.shards, *shards), key=lambda shard: shard.first_id)
+    def with_shards(self, shards: Iterable[Shard], sources: Iterable[Record], next_id: int) -> Manifest:
+        """The next version, with further shards and sources."""
+        joined = sorted((*self.shards, *shards), key=lambda shard: (shard.first_id, shard.file))
         return replace(
             self,
             version=self.version + 1,
@@ -51,6 +54,10 @@ class Manifest:
             shards=tuple(joined),
             sources=(*self.sources, *sources),
         )
+
+    def without(self, files: set[str]) -> Manifest:
+        """The same version without these shards."""
+        return replace(self, shards=tuple(shard for shard in self.shards if shard.file not in files))
 
     def to_json(self) -> Record:
         """A record of plain values, from which :meth:`from_json` makes an equal manifest."""
@@ -60,6 +67,8 @@ class Manifest:
             "next_id": self.next_id,
             "shards": [shard.to_json() for shard in self.shards],
             "sources": list(self.sources),
+            "texts": self.texts,
+            **({} if self.calibration is None else {"calibration": self.calibration}),
             "magic": MAGIC,
             "format": FORMAT,
         }
@@ -70,19 +79,17 @@ class Manifest:
         if (record.get("magic"), record.get("format")) != (MAGIC, FORMAT):
             raise StorageError(path, "manifest", f"not one that this library reads: {MAGIC!r} {FORMAT}")
         try:
-            manifest = cls(
+            return cls(
                 Recipe.from_json(record["parameters"], path),
                 record["version"],
                 record["next_id"],
                 tuple(Shard.from_json(shard) for shard in record["shards"]),
                 tuple(record["sources"]),
+                bool(record.get("texts", False)),
+                record.get("calibration"),
             )
         except (KeyError, TypeError) as error:
             raise StorageError(path, "manifest", f"damaged: no {error}; restore the file from a copy") from None
-        for before, after in zip(manifest.shards, manifest.shards[1:], strict=False):
-            if after.first_id <= before.last_id:
-                raise StorageError(path, "manifest", f"the ids of {before.file} and {after.file} overlap")
-        return manifest
 
 
 def write_manifest(folder: Folder, manifest: Manifest) -> None:
@@ -91,7 +98,7 @@ def write_manifest(folder: Folder, manifest: Manifest) -> None:
     try:
         folder.write(name, seal_record(manifest.to_json()), new=True)
     except FileExistsError:
-        problem = "written by another job meanwhile; run this one again, its shards come after the other's"
+        problem = "written by another job meanwhile; run this one again, or refresh the index and change it again"
         raise StorageError(folder.path(name), "manifest", problem) from None
 
 
@@ -121,12 +128,22 @@ def newest_manifest(folder: Folder, version: int | None = None) -> Manifest | No
     return Manifest.from_json(open_record(folder.read(name), path, "manifest"), path)
 
 
+def stored_recipe(folder: Folder) -> Recipe | None:
+    """The recipe that a folder was begun with, None for a new one."""
+    try:
+        content = folder.read("encoder.json")
+    except FileNotFoundError:
+        return None
+    path = folder.path("encoder.json")
+    return Recipe.from_json(open_record(content, path, "encoder"), path)
+
+
 def begin(folder: Folder, recipe: Recipe) -> Manifest:
     """The newest manifest, or an empty one; a folder that another recipe has begun is refused."""
     try:
         folder.write("encoder.json", seal_record(recipe.to_json()), new=True)
     except FileExistsError:
-        path = folder.path("encoder.json")
-        stored = Recipe.from_json(open_record(folder.read("encoder.json"), path, "encoder"), path)
+        stored = stored_recipe(folder)
+        assert stored is not None
         check_same_recipe(folder.url, stored, recipe)
     return newest_manifest(folder) or Manifest(recipe)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..signals import SignalFile
+from ..signals import SignalFile, TableColumns
+
+NO_COLUMNS = TableColumns()
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ class Block:
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A planned shard; its file name hashes its inputs. Its ids are consecutive from the first."""
+    """A planned shard; its file name hashes its inputs. Its entries are numbered from the first id on."""
 
     first_id: int
     parts: tuple[Piece, ...] | tuple[Block]
+    columns: TableColumns = NO_COLUMNS  # of tables: ids of the user's own, and metadata
 
     @property
     def n_entries(self) -> int:
@@ -46,14 +49,22 @@ class PlannedShard:
     @property
     def file(self) -> str:
         """Name of the file."""
-        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:16]
-        return f"{self.first_id:015d}-{digest}.parquet"
+        inputs = f"{self.first_id} {self.parts!r} {self.columns!r}"
+        return f"{self.first_id:015d}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.parquet"
+
+    def __str__(self) -> str:
+        first, last = self.parts[0], self.parts[-1]
+        of = first.name if isinstance(first, Block) else first.file.name
+        more = f" to {last.file.name}" if isinstance(last, Piece) and len(self.parts) > 1 else ""
+        return f"shard {self.file} ({self.n_entries} rows from row {first.start} of {of}{more})"
 
 
-def plan_files(files: list[SignalFile], first_id: int, limit: int) -> Iterator[PlannedShard]:
+def plan_files(
+    files: list[SignalFile], first_id: int, limit: int, columns: TableColumns | None = None
+) -> Iterator[PlannedShard]:
     """Shards of ``limit`` entries, through the files one after another."""
     parts: list[Piece] = []
-    room = limit
+    room, columns = limit, columns or NO_COLUMNS
     for file in files:
         start = 0
         while start < file.n_signals:
@@ -61,10 +72,10 @@ def plan_files(files: list[SignalFile], first_id: int, limit: int) -> Iterator[P
             parts.append(Piece(file, start, stop))
             room, start = room - (stop - start), stop
             if not room:
-                yield PlannedShard(first_id, tuple(parts))
+                yield PlannedShard(first_id, tuple(parts), columns)
                 first_id, parts, room = first_id + limit, [], limit
     if parts:
-        yield PlannedShard(first_id, tuple(parts))
+        yield PlannedShard(first_id, tuple(parts), columns)
 
 
 def plan_blocks(array: Any, first_id: int) -> Iterator[PlannedShard]:

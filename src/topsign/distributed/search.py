@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,32 +14,26 @@ from dask.sizeof import sizeof
 from distributed import Client, get_worker
 
 from .._arrays import Array, Int64
-from .._checks import (
-    as_signals,
-    check_choice,
-    check_count,
-    raise_unknown_ids,
-)
+from .._checks import check_count
 from ..errors import StorageError
-from ..index import Matches, Neighbors
-from ..index.search import Hits, Reach, Scan, make_scans
+from ..index.filters import Where
+from ..index.results import Note
+from ..index.search import Calibration, Hits, LearnedSignificance, Reach, Scan, make_scans
+from ..index.searching import Searching
 from ..index.storage import Segment, Snapshot
 from ..signals import Location
-from ..theory.inference import SCORINGS
-from .ask import ask, by_shard
+from .ask import ask
+from .changes import ShardedVerbs
 from .cluster import resolve_client
+from .entries import ShardedEntries
 from .folder import Folder
-from .manifest import Manifest, read_manifest
-from .names import RemoteNames
+from .manifest import Manifest, read_manifest, write_manifest
 from .placement import Placement
 from .shard import SentRecipe, Shard, read_shard
 from .verify import verify_shards
 
 QUERY_BYTES = 2**23
 """Projections of queries that travel at a time."""
-
-MAX_LOSSES = 4
-"""Workers that may be lost with the same shard in one search before the search is held to be the cause."""
 
 sizeof.register(Segment, lambda segment: segment.nbytes)  # so that Dask knows what its workers hold
 
@@ -67,46 +61,35 @@ def open(out: Location, *, client: Client | None = None, version: int | None = N
     return ShardedIndex(folder, read_manifest(folder, version), resolve_client(client))
 
 
-@dataclass(frozen=True)
-class Request:
-    """What all workers are asked of a block of queries."""
-
-    n_threads: int | None  # None: as many as a worker has
-    k: int | None = None  # nearest, or
-    reach: Reach | None = None  # all within
-
-
-@dataclass(frozen=True, eq=False)
-class Unknown:
-    """Ids asked for that no entry has."""
-
-    ids: Int64
-
-
-class ShardedIndex:
+class ShardedIndex(ShardedVerbs, Searching[ShardedEntries]):
     """Entries in shards that the workers of a cluster hold. Made by :func:`open`.
 
-    A search gives what one index of the same entries gives: ids, distances, scores, p-values and their order. Each
-    worker scans its shards with the same code; the best of all are merged. Where a worker is lost, others load its
-    shards and are asked again. Safe from any thread.
+    A search takes what :meth:`topsign.Index.search` takes and gives what one index of the same entries gives: ids,
+    distances, scores, p-values and their order. ``n_threads`` are those of each worker; as many as it was started with
+    when not given. ``rescore`` is called by the client. Each worker scans its shards with the same code; the best of
+    all are merged. Where a worker is lost, others load its shards and are asked again. Safe from any thread.
     """
 
     def __init__(self, folder: Folder, manifest: Manifest, client: Client) -> None:
         self._folder, self._client = folder, client
         self.recipe = manifest.recipe
         self._loading = threading.Lock()
-        self._placement: Placement | None = None
+        self._entries: ShardedEntries | None = None
         self._load(manifest)
 
     def _load(self, manifest: Manifest) -> None:
         """Loads the shards of a version; those that are there already stay where they are."""
         with self._loading:
             load = partial(_load_shard, self._folder, SentRecipe.of(manifest.recipe))
-            placement = Placement(self._client, manifest.shards, load, like=self._placement)
-            loaded = ask(self._client, placement, manifest.shards, _count_entries)
+            before = None if self._entries is None else self._entries.placement
+            placement = Placement(self._client, manifest.shards, load, like=before)
+            loaded = ask(self._client, placement, _count_entries)
             assert sum(n_entries for n_entries, _ in loaded) == manifest.n_entries
-            self._names = RemoteNames(self._client, placement, any(has_names for _, has_names in loaded))
-            self._manifest, self._placement = manifest, placement
+            has_names = any(has_names for _, has_names in loaded)
+            self._entries = ShardedEntries(self._client, placement, has_names, manifest.n_entries)
+            self._manifest = manifest
+            record, where = manifest.calibration, self._folder.url
+            self._calibration = None if record is None else Calibration.from_json(record, where)
 
     @property
     def version(self) -> int:
@@ -141,61 +124,18 @@ class ShardedIndex:
     @property
     def placement(self) -> dict[str, list[str]]:
         """Which worker holds which shards: file names by address."""
-        return self._placed().by_worker()
+        return self._whole().placement.by_worker()
 
-    def __len__(self) -> int:
-        """Number of entries."""
-        return self._manifest.n_entries
+    @property
+    def calibration(self) -> Calibration | None:
+        return self._calibration
 
-    def search(
-        self,
-        queries: npt.ArrayLike,
-        k: int = 10,
-        *,
-        scoring: str = "asymmetric",
-        adaptive_bits: int | None = None,
-        among: npt.ArrayLike | None = None,
-        n_threads: int | None = None,
-    ) -> Neighbors:
-        """The k nearest entries of each query, as :meth:`AdaptiveIndex.search` and :meth:`SignIndex.search`.
-
-        ``n_threads`` are those of each worker; as many as it was started with when not given.
-        """
-        k = check_count(k, "k")
-        check_choice(scoring, "scoring", SCORINGS)
-        queries = as_signals(queries, n_features=self.n_features, name="queries")
-        request, wanted, placement = Request(_check_threads(n_threads), k=k), self._names.numbers(among), self._placed()
-        n_entries = placement.n_entries if wanted is None else len(np.unique(wanted))
-        found = Neighbors.empty(len(queries), k, n_entries)
-        for rows, scan in self._scans(queries, scoring, adaptive_bits):
-            parts = _find(self._client, placement, scan, request, wanted)
-            Hits.merge(parts, descending=scan.descending, k=k).fill(found, rows)
-        return replace(found, ids=self._names.ids(found.ids))
-
-    def within(
-        self,
-        queries: npt.ArrayLike,
-        *,
-        radius: float | None = None,
-        threshold: float | None = None,
-        false_alarm: float | None = None,
-        scoring: str = "asymmetric",
-        adaptive_bits: int | None = None,
-        among: npt.ArrayLike | None = None,
-        n_threads: int | None = None,
-    ) -> Matches:
-        """Every match of each query, as :meth:`AdaptiveIndex.within` and :meth:`SignIndex.within`."""
-        reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
-        queries = as_signals(queries, n_features=self.n_features, name="queries")
-        wanted, placement = self._names.numbers(among), self._placed()
-        n_entries = placement.n_entries if wanted is None else len(np.unique(wanted))
-        reach = reach.for_entries(n_entries)
-        request, parts = Request(_check_threads(n_threads), reach=reach), []
-        for rows, scan in self._scans(queries, scoring, adaptive_bits):
-            answers = _find(self._client, placement, scan, request, wanted)
-            parts.append(Hits.merge(answers, descending=scan.descending).matches(rows.stop - rows.start))
-        found = Matches.concatenate(parts, n_entries)
-        return replace(found, ids=self._names.ids(found.ids))
+    def pairs(self, **_: Any) -> NoReturn:
+        """Not on a cluster: raises NotImplementedError that says what to do."""
+        raise NotImplementedError(
+            f"pairs compares all {len(self):,} entries with each other, which a cluster does not do; make one index of "
+            "the shards, topsign.distributed.merge(folder, path), and call its pairs, or search for the signals"
+        )
 
     def verify(self) -> None:
         """Reads every shard again from where it is stored. Raises StorageError naming every damaged one."""
@@ -211,7 +151,7 @@ class ShardedIndex:
 
     def close(self) -> None:
         """Lets workers forget the shards; the end of the client does the same."""
-        self._placement = None
+        self._entries = None
 
     def __enter__(self) -> Self:
         return self
@@ -226,36 +166,62 @@ class ShardedIndex:
             f"n_pool={self.n_pool}, metric={self.metric!r}, seed={self.seed})"
         )
 
-    def _placed(self) -> Placement:
-        if self._placement is None:
+    def _whole(self) -> ShardedEntries:
+        if self._entries is None:
             raise StorageError(self._folder.url, "shards", "this index is closed; open it again")
-        return self._placement
+        return self._entries
 
-    def _scans(self, queries: Array, scoring: str, adaptive_bits: int | None) -> Iterator[tuple[slice, Scan]]:
-        """Queries are projected once, here, so that all workers compare the same bits."""
-        yield from make_scans(self.recipe, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_bytes=QUERY_BYTES)
+    def _considered(self, whole: ShardedEntries, among: npt.ArrayLike | None, where: Where | None) -> ShardedEntries:
+        return whole if among is None and where is None else whole.considered(among, where)
 
+    def _scans(
+        self,
+        queries: Array,
+        *,
+        scoring: str,
+        adaptive_bits: int | None,
+        n_threads: int | None,
+        significance: LearnedSignificance | None,
+    ) -> Iterator[tuple[slice, Scan]]:
+        """Queries are projected once, here, so that all workers compare the same bits; 0 threads are a worker's own."""
+        threads = 0 if n_threads is None else check_count(n_threads, "n_threads")
+        for rows, scan in make_scans(
+            self.recipe,
+            queries,
+            scoring=scoring,
+            adaptive_bits=adaptive_bits,
+            significance=significance,
+            n_bytes=QUERY_BYTES,
+        ):
+            yield rows, replace(scan, n_threads=threads)
 
-def _find(client: Client, placement: Placement, scan: Scan, request: Request, wanted: Int64 | None) -> list[Hits]:
-    """What each worker finds."""
-    shards = placement.shards
-    chosen: dict[str, Int64] | None = None
-    unknown = [np.empty(0, np.int64)]
-    if wanted is not None:
-        chosen, outside = by_shard(shards, np.unique(wanted))
-        unknown.append(outside)
-        shards = tuple(shard for shard in shards if shard.file in chosen)
-    sent = client.submit(_same, scan, pure=False)
-    answers = ask(client, placement, shards, partial(_answer, request), sent, chosen=chosen)
-    unknown += [answer.ids for answer in answers if isinstance(answer, Unknown)]
-    missing = np.concatenate(unknown)
-    if wanted is not None and missing.size:
-        raise_unknown_ids(wanted[np.isin(wanted, missing)], "among")
-    return answers
+    def _nearest(self, entries: ShardedEntries, scan: Scan, k: int) -> Hits:
+        sent = self._client.submit(_same, scan, pure=False)
+        return Hits.merge(entries.ask(partial(_find_nearest, k), sent), descending=scan.descending, k=k)
 
+    def _within(self, entries: ShardedEntries, scan: Scan, reach: Reach) -> Hits:
+        sent = self._client.submit(_same, scan, pure=False)
+        return Hits.merge(entries.ask(partial(_find_within, reach), sent), descending=scan.descending)
 
-def _check_threads(n_threads: int | None) -> int | None:
-    return None if n_threads is None else check_count(n_threads, "n_threads")
+    def _user_ids(self, whole: ShardedEntries, numbers: Int64) -> Any:
+        if not whole.has_names:
+            return numbers
+        out = np.full(numbers.shape, None, object)
+        known = numbers >= 0
+        names = whole.names(numbers[known])
+        out[known] = [names[number] for number in numbers[known].tolist()]
+        return out
+
+    def _notes(self, whole: ShardedEntries, numbers: Int64) -> list[Note]:
+        return whole.notes(numbers)
+
+    def _keep_calibration(self, learned: Calibration) -> None:
+        self._publish(replace(self._manifest, version=self.version + 1, calibration=learned.to_json()))
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Writes the next version, and loads what is new in it."""
+        write_manifest(self._folder, manifest)
+        self._load(manifest)
 
 
 # What follows runs on workers.
@@ -265,7 +231,7 @@ def _load_shard(folder: Folder, sent: SentRecipe, shard: Shard) -> Segment:
     return read_shard(folder, shard, sent.recipe())
 
 
-def _count_entries(segments: list[Segment], among: None) -> tuple[int, bool]:
+def _count_entries(segments: list[Segment], _: None) -> tuple[int, bool]:
     """Number of entries, and whether they have ids of text."""
     return sum(len(segment) for segment in segments), bool(Snapshot(tuple(segments)).has_names)
 
@@ -275,15 +241,13 @@ def _same(scan: Scan) -> Scan:
     return scan
 
 
-def _answer(request: Request, segments: list[Segment], scan: Scan, among: Int64 | None) -> Hits | Unknown:
-    threads = get_worker().state.nthreads if request.n_threads is None else request.n_threads
-    scan, snapshot = replace(scan, n_threads=threads), Snapshot(tuple(segments))
-    if among is not None:
-        places = snapshot.locate(among)
-        if (places < 0).any():
-            return Unknown(among[places < 0])
-        snapshot = snapshot.among(places)
-    if request.k is not None:
-        return scan.nearest(snapshot, request.k)
-    assert request.reach is not None
-    return scan.within(snapshot, request.reach)
+def _find_nearest(k: int, snapshot: Snapshot, scan: Scan) -> Hits:
+    return _with_threads(scan).nearest(snapshot, k)
+
+
+def _find_within(reach: Reach, snapshot: Snapshot, scan: Scan) -> Hits:
+    return _with_threads(scan).within(snapshot, reach)
+
+
+def _with_threads(scan: Scan) -> Scan:
+    return scan if scan.n_threads else replace(scan, n_threads=get_worker().state.nthreads)

@@ -22,7 +22,8 @@ import pyarrow.parquet
 from .._files import Record
 from ..codes import check_content
 from ..errors import StorageError
-from ..index.storage import Arrays, Metadata, Segment, make_segments
+from ..index.storage import Metadata, Segment, make_segments
+from ..index.storage.segments import Columns
 from ..recipe import Recipe
 from .folder import Folder
 
@@ -32,7 +33,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Shard:
-    """What a manifest says of a shard. Ids of different shards never interleave."""
+    """What a manifest says of a shard."""
 
     file: str
     n_entries: int
@@ -85,7 +86,7 @@ def check_same_recipe(path: str, stored: Recipe, wanted: Recipe) -> None:
         raise StorageError(path, "encoder", problem)
 
 
-def write_shard(folder: Folder, file: str, recipe: Recipe, columns: Arrays) -> Shard:
+def write_shard(folder: Folder, file: str, recipe: Recipe, columns: Columns) -> Shard:
     """Writes entries, in ascending order of id; the file appears when it is complete."""
     arrays = {"ids": pyarrow.array(columns.ids)}
     arrays["codes"] = pyarrow.FixedSizeBinaryArray.from_buffers(
@@ -114,7 +115,7 @@ def write_shard(folder: Folder, file: str, recipe: Recipe, columns: Arrays) -> S
     return Shard(file, len(columns), int(columns.ids[0]), int(columns.ids[-1]), image.getbuffer().nbytes)
 
 
-def read_shard(folder: Folder, shard: Shard, recipe: Recipe, *, metadata: bool = False) -> Segment:
+def read_shard(folder: Folder, shard: Shard, recipe: Recipe) -> Segment:
     """The entries of a shard in memory, everything checked; StorageError names the file and what is wrong."""
     path = folder.path(shard.file)
     size = folder.size(shard.file)
@@ -123,7 +124,7 @@ def read_shard(folder: Folder, shard: Shard, recipe: Recipe, *, metadata: bool =
     if size != shard.n_bytes:
         problem = f"damaged: {size:,} bytes, but the manifest says {shard.n_bytes:,}; restore the file from a copy"
         raise StorageError(path, "shard", problem)
-    found = _parsed(path, folder.read(shard.file), recipe, metadata)
+    found = _parsed(path, folder.read(shard.file), recipe)
     ids = found.ids
     if (len(ids), int(ids[0]), int(ids[-1])) != (shard.n_entries, shard.first_id, shard.last_id):
         what = f"{len(ids)} entries with ids {ids[0]} to {ids[-1]}"
@@ -132,30 +133,37 @@ def read_shard(folder: Folder, shard: Shard, recipe: Recipe, *, metadata: bool =
     return found
 
 
-def finished_shard(folder: Folder, file: str, recipe: Recipe) -> Shard | None:
-    """What an earlier run has written under this name, if it is all there."""
+def finished_shard(folder: Folder, file: str, recipe: Recipe) -> tuple[Shard, bool] | None:
+    """What an earlier run has written under this name, if it is all there, and whether its ids are texts."""
     size = folder.size(file)
     if size is None:
         return None
     try:
-        ids = _parsed(folder.path(file), folder.read(file), recipe, metadata=False).ids
+        found = _parsed(folder.path(file), folder.read(file), recipe)
     except StorageError:
         return None
-    return Shard(file, len(ids), int(ids[0]), int(ids[-1]), size)
+    shard = Shard(file, len(found), int(found.ids[0]), int(found.ids[-1]), size)
+    return shard, found.columns.names is not None
 
 
-def _parsed(path: str, image: bytes, recipe: Recipe, metadata: bool) -> Segment:
+def read_column(folder: Folder, file: str, name: str) -> Any:
+    """One column of a shard, read alone and not checked."""
+    with folder.fs.open(f"{folder.root}/{file}", "rb") as opened:
+        return pyarrow.parquet.read_table(opened, columns=[name]).column(name)
+
+
+def _parsed(path: str, image: bytes, recipe: Recipe) -> Segment:
     try:
         table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(image)).read()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise StorageError(path, "shard", f"damaged: {error}; restore the file from a copy") from None
     try:
-        return _checked(path, table, recipe, metadata)
+        return _checked(path, table, recipe)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise StorageError(path, "shard", f"damaged: {error}; restore the file from a copy") from None
 
 
-def _checked(path: str, table: Any, recipe: Recipe, metadata: bool) -> Segment:
+def _checked(path: str, table: Any, recipe: Recipe) -> Segment:
     """The entries of a table whose record, checksums and contents are right."""
     notes = table.schema.metadata or {}
     if b"topsign" not in notes or b"topsign.crc32" not in notes:
@@ -176,10 +184,10 @@ def _checked(path: str, table: Any, recipe: Recipe, metadata: bool) -> Segment:
             raise StorageError.bad_checksum(path, name, stored=record["crc32"].get(name, 0), computed=computed)
     if set(arrays) != set(record["crc32"]) or not record["entries"] == len(table) > 0:
         raise StorageError(path, "schema", f"{len(table)} entries in {sorted(arrays)}, but the record says otherwise")
-    return _segment(arrays, recipe, metadata)
+    return _segment(arrays, recipe)
 
 
-def _segment(arrays: dict[str, Any], recipe: Recipe, metadata: bool) -> Segment:
+def _segment(arrays: dict[str, Any], recipe: Recipe) -> Segment:
     ids = arrays["ids"].to_numpy()
     codes = np.frombuffer(_content(arrays["codes"]), np.uint8).reshape(len(ids), recipe.layout.code_bytes)
     check_content(recipe.layout, codes, name="the column codes")
@@ -190,7 +198,7 @@ def _segment(arrays: dict[str, Any], recipe: Recipe, metadata: bool) -> Segment:
     if ids.dtype != np.int64 or ids[0] < 0 or (np.diff(ids) <= 0).any():
         raise ValueError("ids must be ascending, and at least 0")
     texts = None
-    if metadata and "metadata" in arrays:
+    if "metadata" in arrays:
         texts = [one or b"" for one in arrays["metadata"].to_pylist()]
     names = arrays["names"].to_pylist() if "names" in arrays else None
     (segment,) = make_segments(ids, codes, norms, scales, texts, names)

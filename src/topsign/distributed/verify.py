@@ -59,7 +59,7 @@ def verify_shards(
 def _check_shard(folder: Folder, sent: SentRecipe, shard: Shard) -> StorageError | None:
     """On a worker: what is wrong with a shard, if anything."""
     try:
-        read_shard(folder, shard, sent.recipe(), metadata=True)
+        read_shard(folder, shard, sent.recipe())
     except StorageError as error:
         return error
     return None

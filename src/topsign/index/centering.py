@@ -37,6 +37,11 @@ class Centering:
         signals = as_signals(queries, n_features=self.recipe.n_features, name="queries")
         return Projected.of(project(self.recipe, signals, n_threads=n_threads)[0], self.recipe)
 
+    @property
+    def awaits_mean(self) -> bool:
+        """Whether the mean is to be learned from the first addition, which has not come yet."""
+        return self._unlearned is not None
+
     def _center_later(self, center: object, path: Path | None, timeout: float | None) -> None:
         """Notes that the first addition gives the mean, where the index asks for one and has none."""
         if center is True and self.recipe.mean is None:

@@ -40,6 +40,11 @@ class EntryVerbs(ABC, Generic[Codes]):
         snapshot = self.store.snapshot
         return self._user_ids(snapshot, snapshot.ids)
 
+    @property
+    def has_text_ids(self) -> bool:
+        """Whether the ids of the entries are texts."""
+        return bool(self.store.snapshot.has_names)
+
     def __len__(self) -> int:
         """Number of entries."""
         return len(self.store.snapshot)

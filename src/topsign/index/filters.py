@@ -79,17 +79,32 @@ def select(snapshot: Snapshot, where: Where) -> Booleans:
 
     Raises ValueError where no entry has a field that the condition names.
     """
+    if len(snapshot):
+        check_fields(where, known_fields(snapshot, where))
+    return passing(snapshot, where)
+
+
+def passing(snapshot: Snapshot, where: Where) -> Booleans:
+    """As :func:`select`, for a part of the entries: the others may have the fields that these lack."""
     condition = parse_where(where)
-    fields = fields_of(condition)
-    tables = [_columns(segment, fields) for segment in snapshot.segments]
-    for field in sorted(fields):
-        if len(snapshot) and all(table[field].is_empty for table in tables):
-            raise ValueError(f"where names the field {field!r}, which no entry has in its metadata; got {where!r}")
     masks = [
-        _evaluate(condition, table, len(segment)) & segment.living
-        for table, segment in zip(tables, snapshot.segments, strict=True)
+        _evaluate(condition, _columns(segment, fields_of(condition)), len(segment)) & segment.living
+        for segment in snapshot.segments
     ]
     return np.concatenate([np.empty(0, bool), *masks])
+
+
+def known_fields(snapshot: Snapshot, where: Where) -> set[str]:
+    """Fields of a condition that some entry has in its metadata."""
+    fields = fields_of(parse_where(where))
+    tables = [_columns(segment, fields) for segment in snapshot.segments]
+    return {field for field in fields if not all(table[field].is_empty for table in tables)}
+
+
+def check_fields(where: Where, known: set[str]) -> None:
+    """Raises ValueError where a condition names a field that no entry has."""
+    for field in sorted(fields_of(parse_where(where)) - known):
+        raise ValueError(f"where names the field {field!r}, which no entry has in its metadata; got {where!r}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .files import SUFFIXES, SignalFile, list_files, open_file, open_files
+from .files import SUFFIXES, SignalFile, TableColumns, list_files, open_file, open_files
 from .place import Location, Place
 from .tables import TableSignals, from_table, notes_of, plain_values
 
@@ -11,6 +11,7 @@ __all__ = [
     "Location",
     "Place",
     "SignalFile",
+    "TableColumns",
     "TableSignals",
     "from_table",
     "list_files",

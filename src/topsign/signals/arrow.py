@@ -29,10 +29,11 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array:
         return as_signals(stack_columns(table, chosen, place.name))
 
 
-def columns(place: Place, names: Sequence[str]) -> dict[str, Any]:
-    """Other columns, by name."""
+def columns(place: Place, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
+    """Other columns, or some rows of them, by name."""
     table = _load(place)
     check_columns(table.schema.names, names, place.url)
+    table = table if rows is None else table.slice(rows.start, rows.stop - rows.start)
     return {name: table.column(name) for name in names}
 
 

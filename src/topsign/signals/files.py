@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from .._rows import Rows
 from . import arrow, npy, npz, parquet, safetensors, vecs
 from .contents import Described
 from .place import Location, Place
+from .tables import notes_of, plain_values
 
 READERS: dict[str, ModuleType] = {".npy": npy, ".npz": npz, ".parquet": parquet, ".safetensors": safetensors}
 READERS |= {".arrow": arrow, ".feather": arrow, ".csv": arrow, ".fvecs": vecs, ".bvecs": vecs}
@@ -46,14 +47,11 @@ class SignalFile:
         signals: Array | Rows = READERS[place.suffix].rows(place, self.array, self.aside)
         return signals
 
-    def columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Other columns of a table, as Arrow arrays by name."""
+    def columns(self, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
+        """Other columns of a table, or some rows of them, as Arrow arrays by name."""
         place = Place(self.url)
-        if not hasattr(READERS[place.suffix], "columns"):
-            raise ValueError(
-                f"{self.url} is not a table: columns of ids and metadata go with .parquet, .arrow and .csv"
-            )
-        found: dict[str, Any] = READERS[place.suffix].columns(place, names)
+        _check_table(place)
+        found: dict[str, Any] = READERS[place.suffix].columns(place, names, rows)
         return found
 
     def to_json(self) -> Record:
@@ -77,6 +75,38 @@ class SignalFile:
         return {"shape": [n, self.n_features], "dtype": self.dtype, "crc32": checksum}
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """Columns of a table that are no features."""
+
+    id_column: str | None = None
+    metadata_columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, id_column: str | None, metadata_columns: str | None) -> TableColumns:
+        """From texts, the names of the columns of metadata separated by commas."""
+        names = (metadata_columns or "").split(",")
+        return cls(id_column, tuple(name.strip() for name in names if name.strip()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*((self.id_column,) if self.id_column else ()), *self.metadata_columns)
+
+    def read(self, file: SignalFile) -> Callable[[slice], dict[str, Any]]:
+        """Ids and metadata of rows of a file, as ``add`` takes them; nothing where no column was named."""
+        columns = file.columns(self.names) if self.names else {}
+        return lambda rows: self._values({name: column[rows.start : rows.stop] for name, column in columns.items()})
+
+    def read_rows(self, file: SignalFile, rows: slice) -> dict[str, Any]:
+        """Ids and metadata of some rows, of which no others are read where the format allows it."""
+        return self._values(file.columns(self.names, rows) if self.names else {})
+
+    def _values(self, columns: dict[str, Any]) -> dict[str, Any]:
+        ids = plain_values(columns[self.id_column]) if self.id_column else None
+        return {"ids": ids, "metadata": notes_of({name: columns[name] for name in self.metadata_columns})}
+
+
 def list_files(location: Location) -> list[Place]:
     """The file named, or those of a folder or prefix in the order of their names."""
     return Place.at(location).files(SUFFIXES)
@@ -90,10 +120,17 @@ def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ())
     """
     if place.suffix not in READERS:
         raise ValueError(f"{place.url} must be one of {', '.join(SUFFIXES)}, or a folder of such files")
+    if aside:
+        _check_table(place)
     n_bytes, changed = place.state()
     found: Described = READERS[place.suffix].describe(place, array, aside)
     shape = found.n_signals, found.n_features
     return SignalFile(place.url, *shape, str(found.dtype), n_bytes, changed, found.array, tuple(aside))
+
+
+def _check_table(place: Place) -> None:
+    if not hasattr(READERS[place.suffix], "columns"):
+        raise ValueError(f"{place.url} is not a table: columns of ids and metadata go with .parquet, .arrow and .csv")
 
 
 def open_files(location: Location, array: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:

@@ -35,14 +35,29 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Rows:
     return ParquetRows(place, describe(place, array, aside), array, aside)
 
 
-def columns(place: Place, names: Sequence[str]) -> dict[str, Any]:
-    """Other columns, by name."""
+def columns(place: Place, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
+    """Other columns, or some rows of them, by name; only row groups that hold such rows are read."""
     with place.open() as file:
         table = _opened(place, file)
         check_columns(table.schema_arrow.names, names, place.url)
         with reading(place):
-            found = table.read(columns=list(names))
+            groups, first = _groups_of(table, rows)
+            found = table.read_row_groups(groups, columns=list(names))
+    if rows is not None:
+        found = found.slice(rows.start - first, rows.stop - rows.start)
     return {name: found.column(name) for name in names}
+
+
+def _groups_of(table: Any, rows: slice | None) -> tuple[list[int], int]:
+    """Row groups that hold these rows, and the first row of the first of them."""
+    groups, start, first = list[int](), 0, 0
+    for group in range(table.num_row_groups):
+        end = start + table.metadata.row_group(group).num_rows
+        if rows is None or (start < rows.stop and end > rows.start):
+            first = start if not groups else first
+            groups.append(group)
+        start = end
+    return groups, first
 
 
 def _chosen(place: Place, table: Any, array: str | None, aside: Sequence[str]) -> list[str]:

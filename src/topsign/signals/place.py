@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import IO, Any
+
+from .._lazy import lazy
 
 Location = str | os.PathLike[str]
 
@@ -43,7 +44,7 @@ class Place:
         """ ".npy" and so on, in lower case."""
         return os.path.splitext(self.name)[1].lower()
 
-    @cached_property
+    @lazy
     def _found(self) -> tuple[Any, str]:
         try:
             from fsspec.core import url_to_fs
