@@ -219,6 +219,27 @@ def test_an_opened_index_has_no_signals_to_learn_from(rng, tmp_path):
         again.calibrate()
 
 
+def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
+    """With their ids: as the object that added them would have, none compared with itself."""
+    signals = anisotropic(rng, 2000)
+    names = [f"entry {i}" for i in range(2000)]
+    with ts.AdaptiveIndex(n_features=128, n_bits=32, path=tmp_path / "index.topsign", random_state=1) as index:
+        index.add(signals, ids=names)
+    again = ts.open_index(tmp_path / "index.topsign")
+    learned = again.calibrate(signals[:500], ids=names[:500])
+    p_values = again.search(anisotropic(rng, 100), k=2000).p_values
+    for level in (0.05, 0.01):
+        assert level / 1.5 < np.mean(p_values <= level) < 1.5 * level  # as in the test of real signals
+    impostors = again.calibrate(signals[:500])  # half of the entries were drawn: 250 signals would meet themselves
+    assert impostors.asymmetric.n_scores - learned.asymmetric.n_scores > 200
+    with pytest.raises(ValueError, match="ids must be one per signal, got 3 for 500 signals"):
+        again.calibrate(signals[:500], ids=names[:3])
+    with pytest.raises(ValueError, match="give these signals too"):
+        again.calibrate(ids=names)
+    with pytest.raises(ValueError, match="ids must be in the index, but other is not"):
+        again.calibrate(signals[:1], ids=["other"])
+
+
 def test_a_damaged_calibration_is_reported(rng, tmp_path):
     index = ts.AdaptiveIndex(n_features=128, n_bits=32, path=tmp_path / "index.topsign")
     index.add(anisotropic(rng, 300))
@@ -276,6 +297,21 @@ def test_doubt_is_spoken_once(rng):
     assert index.check_null(queries).trusted
 
 
+def test_the_null_is_checked_again_when_the_index_has_doubled(rng):
+    """Entries of another nature come: the learned null no longer holds, and the check after doubling notices."""
+    index = ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=1)
+    index.add(rng.standard_normal((600, 128)))
+    index.calibrate()
+    index.search(rng.standard_normal((40, 128)))
+    index.add(anisotropic(rng, 500))
+    queries = anisotropic(rng, 40)
+    index.search(queries)  # not doubled yet
+    index.add(anisotropic(rng, 2000))
+    with pytest.warns(ts.CalibrationWarning, match=r"learned with 600 entries, there are 3,100"):
+        index.search(queries)
+    index.search(queries)  # said once
+
+
 def test_isotropic_signals_raise_no_doubt(rng):
     for kind in (ts.AdaptiveIndex, ts.SignIndex):
         index = (
@@ -319,6 +355,9 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
         assert result.exit_code == code, result.output
         return result
 
+    run("build signals.npy -o own.topsign --bits 32 --calibrate")
+    with ts.open_index("own.topsign") as own:
+        assert own.check_null(np.load("queries.npy")).trusted
     run("build signals.npy -o plain.topsign --bits 32")
     shown = run("search plain.topsign queries.npy -k 1")
     assert "e_value" in shown.stdout

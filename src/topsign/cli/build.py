@@ -51,6 +51,9 @@ def build(
     layout: LayoutName = None,
     norms: Norms = None,
     center: Center = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Learn the null of scores from the signals, so that p-values hold.")
+    ] = False,
     seed: Seed = None,
     array: ArrayName = None,
     id_column: IdColumn = None,
@@ -67,7 +70,7 @@ def build(
 
     topsign build signals.npy -o cameras.topsign --bits 512
 
-    topsign build sentences.npy -o sentences.topsign --bits 96 --center
+    topsign build sentences.npy -o sentences.topsign --bits 96 --center --calibrate
 
     topsign build sentences.npy -o sentences.topsign --codes trellis --bytes 48
 
@@ -105,6 +108,8 @@ def build(
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
         _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
+        if calibrate and index.calibration is None:
+            index.calibrate(n_threads=threads)
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
 
 

@@ -99,7 +99,7 @@ class Evaluation:
         """Shell commands that build the recommended index."""
         kind = f"--bits {self.best.n_bits}" if self.best.family == "adaptive" else "--kind sign"
         line = f"topsign build {signals} -o index.topsign {kind}" + (" --center" if self.center else "")
-        return line + ("\ntopsign calibrate index.topsign impostors.npy" if self.calibrate else "")
+        return line + (" --calibrate" if self.calibrate else "")
 
     def python(self) -> str:
         """Python calls that build the recommended index."""

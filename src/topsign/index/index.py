@@ -185,6 +185,10 @@ class Index(Centering, EntryVerbs[Codes], PairFinding, Searching[Snapshot]):
         numbers[places >= 0] = snapshot.gather("ids", places[places >= 0])
         return sample.signals, numbers
 
+    def _numbers_of(self, ids: npt.ArrayLike) -> Int64:
+        snapshot = self.store.snapshot
+        return snapshot.gather("ids", self._places(snapshot, ids)).astype(np.int64)
+
     def _offer_sample(self, ids: Array, signals: Array, first: int) -> None:
         if self._sample is None:
             self._sample = SignalSample(self.recipe.n_features)

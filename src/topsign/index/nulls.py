@@ -58,7 +58,7 @@ class Nulls(ABC):
     """Methods of an index that concern its null."""
 
     recipe: Recipe
-    _doubted: bool = False
+    _n_checked: int = 0  # entries there were at the last check of the null, 0 before the first
 
     @property
     @abstractmethod
@@ -77,10 +77,15 @@ class Nulls(ABC):
         """Signals that this object has added, and their numbers, -1 for removed ones; None where there are none."""
         return None
 
+    def _numbers_of(self, ids: npt.ArrayLike) -> Int64:
+        """Numbers of entries with these ids; an unknown one raises."""
+        raise ValueError("ids= goes with an index of one machine; give impostors that are no entries")
+
     def calibrate(
         self,
         impostors: npt.ArrayLike | None = None,
         *,
+        ids: npt.ArrayLike | None = None,
         n_pairs: int = 500_000,
         random_state: RandomState = 0,
         n_threads: int | None = None,
@@ -93,6 +98,9 @@ class Nulls(ABC):
             Signals known not to match any entry, as different as those that will be searched for; a few hundred or
             more. Without them, signals that were added by this object are compared with other entries, and
             outliers, which may be duplicates or true matches, are trimmed.
+        ids : sequence of ids, optional
+            Where the signals given are entries of the index themselves (of a file that was opened, say, which keeps
+            codes alone): the ids of those entries. A signal is not compared with itself, and outliers are trimmed.
         n_pairs : int
             Pairs of a signal and an entry to learn from: p-values are never smaller than a tenth of one over their
             effective number.
@@ -100,17 +108,23 @@ class Nulls(ABC):
         Notes
         -----
         The null is stored with the index, in its file where it has one. It stays as entries are added; calibrate again
-        when their nature changes. The first search checks it, see :meth:`check_null`.
+        when their nature changes. The first search checks it, see :meth:`check_null`, and so does the first one after
+        the index has doubled since.
         """
         n_pairs = check_count(n_pairs, "n_pairs", minimum=1000)
         rng = np.random.default_rng(random_state)
         whole, sample, own = self._whole(), self._own_signals(), None
         if impostors is not None:
             queries: Array = as_signals(impostors, n_features=self.recipe.n_features, name="impostors")
+            own = None if ids is None else self._numbers_of(ids)
+            if own is not None and len(own) != len(queries):
+                raise ValueError(f"ids must be one per signal, got {len(own)} for {len(queries)} signals")
+        elif ids is not None:
+            raise ValueError("ids are those of signals of entries; give these signals too")
         elif sample is None:
             raise ValueError(
                 "an index keeps codes, not signals, so that a null cannot be learned from its own entries after it was "
-                "opened; give impostors=, signals that do not match the entries"
+                "opened; give impostors=, signals that match no entry, or signals of some entries with their ids="
             )
         else:
             queries, own = sample
@@ -120,7 +134,7 @@ class Nulls(ABC):
             self.recipe, whole, queries, n_pairs=n_pairs, rng=rng, own_ids=own, n_threads=n_threads
         )
         self._keep_calibration(learned)
-        self._doubted = False
+        self._n_checked = 0
         return learned
 
     def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
@@ -146,18 +160,22 @@ class Nulls(ABC):
         law = isotropic_law(self.recipe, self.recipe.layout.n_bits)
         return LearnedSignificance(law.n_bits, law.n_pool, law.n_features, law.projection, law.norms, calibration)
 
-    def _warn_once(self, entries: Population, queries: Array, scoring: str) -> None:
-        """At the first search: one warning where the null in use does not fit."""
-        if self._doubted or len(entries) < MIN_ENTRIES or not len(queries):
+    def _warn_once(self, entries: Population, queries: Array, scoring: str, *, n_entries: int) -> None:
+        """At the first search, and when the index of ``n_entries`` has doubled: a warning where the null does not fit."""
+        if len(entries) < MIN_ENTRIES or not len(queries) or n_entries < 2 * self._n_checked:
             return
-        self._doubted = True
+        self._n_checked = n_entries
         found = _check_pairs(self.recipe, entries, queries, scoring, self._significance())
         if not found.trusted:
-            warnings.warn(f"{found}: {CAUSE}; {self._remedy()}", CalibrationWarning, stacklevel=4)
+            warnings.warn(f"{found}: {CAUSE}; {self._remedy(n_entries)}", CalibrationWarning, stacklevel=4)
 
-    def _remedy(self) -> str:
+    def _remedy(self, n_entries: int) -> str:
         if self.calibration is not None:
-            return "calibrate the index again, with signals like these"
+            then = self.calibration.n_entries
+            grown = (
+                f" (the null was learned with {then:,} entries, there are {n_entries:,})" if then < n_entries else ""
+            )
+            return f"calibrate the index again, with signals like these{grown}"
         learn = "learn the null of its scores by index.calibrate()"
         return learn if self.recipe.mean is not None else f"make the index with center=True, or {learn}"
 
@@ -177,7 +195,7 @@ class Nulls(ABC):
             raise ValueError(
                 f"{found.share:.1%} of {found.n_pairs:,} random pairs of queries and entries are significant at this "
                 f"false_alarm, so that {found.share * len(entries):,.0f} of {len(entries):,} entries would be "
-                f"returned per query: {CAUSE}; {self._remedy()}, or take force=True to have them all the same"
+                f"returned per query: {CAUSE}; {self._remedy(len(entries))}, or take force=True to have them all the same"
             )
 
 

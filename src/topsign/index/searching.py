@@ -116,7 +116,7 @@ class Searching(Nulls, Generic[Entries]):
         originals = None if rescore is None else self._originals(rescore, whole)
         found = Neighbors.empty(len(queries), k, len(entries))
         if adaptive_bits is None:
-            self._warn_once(entries, queries, scoring)
+            self._warn_once(entries, queries, scoring, n_entries=len(whole))
         for block, scan in self._scans(
             queries,
             scoring=scoring,
