@@ -161,7 +161,7 @@ class Nulls(ABC):
         return LearnedSignificance(law.n_bits, law.n_pool, law.n_features, law.projection, law.norms, calibration)
 
     def _warn_once(self, entries: Population, queries: Array, scoring: str, *, n_entries: int) -> None:
-        """At the first search, and when the index of ``n_entries`` has doubled: a warning where the null does not fit."""
+        """At the first search, and when the index has doubled since: a warning where the null in use does not fit."""
         if len(entries) < MIN_ENTRIES or not len(queries) or n_entries < 2 * self._n_checked:
             return
         self._n_checked = n_entries
@@ -195,7 +195,8 @@ class Nulls(ABC):
             raise ValueError(
                 f"{found.share:.1%} of {found.n_pairs:,} random pairs of queries and entries are significant at this "
                 f"false_alarm, so that {found.share * len(entries):,.0f} of {len(entries):,} entries would be "
-                f"returned per query: {CAUSE}; {self._remedy(len(entries))}, or take force=True to have them all the same"
+                f"returned per query: {CAUSE}; {self._remedy(len(entries))}, or take force=True to have them all the "
+                "same"
             )
 
 
