@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 import topsign as ts
 from topsign.cli import app
-from topsign.evaluation import render
+from topsign.evaluation import measurement, render
 from topsign.evaluation.data import measure_isotropy
-from topsign.evaluation.measurement import exact_neighbors
 
 
 def embeddings(rng, n_signals, n_features=64):
@@ -50,15 +49,38 @@ def test_recall_is_that_of_an_index_of_the_same_sample(rng):
     assert_allclose(adaptive.bytes_per_entry, index.nbytes / 800 + 4 * 64 / 800)
 
 
-def test_exact_neighbors_are_exact(rng):
+def test_trellis_codes_are_measured_against_neighbours_of_the_signals_as_they_are(rng):
+    signals, queries = embeddings(rng, 800), embeddings(rng, 40)
+    found = ts.evaluate(signals, queries=queries, n_bits=[16])
+    assert found.center
+    units, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (signals, queries))
+    truth = np.argsort(-(asked @ units.T), axis=1)
+    for one in found.candidates[2:]:
+        names = {"ts": ts}
+        exec(f"index = {one.constructor(64)}", names)
+        with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from, and of doubtful p-values
+            names["index"].add(signals)
+            ids = names["index"].search(queries, k=10, rescore=signals, rescore_factor=10).ids
+        expected = np.mean([len(set(a) & set(b[:10])) / 10 for a, b in zip(ids, truth, strict=True)])
+        assert_allclose(one.rescored[1].share, expected)
+    assert found.smaller is None or found.smaller.bytes_per_entry < found.best.bytes_per_entry
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("block_values", [2**24, 64])
+def test_exact_neighbors_are_exact(rng, monkeypatch, centred, block_values):
+    monkeypatch.setattr(measurement, "BLOCK_VALUES", block_values)  # all entries in one block, or 8 at a time
     entries, queries = rng.standard_normal((2, 50, 8)).astype(np.float32)
-    units = entries / np.linalg.norm(entries, axis=1, keepdims=True)
-    wanted = np.argsort(-(queries @ units.T), axis=1)[:, :5]
-    assert (exact_neighbors(entries, queries, 5) == wanted).all()
+    mean = np.full(8, 0.3 if centred else 0, np.float32)
+    units = (entries - mean) / np.linalg.norm(entries - mean, axis=1, keepdims=True)
+    wanted = np.argsort(-((queries - mean) @ units.T), axis=1)[:, :5]
+    assert (measurement.exact_neighbors(entries, queries, 5, mean if centred else None) == wanted).all()
 
 
 def test_codes_grow_better_and_the_recommendation_names_one(found):
-    assert [(one.family, one.n_bits) for one in found.candidates] == [("adaptive", 8), ("adaptive", 16), ("sign", 64)]
+    kinds = [("adaptive", 8), ("adaptive", 16), ("sign", 64), ("trellis", 32), ("trellis", 64), ("trellis", 64)]
+    assert [(one.family, one.n_bits) for one in found.candidates] == kinds
+    assert [one.projection for one in found.candidates[3:]] == ["principal", "principal", "hadamard"]
     at_10 = [one.recall[1].share for one in found.candidates]
     assert at_10[0] < at_10[1]
     assert found.best in found.candidates
@@ -127,7 +149,7 @@ def test_the_command(tmp_path, rng):
     result = CliRunner().invoke(app, [*line[:4], "--json"])
     record = json.loads(result.stdout)
     assert record["best"]["family"] in ("adaptive", "sign")
-    assert len(record["candidates"]) == 2
+    assert [one["family"] for one in record["candidates"]] == ["adaptive", "sign", "trellis", "trellis", "trellis"]
     np.save(tmp_path / "few.npy", embeddings(rng, 9))
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "few.npy")])
     assert result.exit_code == 1

@@ -50,6 +50,10 @@ def test_searches_equal_sorting_all_scores(rng, options, norms):
     assert set(some.ids.ravel()) <= set(everyone[::3])
     exact = index.search(queries, k=3, rescore=lambda ids: np.stack([_signal(signals, one) for one in ids]))
     assert (np.diff(exact.scores, axis=1) <= 0).all()
+    for query, ids, scores in zip(queries, exact.ids, exact.scores, strict=True):  # of signals as they are
+        rows = np.stack([_signal(signals, one) for one in ids])
+        cosines = rows @ query / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
+        assert_allclose(scores, cosines, rtol=1e-5)
 
 
 def _signal(signals, id):

@@ -99,6 +99,8 @@ def _show(found: Evaluation, signals: str) -> None:
     console.print(f"\nrecommended: {found.recommendation()}", highlight=False)
     console.print(f"\n{found.command(signals)}\n", highlight=False, soft_wrap=True)
     console.print(found.python(), highlight=False, soft_wrap=True)
+    if found.alternative() is not None:
+        console.print(f"\n{found.alternative()}", highlight=False)
 
 
 def _plain(found: Evaluation, signals: str) -> dict[str, Any]:

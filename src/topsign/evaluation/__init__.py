@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .measurement import Candidate, Evaluation, Recall, evaluate
+from .measurement import evaluate
 from .page import render
+from .report import Candidate, Evaluation, Recall
 
 __all__ = ["Candidate", "Evaluation", "Recall", "evaluate", "render"]

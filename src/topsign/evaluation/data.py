@@ -8,6 +8,9 @@ import numpy as np
 
 from .._arrays import Array, Float32, Float64, Int64
 
+MAX_ROWS = 2000
+"""Signals that the spectrum is measured on."""
+
 MAX_VALUES = 2**27
 """Values (signals times features) that a sample holds at most: half a gigabyte."""
 
@@ -84,11 +87,14 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
 
 
 def measure_isotropy(signals: Float32) -> Isotropy:
-    """Mean and spectrum of at most a few thousand signals."""
-    some = signals[:: max(1, len(signals) // 4000)].astype(np.float64)
-    mean = some.mean(axis=0)
-    energy = float((some**2).sum(axis=1).mean())
-    values = np.linalg.svd(some - mean, compute_uv=False) ** 2
+    """Mean and spectrum of a few thousand signals."""
+    some = signals[:: max(1, len(signals) // MAX_ROWS)][:MAX_ROWS]
+    mean = some.mean(axis=0, dtype=np.float64)
+    energy = float(np.einsum("ij,ij->i", some, some, dtype=np.float64).mean())
+    centred = (some - mean).astype(np.float32)
+    # The squared singular values, by the smaller of the two matrices of products.
+    products = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred
+    values = np.maximum(np.linalg.eigvalsh(products.astype(np.float64))[::-1], 0)
     shares = values / values.sum() if values.sum() > 0 else np.ones(1)
     # Few signals make the smallest variances smaller than they are; their number bounds the effective dimensions.
     effective = 1 / float((shares**2).sum())

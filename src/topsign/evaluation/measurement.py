@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,114 +13,30 @@ import numpy.typing as npt
 from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count
 from ..errors import CalibrationWarning
-from ..index import AdaptiveIndex, Index, SignIndex
-from .data import Isotropy, Split, measure_isotropy, split_signals
+from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex
+from .data import Split, measure_isotropy, split_signals
+from .report import RESCORE_FACTOR, CalibrationRow, Candidate, Evaluation, Recall
 
 KS = (1, 10, 100)
 LEVELS = (0.05, 0.01, 1e-3, 1e-4)
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
 """Sizes when none are given: shares of the features that are kept."""
 
-RESCORE_FACTOR = 10
+TRELLIS_SHARES = (1 / 16, 1 / 8)
+"""Bytes of trellis codes, as shares of the features: half a bit and one bit per feature."""
+
+BLOCK_VALUES = 2**24
+"""Values of entries that are compared exactly in one go."""
+
+MAX_TRELLIS_FEATURES = 2048
+"""Above it trellis codes are left out: to make them would take longer than all the rest."""
+
 N_BOOTSTRAP = 1000
+N_TIMED = 32
+"""Queries whose rescoring is timed."""
 
 Progress = Callable[[str, float], None]
 """Called with what runs and the fraction of the whole that is done."""
-
-
-@dataclass(frozen=True)
-class Recall:
-    """Share of the true k nearest among the k found, with its 95% bootstrap interval over queries."""
-
-    k: int
-    share: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One kind and size of code, measured."""
-
-    family: str  # "adaptive" or "sign"
-    n_bits: int
-    center: bool
-    bytes_per_entry: float  # as stored: code, norm, scale and id, and the mean's share
-    recall: list[Recall]
-    rescored: list[Recall]  # ordered by the original signals: of 100 candidates, of 400 for the 100 nearest
-    milliseconds: float  # per query, a batch on all threads
-    rescored_milliseconds: float
-
-    @property
-    def name(self) -> str:
-        """As tables show it."""
-        return f"{self.family}, {self.n_bits} bits"
-
-
-@dataclass(frozen=True)
-class CalibrationRow:
-    """Shares of random pairs below each level, which would be the level itself for a right null."""
-
-    null: str
-    shares: list[float]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Everything measured; see :func:`evaluate`."""
-
-    n_signals: int
-    n_entries: int
-    n_queries: int
-    n_features: int
-    own_queries: bool
-    isotropy: Isotropy
-    notes: list[str]
-    candidates: list[Candidate]
-    calibration: list[CalibrationRow]
-    levels: list[float]
-    n_pairs: int
-    best: Candidate
-    seconds: float
-
-    @property
-    def center(self) -> bool:
-        """Whether centring is recommended: it is what the candidates were measured with."""
-        return self.best.center
-
-    @property
-    def calibrate(self) -> bool:
-        """Whether a learned null is recommended: p-values are off by more than a factor of two at 1e-3 without."""
-        shares = {row.null: row.shares for row in self.calibration}["centred" if self.center else "as they are"]
-        return not 0.5 <= shares[2] / self.levels[2] <= 2
-
-    def command(self, signals: str = "signals.npy") -> str:
-        """Shell commands that build the recommended index."""
-        kind = f"--bits {self.best.n_bits}" if self.best.family == "adaptive" else "--kind sign"
-        line = f"topsign build {signals} -o index.topsign {kind}" + (" --center" if self.center else "")
-        return line + (" --calibrate" if self.calibrate else "")
-
-    def python(self) -> str:
-        """Python calls that build the recommended index."""
-        kind, bits = (
-            ("AdaptiveIndex", f", n_bits={self.best.n_bits}") if self.best.family == "adaptive" else ("SignIndex", "")
-        )
-        center = ", center=True" if self.center else ""
-        lines = [f"index = ts.{kind}(n_features={self.n_features}{bits}{center}, random_state=0)", "index.add(signals)"]
-        lines += ["index.calibrate()"] if self.calibrate else []
-        return "\n".join([*lines, f"index.search(queries, k=10, rescore=signals, rescore_factor={RESCORE_FACTOR})"])
-
-    def recommendation(self) -> str:
-        """The recommendation and the numbers it will give, in a sentence."""
-        best = self.best
-        plain, exact = ({one.k: one for one in part} for part in (best.recall, best.rescored))
-        return (
-            f"{best.name}{', centred' if self.center else ''}: {best.bytes_per_entry:.0f} bytes per entry "
-            f"({4 * self.n_features / best.bytes_per_entry:.1f} times less than float32); of the true 10 nearest it "
-            f"finds {plain[10].share:.1%} [{plain[10].low:.1%}, {plain[10].high:.1%}] by codes alone and "
-            f"{exact[10].share:.1%} [{exact[10].low:.1%}, {exact[10].high:.1%}] when {10 * RESCORE_FACTOR} candidates "
-            f"are rescored, on {self.n_entries:,} entries in {best.milliseconds:.2f} ms per query."
-        )
 
 
 def evaluate(
@@ -161,26 +76,33 @@ def evaluate(
     part = split_signals(given, asked, n_entries=sizes[0], n_queries=sizes[1], seed=random_state)
     n_features = part.entries.shape[1]
     isotropy = measure_isotropy(part.entries)
-    bits = _sizes(n_bits, n_features)
-    steps = len(bits) + 3
+    kinds = _kinds(n_bits, n_features, len(part.entries))
+    if not any(kind.endswith("trellis") for kind, _ in kinds) and len(part.entries) > 16:
+        part.notes.append(
+            f"trellis codes were left out: with {n_features:,} features and {len(part.entries):,} entries, they take "
+            "longer to make than all the rest"
+        )
+    steps = len(kinds) + 3
 
     progress("exact neighbours", 1 / steps)
     center = isotropy.mean_share >= 0.02
     mean = (
         part.entries.mean(axis=0, dtype=np.float64).astype(np.float32) if center else np.zeros(n_features, np.float32)
     )
-    truth = exact_neighbors(part.entries - mean, part.queries - mean, max(KS))
-    options: dict[str, Any] = {"n_features": n_features, "random_state": random_state}
-    options["center"] = mean if center else False
+    truth = {center: exact_neighbors(part.entries, part.queries, max(KS), mean if center else None)}
+    if center and any(kind.endswith("trellis") for kind, _ in kinds):
+        truth[False] = exact_neighbors(part.entries, part.queries, max(KS))
     found = []
-    for i, one in enumerate([*bits, None]):
-        progress("sign codes" if one is None else f"{one} bits", (2 + i) / steps)
-        index: Index[Any] = SignIndex(**options) if one is None else AdaptiveIndex(n_bits=one, **options)
-        index.add(part.entries, n_threads=n_threads)
+    for i, (kind, size) in enumerate(kinds):
+        progress(f"{kind} codes" + (f" of {size}" if size else ""), (2 + i) / steps)
+        index = _make_index(kind, size, n_features, mean if center else None, random_state)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            found.append(measure(index, part, truth, center=center, n_threads=n_threads))
-    best = choose(found)
+            warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
+            index.add(part.entries, n_threads=n_threads)
+            centred = center and not kind.endswith("trellis")
+            found.append(measure(index, part, truth[centred], center=centred, n_threads=n_threads))
+    best = choose([one for one in found if one.family != "trellis"])
+    smaller = [one for one in found if one.family == "trellis" and one.bytes_per_entry < best.bytes_per_entry]
     progress("p-values", (steps - 1) / steps)
     rows, n_pairs = measure_calibration(part, best, n_features, mean if center else None, random_state)
     progress("done", 1.0)
@@ -197,56 +119,82 @@ def evaluate(
         levels=list(LEVELS),
         n_pairs=n_pairs,
         best=best,
+        smaller=_as_good(smaller, best),
         seconds=time.perf_counter() - start,
     )
 
 
-def exact_neighbors(entries: Float32, queries: Float32, k: int) -> Int64:
-    """Rows of the k entries of largest correlation with each query, closest first."""
-    units, asked = (
-        part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-30) for part in (entries, queries)
-    )
-    k = min(k, len(entries))
-    found = np.empty((len(asked), k), np.int64)
-    for start in range(0, len(asked), 256):
-        scores = asked[start : start + 256] @ units.T
-        top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(scores, top, axis=1), axis=1, kind="stable")
-        found[start : start + 256] = np.take_along_axis(top, order, axis=1)
+def exact_neighbors(entries: Float32, queries: Float32, k: int, mean: Float32 | None = None) -> Int64:
+    """Rows of the k entries of largest correlation with each query, less a mean, closest first.
+
+    Entries go by in blocks, and the best so far are kept: nothing of the size of all entries is made.
+    """
+    k, n_rows = min(k, len(entries)), max(k, BLOCK_VALUES // entries.shape[1])
+    asked = _units(queries, mean)
+    best = np.full((len(asked), k), -np.inf, np.float32)
+    found = np.zeros((len(asked), k), np.int64)
+    for start in range(0, len(entries), n_rows):
+        scores = asked @ _units(entries[start : start + n_rows], mean).T
+        part = min(k, scores.shape[1])
+        top = np.argpartition(-scores, part - 1, axis=1)[:, :part]
+        best = np.hstack([best, np.take_along_axis(scores, top, axis=1)])
+        found = np.hstack([found, top + start])
+        order = np.argsort(-best, axis=1, kind="stable")[:, :k]
+        best, found = np.take_along_axis(best, order, axis=1), np.take_along_axis(found, order, axis=1)
     return found
 
 
+def _units(signals: Float32, mean: Float32 | None) -> Float32:
+    centred = signals if mean is None else signals - mean
+    norms = np.sqrt(np.einsum("ij,ij->i", centred, centred))
+    return np.asarray(centred / np.maximum(norms, 1e-30)[:, np.newaxis], np.float32)
+
+
 def measure(index: Index[Any], part: Split, truth: Int64, *, center: bool, n_threads: int | None) -> Candidate:
-    """Recall with and without rescoring, bytes and times of one index of the entries."""
-    k = truth.shape[1]
+    """Recall with and without rescoring, bytes and times of one index of the entries.
+
+    Rescoring orders candidates exactly, so that it finds those of the true k nearest that are among them: counting
+    these gives its recall, and only its time is measured by doing it.
+    """
+    found = index.search(part.queries, k=4 * max(KS), n_threads=n_threads).ids
+    shown = [k for k in KS if k <= truth.shape[1]]
     begin = time.perf_counter()
-    plain = index.search(part.queries, k=k, n_threads=n_threads).ids
+    index.search(part.queries, k=10, n_threads=n_threads)
+    plain = (time.perf_counter() - begin) / len(part.queries)
+    few, begin = part.queries[:N_TIMED], time.perf_counter()
+    index.search(few, k=10, n_threads=n_threads)
     middle = time.perf_counter()
-    options: dict[str, Any] = {"rescore": part.entries, "n_threads": n_threads}
-    exact = index.search(part.queries, k=min(10, k), rescore_factor=RESCORE_FACTOR, **options).ids
-    end = time.perf_counter()
-    many = index.search(part.queries, k=k, rescore_factor=4, **options).ids
+    index.search(few, k=10, rescore=part.entries, rescore_factor=RESCORE_FACTOR, n_threads=n_threads)
+    more = max(0.0, (time.perf_counter() - middle) - (middle - begin)) / len(few)
     shared = 4 * index.n_features if center else 0  # the mean is stored once
     return Candidate(
         family=index.family,
         n_bits=index.n_bits,
         center=center,
+        projection=index.recipe.projection.kind,
         bytes_per_entry=index.nbytes / len(index) + shared / len(index),
-        recall=[_recall(plain, truth, one) for one in KS if one <= k],
-        rescored=[_recall(exact if one <= 10 else many, truth, one) for one in KS if one <= k],
-        milliseconds=1e3 * (middle - begin) / len(part.queries),
-        rescored_milliseconds=1e3 * (end - middle) / len(part.queries),
+        recall=[_recall(found[:, :k], truth, k) for k in shown],
+        rescored=[_recall(found[:, : 10 * RESCORE_FACTOR if k <= 10 else 4 * k], truth, k) for k in shown],
+        milliseconds=1e3 * plain,
+        rescored_milliseconds=1e3 * (plain + more),
     )
+
+
+def _reached(one: Candidate) -> float:
+    return next(part.share for part in one.rescored if part.k == 10)
 
 
 def choose(found: list[Candidate]) -> Candidate:
     """The smallest code whose rescored recall@10 is at least 95%, or else the code of the best."""
 
-    def reached(one: Candidate) -> float:
-        return next(part.share for part in one.rescored if part.k == 10)
+    enough = [one for one in found if _reached(one) >= 0.95]
+    return min(enough, key=lambda one: one.bytes_per_entry) if enough else max(found, key=_reached)
 
-    enough = [one for one in found if reached(one) >= 0.95]
-    return min(enough, key=lambda one: one.bytes_per_entry) if enough else max(found, key=reached)
+
+def _as_good(found: list[Candidate], best: Candidate) -> Candidate | None:
+    """The smallest of these whose rescored recall@10 is that of the best, or 95%."""
+    enough = [one for one in found if _reached(one) >= min(0.95, _reached(best))]
+    return min(enough, key=lambda one: one.bytes_per_entry, default=None)
 
 
 def measure_calibration(
@@ -261,11 +209,8 @@ def measure_calibration(
     centre = part.entries.mean(axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean
     rows = []
     n_pairs = 0
-    for name, center in (("as they are", False), ("centred", centre), ("calibrated", False if mean is None else mean)):
-        options: dict[str, Any] = {"n_features": n_features, "random_state": seed, "center": center}
-        index: Index[Any] = (
-            SignIndex(**options) if best.family == "sign" else AdaptiveIndex(n_bits=best.n_bits, **options)
-        )
+    for name, center in (("as they are", None), ("centred", centre), ("calibrated", mean)):
+        index = _make_index(best.family, best.n_bits, n_features, center, seed)
         index.add(part.entries[some])
         if name == "calibrated":
             index.calibrate(part.queries[:half], n_pairs=200_000)
@@ -277,18 +222,34 @@ def measure_calibration(
     return rows, n_pairs
 
 
-def _sizes(n_bits: Sequence[int] | None, n_features: int) -> list[int]:
+def _kinds(n_bits: Sequence[int] | None, n_features: int, n_entries: int) -> list[tuple[str, int]]:
+    """Families and sizes to measure: bits of adaptive codes, bytes of trellis codes."""
     if n_bits is None:
-        return sorted({max(8, int(n_features * share) // 8 * 8) for share in SHARES if n_features * share >= 1})
-    if not len(n_bits):
+        sizes = {max(8, int(n_features * share) // 8 * 8) for share in SHARES if n_features * share >= 1}
+    elif len(n_bits):
+        sizes = {check_count(one, "n_bits", maximum=n_features) for one in n_bits}
+    else:
         raise ValueError("n_bits must name at least one size, got none")
-    return sorted({check_count(one, "n_bits", maximum=n_features) for one in n_bits})
+    kinds = [("adaptive", size) for size in sorted(sizes)] + [("sign", 0)]
+    enough = n_entries >= max(200, n_features // 8)  # to learn axes from
+    if 32 <= n_features <= MAX_TRELLIS_FEATURES and enough:
+        n_bytes = [max(2, int(n_features * share)) for share in TRELLIS_SHARES]
+        kinds += [("trellis", size) for size in n_bytes] + [("random trellis", n_bytes[-1])]
+    return kinds
+
+
+def _make_index(kind: str, size: int, n_features: int, mean: Float32 | None, seed: int) -> Index[Any]:
+    options: dict[str, Any] = {"n_features": n_features, "random_state": seed}
+    if kind.endswith("trellis"):
+        basis = "hadamard" if kind.startswith("random") else "principal"
+        return TrellisIndex(n_bytes=size, basis=basis, center=basis == "principal", **options)
+    options["center"] = False if mean is None else mean
+    return SignIndex(**options) if kind == "sign" else AdaptiveIndex(n_bits=size, **options)
 
 
 def _recall(found: Int64, truth: Int64, k: int) -> Recall:
-    shares = np.array(
-        [len(np.intersect1d(mine[:k], true[:k])) / k for mine, true in zip(found, truth, strict=True)], dtype=np.float64
-    )
+    """Share of the true k nearest that are among those found."""
+    shares = np.array([np.isin(true[:k], mine).mean() for mine, true in zip(found, truth, strict=True)], np.float64)
     low, high = _bootstrap(shares)
     return Recall(k, float(shares.mean()), low, high)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from .._page import document, table_rows
-from .measurement import Candidate, Evaluation, Recall
+from .report import Candidate, Evaluation, Recall
 
 WIDTH, HEIGHT, MARGIN = 640, 320, 52
 MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
@@ -27,6 +27,8 @@ def _body(found: Evaluation, source: str) -> Iterator[str]:
     yield '<h2 id="recommendation">Recommendation</h2>'
     yield f"<p><strong>{escape(found.recommendation())}</strong></p>"
     yield f"<pre>{escape(found.command(source))}</pre><pre>{escape(found.python())}</pre>"
+    if found.alternative() is not None:
+        yield f"<p>{escape(str(found.alternative()))}</p>"
     yield '<h2 id="signals">The signals</h2>'
     yield f"<p>{escape(found.isotropy.sentence(found.n_features))}</p>"
     if found.notes:
@@ -34,13 +36,13 @@ def _body(found: Evaluation, source: str) -> Iterator[str]:
     yield '<h2 id="recall">Recall, bytes and time</h2>'
     yield (
         "<p>Share of the true nearest by correlation"
-        + (" of centred signals" if found.center else "")
+        + (" of centred signals (of the signals as they are, for trellis codes)" if found.center else "")
         + " that are found, with 95% bootstrap intervals over queries: by codes alone, and rescored by the original "
         "signals (100 candidates; 400 for the 100 nearest). Bytes per entry are all that are stored: code, norm, "
         "scale, id, and the mean’s share. Times are per query, of one batch on all threads.</p>"
     )
     yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against bytes per entry: circles are codes '
-    yield "alone, squares rescored; filled marks are sign codes.</figcaption></figure>"
+    yield "alone, squares rescored; filled marks are sign codes, half filled ones trellis codes.</figcaption></figure>"
     titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "Rescored@1", "@10", "@100", "ms (rescored)"]
     yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
     yield '<h2 id="p-values">P-values</h2>'
@@ -84,13 +86,13 @@ def _chart(found: Evaluation) -> str:
         for recall, color, square in ((one.recall, "var(--blue)", False), (one.rescored, "var(--orange)", True)):
             share = next(part.share for part in recall if part.k == 10)
             x, y = at(one.bytes_per_entry, share)
-            fill = color if one.family == "sign" else "none"
+            fill = {"sign": f'"{color}"', "trellis": f'"{color}" fill-opacity="0.45"'}.get(one.family, '"none"')
             mark = (
                 f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10"'
                 if square
                 else f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5"'
             )
-            parts.append(f'{mark} fill="{fill}" stroke="{color}" stroke-width="2"/>')
+            parts.append(f'{mark} fill={fill} stroke="{color}" stroke-width="2"/>')
         x, y = at(one.bytes_per_entry, 0)
         parts.append(f'<text x="{x:.0f}" y="{y + 18:.0f}" {MIDDLE}>{one.bytes_per_entry:.0f}</text>')
     parts.append(f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" {MIDDLE}>bytes per entry</text></svg>')

@@ -187,7 +187,10 @@ class Searching(Nulls, Generic[Entries]):
                 raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
             fetch: Any = rescore
             rescore = lambda numbers: fetch(self._user_ids(whole, numbers))  # noqa: E731
-        return Originals(rescore, n_features=self.recipe.n_features, mean=self.recipe.mean)
+        mean = (
+            None if self.recipe.family == "trellis" else self.recipe.mean
+        )  # trellis codes compare signals as they are
+        return Originals(rescore, n_features=self.recipe.n_features, mean=mean)
 
     def _finished(self, found: Found, whole: Entries, with_metadata: bool) -> Found:
         """What was found with the ids that the user gave, and metadata where it was asked for."""
