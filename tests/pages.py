@@ -10,6 +10,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+# Pages that need other people's engines: make test-engines runs them.
+PEERS = ("faiss", "usearch", "hnswlib", "sentence-transformers")
+ENGINE_PAGES = [ROOT / "docs" / f"{name}.md" for name in ("engines", *(f"from-{peer}" for peer in PEERS))]
+
 
 def blocks(page, language):
     """Code blocks of one language, those inside lists too."""

@@ -6,10 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from pages import ROOT, blocks, commands, files_of, run_blocks, run_commands
+from pages import ENGINE_PAGES, ROOT, blocks, commands, files_of, run_blocks, run_commands
 
-ENGINES_PAGE = ROOT / "docs" / "engines.md"  # run by tests/engines
-PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md")} - {ENGINES_PAGE})
+PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md")} - set(ENGINE_PAGES))  # those are run by tests/engines
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 
 

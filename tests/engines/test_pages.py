@@ -1,7 +1,8 @@
 """The page about engines, and the SQL of the page about tables."""
 
 import numpy as np
-from pages import ROOT, blocks, run_blocks
+import pytest
+from pages import PEERS, ROOT, blocks, run_blocks
 
 import topsign as ts
 
@@ -11,6 +12,15 @@ def test_the_page_about_engines_runs(tmp_path, monkeypatch, capsys, postgres_set
     for name, value in postgres_settings.items():
         monkeypatch.setenv(name, value)
     run_blocks(ROOT / "docs" / "engines.md", capsys)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the peers
+@pytest.mark.parametrize("peer", PEERS)
+def test_the_same_task_in_another_library(peer, tmp_path, monkeypatch, capsys):
+    """Pages "Coming from ...": both sides run, twice."""
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run_blocks(ROOT / "docs" / f"from-{peer}.md", capsys)
 
 
 def test_sql_on_parquet(problem, tmp_path, monkeypatch):
