@@ -18,7 +18,7 @@ from text_embeddings import load
 
 import topsign as ts
 from topsign import kernels
-from topsign.codes import round_queries
+from topsign.kernels import TrellisEntries
 from topsign.encoding import project
 from topsign.learning import learn_recipe
 
@@ -143,13 +143,15 @@ def speed(options):
         weights = np.tile(codes.scales / codes.norms, n_codes // 512 + 1)[:n_codes].astype(np.float32)
         faiss.copy_array_to_vector(np.tile(faiss.vector_to_array(peer.codes), 10), peer.codes)
         peer.ntotal = n_codes
-        rounded = round_queries(recipe, project(recipe, queries)[0])
-        one = round_queries(recipe, project(recipe, queries[:1])[0])
+        rounded = recipe.cells[0].round(project(recipe, queries)[0])
+        one = recipe.cells[0].round(project(recipe, queries[:1])[0])
+        entries = TrellisEntries(recipe.cells[0].tables, repeated)
+        weighted = TrellisEntries(recipe.cells[0].tables, repeated, weights)
         calls = [
-            lambda r=rounded, c=repeated, t=recipe.tables: search(t, c, r, 10),
+            lambda r=rounded, e=entries: search(e, r, 10),
             lambda p=peer: p.search(queries, 10),
-            lambda r=one, c=repeated, t=recipe.tables, w=weights: search(t, c, r, 10, weights=w),
-            lambda r=one, c=repeated, t=recipe.tables: search(t, c, r, 10),
+            lambda r=one, e=weighted: search(e, r, 10),
+            lambda r=one, e=entries: search(e, r, 10),
             lambda p=peer: p.search(queries[:1], 10),
         ]
         times = processor_times(calls, options.repeats) / n_codes * 1e9

@@ -19,9 +19,9 @@ def main(path):
     encoder = ts.TrellisEncoder(3, basis="hadamard", center=False, window=6, random_state=7).fit(signals)
     codes = encoder.encode(signals)
     bits, levels = np.unpackbits(codes.data[0]), codes.levels[0]
-    offsets = encoder.recipe_.trellis.offsets
-    values = encoder.project(signals)[0][encoder.recipe_.trellis.coded]
-    step = float(encoder.recipe_.trellis.amplitudes[0] / np.sqrt((levels.astype(float) ** 2).mean()))
+    offsets = encoder.recipe_.designs[0].offsets
+    values = encoder.project(signals)[0][encoder.recipe_.designs[0].coded]
+    step = float(encoder.recipe_.designs[0].amplitudes[0] / np.sqrt((levels.astype(float) ** 2).mean()))
     width, height = LEFT + 24 * SLOT + 230, TOP + 40 + N_SHOWN * 26 + 10
     parts = [text(LEFT - 10, TOP + 4, "ring of 24 bits", anchor="end", weight="bold")]
     for i, bit in enumerate(bits):

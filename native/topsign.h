@@ -163,19 +163,22 @@ typedef struct {
     int32_t limit;
 } ts_trellis_costs;
 
-/* Square norm of a reconstruction: constant + sum of level * (level * quadratic + linear), in order, in float32. */
+/* Square norm of a reconstruction: constant + unit * sum of level * (level * quadratic + linear), an exact integer of
+   32 bits; the rest in float32. */
 typedef struct {
-    const float* linear;
-    const float* quadratic;
-    float constant;
+    const int16_t* linear;
+    const int16_t* quadratic;
+    float unit, constant;
 } ts_trellis_norm;
 
-/* alive may be null; weights too, and then they are one over the norms. */
+/* alive may be null; weights too, and then they are one over the norms. Where places is not null it has the ascending
+   positions of the codes that take part, count of them. */
 typedef struct {
     const uint8_t* data;
     int64_t count;
     const uint8_t* alive;
     const float* weights;
+    const int64_t* places;
     ts_trellis_norm norm;
 } ts_trellis_codes;
 

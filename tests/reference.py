@@ -260,6 +260,13 @@ def trellis_decode(code, n_bits, window, offsets, multipliers, addends, levels):
     return found
 
 
+def trellis_weight(levels, tables):
+    """One over the norm of a reconstruction: an exact sum, then float32."""
+    total = sum(int(x) * (int(x) * int(q) + int(l)) for x, q, l in zip(levels, tables.quadratic, tables.linear))
+    square = np.float32(total) * np.float32(tables.unit) + np.float32(tables.constant)
+    return np.float32(1) / np.sqrt(square) if square > 0 else np.float32(0)
+
+
 def trellis_cost(code, values, tables, multipliers, addends, levels):
     """What the encoder minimises."""
     decoded = trellis_decode(code, tables.n_bits, tables.window, tables.offsets, multipliers, addends, levels)

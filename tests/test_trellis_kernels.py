@@ -1,12 +1,14 @@
 """Kernels of trellis codes give the reference's bits, on every path and thread count."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_array_equal
 
 from topsign import kernels
-from topsign.kernels import RoundedQueries
+from topsign.kernels import RoundedQueries, TrellisEntries
 from topsign.kernels.tables import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
 from topsign.trellis import design_trellis
@@ -22,11 +24,11 @@ def on_all_paths():
                 yield chosen, n_threads
 
 
-def make(n_features, n_bits, window, *, uneven=True, mean=True):
+def make(n_features, n_bits, window, *, uneven=True, mean=True, extra=0):
     variances = np.geomspace(1, 0.05, n_features) if uneven else np.ones(n_features)
     design = design_trellis(variances, n_bits=n_bits, window=window)
-    middle = np.linspace(-0.3, 0.5, n_features) if mean else None
-    return design, design.tables(middle)
+    middle = np.linspace(-0.3, 0.5, n_features) * mean
+    return design, design.tables(middle[design.coded], float(middle @ middle), -(-n_bits // 8) + extra)
 
 
 def coordinates(rng, n, design):
@@ -81,7 +83,7 @@ def test_no_code_of_a_tiny_ring_is_cheaper_by_much(rng):
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
 def test_any_bytes_decode_as_the_reference_does(rng, n_features, n_bits, window):
-    _, tables = make(n_features, n_bits, window)
+    _, tables = make(n_features, n_bits, window, extra=n_features % 2)  # the ring need not fill the code
     codes = rng.integers(0, 256, (70, tables.code_bytes)).astype(np.uint8)
     arrays = (*trellis_sequences(window), trellis_levels())
     expected = [reference.trellis_decode(code, n_bits, window, tables.offsets, *arrays) for code in codes]
@@ -103,26 +105,25 @@ def test_scans_equal_the_reference(rng, n_features, n_bits, window, given):
         [reference.trellis_decode(code, n_bits, window, tables.offsets, *arrays) for code in codes], np.int64
     )
     sums = queries.values.astype(np.int64) @ levels.T
-    squares = np.full(150, tables.constant, np.float32)
-    for i in range(tables.n_coded):
-        level = levels[:, i].astype(np.float32)
-        squares += level * (level * tables.quadratic[i] + tables.linear[i])
-    weights = np.where(squares > 0, 1 / np.sqrt(np.maximum(squares, np.float32(1e-30))), 0).astype(np.float32)
+    weights = np.array([reference.trellis_weight(row, tables) for row in levels], np.float32)
     used = rng.random(150).astype(np.float32) if given else weights
     scores = (sums.astype(np.float32) * queries.scales[:, None] + queries.constants[:, None]) * used
     order = np.array([living[np.argsort(-row[living], kind="stable")] for row in scores])
     for chosen, n_threads in on_all_paths():
         assert_array_equal(chosen.trellis_sums(tables, codes, queries, n_threads=n_threads), sums)
         assert_array_equal(chosen.trellis_weights(tables, codes, n_threads=n_threads), weights)
-        extra = {"weights": used if given else None, "n_threads": n_threads}
-        positions, found = chosen.trellis_search(tables, codes, queries, 12, alive=alive, **extra)
+        entries = TrellisEntries(tables, codes, used if given else None, alive)
+        positions, found = chosen.trellis_search(entries, queries, 12, n_threads=n_threads)
         assert_array_equal(positions, order[:, :12], chosen.name)
         assert_array_equal(found, np.take_along_axis(scores, order[:, :12], axis=1))
-        positions, found = chosen.trellis_search(tables, codes[:3], queries, 5, **extra)
+        some = replace(entries, alive=None, places=np.array([2, 40, 41]))
+        positions, found = chosen.trellis_search(some, queries, 5, n_threads=n_threads)
+        best = np.array([some.places[np.argsort(-row[some.places], kind="stable")] for row in scores])
+        assert_array_equal(positions[:, :3], best, chosen.name)
         assert (positions[:, 3:] == -1).all()
         assert np.isnan(found[:, 3:]).all()
         thresholds = np.array([np.partition(row, -9)[-9] for row in scores], np.float32)
-        starts, positions, found = chosen.trellis_within(tables, codes, queries, thresholds, alive=alive, **extra)
+        starts, positions, found = chosen.trellis_within(entries, queries, thresholds, n_threads=n_threads)
         for q, row in enumerate(scores):
             expected = living[row[living] >= thresholds[q]]
             assert_array_equal(positions[starts[q] : starts[q + 1]], expected, chosen.name)

@@ -13,6 +13,9 @@
 namespace topsign {
 namespace {
 
+// Where the entry lies that is number i of those that take part.
+inline int64_t position(const ts_trellis_codes& codes, int64_t i) { return codes.places ? codes.places[i] : i; }
+
 // Levels of a block of entries, as bytes of seven bits: groups of four coordinates, an entry's four in one lane of 32
 // bits.
 template <class Isa>
@@ -24,6 +27,7 @@ class TrellisBlock {
     using Words = Vec<uint16_t, Isa::kBytes / 2>;
     using Ints = Vec<int32_t, kWidth>;
     using Reals = Vec<float, kWidth>;
+    using Shorts = Vec<int16_t, Isa::kBytes / 2>;
 
     explicit TrellisBlock(const ts_trellis& trellis)
         : trellis_(trellis),
@@ -45,8 +49,10 @@ class TrellisBlock {
         return load<V>(levels_.data() + (group * kRegisters + r) * kEntries);
     }
 
-    void decode(const uint8_t* codes, int64_t n) {
-        for (int64_t e = 0; e < kEntries; ++e) read(codes + std::min(e, n - 1) * trellis_.code_bytes, e);
+    // The codes number `first` and after, or those at the places from there on.
+    void decode(const ts_trellis_codes& codes, int64_t first, int64_t n) {
+        for (int64_t e = 0; e < kEntries; ++e)
+            read(codes.data + position(codes, first + std::min(e, n - 1)) * trellis_.code_bytes, e);
         const Words mask = splat<Words>(uint16_t(0xffff << (16 - trellis_.window)));
         const auto look_up = Isa::level_table(table_);
         Words even{}, odd{};
@@ -79,21 +85,30 @@ class TrellisBlock {
 
     // One over the norm of each entry's reconstruction, in the order of lanes; zero where there is none.
     void inverse_norms(const ts_trellis_norm& norm, float* out) const {
-        Reals squares[kRegisters];
-        for (Reals& square : squares) square = splat<Reals>(norm.constant);
-        for (int64_t i = 0; i < trellis_.n_coded; ++i) {
-            const Reals linear = splat<Reals>(norm.linear[i]), quadratic = splat<Reals>(norm.quadratic[i]);
+        Ints sums[kRegisters] = {};
+        for (int64_t g = 0; g < n_groups(); ++g) {
+            int16_t quadratic[4] = {}, linear[4] = {};
+            for (int64_t i = 4 * g; i < std::min(4 * g + 4, trellis_.n_coded); ++i) {
+                quadratic[i % 4] = norm.quadratic[i];
+                linear[i % 4] = norm.linear[i];
+            }
+            const Shorts q_even = pair(quadratic[0], quadratic[2]), q_odd = pair(quadratic[1], quadratic[3]);
+            const Shorts l_even = pair(linear[0], linear[2]), l_odd = pair(linear[1], linear[3]);
             for (int r = 0; r < kRegisters; ++r) {
-                const Ints bytes = cast<Ints>(levels(i / 4, r)) >> int(i % 4 * 8);
-                const Reals level = convert<Reals>(((bytes & splat<Ints>(127)) << 1) - splat<Ints>(kMiddle));
-                squares[r] = squares[r] + level * (level * quadratic + linear);
+                const Shorts bytes = cast<Shorts>(levels(g, r)), middle = splat<Shorts>(int16_t(kMiddle));
+                const Shorts even = ((bytes & splat<Shorts>(int16_t(127))) << 1) - middle;
+                const Shorts odd = ((bytes >> 8) << 1) - middle;
+                sums[r] = sums[r] + Isa::multiply_pairs(even * even, q_even) + Isa::multiply_pairs(even, l_even) +
+                          Isa::multiply_pairs(odd * odd, q_odd) + Isa::multiply_pairs(odd, l_odd);
             }
         }
-        for (int r = 0; r < kRegisters; ++r)
+        for (int r = 0; r < kRegisters; ++r) {
+            const Reals squares = convert<Reals>(sums[r]) * splat<Reals>(norm.unit) + splat<Reals>(norm.constant);
             for (int i = 0; i < kWidth; ++i) {
-                const float square = squares[r][i];
+                const float square = squares[i];
                 out[r * kWidth + i] = square > 0 ? 1.f / std::sqrt(square) : 0.f;
             }
+        }
     }
 
     int8_t level(int64_t i, int lane) const {
@@ -101,21 +116,29 @@ class TrellisBlock {
     }
 
    private:
+    static TOPSIGN_INLINE Shorts pair(int16_t low, int16_t high) {
+        return cast<Shorts>(splat<Ints>(int32_t(uint16_t(low)) | int32_t(uint32_t(uint16_t(high)) << 16)));
+    }
+
     void read(const uint8_t* code, int64_t e) {
         uint16_t* const to = words_.data() + e % 2 * (kEntries / 2) + e / 2;
-        const int64_t n_words = n_words_, whole = trellis_.n_bits % 16 ? 0 : std::min(n_words, trellis_.n_bits / 16);
-        const auto copy = [to](const uint8_t* from, int64_t begin, int64_t end) {
-            for (int64_t j = begin; j < end; ++j) {
-                to[j * kEntries] = uint16_t(from[2 * j] << 8 | from[2 * j + 1]);
-            }
-        };
-        copy(code, 0, whole);
-        if (whole > 0) {  // and around the ring
-            for (int64_t j = whole; j < n_words; ++j) to[j * kEntries] = to[(j - whole) * kEntries];
+        const auto word = [](const uint8_t* from, int64_t j) { return uint32_t(from[2 * j] << 8 | from[2 * j + 1]); };
+        const int64_t whole = std::min(n_words_, trellis_.n_bits / 16);
+        if (whole < 3) {  // a short ring: around it more than once, perhaps
+            unroll(trellis_, code, ring_.data());
+            for (int64_t j = 0; j < n_words_; ++j) to[j * kEntries] = uint16_t(word(ring_.data(), j));
             return;
         }
-        unroll(trellis_, code, ring_.data());
-        copy(ring_.data(), 0, n_words);
+        for (int64_t j = 0; j < whole; ++j) to[j * kEntries] = uint16_t(word(code, j));
+        if (whole == n_words_) return;
+        // The last bits of the ring, then its beginning.
+        const int part = int(trellis_.n_bits % 16);
+        uint32_t before = part == 0 ? 0 : uint32_t(code[2 * whole] << 8 | (part > 8 ? code[2 * whole + 1] : 0)) >> (16 - part);
+        for (int64_t j = whole; j < n_words_; ++j) {
+            const uint32_t next = word(code, j - whole);
+            to[j * kEntries] = uint16_t((before << 16 | next) >> part);
+            before = next;
+        }
     }
 
     // 16 bits from bit `shift` of the words on, for every second entry.
@@ -155,10 +178,10 @@ class TrellisScan {
 
     // Calls body(block, position, n_entries) for each block of entries [begin, end), decoded.
     template <class Body>
-    void each_block(int64_t begin, int64_t end, int64_t code_bytes, const Body& body) {
+    void each_block(int64_t begin, int64_t end, const Body& body) {
         for (int64_t first = begin; first < end; first += kEntries) {
             const int64_t n = std::min<int64_t>(kEntries, end - first);
-            block_.decode(codes_.data + first * code_bytes, n);
+            block_.decode(codes_, first, n);
             body(first, n);
         }
     }
@@ -204,9 +227,9 @@ class TrellisScan {
     }
 
     template <class Collector>
-    void scan(int64_t begin, int64_t end, int64_t code_bytes, Collector* best) {
+    void scan(int64_t begin, int64_t end, Collector* best) {
         alignas(64) float weights[kEntries];
-        each_block(begin, end, code_bytes, [&](int64_t first, int64_t n) {
+        each_block(begin, end, [&](int64_t first, int64_t n) {
             weigh(first, n, weights);
             int64_t q = 0;
             for (; q + Isa::kTrellisTile <= queries_.count; q += Isa::kTrellisTile)
@@ -215,8 +238,8 @@ class TrellisScan {
         });
     }
 
-    void write_sums(int64_t begin, int64_t end, int64_t code_bytes, int32_t* out) {
-        each_block(begin, end, code_bytes, [&](int64_t first, int64_t n) {
+    void write_sums(int64_t begin, int64_t end, int32_t* out) {
+        each_block(begin, end, [&](int64_t first, int64_t n) {
             for (int64_t q = 0; q < queries_.count; ++q) {
                 Ints sum[1][kRegisters];
                 sums<1>(q, sum);
@@ -233,7 +256,7 @@ class TrellisScan {
         if (!codes_.weights) return block_.inverse_norms(codes_.norm, weights);
         for (int lane = 0; lane < kEntries; ++lane) {
             const int entry = block_.entry(lane);
-            weights[lane] = entry < n ? codes_.weights[first + entry] : 0.f;
+            weights[lane] = entry < n ? codes_.weights[position(codes_, first + entry)] : 0.f;
         }
     }
 
@@ -242,8 +265,11 @@ class TrellisScan {
     TOPSIGN_OUTLINE void offer_all(const Reals* keys, int64_t first, int64_t n, Collector& best) const {
         float by_entry[kEntries];
         for (int lane = 0; lane < kEntries; ++lane) by_entry[block_.entry(lane)] = keys[lane / kWidth][lane % kWidth];
-        for (int64_t e = 0; e < n; ++e)
-            if (by_entry[e] < best.bound() && is_alive(codes_.alive, first + e)) best.offer(by_entry[e], first + e);
+        for (int64_t e = 0; e < n; ++e) {
+            if (!(by_entry[e] < best.bound())) continue;
+            const int64_t at = position(codes_, first + e);
+            if (is_alive(codes_.alive, at)) best.offer(by_entry[e], at);
+        }
     }
 
     const ts_trellis_codes& codes_;
@@ -267,7 +293,7 @@ void trellis_decode(int n_threads, const ts_trellis& trellis, const ts_trellis_c
             TrellisBlock<Isa> block(trellis);
             for (int64_t first = begin * kEntries; first < std::min(codes.count, end * kEntries); first += kEntries) {
                 const int64_t n = std::min(kEntries, codes.count - first);
-                block.decode(codes.data + first * trellis.code_bytes, n);
+                block.decode(codes, first, n);
                 for (int lane = 0; lane < kEntries; ++lane)
                     if (block.entry(lane) < n)
                         for (int64_t i = 0; i < trellis.n_coded; ++i)
@@ -285,7 +311,7 @@ void trellis_weights(int n_threads, const ts_trellis& trellis, const ts_trellis_
             alignas(64) float weights[kEntries];
             for (int64_t first = begin * kEntries; first < std::min(codes.count, end * kEntries); first += kEntries) {
                 const int64_t n = std::min(kEntries, codes.count - first);
-                block.decode(codes.data + first * trellis.code_bytes, n);
+                block.decode(codes, first, n);
                 block.inverse_norms(codes.norm, weights);
                 for (int lane = 0; lane < kEntries; ++lane)
                     if (block.entry(lane) < n) out[first + block.entry(lane)] = weights[lane];
@@ -297,7 +323,7 @@ template <class Isa>
 void trellis_sums(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
                   const ts_trellis_queries& queries, int32_t* out) {
     parallel_for(n_threads, codes.count, decode_cost(trellis, queries.count), [&](int64_t begin, int64_t end) {
-        TrellisScan<Isa>(trellis, codes, queries).write_sums(begin, end, trellis.code_bytes, out);
+        TrellisScan<Isa>(trellis, codes, queries).write_sums(begin, end, out);
     });
 }
 
@@ -306,7 +332,7 @@ Parts<Collector> scan_trellis(int n_threads, const ts_trellis& trellis, const ts
                               const ts_trellis_queries& queries, const std::vector<Collector>& empty) {
     return scan_parts(n_threads, codes.count, decode_cost(trellis, queries.count), empty,
                       [&](int64_t begin, int64_t end, Collector* best) {
-                          TrellisScan<Isa>(trellis, codes, queries).scan(begin, end, trellis.code_bytes, best);
+                          TrellisScan<Isa>(trellis, codes, queries).scan(begin, end, best);
                       });
 }
 

@@ -137,27 +137,24 @@ def unit_rows(block: Block) -> Float32:
 
 def _encode_trellis(recipe: Recipe, signals: Array, part: slice, threads: int, name: str, allow_zero: bool) -> Encoded:
     """Trellis codes: scales are norms over those of the reconstructions."""
-    assert recipe.trellis is not None
     n_signals, chosen = part.stop - part.start, kernels.active()
     codes = np.empty((n_signals, recipe.layout.code_bytes), np.uint8)
     norms, scales = np.empty((2, n_signals), np.float32)
     for block in float_blocks(signals, recipe.projection.block_signals, part=part, n_threads=threads, name=name):
-        rows = slice(block.rows.start - part.start, block.rows.stop - part.start)
+        start = block.rows.start - part.start
         zeros = np.flatnonzero(block.square_norms == 0)
         if zeros.size and not allow_zero:
             raise ValueError(
                 f"{name} row {block.rows.start + int(zeros[0])} is zero: it has no direction; drop that row"
             )
         values = unit_rows(block)
-        if recipe.mean is not None:
-            values = values - recipe.mean
-        projected = np.empty((len(values), recipe.n_pool), np.float32)
-        recipe.projection.project_block(values, None, projected, threads)
-        coded = np.ascontiguousarray(projected[:, recipe.trellis.coded])
-        codes[rows] = chosen.trellis_encode(recipe.tables, coded, n_threads=threads)
-        if recipe.norms:
-            norms[rows] = np.sqrt(block.square_norms)
-            scales[rows] = norms[rows] * chosen.trellis_weights(recipe.tables, codes[rows], n_threads=threads)
+        for cell, places in recipe.cells.of_signals(values):
+            made = chosen.trellis_encode(cell.tables, cell.coordinates(values[places], threads), n_threads=threads)
+            codes[start + places] = recipe.cells.mark(made, cell)
+            if recipe.norms:
+                norms[start + places] = np.sqrt(block.square_norms[places])
+                weights = chosen.trellis_weights(cell.tables, made, n_threads=threads)
+                scales[start + places] = norms[start + places] * weights
     return Encoded(codes, norms, scales) if recipe.norms else Encoded(codes, None, None)
 
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ._arrays import Array, Float32, Float64
-from ._checks import check_choice, check_flag
+from ._checks import check_choice, check_count, check_flag
 from ._random import RandomState, make_seed
-from .projections import Hadamard, Principal, Projection
+from .cells import MAX_CELLS, cell_bits
+from .projections import Hadamard, Local, Principal, Projection
 from .projections.blocks import float_blocks
 from .projections.learned import Moments, is_orthonormal, leading_axes, round_axes
+from .projections.local import cluster, nearest_means
 from .recipe import Recipe
-from .trellis import check_trellis, design_trellis
+from .trellis import TrellisDesign, check_trellis, design_trellis
 
 BASES = ("hadamard", "principal")
 SAMPLE = 50_000  # rows that a basis is learned from, evenly spaced among those given
 EXACT_FEATURES = 2048  # up to here all axes, by one eigen-decomposition; beyond it the first ones, randomised
 MAX_AXES = 512
 ENOUGH = 20  # signals per feature below which the covariance is shrunk
+CLUSTERED = 16_384  # rows of the sample, about, that means of cells are moved by
+TOWARDS_ALL = 100.0  # members that the covariance of all cells counts as, in that of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +46,7 @@ def learn_recipe(
     window: int = 10,
     norms: bool = False,
     metric: str = "correlation",
+    n_local: int = 1,
     random_state: RandomState = None,
 ) -> Recipe:
     """The recipe of trellis codes for signals like these.
@@ -50,9 +55,24 @@ def learn_recipe(
     """
     n_bits, window = check_trellis(n_bits, window)
     check_flag(center, "center")
+    if check_local(n_local, basis=basis, center=center) > 1:
+        n_ring = check_trellis(n_bits - cell_bits(n_local), window)[0]
+        local, designs = _learn_cells(signals, n_local, n_ring, window, make_seed(random_state))
+        return Recipe.make_trellis(local, designs, norms=norms, metric=metric)
     learned = _learn(signals, basis, center, n_bits, random_state)
     design = design_trellis(learned.variances, n_bits=n_bits, window=window)
-    return Recipe.make_trellis(learned.projection, design, mean=learned.mean, norms=norms, metric=metric)
+    return Recipe.make_trellis(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
+
+
+def check_local(n_local: int, *, basis: str | Projection, center: bool) -> int:
+    """The number of local bases, checked."""
+    n_local = check_count(n_local, "n_local", maximum=MAX_CELLS)
+    if n_local & (n_local - 1):
+        raise ValueError(f"n_local must be a power of two, so that its bits are used up, got {n_local}")
+    if n_local > 1 and (basis != "principal" or not center):
+        raise ValueError(f'local bases are principal axes around means: n_local={n_local} needs basis="principal" and '
+                         "center=True")
+    return n_local
 
 
 def _learn(signals: Array, basis: str | Projection, center: bool, n_bits: int, random_state: RandomState) -> Learned:
@@ -86,12 +106,13 @@ def _learn(signals: Array, basis: str | Projection, center: bool, n_bits: int, r
     return Learned(projection, mean, np.full(n_features, left))
 
 
-def _check_sample(n_signals: int, n_features: int, *, principal: bool) -> None:
-    least = max(16, n_features // 8) if principal else 2
+def _check_sample(n_signals: int, n_features: int, *, principal: bool, n_local: int = 1) -> None:
+    least = n_local * max(16, n_features // 8) if principal else 2
     if n_signals < least:
         raise ValueError(
             f"a sample of {n_signals} signals is too small to learn "
-            f"{'axes' if principal else 'a mean'} of {n_features} features, at least {least} are needed; "
+            f"{'axes' if principal else 'a mean'} of {n_features} features{f' in {n_local} cells' * (n_local > 1)}, "
+            f"at least {least} are needed; "
             'give more signals, or take basis="hadamard" with center=False, which learns nothing'
         )
     if principal and n_signals < ENOUGH * n_features:
@@ -132,6 +153,47 @@ def _learn_axes(signals: Array, center: bool, n_bits: int, seed: int) -> Learned
     projection = Principal(n_features=n_features, random_state=seed, axes=round_axes(axes[:n_axes]))
     variances = _padded(spread[:n_axes], total, n_features)
     return Learned(projection, mean.astype(np.float32) if center else None, variances)
+
+
+def _learn_cells(
+    signals: Array, n_local: int, n_bits: int, window: int, seed: int
+) -> tuple[Local, list[TrellisDesign]]:
+    """Means and axes of clusters, and how bits are shared out in each.
+
+    Covariances of cells with few members are shrunk towards what all have in common.
+    """
+    n_features = signals.shape[1]
+    if n_features > EXACT_FEATURES:
+        raise ValueError(f"local bases need n_features <= {EXACT_FEATURES}, got {n_features}; take n_local=1")
+    _check_sample(len(signals), n_features, principal=True, n_local=n_local)
+    sample = np.concatenate(list(_unit_blocks(signals)))
+    means = cluster(sample[:: max(1, len(sample) // CLUSTERED)], n_local, seed)
+    nearest = nearest_means(sample, means)
+    members = [sample[nearest == cell].astype(np.float64) for cell in range(n_local)]
+    for cell, values in enumerate(members):
+        if len(values):
+            means[cell] = values.mean(axis=0)
+            values -= means[cell]
+    products = [values.T @ values for values in members]
+    pooled = sum(products) / len(sample)
+    weight = _shrinkage(len(signals), n_features)
+    pooled = (1 - weight) * pooled + weight * np.trace(pooled) / n_features * np.eye(n_features)
+    axes, designs = [], []
+    for values, product in zip(members, products, strict=True):
+        spread, turns = np.linalg.eigh((product + TOWARDS_ALL * pooled) / (len(values) + TOWARDS_ALL))
+        variances = np.maximum(spread[::-1] * n_features, 1e-9)
+        variances[MAX_AXES:] = 1e-9
+        design = design_trellis(variances, n_bits=n_bits, window=window, emphasis=0.125, sharpening=0.25)
+        axes.append(round_axes(turns.T[::-1][design.coded]))
+        designs.append(replace(design, coded=np.arange(design.n_coded, dtype=np.int32)))
+    local = Local(
+        n_features=n_features,
+        random_state=seed,
+        axes=np.concatenate(axes),
+        n_axes=[len(one) for one in axes],
+        means=means.astype(np.float32),
+    )
+    return local, designs
 
 
 def _padded(spread: Float64, total: float, n_features: int) -> Float64:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,19 +14,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Float32, Float64
+from ._arrays import Float32
 from ._checks import check_choice, check_count, check_flag, check_pool
 from ._files import Record
 from ._lazy import lazy
 from ._random import RandomState
+from .cells import MAX_CELLS, Cells, cell_bits
 from .errors import StorageError
-from .kernels import LAYOUTS, Layout, TrellisTables
-from .projections import Principal, Projection, make_projection, resolve_projection
+from .kernels import LAYOUTS, Layout
+from .projections import Local, Principal, Projection, make_projection, resolve_projection
 from .projections.learned import is_orthonormal
 from .trellis import TrellisDesign
 
 FAMILIES = ("adaptive", "sign", "trellis")
 METRICS = ("correlation", "inner_product")
+LEARNED: dict[str, type[Projection]] = {cls.kind: cls for cls in (Principal, Local)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Recipe:
     norms: bool = True  # keep norms and scales beside the codes
     metric: str = "correlation"  # what scores estimate
     mean: Float32 | None = None  # removed from signals and queries alike; trellis codes: of unit signals, put back
-    trellis: TrellisDesign | None = None  # of trellis codes alone
+    designs: tuple[TrellisDesign, ...] = ()  # of trellis codes, one per cell
 
     @classmethod
     def make(
@@ -84,7 +86,7 @@ class Recipe:
     def make_trellis(
         cls,
         projection: Projection,
-        design: TrellisDesign,
+        designs: Sequence[TrellisDesign],
         *,
         mean: Float32 | None = None,
         norms: bool = False,
@@ -94,25 +96,19 @@ class Recipe:
         metric = "correlation" if metric == "cosine" else metric  # another name of the same
         check_choice(metric, "metric", METRICS)
         _check_norms(metric, norms)
-        if not is_orthonormal(projection) or design.coded.max(initial=0) >= projection.n_features:
-            raise ValueError(f"trellis codes need an orthonormal basis of all coordinates, got {projection!r}")
-        layout = Layout("trellis", design.n_bits, projection.n_pool)
-        return cls("trellis", projection, layout, check_flag(norms, "norms"), metric, mean, design)
+        _check_designs(projection, designs, mean)
+        layout = Layout("trellis", designs[0].n_bits + cell_bits(len(designs)), projection.n_pool)
+        return cls("trellis", projection, layout, check_flag(norms, "norms"), metric, mean, tuple(designs))
 
     @lazy
-    def tables(self) -> TrellisTables:
-        """What the kernels of trellis codes read."""
-        assert self.trellis is not None
-        return self.trellis.tables(None if self.mean is None else self.projected_mean)
+    def cells(self) -> Cells:
+        """How trellis codes of each cell are made and read; one cell unless bases are local."""
+        return Cells(self.projection, self.mean, self.designs)
 
-    @lazy
-    def projected_mean(self) -> Float64:
-        """Projections of the mean; zeros without one."""
-        if self.mean is None:
-            return np.zeros(self.n_pool)
-        out = np.empty((1, self.n_pool), np.float32)
-        self.projection.project_block(self.mean[np.newaxis], None, out, 1)
-        return np.asarray(out[0], np.float64)
+    @property
+    def n_local(self) -> int:
+        """Cells with a basis of their own."""
+        return max(1, len(self.designs))
 
     @property
     def n_features(self) -> int:
@@ -151,8 +147,9 @@ class Recipe:
         }
         if self.mean is not None:
             record["mean"] = base64.b64encode(self.mean.astype("<f4").tobytes()).decode()
-        if self.trellis is not None:
-            record["trellis"] = self.trellis.to_json()
+        if self.designs:
+            records = [design.to_json() for design in self.designs]
+            record["trellis"] = records if isinstance(self.projection, Local) else records[0]
         return record
 
     @classmethod
@@ -163,9 +160,8 @@ class Recipe:
         one that the record was written with.
         """
         try:
-            made = (
-                Principal if record["projection"] == "principal" else partial(make_projection, record["projection"])
-            )(
+            kind = record["projection"]
+            made = (LEARNED[kind] if kind in LEARNED else partial(make_projection, kind))(
                 n_features=record["n_features"],
                 n_pool=record["n_pool"],
                 random_state=record["seed"],
@@ -190,8 +186,9 @@ class Recipe:
         mean = _read_mean(record.get("mean"), record["n_features"])
         kept = {"norms": record["norms"], "metric": record["metric"], "mean": mean}
         if record["kind"] == "trellis":
-            design = TrellisDesign.from_json(record["trellis"], projection.n_features)
-            return cls.make_trellis(projection, design, **kept)
+            records = record["trellis"] if isinstance(projection, Local) else [record["trellis"]]
+            designs = [TrellisDesign.from_json(one, projection.n_features) for one in records]
+            return cls.make_trellis(projection, designs, **kept)
         return cls.make(
             record["kind"],
             n_features=record["n_features"],
@@ -275,13 +272,29 @@ def _named(recipe: Recipe) -> Record:
     for name in ("mean", "trellis"):
         if name in record:
             record[name] = _digest(record[name])
-    if record["projection"] == "principal":
+    if record["projection"] in LEARNED:
         record["options"] = {"axes": _digest(record["options"])}
     return record
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _check_designs(projection: Projection, designs: Sequence[TrellisDesign], mean: Float32 | None) -> None:
+    if not isinstance(projection, Local):
+        if len(designs) != 1 or not is_orthonormal(projection) or designs[0].coded.max() >= projection.n_features:
+            raise ValueError(f"trellis codes need an orthonormal basis of all coordinates, got {projection!r}")
+        return
+    n_coded = [design.n_coded for design in designs]
+    if n_coded != projection.n_axes or any((one.coded != np.arange(one.n_coded)).any() for one in designs):
+        raise ValueError(f"cells of {projection.n_axes} axes need designs that code all of them, got {n_coded}")
+    if not 2 <= len(designs) <= MAX_CELLS or len(designs) & (len(designs) - 1):
+        raise ValueError(f"cells must be a power of two, at most {MAX_CELLS}, got {len(designs)}")
+    if len({(one.n_bits, one.window) for one in designs}) > 1 or (designs[0].n_bits + cell_bits(len(designs))) % 8:
+        raise ValueError("codes of all cells must have the same bits, and whole bytes with the number of the cell")
+    if mean is not None:
+        raise ValueError("local bases have means of their own")
 
 
 def _check_norms(metric: str, norms: bool) -> None:

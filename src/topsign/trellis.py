@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,6 @@ class TrellisDesign:
 
     n_bits: int
     window: int
-    code_bytes: int
     coded: Array  # (n_coded,) int32
     offsets: Array  # (n_coded,) int32, ascending
     amplitudes: Float32
@@ -49,24 +49,22 @@ class TrellisDesign:
         """What a level of one stands for in each coded coordinate, gains included."""
         return self.amplitudes.astype(np.float64) * self.gains / level_rms()
 
-    def tables(self, mean: Float64 | None) -> TrellisTables:
-        """Tables of reconstructions to which ``mean``, in all coordinates, is added."""
+    def tables(self, middle: Float64, constant: float, code_bytes: int) -> TrellisTables:
+        """Tables of reconstructions to which a mean is added, with these coded coordinates and this square norm."""
         shifts, scales, squares, square_shifts = _integer_costs(self)
         values = self.values
-        middle = np.zeros(len(values)) if mean is None else mean[self.coded]
         return TrellisTables(
             n_bits=self.n_bits,
             window=self.window,
-            code_bytes=self.code_bytes,
+            code_bytes=code_bytes,
             offsets=np.ascontiguousarray(self.offsets, np.int32),
             scales=scales,
             squares=squares,
             square_shifts=square_shifts,
             shifts=shifts,
             limit=2**15 - 1,
-            linear=(2 * values * middle).astype(np.float32),
-            quadratic=(values**2).astype(np.float32),
-            constant=0.0 if mean is None else float(mean @ mean),
+            **_integer_norm(values**2, 2 * values * middle),
+            constant=constant,
         )
 
     def to_json(self) -> Record:
@@ -90,7 +88,7 @@ class TrellisDesign:
         for name in ("amplitudes", "gains", "emphases", "deviations"):
             if not (np.isfinite(arrays[name]) & (arrays[name] > 0) & (arrays[name] < 1e6)).all():
                 raise ValueError(f"{name} must be positive and finite")
-        return cls(n_bits=n_bits, window=window, code_bytes=-(-n_bits // 8), **arrays)
+        return cls(n_bits=n_bits, window=window, **arrays)
 
 
 _ARRAYS = {
@@ -142,7 +140,6 @@ def design_trellis(
     return TrellisDesign(
         n_bits=n_bits,
         window=window,
-        code_bytes=-(-n_bits // 8),
         coded=coded.astype(np.int32),
         offsets=offsets,
         amplitudes=np.sqrt(spread * share).astype(np.float32),
@@ -190,6 +187,16 @@ def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]
         np.round(curves * unit * 2.0**square_shifts).astype(np.int32),
         square_shifts.astype(np.int32),
     )
+
+
+def _integer_norm(quadratic: Float64, linear: Float64) -> dict[str, Any]:
+    """Coefficients of the square norm in 16 bits, such that no sum of them exceeds 32; and what one stands for."""
+    worst = float((MAX_LEVEL**2 * quadratic + MAX_LEVEL * np.abs(linear)).sum())
+    unit = max(worst / 2**30, float(quadratic.max()) / 2**14, float(np.abs(linear).max()) / 2**14)
+    rounded = np.maximum(np.rint(quadratic / unit), quadratic >= unit / 8).astype(np.int16)
+    # Where all are alike, so is what rounding does to them.
+    kept = float(rounded.sum(dtype=np.int64) * unit / quadratic.sum())
+    return {"quadratic": rounded, "linear": np.rint(linear / unit * kept).astype(np.int16), "unit": unit / kept}
 
 
 def pack_array(values: Array) -> str:

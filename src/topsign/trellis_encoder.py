@@ -66,6 +66,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         *,
         bits_per_feature: float | None = None,
         basis: str | Projection = "principal",
+        n_local: int = 1,
         center: bool = True,
         window: int = 10,
         norms: bool = False,
@@ -74,6 +75,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.n_bytes = n_bytes
         self.bits_per_feature = bits_per_feature
         self.basis = basis
+        self.n_local = n_local
         self.center = center
         self.window = window
         self.norms = norms
@@ -86,6 +88,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             array,
             n_bits=8 * n_bytes_of(self.n_bytes, self.bits_per_feature, array.shape[1]),
             basis=self.basis,
+            n_local=self.n_local,
             center=self.center,
             window=self.window,
             norms=self.norms,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .adaptive import AdaptiveCodes
 from .bits import as_projected, hamming, query_bits
 from .content import check_content
-from .trellis import TrellisCodes, reconstruct, round_queries
+from .trellis import TrellisCodes, reconstruct
 from .universal import universal_bits, universal_dither
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "hamming",
     "query_bits",
     "reconstruct",
-    "round_queries",
     "universal_bits",
     "universal_dither",
 ]

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Bytes, Float32
+from ..cells import Cell
 from ..errors import StorageError
-from ..kernels import RoundedQueries
-from ..projections.learned import transposed
 from ..recipe import Recipe
 from .bits import as_projected
 from .content import check_content
@@ -84,8 +83,14 @@ class TrellisCodes:
 
     @property
     def levels(self) -> npt.NDArray[np.int8]:
-        """Levels of the coded coordinates, (n_codes, n_coded) int8: the same on every machine."""
-        return kernels.active().trellis_decode(self.recipe.tables, self.data, n_threads=kernels.n_threads(None))
+        """Levels of the coded coordinates, (n_codes, n_coded) int8: the same on every machine.
+
+        Cells that code fewer coordinates than others have zeros after theirs.
+        """
+        levels = np.zeros((len(self), max(design.n_coded for design in self.recipe.designs)), np.int8)
+        for cell, places in self.recipe.cells.of_codes(self.data):
+            levels[places, : cell.design.n_coded] = _levels(cell, self.data[places])
+        return levels
 
     def decode(self) -> Float32:
         """Signals made again, (n_codes, n_features): of their own norms where these are kept, else of norm 1."""
@@ -98,12 +103,14 @@ class TrellisCodes:
         ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits.
         """
         threads, chosen = kernels.n_threads(n_threads), kernels.active()
-        queries = round_queries(
-            self.recipe, as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
-        )
-        sums = chosen.trellis_sums(self.recipe.tables, self.data, queries, n_threads=threads).astype(np.float32)
-        weights = chosen.trellis_weights(self.recipe.tables, self.data, n_threads=threads)
-        return (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
+        projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
+        scores = np.empty((len(projected), len(self)), np.float32)
+        for cell, places in self.recipe.cells.of_codes(self.data):
+            queries, codes = cell.round(projected), self.data[places]
+            sums = chosen.trellis_sums(cell.tables, codes, queries, n_threads=threads).astype(np.float32)
+            weights = chosen.trellis_weights(cell.tables, codes, n_threads=threads)
+            scores[:, places] = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
+        return scores
 
     def to_bytes(self) -> bytes:
         """All codes and their recipe in one message, with a checksum."""
@@ -167,26 +174,15 @@ class TrellisCodes:
 
 def reconstruct(recipe: Recipe, codes: Bytes) -> Float32:
     """Unit signals that codes stand for: mean plus reconstruction, normalised; (n_codes, n_features)."""
-    assert recipe.trellis is not None
-    levels = kernels.active().trellis_decode(recipe.tables, codes, n_threads=kernels.n_threads(None))
-    coordinates = np.zeros((len(codes), recipe.n_pool), np.float32)
-    coordinates[:, recipe.trellis.coded] = levels * recipe.trellis.values.astype(np.float32)
-    signals = transposed(recipe.projection, coordinates) / np.float32(recipe.n_features)
-    if recipe.mean is not None:
-        signals = signals + recipe.mean
-    norms = np.sqrt(kernels.active().square_norms(np.ascontiguousarray(signals)))
+    signals = np.empty((len(codes), recipe.n_features), np.float32)
+    for cell, places in recipe.cells.of_codes(codes):
+        signals[places] = cell.signals(_levels(cell, codes[places]))
+    norms = np.sqrt(kernels.active().square_norms(signals))
     return (signals / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
 
 
-def round_queries(recipe: Recipe, projected: Float32) -> RoundedQueries:
-    """Projections of unit queries as the kernels take them: each rounded to 8 bits by its own scale."""
-    assert recipe.trellis is not None
-    root = np.sqrt(recipe.n_features)
-    weighted = projected[:, recipe.trellis.coded] * (recipe.trellis.values / root)
-    scales = np.abs(weighted).max(axis=1, initial=0) / 127
-    values = np.rint(weighted / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int8)
-    constants = projected @ recipe.projected_mean / root  # sqrt(n_features) times the query's product with the mean
-    return RoundedQueries(np.ascontiguousarray(values), scales.astype(np.float32), constants.astype(np.float32))
+def _levels(cell: Cell, codes: Bytes) -> npt.NDArray[np.int8]:
+    return kernels.active().trellis_decode(cell.tables, codes, n_threads=kernels.n_threads(None))
 
 
 def _check_reals(values: npt.ArrayLike | None, n_codes: int) -> Float32 | None:

@@ -17,7 +17,7 @@ from .._files import Record
 from .._random import RandomState
 from ..codes import TrellisCodes
 from ..kernels.tables import level_rms
-from ..learning import learn_recipe
+from ..learning import check_local, learn_recipe
 from ..projections import Projection
 from ..trellis import check_trellis
 from .index import Index, open_index
@@ -41,6 +41,8 @@ class TrellisIndex(Index[TrellisCodes]):
     n_bytes : int
         Bytes of one code.
     basis : "principal", "hadamard" or an orthonormal Projection
+    n_local : power of two
+        Cells with axes and a mean of their own, see :class:`topsign.TrellisEncoder`.
     center : bool
         Learn the mean of the unit signals, and put it back before scores are taken.
     window : int in [4, 12]
@@ -74,6 +76,7 @@ class TrellisIndex(Index[TrellisCodes]):
         n_features: int,
         n_bytes: int,
         basis: str | Projection = "principal",
+        n_local: int = 1,
         center: bool = True,
         window: int = 10,
         metric: str = "correlation",
@@ -87,6 +90,7 @@ class TrellisIndex(Index[TrellisCodes]):
         self._parameters: Record = {
             "n_bits": n_bits,
             "basis": basis,
+            "n_local": check_local(n_local, basis=basis, center=center),
             "center": center,
             "window": window,
             "metric": metric,
@@ -105,7 +109,8 @@ class TrellisIndex(Index[TrellisCodes]):
         found = open_index(path, timeout=timeout)
         if not isinstance(found, TrellisIndex):
             raise ValueError(f"{found.path} holds codes of the kind {found.family!r}; topsign.open_index opens it")
-        have = {"n_features": found.n_features, "n_bits": found.n_bits, "metric": found.metric, "norms": found.norms}
+        names = ("n_features", "n_bits", "metric", "norms")
+        have = {name: getattr(found, name) for name in names} | {"n_local": found.recipe.n_local}
         want = {name: self._parameters.get(name, self._n_features) for name in have}
         if have != want:
             found.close()
@@ -178,11 +183,13 @@ class TrellisIndex(Index[TrellisCodes]):
         if not segments:
             return float("nan")
         codes = TrellisCodes(segments[-1].codes[-RECENT:], recipe=self.recipe)
-        design = self.recipe.trellis
-        assert design is not None
-        amplitudes = design.amplitudes.astype(np.float64)
-        held = ((codes.levels * (amplitudes / level_rms())) ** 2).sum(axis=1).mean()
-        return float(held / (amplitudes @ amplitudes))
+        levels, held, expected = codes.levels, 0.0, 0.0
+        for cell, places in self.recipe.cells.of_codes(codes.data):
+            amplitudes = cell.design.amplitudes.astype(np.float64)
+            values = levels[places, : len(amplitudes)] * (amplitudes / level_rms())
+            held += float((values**2).sum())
+            expected += len(places) * float(amplitudes @ amplitudes)
+        return held / expected
 
     def _codes(self, snapshot: Snapshot, places: Int64) -> TrellisCodes:
         if not places.size:

@@ -7,13 +7,14 @@ from .choice import active, available, info, n_threads, use
 from .interface import Kernels
 from .layout import LAYOUTS, Layout
 from .tables import TrellisTables
-from .trellis import RoundedQueries
+from .trellis import RoundedQueries, TrellisEntries
 
 __all__ = [
     "LAYOUTS",
     "Kernels",
     "Layout",
     "RoundedQueries",
+    "TrellisEntries",
     "TrellisTables",
     "active",
     "available",

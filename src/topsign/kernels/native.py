@@ -15,7 +15,7 @@ from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 from .native_trellis import NativeTrellis, trellis_functions
 
-INTERFACE = 6
+INTERFACE = 7
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from ctypes import POINTER, c_float, c_int8, c_int32, c_int64, c_uint8, c_void_p
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from .._arrays import Bytes, Float32, Int32, Int64
 from .tables import TrellisTables, trellis_levels
-from .trellis import Int8, RoundedQueries
+from .trellis import Int8, RoundedQueries, TrellisEntries
 
 
 class Trellis(ctypes.Structure):
@@ -38,7 +39,7 @@ class Costs(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    _fields_ = (("linear", c_void_p), ("quadratic", c_void_p), ("constant", c_float))
+    _fields_ = (("linear", c_void_p), ("quadratic", c_void_p), ("unit", c_float), ("constant", c_float))
 
 
 class TrellisCodes(ctypes.Structure):
@@ -47,6 +48,7 @@ class TrellisCodes(ctypes.Structure):
         ("count", c_int64),
         ("alive", c_void_p),
         ("weights", c_void_p),
+        ("places", c_void_p),
         ("norm", Norm),
     )
 
@@ -68,22 +70,22 @@ def trellis_functions(rows: Any, best: Any, found: Any) -> dict[str, tuple[Any, 
     }
 
 
-class NativeTrellis:
+class NativeTrellis(ABC):
     """See :class:`topsign.kernels.trellis.TrellisKernels`; the class that calls the library derives from it."""
 
-    def _call(self, function: str, n_threads: int, *arguments: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _call(self, function: str, n_threads: int, *arguments: Any) -> None: ...
 
-    def _rows_of(self, values: Float32) -> ctypes.Structure:
-        raise NotImplementedError
+    @abstractmethod
+    def _rows_of(self, values: Float32) -> ctypes.Structure: ...
 
-    def _best_of(self, k: int, positions: Int64, values: Float32) -> ctypes.Structure:
-        raise NotImplementedError
+    @abstractmethod
+    def _best_of(self, k: int, positions: Int64, values: Float32) -> ctypes.Structure: ...
 
+    @abstractmethod
     def _within(
         self, function: str, n_threads: int, *inputs: Any, bounds: npt.NDArray[Any]
-    ) -> tuple[Int64, Int64, Any]:
-        raise NotImplementedError
+    ) -> tuple[Int64, Int64, Any]: ...
 
     def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
         out = np.empty((len(values), tables.code_bytes), np.uint8)
@@ -95,51 +97,35 @@ class NativeTrellis:
 
     def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:
         out = np.empty((len(codes), tables.n_coded), np.int8)
-        self._call("ts_trellis_decode", n_threads, _trellis(tables), _codes(tables, codes), _pointer(out, c_int8))
+        self._call("ts_trellis_decode", n_threads, _trellis(tables), _entries(TrellisEntries(tables, codes)), _pointer(out, c_int8))
         return out
 
     def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
         out = np.empty(len(codes), np.float32)
-        self._call("ts_trellis_weights", n_threads, _trellis(tables), _codes(tables, codes), _pointer(out, c_float))
+        self._call("ts_trellis_weights", n_threads, _trellis(tables), _entries(TrellisEntries(tables, codes)), _pointer(out, c_float))
         return out
 
     def trellis_sums(
         self, tables: TrellisTables, codes: Bytes, queries: RoundedQueries, *, n_threads: int = 1
     ) -> Int32:
         out = np.empty((len(queries), len(codes)), np.int32)
-        inputs = _trellis(tables), _codes(tables, codes), _queries(queries)
+        inputs = _trellis(tables), _entries(TrellisEntries(tables, codes)), _queries(queries)
         self._call("ts_trellis_sums", n_threads, *inputs, _pointer(out, c_int32))
         return out
 
     def trellis_search(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        k: int,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+        self, entries: TrellisEntries, queries: RoundedQueries, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
         positions = np.empty((len(queries), k), np.int64)
         scores = np.full((len(queries), k), np.nan, np.float32)
-        inputs = _trellis(tables), _codes(tables, codes, alive, weights), _queries(queries)
+        inputs = _trellis(entries.tables), _entries(entries), _queries(queries)
         self._call("ts_trellis_search", n_threads, *inputs, self._best_of(k, positions, scores))
         return positions, scores
 
     def trellis_within(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        thresholds: Float32,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+        self, entries: TrellisEntries, queries: RoundedQueries, thresholds: Float32, *, n_threads: int = 1
     ) -> tuple[Int64, Int64, Float32]:
-        inputs = _trellis(tables), _codes(tables, codes, alive, weights), _queries(queries)
+        inputs = _trellis(entries.tables), _entries(entries), _queries(queries)
         return self._within("ts_trellis_within", n_threads, *inputs, bounds=thresholds)
 
 
@@ -157,11 +143,12 @@ def _trellis(tables: TrellisTables) -> Trellis:
     return Trellis(*sizes, *map(_address, arrays))
 
 
-def _codes(
-    tables: TrellisTables, codes: Bytes, alive: Bytes | None = None, weights: Float32 | None = None
-) -> TrellisCodes:
-    norm = Norm(_address(tables.linear), _address(tables.quadratic), tables.constant)
-    return TrellisCodes(_address(codes), len(codes), _address(alive), _address(weights), norm)
+def _entries(entries: TrellisEntries) -> TrellisCodes:
+    tables, places = entries.tables, entries.places
+    norm = Norm(_address(tables.linear), _address(tables.quadratic), tables.unit, tables.constant)
+    count = len(entries.codes) if places is None else len(places)
+    parts: tuple[npt.NDArray[Any] | None, ...] = (entries.alive, entries.weights, places)
+    return TrellisCodes(_address(entries.codes), count, *map(_address, parts), norm)
 
 
 def _queries(queries: RoundedQueries) -> Queries:

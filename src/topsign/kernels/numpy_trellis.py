@@ -6,7 +6,7 @@ import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int32, Int64
 from .tables import DEPTH, N_SEQUENCES, TrellisTables, level_rows, trellis_levels
-from .trellis import Int8, RoundedQueries
+from .trellis import Int8, RoundedQueries, TrellisEntries
 
 FORBIDDEN = np.uint32(1 << 30)
 
@@ -29,10 +29,9 @@ class NumpyTrellis:
         return trellis_levels()[scrambled >> 9]  # type: ignore[no-any-return]
 
     def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
-        levels = self.trellis_decode(tables, codes).astype(np.float32)
-        squares = np.full(len(codes), tables.constant, np.float32)
-        for level, linear, quadratic in zip(levels.T, tables.linear, tables.quadratic, strict=True):
-            squares = squares + level * (level * quadratic + linear)
+        levels = self.trellis_decode(tables, codes).astype(np.int32)
+        sums = (levels * (levels * tables.quadratic + tables.linear)).sum(axis=1, dtype=np.int32)
+        squares = sums.astype(np.float32) * np.float32(tables.unit) + np.float32(tables.constant)
         positive = squares > 0
         roots = np.sqrt(np.where(positive, squares, np.float32(1)))
         return np.where(positive, np.float32(1) / roots, np.float32(0))
@@ -44,17 +43,9 @@ class NumpyTrellis:
         return queries.values.astype(np.int32) @ levels.astype(np.int32).T
 
     def trellis_search(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        k: int,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+        self, entries: TrellisEntries, queries: RoundedQueries, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
-        scores, living = self._scores(tables, codes, queries, weights, alive)
+        scores, living = self._scores(entries, queries)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         positions = np.full((len(queries), k), -1, np.int64)
         best = np.full((len(queries), k), np.nan, np.float32)
@@ -63,37 +54,23 @@ class NumpyTrellis:
         return positions, best
 
     def trellis_within(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        thresholds: Float32,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+        self, entries: TrellisEntries, queries: RoundedQueries, thresholds: Float32, *, n_threads: int = 1
     ) -> tuple[Int64, Int64, Float32]:
-        scores, living = self._scores(tables, codes, queries, weights, alive)
+        scores, living = self._scores(entries, queries)
         reached = scores >= thresholds[:, np.newaxis]
         starts = np.append(0, np.cumsum(reached.sum(axis=1))).astype(np.int64)
         return starts, living[np.nonzero(reached)[1]], scores[reached]
 
-    def _scores(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        weights: Float32 | None,
-        alive: Bytes | None,
-    ) -> tuple[Float32, Int64]:
-        """Scores of the codes that are alive, and their positions."""
-        if alive is None:
-            living = np.arange(len(codes))
-        else:
-            living = np.flatnonzero(np.unpackbits(alive, count=len(codes), bitorder="little"))
-        sums = self.trellis_sums(tables, codes[living], queries).astype(np.float32)
-        by = self.trellis_weights(tables, codes[living]) if weights is None else weights[living]
-        scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * by
+    def _scores(self, entries: TrellisEntries, queries: RoundedQueries) -> tuple[Float32, Int64]:
+        """Scores of the codes that take part, and their positions."""
+        tables, n_codes = entries.tables, len(entries.codes)
+        living = np.arange(n_codes) if entries.places is None else entries.places
+        if entries.alive is not None:
+            living = living[np.unpackbits(entries.alive, count=n_codes, bitorder="little")[living] > 0]
+        codes = entries.codes[living]
+        sums = self.trellis_sums(tables, codes, queries).astype(np.float32)
+        weights = self.trellis_weights(tables, codes) if entries.weights is None else entries.weights[living]
+        scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
         return scores + np.float32(0), living  # no negative zeros
 
 

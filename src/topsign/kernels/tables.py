@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
+Int16 = npt.NDArray[np.int16]
 Int8 = npt.NDArray[np.int8]
 UInt16 = npt.NDArray[np.uint16]
 
@@ -28,7 +29,7 @@ class TrellisTables:
 
     The encoder minimises the sum of ``(squares * level**2 >> square_shifts) - (target * level << shifts)``, a target
     being a value times its scale, rounded and at most ``limit``; ``shifts`` are equal where offsets are. The square
-    norm of a reconstruction is ``constant`` plus the sum of ``level * (level * quadratic + linear)``.
+    norm of a reconstruction is ``constant`` plus ``unit`` times the sum of ``level * (level * quadratic + linear)``.
     """
 
     n_bits: int
@@ -40,8 +41,9 @@ class TrellisTables:
     square_shifts: Int32
     shifts: Int32
     limit: int
-    linear: Float32
-    quadratic: Float32
+    linear: Int16
+    quadratic: Int16
+    unit: float
     constant: float
 
     @property

@@ -26,6 +26,17 @@ class RoundedQueries:
         return len(self.values)
 
 
+@dataclass(frozen=True, eq=False)
+class TrellisEntries:
+    """Codes to be scanned, and what takes part of them."""
+
+    tables: TrellisTables
+    codes: Bytes  # (n_codes, code_bytes)
+    weights: Float32 | None = None  # (n_codes,); None: those of ``trellis_weights``
+    alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
+    places: Int64 | None = None  # ascending positions of the codes that are of these tables; None: all
+
+
 class TrellisKernels(Protocol):
     """Operations on trellis codes; every implementation gives the same bits. Any bytes are a code."""
 
@@ -44,7 +55,7 @@ class TrellisKernels(Protocol):
         ...
 
     def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
-        """One over the norm of each reconstruction, summed in the order of coordinates in float32; 0 where it is 0."""
+        """One over the norm of each reconstruction, of an exact sum in float32; 0 where it is 0."""
         ...
 
     def trellis_sums(
@@ -54,33 +65,16 @@ class TrellisKernels(Protocol):
         ...
 
     def trellis_search(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        k: int,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+        self, entries: TrellisEntries, queries: RoundedQueries, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
         """The k codes of highest score: positions and scores, by falling score, then by position; -1 and nan after.
 
-        The score is ``(sum * scale + constant) * weight``, each step in float32; without weights they are those of
-        ``trellis_weights``.
+        The score is ``(sum * scale + constant) * weight``, each step in float32.
         """
         ...
 
     def trellis_within(
-        self,
-        tables: TrellisTables,
-        codes: Bytes,
-        queries: RoundedQueries,
-        thresholds: Float32,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+        self, entries: TrellisEntries, queries: RoundedQueries, thresholds: Float32, *, n_threads: int = 1
     ) -> tuple[Int64, Int64, Float32]:
         """Every code that scores at least a query's threshold: starts, positions ascending, scores."""
         ...

@@ -9,6 +9,7 @@ from .._random import RandomState
 from .base import Projection
 from .dense import Gaussian, Rademacher, Sparse
 from .learned import Principal
+from .local import Local
 from .projected import Projected
 from .structured import Circulant, Hadamard
 
@@ -17,6 +18,7 @@ __all__ = [
     "Circulant",
     "Gaussian",
     "Hadamard",
+    "Local",
     "Principal",
     "Projected",
     "Projection",

@@ -39,7 +39,7 @@ class Principal(Projection):
         super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         if self.n_pool != self.n_features:
             raise ValueError(f"a principal projection is square, got n_pool={n_pool} with n_features={n_features}")
-        self.axes = _read_axes(axes, self.n_features) if isinstance(axes, str) else np.ascontiguousarray(axes, np.int8)
+        self.axes = read_axes(axes, n_features, n_features) if isinstance(axes, str) else np.ascontiguousarray(axes, np.int8)
         if self.axes.ndim != 2 or self.axes.shape[1] != self.n_features or len(self.axes) > self.n_features:
             raise ValueError(f"axes must be at most {n_features} rows of {n_features} bytes, got {self.axes.shape}")
         if not self.axes.any(axis=1).all():
@@ -125,13 +125,14 @@ def round_axes(axes: Float64) -> Int8:
     return np.rint(axes / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
 
 
-def _read_axes(text: str, n_features: int) -> Int8:
+def read_axes(text: str, n_features: int, most: int) -> Int8:
+    """Axes from the text of their bytes; ValueError where it is anything else."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"axes cannot be read: {error}") from None
-    if len(raw) > n_features**2 or len(raw) % n_features:
-        raise ValueError(f"axes must be at most {n_features} rows of {n_features} bytes, got {len(raw)} bytes")
+    if len(raw) > most * n_features or len(raw) % n_features:
+        raise ValueError(f"axes must be at most {most} rows of {n_features} bytes, got {len(raw)} bytes")
     return np.frombuffer(raw, np.int8).reshape(-1, n_features)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,9 +11,8 @@ from scipy.stats import t as student
 from ... import kernels
 from ..._arrays import Booleans, Float32, Float64, Int64
 from ..._lazy import lazy
-from ...codes import round_queries
-from ...kernels import RoundedQueries
-from ...recipe import Recipe
+from ...kernels import RoundedQueries, TrellisEntries
+from ...recipe import LEARNED, Recipe
 from ..storage import Segment, Snapshot
 from .hits import Hits
 from .reach import Reach
@@ -35,14 +35,14 @@ class TrellisScan(Scan):
     descending = True
 
     @lazy
-    def rounded(self) -> RoundedQueries:
-        """The queries as kernels take them."""
-        return round_queries(self.recipe, self.queries.projected)
+    def rounded(self) -> list[RoundedQueries]:
+        """The queries as kernels take them, for each cell."""
+        return [cell.round(self.queries.projected) for cell in self.recipe.cells]
 
     @property
     def has_law(self) -> bool:
         """Whether p-values are known."""
-        random = self.recipe.mean is None and self.recipe.projection.kind != "principal"
+        random = self.recipe.mean is None and self.recipe.projection.kind not in LEARNED
         return self.significance.learned or random
 
     def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
@@ -54,14 +54,12 @@ class TrellisScan(Scan):
 
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
         def kernel(segment: Segment, k: int) -> tuple[Int64, Float32]:
-            return kernels.active().trellis_search(
-                self.recipe.tables,
-                segment.codes,
-                self.rounded,
+            return best_of_cells(
+                [
+                    kernels.active().trellis_search(entries, queries, k, n_threads=self.n_threads)
+                    for entries, queries in self._cells(segment, self.metric)
+                ],
                 k,
-                weights=self._weights(segment, self.metric),
-                alive=segment.alive,
-                n_threads=self.n_threads,
             )
 
         return Hits.nearest(snapshot, kernel, len(self.queries), k, descending=self.descending)
@@ -120,14 +118,11 @@ class TrellisScan(Scan):
             needed = np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))
 
         def kernel(segment: Segment) -> tuple[Int64, Int64, Float32]:
-            return kernels.active().trellis_within(
-                self.recipe.tables,
-                segment.codes,
-                self.rounded,
-                needed,
-                weights=self._weights(segment, metric),
-                alive=segment.alive,
-                n_threads=self.n_threads,
+            return all_of_cells(
+                [
+                    kernels.active().trellis_within(entries, queries, needed, n_threads=self.n_threads)
+                    for entries, queries in self._cells(segment, metric)
+                ]
             )
 
         return Hits.within(snapshot, kernel, len(self.queries), descending=self.descending)
@@ -137,6 +132,34 @@ class TrellisScan(Scan):
             return self.significance.score_pvalues(cosines)
         return sample_pvalues(cosines, self.recipe.n_features)
 
-    def _weights(self, segment: Segment, metric: str) -> Float32 | None:
-        """What kernels multiply with; None makes them compute one over the norms of the reconstructions."""
-        return segment.scales if metric == "inner_product" else segment.weights
+    def _cells(self, segment: Segment, metric: str) -> Iterator[tuple[TrellisEntries, RoundedQueries]]:
+        """The entries of each cell, and the queries as its kernels take them."""
+        # Without weights kernels compute one over the norms of reconstructions.
+        weights = segment.scales if metric == "inner_product" else segment.weights
+        codes = segment.codes
+        if len(self.recipe.cells) == 1:
+            yield TrellisEntries(self.recipe.cells[0].tables, codes, weights, segment.alive), self.rounded[0]
+            return
+        for cell, places in self.recipe.cells.of_codes(codes):
+            yield TrellisEntries(cell.tables, codes, weights, segment.alive, places), self.rounded[cell.number]
+
+
+def best_of_cells(parts: list[tuple[Int64, Float32]], k: int) -> tuple[Int64, Float32]:
+    """The k best of all cells: positions and scores, by falling score, then by position; -1 and nan after."""
+    if len(parts) == 1:
+        return parts[0]
+    positions, scores = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+    order = np.lexsort((positions, np.where(positions < 0, np.inf, -scores)))[:, :k]
+    return np.take_along_axis(positions, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def all_of_cells(parts: list[tuple[Int64, Int64, Float32]]) -> tuple[Int64, Int64, Float32]:
+    """What all cells found: starts, positions ascending, scores."""
+    if len(parts) == 1:
+        return parts[0]
+    n_queries = len(parts[0][0]) - 1
+    rows = np.concatenate([np.repeat(np.arange(n_queries), np.diff(starts)) for starts, _, _ in parts])
+    positions, scores = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    order = np.lexsort((positions, rows))
+    starts = np.append(0, np.cumsum(np.bincount(rows, minlength=n_queries))).astype(np.int64)
+    return starts, positions[order], scores[order]

@@ -1,0 +1,193 @@
+"""Cells of trellis codes: a basis, a mean and the design of the codes of signals that lie there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._arrays import Array, Bytes, Float32, Float64, Int64
+from ._lazy import lazy
+from .kernels import RoundedQueries, TrellisTables
+from .projections import Local, Projection
+from .projections.learned import transposed
+from .trellis import TrellisDesign
+
+MAX_CELLS = 256  # so that the number of a cell fits the last byte of a code
+
+
+@dataclass(frozen=True, eq=False)
+class Cell(ABC):
+    """How signals of one cell are coded: around its mean, along its axes.
+
+    Projections are sqrt(n_features) times coordinates, and so are all values here.
+    """
+
+    design: TrellisDesign
+    code_bytes: int
+    number: int
+
+    @abstractmethod
+    def coordinates(self, values: Float32, n_threads: int) -> Float32:
+        """Coded coordinates of unit signals, (n_signals, n_coded)."""
+
+    @abstractmethod
+    def signals(self, levels: Array) -> Float32:
+        """Mean plus reconstruction, (n_codes, n_features), not normalised."""
+
+    @abstractmethod
+    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
+        """Coded coordinates of projected queries, and their products with the mean."""
+
+    @property
+    @abstractmethod
+    def _middle(self) -> tuple[Float64, float]:
+        """Coded coordinates of the mean, and its square norm."""
+
+    @lazy
+    def tables(self) -> TrellisTables:
+        """What the kernels read."""
+        return self.design.tables(*self._middle, self.code_bytes)
+
+    def round(self, projected: Float32) -> RoundedQueries:
+        """Projections of unit queries as the kernels take them: each rounded to 8 bits by its own scale."""
+        coded, constants = self._coded(projected)
+        weighted = coded * (self.design.values / np.sqrt(self._n_features))
+        scales = np.abs(weighted).max(axis=1, initial=0) / 127
+        values = np.rint(weighted / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int8)
+        return RoundedQueries(np.ascontiguousarray(values), scales.astype(np.float32), constants.astype(np.float32))
+
+    @property
+    @abstractmethod
+    def _n_features(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class WholeCell(Cell):
+    """The whole space, in an orthonormal basis."""
+
+    projection: Projection
+    mean: Float32 | None
+
+    def coordinates(self, values: Float32, n_threads: int) -> Float32:
+        values = values if self.mean is None else values - self.mean
+        projected = np.empty_like(values)
+        self.projection.project_block(values, None, projected, n_threads)
+        return np.ascontiguousarray(projected[:, self.design.coded])
+
+    def signals(self, levels: Array) -> Float32:
+        coordinates = np.zeros((len(levels), self._n_features), np.float32)
+        coordinates[:, self.design.coded] = levels * self.design.values.astype(np.float32)
+        signals = transposed(self.projection, coordinates) / np.float32(self._n_features)
+        return signals if self.mean is None else signals + self.mean
+
+    @lazy
+    def _projected_mean(self) -> Float64:
+        if self.mean is None:
+            return np.zeros(self._n_features)
+        out = np.empty((1, self._n_features), np.float32)
+        self.projection.project_block(self.mean[np.newaxis], None, out, 1)
+        return np.asarray(out[0], np.float64)
+
+    @property
+    def _middle(self) -> tuple[Float64, float]:
+        mean = self._projected_mean
+        return mean[self.design.coded], float(mean @ mean)
+
+    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
+        return projected[:, self.design.coded], projected @ self._projected_mean / np.sqrt(self._n_features)
+
+    @property
+    def _n_features(self) -> int:
+        return self.projection.n_features
+
+
+@dataclass(frozen=True, eq=False)
+class LocalCell(Cell):
+    """One of several clusters, with axes of its own."""
+
+    projection: Local
+
+    @property
+    def mean(self) -> Float32:
+        """Mean of the unit signals of the cell."""
+        return self.projection.means[self.number]
+
+    def coordinates(self, values: Float32, n_threads: int) -> Float32:
+        return self.projection.project_cell(self.number, values - self.mean)
+
+    def signals(self, levels: Array) -> Float32:
+        values = levels * (self.design.values / self._n_features).astype(np.float32)
+        axes = self.projection.matrix[self.projection.rows_of(self.number)]
+        return np.asarray(values @ axes + self.mean, np.float32)
+
+    @property
+    def _middle(self) -> tuple[Float64, float]:
+        mean = self.mean.astype(np.float64)
+        return self.projection.project_cell(self.number, self.mean[np.newaxis])[0].astype(np.float64), float(
+            self._n_features * (mean @ mean)
+        )
+
+    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
+        products = projected[:, self.projection.n_pool - self.projection.n_cells + self.number]
+        return projected[:, self.projection.rows_of(self.number)], products.astype(np.float64)
+
+    @property
+    def _n_features(self) -> int:
+        return self.projection.n_features
+
+
+class Cells:
+    """All cells of a recipe; codes of several end with the number of theirs, in the low bits of the last byte."""
+
+    def __init__(self, projection: Projection, mean: Float32 | None, designs: Sequence[TrellisDesign]) -> None:
+        self._projection = projection
+        code_bytes = -(-(designs[0].n_bits + cell_bits(len(designs))) // 8)
+        self._cells: list[Cell] = [
+            LocalCell(design, code_bytes, number, projection)
+            if isinstance(projection, Local)
+            else WholeCell(design, code_bytes, number, projection, mean)
+            for number, design in enumerate(designs)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self._cells)
+
+    def __getitem__(self, number: int) -> Cell:
+        return self._cells[number]
+
+    def of_signals(self, values: Float32) -> Iterator[tuple[Cell, Int64]]:
+        """Each cell that has any of these unit signals, and which."""
+        if not isinstance(self._projection, Local):
+            yield self._cells[0], np.arange(len(values))
+            return
+        yield from self._grouped(self._projection.nearest(values))
+
+    def of_codes(self, codes: Bytes) -> Iterator[tuple[Cell, Int64]]:
+        """Each cell that has any of these codes, and which."""
+        if len(self) == 1:
+            yield self._cells[0], np.arange(len(codes))
+            return
+        yield from self._grouped(codes[:, -1] & np.uint8(len(self) - 1))
+
+    def mark(self, codes: Bytes, cell: Cell) -> Bytes:
+        """Codes of a cell with its number in them."""
+        codes[:, -1] |= np.uint8(cell.number)
+        return codes
+
+    def _grouped(self, numbers: Array) -> Iterator[tuple[Cell, Int64]]:
+        order = np.argsort(numbers, kind="stable")
+        ends = np.cumsum(np.bincount(numbers, minlength=len(self)))
+        for cell, start, end in zip(self._cells, [0, *ends[:-1]], ends, strict=True):
+            if start < end:
+                yield cell, order[start:end]
+
+
+def cell_bits(n_cells: int) -> int:
+    """Bits that the number of a cell takes."""
+    return (n_cells - 1).bit_length()
