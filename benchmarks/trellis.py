@@ -18,8 +18,8 @@ from text_embeddings import load
 
 import topsign as ts
 from topsign import kernels
-from topsign.kernels import TrellisEntries
 from topsign.encoding import project
+from topsign.kernels import TrellisEntries
 from topsign.learning import learn_recipe
 
 SIZES = (12, 24, 48, 96)

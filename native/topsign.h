@@ -171,18 +171,19 @@ typedef struct {
     float unit, constant;
 } ts_trellis_norm;
 
-/* alive may be null; weights too, and then they are one over the norms. Where places is not null it has the ascending
-   positions of the codes that take part, count of them. */
+/* alive may be null. Where fractions is not null, scores are multiplied by the norms that the last two bytes of codes
+   are: s, little-endian, is fractions[s % 512] * 2^(s / 512 - 64), and zero is zero. Where places is not null it has
+   the ascending positions of the codes that take part, count of them. */
 typedef struct {
     const uint8_t* data;
     int64_t count;
     const uint8_t* alive;
-    const float* weights;
+    const float* fractions;
     const int64_t* places;
     ts_trellis_norm norm;
 } ts_trellis_codes;
 
-/* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, times the code's weight.
+/* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, over the code's norm.
  */
 typedef struct {
     const int8_t* values;

@@ -262,9 +262,17 @@ def trellis_decode(code, n_bits, window, offsets, multipliers, addends, levels):
 
 def trellis_weight(levels, tables):
     """One over the norm of a reconstruction: an exact sum, then float32."""
-    total = sum(int(x) * (int(x) * int(q) + int(l)) for x, q, l in zip(levels, tables.quadratic, tables.linear))
+    total = 0
+    for level, square, line in zip(levels, tables.quadratic, tables.linear, strict=True):
+        total += int(level) * (int(level) * int(square) + int(line))
     square = np.float32(total) * np.float32(tables.unit) + np.float32(tables.constant)
     return np.float32(1) / np.sqrt(square) if square > 0 else np.float32(0)
+
+
+def trellis_norm(low, high):
+    """A norm of two bytes: 512 steps to an octave."""
+    steps = int(low) + 256 * int(high)
+    return np.float32(np.float32(2.0 ** (steps % 512 / 512)) * 2.0 ** (steps // 512 - 64)) if steps else np.float32(0)
 
 
 def trellis_cost(code, values, tables, multipliers, addends, levels):

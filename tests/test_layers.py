@@ -20,6 +20,7 @@ LAYERS = [
     {"_random", "_page"},
     {"kernels", "theory"},
     {"projections", "trellis"},
+    {"cells"},
     {"recipe"},
     {"encoding", "codes"},
     {"learning"},

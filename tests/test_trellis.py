@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import topsign as ts
 from topsign.encoding import encode
+from topsign.kernels.tables import pack_norms, unpack_norms
 from topsign.learning import learn_recipe
 from topsign.projections import Hadamard, Principal
 from topsign.projections.learned import round_axes
@@ -76,9 +77,20 @@ def test_norms_are_put_back(rng):
     signals = steep(rng, 700) * rng.uniform(0.1, 10, (700, 1)).astype(np.float32)
     encoder = ts.TrellisEncoder(6, norms=True, random_state=1).fit(signals)
     codes = encoder.encode(signals)
-    assert_allclose(np.sqrt((codes.decode() ** 2).sum(1)), np.sqrt((signals**2).sum(1)), rtol=1e-5)
-    assert_allclose(encoder.transform(signals), codes.decode(), rtol=1e-4, atol=1e-5)
-    assert codes.nbytes == 700 * (6 + 8)
+    exact = np.sqrt((signals**2).sum(1))
+    assert_allclose(codes.norms, exact, rtol=2 ** (1 / 1024) - 1 + 1e-6)  # half a step of 1/512 of an octave
+    assert_allclose(np.sqrt((codes.decode() ** 2).sum(1)), codes.norms, rtol=1e-5)
+    assert_allclose(encoder.transform(signals), codes.decode() * (exact / codes.norms)[:, None], rtol=1e-4, atol=1e-5)
+    assert codes.nbytes == 700 * (6 + 2)
+    assert codes.n_bytes == 6
+
+
+def test_norms_of_all_sizes_fit_two_bytes():
+    norms = np.concatenate([[0, 1], np.geomspace(1e-18, 1e18, 500)]).astype(np.float32)
+    packed = pack_norms(norms)
+    assert_allclose(unpack_norms(packed), norms, rtol=2 ** (1 / 1024) - 1 + 1e-6)
+    assert_array_equal(pack_norms(unpack_norms(packed)), packed)
+    assert [int(one) for one in packed[1]] == [0, 128]
 
 
 def test_codes_slice_join_and_travel(rng):

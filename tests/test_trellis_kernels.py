@@ -92,9 +92,9 @@ def test_any_bytes_decode_as_the_reference_does(rng, n_features, n_bits, window)
 
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
-@pytest.mark.parametrize("given", [False, True])
-def test_scans_equal_the_reference(rng, n_features, n_bits, window, given):
-    _, tables = make(n_features, n_bits, window)
+@pytest.mark.parametrize("norms", [False, True])
+def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms):
+    _, tables = make(n_features, n_bits, window, extra=2 * norms)
     codes = rng.integers(0, 256, (150, tables.code_bytes)).astype(np.uint8)
     codes[40:60] = codes[7]  # ties
     alive = np.packbits(rng.random(150) < 0.7, bitorder="little")
@@ -106,13 +106,14 @@ def test_scans_equal_the_reference(rng, n_features, n_bits, window, given):
     )
     sums = queries.values.astype(np.int64) @ levels.T
     weights = np.array([reference.trellis_weight(row, tables) for row in levels], np.float32)
-    used = rng.random(150).astype(np.float32) if given else weights
+    lengths = np.array([reference.trellis_norm(*code[-2:]) for code in codes], np.float32)
+    used = weights * lengths if norms else weights
     scores = (sums.astype(np.float32) * queries.scales[:, None] + queries.constants[:, None]) * used
     order = np.array([living[np.argsort(-row[living], kind="stable")] for row in scores])
     for chosen, n_threads in on_all_paths():
         assert_array_equal(chosen.trellis_sums(tables, codes, queries, n_threads=n_threads), sums)
         assert_array_equal(chosen.trellis_weights(tables, codes, n_threads=n_threads), weights)
-        entries = TrellisEntries(tables, codes, used if given else None, alive)
+        entries = TrellisEntries(tables, codes, norms, alive)
         positions, found = chosen.trellis_search(entries, queries, 12, n_threads=n_threads)
         assert_array_equal(positions, order[:, :12], chosen.name)
         assert_array_equal(found, np.take_along_axis(scores, order[:, :12], axis=1))

@@ -273,7 +273,9 @@ class TrellisEncoder {
                 ring_[at >> 3] |= uint8_t(1 << (7 - (at & 7)));
                 ring_[bit >> 3] &= uint8_t(~(1 << (7 - (bit & 7))));
             }
-        std::memcpy(code, ring_.data(), trellis_.code_bytes);
+        const int64_t n_bytes = std::min(ceil_div(trellis_.n_bits, 8), trellis_.code_bytes);
+        std::memcpy(code, ring_.data(), n_bytes);
+        std::memset(code + n_bytes, 0, trellis_.code_bytes - n_bytes);  // what is not of the ring
     }
 
     const ts_trellis& trellis_;

@@ -133,7 +133,8 @@ class TrellisBlock {
         if (whole == n_words_) return;
         // The last bits of the ring, then its beginning.
         const int part = int(trellis_.n_bits % 16);
-        uint32_t before = part == 0 ? 0 : uint32_t(code[2 * whole] << 8 | (part > 8 ? code[2 * whole + 1] : 0)) >> (16 - part);
+        uint32_t before =
+            part == 0 ? 0 : uint32_t(code[2 * whole] << 8 | (part > 8 ? code[2 * whole + 1] : 0)) >> (16 - part);
         for (int64_t j = whole; j < n_words_; ++j) {
             const uint32_t next = word(code, j - whole);
             to[j * kEntries] = uint16_t((before << 16 | next) >> part);
@@ -166,7 +167,11 @@ class TrellisScan {
 
    public:
     TrellisScan(const ts_trellis& trellis, const ts_trellis_codes& codes, const ts_trellis_queries& queries)
-        : codes_(codes), queries_(queries), block_(trellis), padded_(4 * block_.n_groups()) {
+        : codes_(codes),
+          queries_(queries),
+          block_(trellis),
+          code_bytes_(trellis.code_bytes),
+          padded_(4 * block_.n_groups()) {
         values_.resize(queries.count * padded_);
         middle_.resize(queries.count);
         for (int64_t q = 0; q < queries.count; ++q) {
@@ -251,13 +256,20 @@ class TrellisScan {
     }
 
    private:
-    // Weights in the order of lanes: those given, or one over the norms.
+    // What sums are multiplied with, in the order of lanes.
     void weigh(int64_t first, int64_t n, float* weights) const {
-        if (!codes_.weights) return block_.inverse_norms(codes_.norm, weights);
+        block_.inverse_norms(codes_.norm, weights);
+        if (!codes_.fractions) return;
         for (int lane = 0; lane < kEntries; ++lane) {
             const int entry = block_.entry(lane);
-            weights[lane] = entry < n ? codes_.weights[position(codes_, first + entry)] : 0.f;
+            if (entry < n)
+                weights[lane] *= norm_of(codes_.data + (position(codes_, first + entry) + 1) * code_bytes_ - 2);
         }
+    }
+
+    float norm_of(const uint8_t* packed) const {
+        const int steps = packed[0] | packed[1] << 8;
+        return steps == 0 ? 0.f : std::ldexp(codes_.fractions[steps & 511], (steps >> 9) - 64);
     }
 
     // In ascending order of position, as collectors want it.
@@ -275,7 +287,7 @@ class TrellisScan {
     const ts_trellis_codes& codes_;
     const ts_trellis_queries& queries_;
     Block block_;
-    int64_t padded_;
+    int64_t code_bytes_, padded_;
     std::vector<int8_t> values_;
     std::vector<int32_t> middle_;
 };

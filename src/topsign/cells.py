@@ -113,7 +113,7 @@ class LocalCell(Cell):
     @property
     def mean(self) -> Float32:
         """Mean of the unit signals of the cell."""
-        return self.projection.means[self.number]
+        return np.asarray(self.projection.means[self.number], np.float32)
 
     def coordinates(self, values: Float32, n_threads: int) -> Float32:
         return self.projection.project_cell(self.number, values - self.mean)
@@ -140,11 +140,13 @@ class LocalCell(Cell):
 
 
 class Cells:
-    """All cells of a recipe; codes of several end with the number of theirs, in the low bits of the last byte."""
+    """All cells of a recipe; codes have the number of theirs in the low bits of the last byte of the ring."""
 
-    def __init__(self, projection: Projection, mean: Float32 | None, designs: Sequence[TrellisDesign]) -> None:
+    def __init__(
+        self, projection: Projection, mean: Float32 | None, designs: Sequence[TrellisDesign], code_bytes: int
+    ) -> None:
         self._projection = projection
-        code_bytes = -(-(designs[0].n_bits + cell_bits(len(designs))) // 8)
+        self._last = -(-(designs[0].n_bits + cell_bits(len(designs))) // 8) - 1
         self._cells: list[Cell] = [
             LocalCell(design, code_bytes, number, projection)
             if isinstance(projection, Local)
@@ -173,11 +175,11 @@ class Cells:
         if len(self) == 1:
             yield self._cells[0], np.arange(len(codes))
             return
-        yield from self._grouped(codes[:, -1] & np.uint8(len(self) - 1))
+        yield from self._grouped(codes[:, self._last] & np.uint8(len(self) - 1))
 
     def mark(self, codes: Bytes, cell: Cell) -> Bytes:
         """Codes of a cell with its number in them."""
-        codes[:, -1] |= np.uint8(cell.number)
+        codes[:, self._last] |= np.uint8(cell.number)
         return codes
 
     def _grouped(self, numbers: Array) -> Iterator[tuple[Cell, Int64]]:

@@ -11,6 +11,7 @@ import numpy as np
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64
 from ._checks import as_signals
+from .kernels.tables import pack_norms
 from .projections import Projection
 from .projections.blocks import Block, float_blocks
 from .recipe import Recipe
@@ -136,10 +137,9 @@ def unit_rows(block: Block) -> Float32:
 
 
 def _encode_trellis(recipe: Recipe, signals: Array, part: slice, threads: int, name: str, allow_zero: bool) -> Encoded:
-    """Trellis codes: scales are norms over those of the reconstructions."""
+    """Trellis codes, each with its norm at the end where norms are kept."""
     n_signals, chosen = part.stop - part.start, kernels.active()
     codes = np.empty((n_signals, recipe.layout.code_bytes), np.uint8)
-    norms, scales = np.empty((2, n_signals), np.float32)
     for block in float_blocks(signals, recipe.projection.block_signals, part=part, n_threads=threads, name=name):
         start = block.rows.start - part.start
         zeros = np.flatnonzero(block.square_norms == 0)
@@ -151,11 +151,9 @@ def _encode_trellis(recipe: Recipe, signals: Array, part: slice, threads: int, n
         for cell, places in recipe.cells.of_signals(values):
             made = chosen.trellis_encode(cell.tables, cell.coordinates(values[places], threads), n_threads=threads)
             codes[start + places] = recipe.cells.mark(made, cell)
-            if recipe.norms:
-                norms[start + places] = np.sqrt(block.square_norms[places])
-                weights = chosen.trellis_weights(cell.tables, made, n_threads=threads)
-                scales[start + places] = norms[start + places] * weights
-    return Encoded(codes, norms, scales) if recipe.norms else Encoded(codes, None, None)
+        if recipe.norms:
+            codes[start : start + len(values), -2:] = pack_norms(np.sqrt(block.square_norms))
+    return Encoded(codes, None, None)
 
 
 def _packed(recipe: Recipe, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:

@@ -70,8 +70,9 @@ def check_local(n_local: int, *, basis: str | Projection, center: bool) -> int:
     if n_local & (n_local - 1):
         raise ValueError(f"n_local must be a power of two, so that its bits are used up, got {n_local}")
     if n_local > 1 and (basis != "principal" or not center):
-        raise ValueError(f'local bases are principal axes around means: n_local={n_local} needs basis="principal" and '
-                         "center=True")
+        raise ValueError(
+            f'local bases are principal axes around means: n_local={n_local} needs basis="principal" and center=True'
+        )
     return n_local
 
 

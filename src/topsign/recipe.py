@@ -22,6 +22,7 @@ from ._random import RandomState
 from .cells import MAX_CELLS, Cells, cell_bits
 from .errors import StorageError
 from .kernels import LAYOUTS, Layout
+from .kernels.tables import NORM_BITS
 from .projections import Local, Principal, Projection, make_projection, resolve_projection
 from .projections.learned import is_orthonormal
 from .trellis import TrellisDesign
@@ -41,7 +42,7 @@ class Recipe:
     family: str  # "adaptive": own locations and signs; "sign": the signs of the whole pool; "trellis": a ring of bits
     projection: Projection
     layout: Layout
-    norms: bool = True  # keep norms and scales beside the codes
+    norms: bool = True  # keep norms and scales
     metric: str = "correlation"  # what scores estimate
     mean: Float32 | None = None  # removed from signals and queries alike; trellis codes: of unit signals, put back
     designs: tuple[TrellisDesign, ...] = ()  # of trellis codes, one per cell
@@ -97,13 +98,14 @@ class Recipe:
         check_choice(metric, "metric", METRICS)
         _check_norms(metric, norms)
         _check_designs(projection, designs, mean)
-        layout = Layout("trellis", designs[0].n_bits + cell_bits(len(designs)), projection.n_pool)
-        return cls("trellis", projection, layout, check_flag(norms, "norms"), metric, mean, tuple(designs))
+        n_bits = designs[0].n_bits + cell_bits(len(designs))
+        layout = Layout("trellis", n_bits + NORM_BITS * check_flag(norms, "norms"), projection.n_pool)
+        return cls("trellis", projection, layout, norms, metric, mean, tuple(designs))
 
     @lazy
     def cells(self) -> Cells:
         """How trellis codes of each cell are made and read; one cell unless bases are local."""
-        return Cells(self.projection, self.mean, self.designs)
+        return Cells(self.projection, self.mean, self.designs, self.layout.code_bytes)
 
     @property
     def n_local(self) -> int:
@@ -122,8 +124,13 @@ class Recipe:
 
     @property
     def n_bits(self) -> int:
-        """Projections kept for each signal."""
-        return self.layout.n_bits
+        """Projections kept for each signal; of trellis codes, bits without those of the norm."""
+        return self.layout.n_bits - NORM_BITS * (self.norms and self.family == "trellis")
+
+    @property
+    def beside(self) -> bool:
+        """Whether norms and scales are kept in columns beside the codes; trellis codes have their norms inside."""
+        return self.norms and self.family != "trellis"
 
     @property
     def seed(self) -> int:

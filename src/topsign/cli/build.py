@@ -21,6 +21,7 @@ from .options import (
     Index,
     Kind,
     LayoutName,
+    Local,
     MetadataColumns,
     Metric,
     Norms,
@@ -45,6 +46,7 @@ def build(
     kind: Kind = None,
     bits: Bits = None,
     n_bytes: Bytes = None,
+    n_local: Local = None,
     pool: Pool = None,
     projection: ProjectionKind = None,
     metric: Metric = None,
@@ -91,6 +93,7 @@ def build(
         norms=norms,
         seed=seed,
         n_bytes=n_bytes,
+        n_local=n_local,
     )
     with exit_on_error(2):
         columns = TableColumns.of(id_column, metadata_columns)
@@ -127,7 +130,8 @@ def _check_recipe(index: Index, kind: str | None, options: dict[str, Any]) -> No
     given = options | ({"kind": kind} if kind is not None else {})
     if "n_bytes" in given:
         given["n_bits"] = 8 * given.pop("n_bytes")
-    stored = {name: header["seed" if name == "random_state" else name] for name in given}
+    header |= {"random_state": header["seed"], "n_local": index.recipe.n_local}
+    stored = {name: header[name] for name in given}
     differing = [name for name in given if given[name] != stored[name]]
     if differing:
         have, want = (", ".join(f"{name}={values[name]!r}" for name in differing) for values in (stored, given))

@@ -45,6 +45,7 @@ Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another wr
 
 Kind = Annotated[str | None, typer.Option("--kind", "--codes", help="adaptive, sign or trellis.  [default: adaptive]")]
 Bytes = Annotated[int | None, typer.Option("--bytes", help="Of trellis codes: bytes of one code.")]
+Local = Annotated[int | None, typer.Option("--local", help="Of trellis codes: cells with axes of their own, 16 say.")]
 Bits = Annotated[int | None, typer.Option(help="Projections kept per signal.  [default: an eighth of the pool]")]
 Pool = Annotated[int | None, typer.Option(help="Projections computed.  [default: the signal's length]")]
 ProjectionKind = Annotated[
@@ -91,10 +92,11 @@ def recipe_options(
     norms: bool | None,
     seed: int | None,
     n_bytes: int | None = None,
+    n_local: int | None = None,
 ) -> dict[str, Any]:
     """The options that were given, in the words of an index's constructor."""
     given = {"n_bits": bits, "n_pool": pool, "projection": projection, "metric": metric, "layout": layout}
-    given |= {"norms": norms, "random_state": seed, "n_bytes": n_bytes}
+    given |= {"norms": norms, "random_state": seed, "n_bytes": n_bytes, "n_local": n_local}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -105,8 +107,8 @@ def make_index(kind: str | None, n_features: int, options: dict[str, Any], path:
         raise ValueError(f"--kind must be adaptive, sign or trellis, got {kind}")
     if kind == "trellis":
         return _make_trellis(n_features, options, path)
-    if "n_bytes" in options:
-        raise ValueError("--bytes goes with --kind trellis; adaptive codes take --bits")
+    if "n_bytes" in options or "n_local" in options:
+        raise ValueError("--bytes and --local go with --kind trellis; adaptive codes take --bits")
     if kind != "sign":
         return AdaptiveIndex(n_features=n_features, path=path, **options)
     if "n_bits" in options or "layout" in options:

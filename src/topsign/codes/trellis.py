@@ -15,13 +15,14 @@ from .. import kernels
 from .._arrays import Bytes, Float32
 from ..cells import Cell
 from ..errors import StorageError
+from ..kernels.tables import unpack_norms
 from ..recipe import Recipe
 from .bits import as_projected
 from .content import check_content
 
 MAGIC = b"TSTC"
 FORMAT = 1
-HEADER = struct.Struct("<4sBB2xIQ")  # magic, format, norms kept, bytes of the recipe, number of codes
+HEADER = struct.Struct("<4sB3xIQ")  # magic, format, bytes of the recipe, number of codes
 
 
 class TrellisCodes:
@@ -34,26 +35,14 @@ class TrellisCodes:
     data : uint8 array of shape (n_codes, n_bytes)
     recipe : Recipe
         What they are made with, of the family "trellis".
-    norms, scales : float32 arrays of shape (n_codes,), optional
-        Norms of the signals, and the norms over those of the reconstructions.
     """
 
-    def __init__(
-        self,
-        data: npt.ArrayLike,
-        *,
-        recipe: Recipe,
-        norms: npt.ArrayLike | None = None,
-        scales: npt.ArrayLike | None = None,
-    ) -> None:
+    def __init__(self, data: npt.ArrayLike, *, recipe: Recipe) -> None:
         if recipe.family != "trellis":
             raise ValueError(f'trellis codes need a recipe of the family "trellis", got {recipe.family!r}')
         self.recipe = recipe
         self.data: Bytes = np.ascontiguousarray(data)
         check_content(recipe.layout, self.data)
-        self.norms, self.scales = (_check_reals(part, len(self.data)) for part in (norms, scales))
-        if (self.norms is None) != (self.scales is None):
-            raise ValueError("norms and scales are stored together; give both or neither")
 
     @classmethod
     def concatenate(cls, parts: Iterable[TrellisCodes]) -> TrellisCodes:
@@ -63,23 +52,22 @@ class TrellisCodes:
             raise ValueError("concatenate needs at least one part, got none")
         if len({part.recipe for part in parts}) > 1:
             raise ValueError("codes to concatenate must be made with equal recipes")
-        reals = [
-            None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
-            for name in ("norms", "scales")
-        ]
-        data = np.concatenate([part.data for part in parts])
-        return cls(data, recipe=parts[0].recipe, norms=reals[0], scales=reals[1])
+        return cls(np.concatenate([part.data for part in parts]), recipe=parts[0].recipe)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of one code."""
-        return self.recipe.layout.code_bytes
+        """Bytes of one code, without its norm."""
+        return -(-self.recipe.n_bits // 8)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: codes, and norms and scales where they are kept."""
-        reals = 0 if self.norms is None or self.scales is None else self.norms.nbytes + self.scales.nbytes
-        return self.data.nbytes + reals
+        """Bytes held: codes, and two more each where norms are kept."""
+        return self.data.nbytes
+
+    @property
+    def norms(self) -> Float32 | None:
+        """Norms of the signals, within 0.14%; None where they are not kept."""
+        return unpack_norms(self.data[:, -2:]) if self.recipe.norms else None
 
     @property
     def levels(self) -> npt.NDArray[np.int8]:
@@ -94,8 +82,8 @@ class TrellisCodes:
 
     def decode(self) -> Float32:
         """Signals made again, (n_codes, n_features): of their own norms where these are kept, else of norm 1."""
-        signals = reconstruct(self.recipe, self.data)
-        return signals if self.norms is None else signals * self.norms[:, np.newaxis]
+        signals, norms = reconstruct(self.recipe, self.data), self.norms
+        return signals if norms is None else signals * norms[:, np.newaxis]
 
     def scores(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Cosines of queries and reconstructions, (n_queries, n_codes).
@@ -115,9 +103,7 @@ class TrellisCodes:
     def to_bytes(self) -> bytes:
         """All codes and their recipe in one message, with a checksum."""
         recipe = json.dumps(self.recipe.to_json()).encode()
-        header = HEADER.pack(MAGIC, FORMAT, self.norms is not None, len(recipe), len(self))
-        reals = [] if self.norms is None or self.scales is None else [self.norms, self.scales]
-        body = header + recipe + self.data.tobytes() + b"".join(part.astype("<f4").tobytes() for part in reals)
+        body = HEADER.pack(MAGIC, FORMAT, len(recipe), len(self)) + recipe + self.data.tobytes()
         return body + struct.pack("<I", zlib.crc32(body))
 
     @classmethod
@@ -125,7 +111,7 @@ class TrellisCodes:
         """The codes that :meth:`to_bytes` wrote; anything else raises StorageError."""
         if len(message) < HEADER.size + 4 or message[:4] != MAGIC:
             raise StorageError("message", "codes", f"not trellis codes: expected {MAGIC!r}, got {bytes(message[:4])!r}")
-        _, version, with_norms, recipe_bytes, n_codes = HEADER.unpack_from(message)
+        _, version, recipe_bytes, n_codes = HEADER.unpack_from(message)
         if version != FORMAT:
             raise StorageError("message", "codes", f"format {version}; this version reads format {FORMAT}")
         stored, computed = struct.unpack("<I", message[-4:])[0], zlib.crc32(message[:-4])
@@ -140,14 +126,10 @@ class TrellisCodes:
         if recipe.family != "trellis":
             raise StorageError("message", "recipe", f"of the family {recipe.family!r}, not of trellis codes")
         n_bytes = n_codes * recipe.layout.code_bytes
-        if start + n_bytes + 8 * n_codes * bool(with_norms) + 4 != len(message):
+        if start + n_bytes + 4 != len(message):
             raise StorageError("message", "codes", f"damaged: {n_codes} codes do not fill {len(message)} bytes")
         data = np.frombuffer(message, np.uint8, n_bytes, start).reshape(n_codes, recipe.layout.code_bytes)
-        reals = np.frombuffer(message[start + n_bytes : -4], "<f4").reshape(-1, n_codes) if with_norms else (None, None)
-        try:
-            return cls(data, recipe=recipe, norms=reals[0], scales=reals[1])
-        except ValueError as error:
-            raise StorageError("message", "codes", f"damaged: {error}") from None
+        return cls(data, recipe=recipe)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -155,20 +137,17 @@ class TrellisCodes:
     def __getitem__(self, index: Any) -> TrellisCodes:
         """The chosen codes, always as TrellisCodes: an integer gives a collection of one."""
         index = [index] if isinstance(index, (int, np.integer)) else index
-        norms, scales = (None if part is None else part[index] for part in (self.norms, self.scales))
-        return TrellisCodes(self.data[index], recipe=self.recipe, norms=norms, scales=scales)
+        return TrellisCodes(self.data[index], recipe=self.recipe)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TrellisCodes):
             return NotImplemented
-        pairs = [(self.data, other.data), (self.norms, other.norms), (self.scales, other.scales)]
-        same = all(a is b if a is None or b is None else np.array_equal(a, b) for a, b in pairs)
-        return same and self.recipe == other.recipe
+        return np.array_equal(self.data, other.data) and self.recipe == other.recipe
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        norms = ", norms=True" if self.norms is not None else ""
+        norms = ", norms=True" if self.recipe.norms else ""
         return f"TrellisCodes({len(self)} codes, n_bytes={self.n_bytes}, n_features={self.recipe.n_features}{norms})"
 
 
@@ -183,12 +162,3 @@ def reconstruct(recipe: Recipe, codes: Bytes) -> Float32:
 
 def _levels(cell: Cell, codes: Bytes) -> npt.NDArray[np.int8]:
     return kernels.active().trellis_decode(cell.tables, codes, n_threads=kernels.n_threads(None))
-
-
-def _check_reals(values: npt.ArrayLike | None, n_codes: int) -> Float32 | None:
-    if values is None:
-        return None
-    array = np.ascontiguousarray(values, dtype=np.float32)
-    if array.shape != (n_codes,) or not (np.isfinite(array) & (array >= 0)).all():
-        raise ValueError(f"norms and scales must be {n_codes} finite values, none negative, got shape {array.shape}")
-    return array

@@ -37,7 +37,7 @@ class ShardColumns:
     def __init__(self, recipe: Recipe, plan: PlannedShard) -> None:
         self._recipe, self._filled = recipe, 0
         n_entries = plan.n_entries
-        norms, scales = (np.empty(n_entries, np.float32) if recipe.norms else None for _ in range(2))
+        norms, scales = (np.empty(n_entries, np.float32) if recipe.beside else None for _ in range(2))
         codes = np.empty((n_entries, recipe.layout.code_bytes), np.uint8)
         self._arrays = Arrays(np.arange(plan.first_id, plan.first_id + n_entries), codes, norms, scales, None)
         self._ids: list[Any] = []

@@ -191,7 +191,7 @@ def _segment(arrays: dict[str, Any], recipe: Recipe) -> Segment:
     ids = arrays["ids"].to_numpy()
     codes = np.frombuffer(_content(arrays["codes"]), np.uint8).reshape(len(ids), recipe.layout.code_bytes)
     check_content(recipe.layout, codes, name="the column codes")
-    norms, scales = (arrays[name].to_numpy() if recipe.norms else None for name in ("norms", "scales"))
+    norms, scales = (arrays[name].to_numpy() if recipe.beside else None for name in ("norms", "scales"))
     for values in (norms, scales):
         if values is not None and not (values.dtype == np.float32 and np.isfinite(values).all() and (values > 0).all()):
             raise ValueError("norms and scales must be positive and finite")

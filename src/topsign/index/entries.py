@@ -214,7 +214,7 @@ class EntryVerbs(ABC, Generic[Codes]):
                 return
             numbers = snapshot.gather("ids", places)
             norms, scales = (
-                snapshot.gather(name, places) if self.recipe.norms else None for name in ("norms", "scales")
+                snapshot.gather(name, places) if self.recipe.beside else None for name in ("norms", "scales")
             )
             names = [name.encode() for name in snapshot.names(places)] if snapshot.has_names else None
             made = make_segments(numbers, snapshot.gather("codes", places), norms, scales, texts, names)

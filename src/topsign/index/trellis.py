@@ -49,8 +49,7 @@ class TrellisIndex(Index[TrellisCodes]):
         Bits that a coordinate reads, see :class:`topsign.TrellisEncoder`.
     metric : "correlation" or "inner_product"
     norms : bool
-        Keep each signal's norm and that of its reconstruction (12 bytes per entry). Needed for inner products; a search
-        with one query is then about a third faster.
+        Keep each signal's norm, in two more bytes per entry. Needed for inner products.
     random_state : int, Generator or None
     path : path, optional
         Keep the entries in this file, made when the index has learned. :func:`topsign.open_index` opens it again.
@@ -166,8 +165,8 @@ class TrellisIndex(Index[TrellisCodes]):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of one code."""
-        return self.recipe.layout.code_bytes
+        """Bytes of one code, without its norm."""
+        return -(-self.recipe.n_bits // 8)
 
     @property
     def n_features(self) -> int:
@@ -192,12 +191,10 @@ class TrellisIndex(Index[TrellisCodes]):
         return held / expected
 
     def _codes(self, snapshot: Snapshot, places: Int64) -> TrellisCodes:
-        if not places.size:
-            empty = np.empty(0, np.float32) if self.norms else None
-            data = np.empty((0, self.n_bytes), np.uint8)
-            return TrellisCodes(data, recipe=self.recipe, norms=empty, scales=empty)
-        reals = {name: snapshot.gather(name, places) for name in ("norms", "scales")} if self.norms else {}
-        return TrellisCodes(snapshot.gather("codes", places), recipe=self.recipe, **reals)
+        data = (
+            snapshot.gather("codes", places) if places.size else np.empty((0, self.recipe.layout.code_bytes), np.uint8)
+        )
+        return TrellisCodes(data, recipe=self.recipe)
 
     def __repr__(self) -> str:
         basis = self.recipe.projection.kind if self.is_fitted else "not learned yet"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Bytes, Float32, Int32, Int64
-from .tables import TrellisTables, trellis_levels
+from .tables import TrellisTables, norm_fractions, trellis_levels
 from .trellis import Int8, RoundedQueries, TrellisEntries
 
 
@@ -47,7 +47,7 @@ class TrellisCodes(ctypes.Structure):
         ("data", c_void_p),
         ("count", c_int64),
         ("alive", c_void_p),
-        ("weights", c_void_p),
+        ("fractions", c_void_p),
         ("places", c_void_p),
         ("norm", Norm),
     )
@@ -97,12 +97,24 @@ class NativeTrellis(ABC):
 
     def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:
         out = np.empty((len(codes), tables.n_coded), np.int8)
-        self._call("ts_trellis_decode", n_threads, _trellis(tables), _entries(TrellisEntries(tables, codes)), _pointer(out, c_int8))
+        self._call(
+            "ts_trellis_decode",
+            n_threads,
+            _trellis(tables),
+            _entries(TrellisEntries(tables, codes)),
+            _pointer(out, c_int8),
+        )
         return out
 
     def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
         out = np.empty(len(codes), np.float32)
-        self._call("ts_trellis_weights", n_threads, _trellis(tables), _entries(TrellisEntries(tables, codes)), _pointer(out, c_float))
+        self._call(
+            "ts_trellis_weights",
+            n_threads,
+            _trellis(tables),
+            _entries(TrellisEntries(tables, codes)),
+            _pointer(out, c_float),
+        )
         return out
 
     def trellis_sums(
@@ -147,7 +159,7 @@ def _entries(entries: TrellisEntries) -> TrellisCodes:
     tables, places = entries.tables, entries.places
     norm = Norm(_address(tables.linear), _address(tables.quadratic), tables.unit, tables.constant)
     count = len(entries.codes) if places is None else len(places)
-    parts: tuple[npt.NDArray[Any] | None, ...] = (entries.alive, entries.weights, places)
+    parts: tuple[npt.NDArray[Any] | None, ...] = (entries.alive, norm_fractions() if entries.norms else None, places)
     return TrellisCodes(_address(entries.codes), count, *map(_address, parts), norm)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int32, Int64
-from .tables import DEPTH, N_SEQUENCES, TrellisTables, level_rows, trellis_levels
+from .tables import DEPTH, N_SEQUENCES, TrellisTables, level_rows, trellis_levels, unpack_norms
 from .trellis import Int8, RoundedQueries, TrellisEntries
 
 FORBIDDEN = np.uint32(1 << 30)
@@ -69,7 +69,9 @@ class NumpyTrellis:
             living = living[np.unpackbits(entries.alive, count=n_codes, bitorder="little")[living] > 0]
         codes = entries.codes[living]
         sums = self.trellis_sums(tables, codes, queries).astype(np.float32)
-        weights = self.trellis_weights(tables, codes) if entries.weights is None else entries.weights[living]
+        weights = self.trellis_weights(tables, codes)
+        if entries.norms:
+            weights = weights * unpack_norms(codes[:, -2:])
         scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
         return scores + np.float32(0), living  # no negative zeros
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,12 @@ Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 Int16 = npt.NDArray[np.int16]
 Int8 = npt.NDArray[np.int8]
+Bytes = npt.NDArray[np.uint8]
 UInt16 = npt.NDArray[np.uint16]
 
 N_SEQUENCES = 256  # multipliers and addends, which coordinates take in turn
 MAX_LEVEL = 127
+NORM_BITS = 16  # of a norm, at the end of a code that has one
 DEPTH = 6  # windows on either side of the ring's beginning after which paths have met
 
 
@@ -67,6 +70,30 @@ def trellis_sequences(window: int) -> tuple[UInt16, UInt16]:
     multipliers = ((factor << np.uint64(window)) + np.uint64(2**31) >> np.uint64(32)) | np.uint64(1)
     addends = (shift << np.uint64(window) >> np.uint64(32)) << np.uint64(16 - window)
     return multipliers.astype(np.uint16), addends.astype(np.uint16)
+
+
+@cache
+def norm_fractions() -> Float32:
+    """Powers of two with exponents below one, in steps of 1/512, that norms are made of."""
+    return np.exp2(np.arange(2**9) / 2**9).astype(np.float32)
+
+
+def pack_norms(norms: npt.NDArray[np.floating[Any]]) -> Bytes:
+    """Norms in two bytes each, little-endian: 32768 plus 512 times the logarithm to base 2, rounded; 0 for none.
+
+    They come back within 0.07%. Norms of signals lie between 1e-18 and 1e18, well inside.
+    """
+    mantissas, exponents = np.frexp(norms.astype(np.float64))  # in [1/2, 1)
+    borders = np.exp2((np.arange(2**9) + 0.5) / 2**9 - 1)
+    steps = 2**9 * (exponents.astype(np.int64) - 1) + np.searchsorted(borders, mantissas) + 2**15
+    return np.where(norms > 0, np.clip(steps, 1, 2**16 - 1), 0).astype("<u2")[:, np.newaxis].view(np.uint8)
+
+
+def unpack_norms(packed: Bytes) -> Float32:
+    """Norms from their two bytes."""
+    steps = np.ascontiguousarray(packed).view("<u2")[:, 0].astype(np.int32)
+    values = np.ldexp(norm_fractions()[steps & 0x1FF], (steps >> 9) - 2**6)
+    return np.where(steps > 0, values, np.float32(0)).astype(np.float32)
 
 
 @cache

@@ -32,7 +32,7 @@ class TrellisEntries:
 
     tables: TrellisTables
     codes: Bytes  # (n_codes, code_bytes)
-    weights: Float32 | None = None  # (n_codes,); None: those of ``trellis_weights``
+    norms: bool = False  # whether scores are multiplied by the norms, which the last two bytes of codes are
     alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
     places: Int64 | None = None  # ascending positions of the codes that are of these tables; None: all
 
@@ -69,7 +69,8 @@ class TrellisKernels(Protocol):
     ) -> tuple[Int64, Float32]:
         """The k codes of highest score: positions and scores, by falling score, then by position; -1 and nan after.
 
-        The score is ``(sum * scale + constant) * weight``, each step in float32.
+        The score is ``(sum * scale + constant) * weight``, each step in float32. The weight is that of
+        ``trellis_weights``, times the norm where scores have it.
         """
         ...
 

@@ -39,7 +39,9 @@ class Principal(Projection):
         super().__init__(n_features=n_features, n_pool=n_pool, random_state=random_state)
         if self.n_pool != self.n_features:
             raise ValueError(f"a principal projection is square, got n_pool={n_pool} with n_features={n_features}")
-        self.axes = read_axes(axes, n_features, n_features) if isinstance(axes, str) else np.ascontiguousarray(axes, np.int8)
+        self.axes = (
+            read_axes(axes, n_features, n_features) if isinstance(axes, str) else np.ascontiguousarray(axes, np.int8)
+        )
         if self.axes.ndim != 2 or self.axes.shape[1] != self.n_features or len(self.axes) > self.n_features:
             raise ValueError(f"axes must be at most {n_features} rows of {n_features} bytes, got {self.axes.shape}")
         if not self.axes.any(axis=1).all():

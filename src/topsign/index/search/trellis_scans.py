@@ -12,6 +12,7 @@ from ... import kernels
 from ..._arrays import Booleans, Float32, Float64, Int64
 from ..._lazy import lazy
 from ...kernels import RoundedQueries, TrellisEntries
+from ...kernels.tables import unpack_norms
 from ...recipe import LEARNED, Recipe
 from ..storage import Segment, Snapshot
 from .hits import Hits
@@ -48,7 +49,7 @@ class TrellisScan(Scan):
     def correlations(self, snapshot: Snapshot, hits: Hits) -> Float64:
         cosines = hits.values.astype(np.float64)
         if self.metric == "inner_product":
-            kept = snapshot.gather("norms", hits.places).astype(np.float64)
+            kept = self._norms(snapshot, hits).astype(np.float64)
             cosines = np.divide(cosines, kept, out=np.zeros(len(kept)), where=kept > 0)
         return np.where(self.queries.norms[hits.rows] > 0, cosines, 0.0)
 
@@ -84,7 +85,7 @@ class TrellisScan(Scan):
             return super().within(snapshot, reach)
         # Significance is a matter of cosines; the order is that of inner products.
         hits = self._significant(snapshot, reach.limit)
-        values = hits.values * snapshot.gather("norms", hits.places)
+        values = hits.values * self._norms(snapshot, hits)
         hits = self.measure(snapshot, replace(hits, values=values).ordered(descending=self.descending))
         return hits[hits.p_values <= reach.limit]
 
@@ -132,16 +133,20 @@ class TrellisScan(Scan):
             return self.significance.score_pvalues(cosines)
         return sample_pvalues(cosines, self.recipe.n_features)
 
+    @staticmethod
+    def _norms(snapshot: Snapshot, hits: Hits) -> Float32:
+        if not hits.places.size:
+            return np.empty(0, np.float32)
+        return unpack_norms(snapshot.gather("codes", hits.places)[:, -2:])
+
     def _cells(self, segment: Segment, metric: str) -> Iterator[tuple[TrellisEntries, RoundedQueries]]:
         """The entries of each cell, and the queries as its kernels take them."""
-        # Without weights kernels compute one over the norms of reconstructions.
-        weights = segment.scales if metric == "inner_product" else segment.weights
-        codes = segment.codes
+        codes, norms = segment.codes, metric == "inner_product"
         if len(self.recipe.cells) == 1:
-            yield TrellisEntries(self.recipe.cells[0].tables, codes, weights, segment.alive), self.rounded[0]
+            yield TrellisEntries(self.recipe.cells[0].tables, codes, norms, segment.alive), self.rounded[0]
             return
         for cell, places in self.recipe.cells.of_codes(codes):
-            yield TrellisEntries(cell.tables, codes, weights, segment.alive, places), self.rounded[cell.number]
+            yield TrellisEntries(cell.tables, codes, norms, segment.alive, places), self.rounded[cell.number]
 
 
 def best_of_cells(parts: list[tuple[Int64, Float32]], k: int) -> tuple[Int64, Float32]:

@@ -80,7 +80,7 @@ class StoredColumns:
         return None if value is None else Names.from_bytes(value, len(self))
 
     def _real(self, name: str) -> Float32 | None:
-        return self._needed(name) if self._recipe.norms else None
+        return self._needed(name) if self._recipe.beside else None
 
     def _needed(self, name: str) -> Array:
         column = self._column(name)
