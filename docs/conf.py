@@ -11,6 +11,7 @@ sys.path.insert(0, str(HERE / "_tools"))
 
 import command_line  # noqa: E402
 import reference  # noqa: E402
+import stories  # noqa: E402
 from inventories import write_inventories  # noqa: E402
 
 import topsign  # noqa: E402
@@ -51,11 +52,16 @@ html_copy_source = False
 MEASUREMENTS = ("benchmarks", "scale", "cameras")
 
 
-def write_reference(app):
-    """Writes the pages of the reference; a page that did not change is left alone, so that it is not built again."""
-    folder = Path(app.srcdir) / "reference"
-    folder.mkdir(exist_ok=True)
+def write_generated(app):
+    """Writes the pages of the reference and of the notebooks."""
     pages = {f"{name}.rst": text for name, text in reference.pages().items()} | {"cli.md": command_line.page()}
+    write_pages(Path(app.srcdir) / "reference", pages)
+    write_pages(Path(app.srcdir) / "stories", {f"{name}.md": text for name, text in stories.pages().items()})
+
+
+def write_pages(folder, pages):
+    """Writes what changed: a page that did not change is not built again."""
+    folder.mkdir(exist_ok=True)
     for old in set(folder.iterdir()) - {folder / name for name in pages}:
         old.unlink()
     for name, text in pages.items():
@@ -92,7 +98,7 @@ def link_types(app, doctree):
 
 
 def setup(app):
-    app.connect("builder-inited", write_reference)
+    app.connect("builder-inited", write_generated)
     app.connect("source-read", list_what_exists)
     app.connect("doctree-read", link_types)
     app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon

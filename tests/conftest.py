@@ -34,6 +34,7 @@ SLOW = {
     "test_nn",
     "test_nn_export",
     "test_packaging",
+    "test_notebooks",
     "test_pairs",
     "test_reference",
     "test_reproduce",
