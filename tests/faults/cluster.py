@@ -94,15 +94,21 @@ def kill_with_suspicion(processes, client, folder, rng):
     """Dask gives up the tasks of the first worker that dies; they are sent again all the same."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
-    victim = rng.choice(sorted(worker_pids(client).values()))
+    address, victim = rng.choice(sorted(worker_pids(client).items()))
     allow_failures(client, 0)
-    os.kill(victim, signal.SIGSTOP)  # so that it has tasks that do not end
-    timer = threading.Timer(rng.uniform(0.5, 1), processes.kill_worker, (victim,))
-    timer.start()
+    os.kill(victim, signal.SIGSTOP)  # so that its tasks do not end
+
+    def kill():
+        while not client.processing([address])[address]:
+            time.sleep(0.02)
+        processes.kill_worker(victim)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
     try:
         encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
     finally:
-        timer.join()
+        killer.join(60)
         allow_failures(client, 3)
     assert encoded.n_written == encoded.n_shards == FILES * ROWS // SHARD
     with ts.distributed.open(out, client=client) as opened:

@@ -138,7 +138,11 @@ def encode(
     shards, texts, n_written = _run(client, folder, SentRecipe.of(recipe), plans, blocks, progress)
     _check_kinds(manifest, texts, folder)
     if id_column is not None:
-        check_unique(client, folder, [*manifest.shards, *shards], texts=texts == {True})
+        try:
+            check_unique(client, folder, [*manifest.shards, *shards], texts=texts == {True})
+        except ValueError as error:
+            problem = f"{error}; no manifest was written: mend the files and run again, or use a new folder"
+            raise ValueError(problem) from None
     last = max([manifest.next_id + sum(plan.n_entries for plan in plans), *(shard.last_id + 1 for shard in shards)])
     manifest = replace(manifest.with_shards(shards, missing, last), texts=texts == {True})
     write_manifest(folder, manifest)

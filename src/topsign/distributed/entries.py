@@ -183,7 +183,8 @@ def _list_entries(snapshot: Snapshot) -> tuple[Int64, list[str]]:
 
 
 def _sample(snapshot: Snapshot, share: float, seed: int) -> list[Segment]:
-    living = snapshot.ids
-    rng = np.random.default_rng([seed, int(living[0]) if len(living) else 0])
-    some = snapshot.sample(int(rng.binomial(len(living), share)), rng)
+    if not len(snapshot):
+        return []
+    rng = np.random.default_rng([seed, int(snapshot.segments[0].ids[0])])  # workers draw differently
+    some = snapshot.sample(int(rng.binomial(len(snapshot), share)), rng)
     return [merge_segments([segment]) for segment in some.segments if segment.n_alive]

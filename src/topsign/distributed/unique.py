@@ -51,10 +51,7 @@ def check_unique(client: Client, folder: Folder, shards: list[Shard], *, texts: 
         counts.update(_result(ids, error))
     twice = sorted(id for id, count in counts.items() if count > 1)  # of texts, keys may agree by chance
     if twice:
-        raise ValueError(
-            f"ids must differ, but {listed(np.array(twice, object))} given more than once; no manifest was written: "
-            "mend the files and run again, or use a new folder"
-        )
+        raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
 
 
 def _overlapping(shards: list[Shard]) -> list[Shard]:

@@ -13,6 +13,7 @@ from .cluster import resolve_client, run_all
 from .folder import Folder
 from .manifest import Manifest, read_manifest
 from .shard import SentRecipe, Shard, read_shard
+from .unique import check_unique
 
 
 def verify(
@@ -22,7 +23,7 @@ def verify(
     version: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Reads every shard of a folder and compares every checksum; returns the number of entries.
+    """Reads every shard of a folder, compares every checksum and all ids; returns the number of entries.
 
     Raises
     ------
@@ -54,6 +55,10 @@ def verify_shards(
         first, *others = [problems[file] for file in sorted(problems)]
         rest = [f"{one.path}, {one.section}: {one.problem}" for one in others]
         raise StorageError(first.path, first.section, "; ".join([first.problem, *rest]))
+    try:
+        check_unique(client, folder, list(manifest.shards), texts=manifest.texts)
+    except ValueError as error:
+        raise StorageError(folder.url, "ids", str(error)) from None
 
 
 def _check_shard(folder: Folder, sent: SentRecipe, shard: Shard) -> StorageError | None:

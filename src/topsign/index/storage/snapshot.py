@@ -112,8 +112,11 @@ class Snapshot:
         return self.where(self.mask(places))
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
-        """So many of the entries alive, chosen at random."""
-        return self.among(self.places(np.sort(rng.choice(self.ids, n_entries, replace=False))))
+        """So many of the entries alive, chosen at random; ids are not read."""
+        places: Int64 | int = int(self.starts[-1])
+        if any(segment.alive is not None for segment in self.segments):
+            places = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
+        return self.among(rng.choice(places, n_entries, replace=False))
 
     def mask(self, places: Int64) -> Booleans:
         """Whether each place is among these."""
