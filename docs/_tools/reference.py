@@ -42,8 +42,8 @@ MODULES = (
 
 # Names that rooms of the library share with each other. They promise nothing to users.
 SHARED = {
-    "kernels": {"Kernels", "LAYOUTS", "Layout", "RoundedQueries", "TrellisTables"},
-    "signals": {"Location", "Place", "notes_of", "plain_values"},
+    "kernels": {"Kernels", "LAYOUTS", "Layout", "RoundedQueries", "TrellisEntries", "TrellisTables"},
+    "signals": {"Location", "TableColumns", "Place", "notes_of", "plain_values"},
     "heads": {"Choice"},
     "evaluation": {"render"},
 }
