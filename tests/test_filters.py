@@ -1,10 +1,14 @@
 """Filters on metadata: the k best of those that pass, exactly; text that is no condition is refused."""
 
+import json
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
+from topsign.index import filters
+from topsign.index.storage import Metadata
 
 N_FEATURES = 64
 NOTES = [
@@ -114,3 +118,34 @@ def test_where_must_be_text_or_dict(index):
         index.search(np.ones(N_FEATURES), where=["year"])
     with pytest.raises(TypeError, match="where must name fields by texts, got 3"):
         index.search(np.ones(N_FEATURES), where={3: 4})
+
+
+FLAT = [
+    {"year": 2020, "title": "a"},
+    {"title": 'a "quoted", {braceless} text\\'.replace("{", "").replace("}", ""), "year": -1.5e3},
+    {'x"year': 7, "title": '"year":9'},
+    {"title": ',"year":9', "year": None},
+    {"ye": 1, "yearly": 3, "year": True},
+    {"year": "2020"},
+    {"année": 3, "year": "\n\u2028 ü"},
+    {},
+    None,
+]
+
+
+@pytest.mark.parametrize("field", ["year", "title", 'x"year', "année", "absent", "a.b"])
+@pytest.mark.parametrize("notes", [FLAT, FLAT[:2] * 5, [None] * 3, [*FLAT, {"year": [1, "year"]}], [{"a": {"b": 1}}]])
+def test_scanned_fields_are_parsed_fields(notes, field):
+    """One pass over the text gives what a parser does, or nothing where only a parser can tell."""
+    texts = [b"" if n is None else json.dumps(n, ensure_ascii=False, separators=(",", ":")).encode() for n in notes]
+    metadata = Metadata.of(texts)
+    parsed, scanned = filters._parse_field(metadata, field), filters._scan_field(metadata, field)
+    expected = [None if note is None else note.get(field) for note in notes]
+    if field != "a.b":
+        assert_array_equal(parsed.codes == 0, [value is None for value in expected])
+    nested = any(isinstance(value, dict) for note in notes for value in (note or {}).values())
+    assert (scanned is None) == (nested or any(isinstance(value, list) for value in expected))
+    if scanned is not None:
+        names = [{code: key for key, code in column.known.items()} for column in (parsed, scanned)]
+        assert [names[0][code] for code in parsed.codes] == [names[1][code] for code in scanned.codes]
+        assert_array_equal(parsed.numbers[parsed.codes], scanned.numbers[scanned.codes])

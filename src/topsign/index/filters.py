@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._arrays import Booleans, Float64, Int32
-from .storage import Segment, Snapshot
+from .storage import Metadata, Segment, Snapshot
 
 Where = str | Mapping[str, Any]
 
@@ -147,14 +147,44 @@ _cached: WeakKeyDictionary[Any, dict[str, Column]] = WeakKeyDictionary()
 def _columns(segment: Segment, fields: set[str]) -> dict[str, Column]:
     """The fields of a segment's metadata, parsed at their first use."""
     found = _cached.setdefault(segment.columns, {})
-    missing = sorted(fields - found.keys())
-    if missing:
-        metadata, n_entries = segment.columns.metadata, len(segment)
-        texts = metadata.texts(range(n_entries)) if metadata is not None else [b""] * n_entries
-        notes = json.loads(b"[" + b",".join(text or b"null" for text in texts) + b"]")
-        for field in missing:
-            found[field] = Column.of((_value(note, field) for note in notes), n_entries)
+    metadata, n_entries = segment.columns.metadata, len(segment)
+    for field in sorted(fields - found.keys()):
+        if metadata is None:
+            found[field] = Column.of([None] * n_entries, n_entries)
+        else:
+            found[field] = _scan_field(metadata, field) or _parse_field(metadata, field)
     return found
+
+
+def _parse_field(metadata: Metadata, field: str) -> Column:
+    texts = metadata.texts(range(len(metadata.starts) - 1))
+    notes = json.loads(b"[" + b",".join(text or b"null" for text in texts) + b"]")
+    return Column.of((_value(note, field) for note in notes), len(texts))
+
+
+def _scan_field(metadata: Metadata, field: str) -> Column | None:
+    """As :func:`_parse_field`, several times as fast, for objects that hold no others; None for all others.
+
+    Quotes within JSON strings are escaped, so that a key between ``{`` or ``,`` and a colon is a key of the object.
+    """
+    text, n_entries = metadata.text.tobytes(), len(metadata.starts) - 1
+    if text.count(b"{") != np.count_nonzero(np.diff(metadata.starts)):
+        return None  # objects within objects, or braces in texts
+    key = re.escape(json.dumps(field, ensure_ascii=False).encode()) + b":"
+    # The key first, which finds its places fast; then whether a key may stand there; then the value.
+    pattern = re.compile(key + rb"(?<=[{,]" + key + rb')("[^"\\]*(?:\\.[^"\\]*)*"|\[|[^,}\[]+)', re.DOTALL)
+    tokens = pattern.findall(text)
+    distinct = dict.fromkeys(tokens)
+    if b"[" in distinct:
+        return None
+    column = Column.of(json.loads(b"[" + b",".join(distinct) + b"]"), len(distinct))
+    codes = dict(zip(distinct, column.codes.tolist(), strict=True))
+    values = np.fromiter(map(codes.__getitem__, tokens), np.int32, len(tokens))
+    if len(tokens) < n_entries:  # some lack the field
+        places = np.fromiter((match.start() for match in pattern.finditer(text)), np.int64, len(tokens))
+        values, found = np.zeros(n_entries, np.int32), values
+        values[np.searchsorted(metadata.starts, places, side="right") - 1] = found
+    return Column(values, column.known, column.numbers)
 
 
 def _value(note: Any, field: str) -> Any:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom, skellam
 
 from .._arrays import Array, Float64, Int64
 from .._checks import as_signals, check_count
@@ -243,6 +242,8 @@ def _check_codes(recipe: Recipe, entries: Population) -> NullCheck:
 
 
 def _code_pvalues(recipe: Recipe, codes: Array) -> Float64:
+    from scipy.stats import binom, skellam  # takes long to import
+
     if recipe.family == "sign":
         signs = np.unpackbits(codes, axis=1, count=recipe.n_pool, bitorder="little").astype(np.float32) * 2 - 1
         mismatches = (recipe.n_pool - signs @ signs.T) / 2

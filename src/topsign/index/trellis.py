@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import NotFittedError
 
 from .._arrays import Int64
 from .._checks import as_signals, check_count
@@ -118,6 +117,8 @@ class TrellisIndex(Index[TrellisCodes]):
 
     def __getattr__(self, name: str) -> Any:
         if name == "recipe":
+            from sklearn.exceptions import NotFittedError  # takes long to import
+
             raise NotFittedError(
                 "this TrellisIndex has not learned its basis yet; call fit(sample), or add signals to learn from"
             )
