@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from shared import reliability_page, scale_page, speed_page
+from shared import database_page, reliability_page, scale_page, speed_page
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
 from shared.quality_page import (
@@ -47,6 +47,8 @@ def benchmarks_page(results):
         speed_page.encoding(results),
         speed_page.searching(results),
         speed_page.durable(results),
+        database_page.database(results),
+        database_page.evaluation(results),
         speed_page.large_heads(results),
         speed_page.memory(results),
         speed_page.theory(results),

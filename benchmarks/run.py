@@ -65,6 +65,10 @@ def runs():
     small = "--entries 3000 --queries 100 --seeds 1 --opq-iterations 2"
     found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 4", small
     found["cameras"] = "cameras.py", "--seeds 5", "--kept 128 --seeds 2"
+    found["camera_evidence"] = "camera_evidence.py", "", "--kept 128"
+    found["evaluate"] = "evaluate.py", "", "--signals 2000 --features 64"
+    found["database"] = "database.py", "--pairs 0", "--ids 20000 --filter 20000 --pairs 0 --repeats 2"
+    found["database-pairs"] = "database.py", "--ids 0 --filter 0", "--ids 0 --filter 0 --pairs 2000"
     return found
 
 
@@ -85,9 +89,9 @@ def main():
         if options.only and name not in options.only:
             continue
         arguments = (quick if options.quick else full).split()
-        if script == "cameras.py":
+        if script.startswith("camera"):
             if options.residuals is None:
-                print("\n== cameras: left out, no residuals given (--residuals)", flush=True)
+                print(f"\n== {name}: left out, no residuals given (--residuals)", flush=True)
                 continue
             arguments.insert(0, options.residuals)
         print(f"\n== {name}: {script} {' '.join(arguments)}", flush=True)

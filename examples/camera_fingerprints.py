@@ -1,4 +1,4 @@
-"""Which camera took this photograph? Fingerprints of sensors as adaptive codes, and matches with p-values.
+"""Which camera took this photograph? Fingerprints of sensors as adaptive codes, p-values and likelihood ratios.
 
     python examples/camera_fingerprints.py [residuals.npz] [--bits 2048] [--enrol 5] [--figure camera_scores.png]
 
@@ -11,14 +11,20 @@ Without a file, simulated sensors stand in.
 Two nulls say how surprising a match is. The theoretical one takes an impostor as independent and isotropic. Cameras of
 one maker share some of their pattern and their processing, so that real impostors score higher: the empirical null is
 learned from the enrolled photographs and the fingerprints of the other cameras.
+
+The weight of a match as evidence is its likelihood ratio, learned from the enrolled photographs alone: each is compared
+with fingerprints of the others, so that none is in the fingerprint it is compared with. The questioned photographs then
+judge what was learned, in a Tippett plot and a DET curve beside the figure.
 """
 
 import argparse
+from pathlib import Path
 
 import matplotlib
 import numpy as np
 
 import topsign as ts
+import topsign.plots
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -60,6 +66,50 @@ def fingerprints(residuals, cameras):
 def by_camera(neighbors, values):
     """Values of a search for all cameras, column c those of camera c."""
     return np.take_along_axis(values, np.argsort(neighbors.ids, axis=1), axis=1)
+
+
+def compare(residuals, cameras, photographs, took, n_bits):
+    """Scores of photographs with fingerprints made of residuals: those of their own cameras, and of the others."""
+    index = ts.AdaptiveIndex(n_features=residuals.shape[1], n_bits=n_bits, norms=False, random_state=7)
+    index.add(fingerprints(residuals, cameras))
+    found = index.search(photographs, k=len(index))
+    scores, own = by_camera(found, found.scores), took[:, np.newaxis] == np.unique(cameras)
+    return scores[own], scores[~own]
+
+
+def learn_evidence(residuals, cameras, n_bits):
+    """Scores of known matches and of known impostors, none of a photograph with a fingerprint that it is part of."""
+    place = np.array([np.count_nonzero(cameras[:i] == camera) for i, camera in enumerate(cameras)])
+    known = [
+        compare(
+            residuals[place != left], cameras[place != left], residuals[place == left], cameras[place == left], n_bits
+        )
+        for left in np.unique(place)
+    ]
+    matches, impostors = (np.concatenate(part) for part in zip(*known, strict=True))
+    return matches, ts.theory.EmpiricalNull(impostors, method="normal")
+
+
+def report_evidence(genuine, impostor, matches, null, figure):
+    """Prints what the learned threshold and likelihood ratios do on photographs they were not learned from."""
+    threshold = float(null.threshold(0.01))
+    print(
+        f"\nthreshold for one false alarm in 100: {threshold:.4f}; {np.mean(genuine < threshold):.1%} of the questioned"
+    )
+    print(f"photographs miss it at their own camera, and {np.mean(impostor >= threshold):.1%} pass it at another")
+    ratios = [null.likelihood_ratio(scores, matches=matches) for scores in (genuine, impostor)]
+    typical = int(np.argsort(ratios[0].log10)[len(genuine) // 2])
+    low, high = (10 ** getattr(ratios[0], name)[typical] for name in ("low", "high"))
+    print(f"likelihood ratio of a typical match: {10 ** ratios[0].log10[typical]:.0f} ({low:.0f} to {high:.0f}),")
+    print(f"{ratios[0].words[typical]}; {np.mean(ratios[0].log10 <= 0):.1%} of matches and")
+    print(f"{np.mean(ratios[1].log10 >= 0):.1%} of impostors get a ratio on the wrong side of 1")
+    for name, draw_it, parts in (
+        ("tippett", ts.plots.plot_tippett, [one.log10 for one in ratios]),
+        ("det", ts.plots.plot_det, [genuine, impostor]),
+    ):
+        path = Path(figure).with_stem(f"{Path(figure).stem}_{name}")
+        draw_it(*parts, path)
+        print(f"saved {path}")
 
 
 def draw(path, genuine, impostor, null, n_bits):
@@ -116,6 +166,9 @@ def main():
     scores, own = by_camera(questioned, questioned.scores), truth[:, np.newaxis] == np.arange(len(names))
     draw(options.figure, scores[own], scores[~own], null, options.bits)
     print(f"\nsaved {options.figure}")
+
+    matches, learned = learn_evidence(residuals[enrolled], cameras[enrolled], options.bits)
+    report_evidence(scores[own], scores[~own], matches, learned, options.figure)
 
 
 if __name__ == "__main__":

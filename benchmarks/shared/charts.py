@@ -6,6 +6,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from topsign.plots import plot_det, plot_tippett
+
 COLORS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#555555", "#E69F00", "#56B4E9", "#000000", "#A0522D", "#7B68EE")
 MARKERS = "osD^v<>Phx*dpX"
 
@@ -20,6 +22,8 @@ def draw(results, folder):
         "cameras": ("cameras", cameras_chart),
         "camera_scores": ("cameras", scores_chart),
     }
+    if "camera_evidence" in results:
+        evidence_charts(results["camera_evidence"], folder)
     for file, (name, chart) in charts.items():
         if name in results:
             figure = chart(results[name])
@@ -149,3 +153,10 @@ def scores_chart(report):
     axes.margins(y=0.3)  # room for the legend
     axes.legend(loc="upper right")
     return figure
+
+
+def evidence_charts(report, folder):
+    """The Tippett plot of the longest code, and the DET curve of the shortest, which errs more."""
+    rows = report["measured"]["rows"]
+    plot_tippett(rows[-1]["log10"]["matches"], rows[-1]["log10"]["impostors"], folder / "camera_tippett.png")
+    plot_det(rows[0]["scores"]["matches"], rows[0]["scores"]["impostors"], folder / "camera_det.png")

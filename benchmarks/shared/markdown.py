@@ -7,6 +7,7 @@ NOTICE = (
 )
 
 UNTIMED = (
+    "camera_evidence.py",
     "cameras.py",
     "detection.py",
     "lm_heads.py",
@@ -37,7 +38,7 @@ def source(results, *names):
     parts = []
     for name in names:
         report = results[name]
-        given = ["residuals.npz"] if report["script"] == "cameras.py" else []
+        given = ["residuals.npz"] if report["script"].startswith("camera") else []
         arguments = " ".join([*given, *flags(report["options"])])
         parts.append(f"`python benchmarks/{report['script']}{' ' + arguments if arguments else ''}`")
     report = results[names[0]]

@@ -54,17 +54,24 @@ class Names:
 
     def names(self, rows: Sequence[int] | Int64) -> list[bytes]:
         """The names of these entries."""
-        return [self.text[self.starts[row] : self.starts[row + 1]].tobytes() for row in rows]
+        places, text = np.asarray(rows, np.int64), memoryview(self.text)
+        begins, ends = self.starts[places].tolist(), self.starts[places + 1].tolist()
+        return [bytes(text[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
     def find(self, names: Sequence[bytes], hashes: Hashes) -> list[tuple[int, int]]:
         """Pairs (position among ``names``, entry) of the names that are here; hashes only say where to look."""
-        first = np.searchsorted(self.hashes, hashes)
-        last = np.searchsorted(self.hashes, hashes, side="right")
-        found = []
-        for position in np.flatnonzero(last > first).tolist():
-            for row in self.order[first[position] : last[position]]:
-                if self.text[self.starts[row] : self.starts[row + 1]].tobytes() == names[position]:
-                    found.append((position, int(row)))
+        found, n_entries = [], len(self.hashes)
+        positions = np.argsort(hashes, kind="stable")  # in order, so that neighbouring reads are near each other
+        places = np.searchsorted(self.hashes, hashes[positions])
+        while positions.size:  # once, and again where several names share a hash
+            here = np.flatnonzero(places < n_entries)
+            here = here[self.hashes[places[here]] == hashes[positions[here]]]
+            positions, places = positions[here], places[here]
+            rows = self.order[places]
+            for position, row, name in zip(positions.tolist(), rows.tolist(), self.names(rows), strict=True):
+                if name == names[position]:
+                    found.append((position, row))
+            places = places + 1
         return found
 
 
