@@ -1,9 +1,17 @@
 """What a user meets at installation: types, and an import that is silent and light."""
 
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+
+import topsign
+from topsign.errors import install
+
+ROOT = Path(__file__).parents[1]
 
 OPTIONAL = ["torch", "pyarrow", "pandas", "matplotlib", "dask", "faiss", "safetensors", "typer", "rich"]
 
@@ -58,3 +66,37 @@ def test_a_user_of_mypy_sees_our_types(tmp_path):
     assert [line.split(":")[0] for line in errors] == ["wrong.py", "wrong.py"], shown.stdout
     assert 'Argument "k" to "search" of "Searching" has incompatible type "str"; expected "int"' in errors[0]
     assert '"AdaptiveIndex" has no attribute "serch"' in errors[1]
+
+
+def test_version_changelog_and_citation_agree():
+    (cited,) = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), flags=re.MULTILINE)
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1]
+    assert cited == newest == topsign.__version__
+    licence = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
+    assert f"license: {licence}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_conda_recipe_agrees_with_the_package():
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert recipe["context"]["version"] == topsign.__version__
+    needed = {re.sub("^lmdb", "python-lmdb", one) for one in project["dependencies"]}
+    needed.add(f"python{project['requires-python']}")
+    assert {one.replace(" ", "") for one in recipe["requirements"]["run"]} == needed
+    (command,) = recipe["build"]["python"]["entry_points"]
+    assert command == f"topsign = {project['scripts']['topsign']}"
+
+
+def test_messages_name_extras_that_exist():
+    """By one function, which knows a clone too."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
+    named = [extra for text in sources.values() for extra in re.findall(r"install\('(\w+)'\)", text)]
+    assert len(named) > 8
+    assert set(named) <= set(extras)
+    assert install("plot") == "pip install 'topsign[plot]' (in a clone: pip install '.[plot]')"
+    for path, text in sources.items():
+        for line in text.splitlines():
+            by_hand = "pip install 'topsign[" in line and "raise" in line
+            assert not by_hand, f"{path.name}: name extras by errors.install"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ._arrays import Array
 from ._rows import Rows, SparseRows
+from .errors import install
 
 MAX_POOL = 2**24
 """Largest pool: a location and its sign fit one 32-bit word, and the set coder divides exactly enough."""
@@ -246,7 +247,7 @@ def import_pyarrow(why: str) -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise ImportError(f"{why}, which is not installed; pip install 'topsign[files]'") from None
+        raise ImportError(f"{why}, which is not installed; {install('files')}") from None
     return pyarrow
 
 

@@ -1,9 +1,14 @@
-"""Errors and warnings of this library: files that cannot be trusted, p-values that cannot."""
+"""Errors and warnings of this library, and how to get what is missing."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Self
+
+
+def install(extra: str) -> str:
+    """How to get the packages of an extra, from a package index or in a clone of this repository."""
+    return f"pip install 'topsign[{extra}]' (in a clone: pip install '.[{extra}]')"
 
 
 class StorageError(Exception):

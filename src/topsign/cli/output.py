@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .._files import write_file
+from ..errors import install
 from ..index import Index, Matches, Neighbors
 from .app import console, errors, exit_on_error
 
@@ -102,7 +103,7 @@ def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
             import pyarrow as arrow
             import pyarrow.parquet as parquet
         except ImportError:
-            raise ImportError("writing Parquet needs pyarrow: pip install 'topsign[files]'") from None
+            raise ImportError(f"writing Parquet needs pyarrow: {install('files')}") from None
     types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True)) | {"group": arrow.int64()}
     types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in names if name != "metadata"}

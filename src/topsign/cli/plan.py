@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from ..errors import install
 from ..theory import PROJECTIONS, Plan, TargetError, TrellisPlan, plan_trellis
 from ..theory import plan as make_plan
 from .app import app, console, fail
@@ -103,4 +104,4 @@ def draw_plan(found: Plan, path: Path) -> None:
 
         plot_plan(found, path)
     except ImportError:
-        raise fail("--plot needs matplotlib: pip install 'topsign[plot]'", code=2) from None
+        raise fail(f"--plot needs matplotlib: {install('plot')}", code=2) from None

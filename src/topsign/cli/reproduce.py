@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import install
 from ..paper.measuring import check_draws, plain
 from ..paper.report import FULL, PARTS, QUICK, QUICK_LEAVES_OPEN, Report
 from ..paper.report import reproduce as make_report
@@ -62,7 +63,7 @@ def reproduce(
                 progress=lambda name, done: progress.update(bar, description=name, completed=done),
             )
         except ImportError:
-            raise fail("figures need matplotlib: pip install 'topsign[plot]'", code=2) from None
+            raise fail(f"figures need matplotlib: {install('plot')}", code=2) from None
         except OSError as error:
             raise fail(f"{output} cannot be written: {error}", code=1) from None
         progress.update(bar, description="done", completed=1.0)

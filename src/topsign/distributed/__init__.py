@@ -17,6 +17,8 @@ array([[5],
 
 from __future__ import annotations
 
+from ..errors import install as _install
+
 try:
     import dask.array
     import distributed
@@ -24,8 +26,7 @@ try:
     import pyarrow.parquet
 except ImportError as missing:
     raise ImportError(
-        f"topsign.distributed needs dask, distributed, fsspec and pyarrow, but {missing}; "
-        "pip install 'topsign[distributed]'"
+        f"topsign.distributed needs dask, distributed, fsspec and pyarrow, but {missing}; {_install('distributed')}"
     ) from None
 
 from .convert import merge, split

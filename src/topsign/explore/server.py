@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
 
+from ..errors import install
+
 try:
     import uvicorn
     from starlette.applications import Starlette
@@ -19,9 +21,7 @@ try:
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 except ImportError as missing:
-    raise ImportError(
-        f"topsign.explore needs starlette and uvicorn, but {missing}; pip install 'topsign[explore]'"
-    ) from None
+    raise ImportError(f"topsign.explore needs starlette and uvicorn, but {missing}; {install('explore')}") from None
 
 from . import entries, sizes
 from .entries import AnyIndex

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import install
 from .errors import GpuError, GpuMemoryError
 
 Array = Any  # of the device: CuPy's, or NumPy's where kernels are emulated
@@ -27,7 +28,7 @@ Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int, lis
 MAX_DYNAMIC_SHARED = 8  # the attribute of the driver's interface
 GRAPHS = 4  # that a recording keeps
 MINIMUM_CAPABILITY = 80  # int8 products of 16 x 8 x 32, asynchronous copies
-INSTALL = 'install a driver and `pip install "topsign[gpu]"` (CUDA 13) or `"topsign[gpu-cuda12]"` (CUDA 12)'
+INSTALL = f"install a driver and {install('gpu')} for CUDA 13, or the extra gpu-cuda12 for CUDA 12"
 
 
 class Device(Protocol):

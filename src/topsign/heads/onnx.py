@@ -14,6 +14,7 @@ import numpy as np
 from .._arrays import Array, Bytes, Float32, Int64
 from ..codes import check_content
 from ..encoding import project
+from ..errors import install
 from ..recipe import Recipe
 from .scores import LogitScores
 
@@ -28,8 +29,7 @@ def session_options() -> Any:
         import onnxruntime_extensions
     except ImportError as missing:
         raise ImportError(
-            f"heads in ONNX Runtime need onnxruntime and onnxruntime-extensions, but {missing}; "
-            "pip install 'topsign[onnx]'"
+            f"heads in ONNX Runtime need onnxruntime and onnxruntime-extensions, but {missing}; {install('onnx')}"
         ) from None
     _declare()
     options = onnxruntime.SessionOptions()

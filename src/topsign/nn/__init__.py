@@ -11,10 +11,12 @@ AdaptiveLinear(in_features=512, out_features=1000, bias=True, n_bits=64, n_pool=
 
 from __future__ import annotations
 
+from ..errors import install as _install
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError:
-    raise ImportError("topsign.nn needs PyTorch, which is not installed; pip install 'topsign[torch]'") from None
+    raise ImportError(f"topsign.nn needs PyTorch, which is not installed; {_install('torch')}") from None
 
 from .compression import compress, compress_module
 from .layer import AdaptiveLinear, TopK

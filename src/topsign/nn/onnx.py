@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..errors import install
 from ..heads.onnx import DOMAIN, LINEAR, TOPK
 
 
@@ -33,7 +34,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         import onnxscript
         from onnxscript import opset18 as standard
     except ImportError as missing:
-        raise ImportError(f"export to ONNX needs onnxscript, but {missing}; pip install 'topsign[onnx]'") from None
+        raise ImportError(f"export to ONNX needs onnxscript, but {missing}; {install('onnx')}") from None
     _register_schemas()
     opset18: Any = standard
     ours = onnxscript.values.Opset(DOMAIN, 1)

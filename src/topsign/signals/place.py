@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from .._lazy import lazy
+from ..errors import install
 
 Location = str | os.PathLike[str]
 
@@ -49,9 +50,7 @@ class Place:
         try:
             from fsspec.core import url_to_fs
         except ImportError:
-            raise ImportError(
-                f"{self.url} needs fsspec, which is not installed; pip install 'topsign[distributed]'"
-            ) from None
+            raise ImportError(f"{self.url} needs fsspec, which is not installed; {install('distributed')}") from None
         found: tuple[Any, str] = url_to_fs(self.url)
         return found
 
