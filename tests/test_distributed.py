@@ -496,7 +496,8 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals):
     matrix = scipy.sparse.random_array((300, N_FEATURES), density=0.2, rng=np.random.default_rng(7), format="csr")
     scipy.sparse.save_npz(tmp_path / "sparse.npz", matrix)
     np.save(tmp_path / "dense.npy", signals)
-    trellis = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=12, random_state=7).fit(signals)
+    inner = {"metric": "inner_product", "norms": True}
+    trellis = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=12, random_state=7, **inner).fit(signals)
     for name, index, values in (("sparse.npz", make_index("compact"), matrix), ("dense.npy", trellis, signals)):
         index.add(values)
         ts.distributed.encode(tmp_path / name, tmp_path / f"codes {name}", index, client=client, shard_entries=90)
