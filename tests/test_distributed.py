@@ -767,7 +767,7 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
     assert "manifest 2: 698 entries" in run("cluster remove named doc-7 doc-8")
     assert "but doc-7 is not" in run("cluster get named doc-7", code=2)
     assert "null learned from" in run("cluster calibrate named queries.npy --pairs 2000")
-    assert "--where" in run("cluster search --help")
+    assert run("cluster list named --limit 8") == " ".join(f"doc-{i}" for i in (*range(7), 9))
     bad = min(Path("codes").glob("*.parquet"))
     os.truncate(bad, 100)
     assert f"{bad.absolute()}, shard: damaged: 100 bytes, but the manifest says" in run("cluster verify codes", code=1)

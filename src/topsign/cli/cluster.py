@@ -1,4 +1,4 @@
-"""The commands of a Dask cluster: ``cluster encode``, ``search``, ``get``, ``remove``, ``calibrate``, ``verify``."""
+"""The commands of a Dask cluster: ``topsign cluster encode``, ``search``, ``get`` and so on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..signals import TableColumns, list_files, open_file
 from .app import app, console, exit_on_error, fail
 from .calibrate import Pairs, learn_null
 from .get import print_entries
+from .list import print_ids
 from .options import (
     AdaptiveBits,
     ArrayName,
@@ -26,6 +27,8 @@ from .options import (
     IdColumn,
     Kind,
     LayoutName,
+    Limit,
+    Local,
     MetadataColumns,
     Metric,
     Nearest,
@@ -66,6 +69,7 @@ def encode(
     kind: Kind = None,
     bits: Bits = None,
     n_bytes: Bytes = None,
+    n_local: Local = None,
     pool: Pool = None,
     projection: ProjectionKind = None,
     metric: Metric = None,
@@ -101,6 +105,7 @@ def encode(
         norms=norms,
         seed=seed,
         n_bytes=n_bytes,
+        n_local=n_local,
     )
     with exit_on_error(2):
         columns = TableColumns.of(id_column, metadata_columns)
@@ -171,6 +176,18 @@ def get(shards: Shards, ids: EntryIds, version: Version = None, scheduler: Sched
     """
     with _opened(shards, scheduler, version) as index, exit_on_error(2):
         print_entries(index.get(as_ids(index, ids)))
+
+
+@cluster.command(name="list")
+def list_ids(shards: Shards, limit: Limit = None, version: Version = None, scheduler: Scheduler = None) -> None:
+    """Print the ids of all entries, one per line.
+
+    [bold]Examples[/]
+
+    topsign cluster list codes --limit 10
+    """
+    with _opened(shards, scheduler, version) as index:
+        print_ids(index.ids[:limit])
 
 
 @cluster.command()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from .app import app, exit_on_error
-from .options import IndexPath, opened_index
+from .options import IndexPath, Limit, opened_index
 
 
 @app.command(name="list")
 def list_ids(
     index: IndexPath,
-    limit: Annotated[int | None, typer.Option(help="Print at most so many.")] = None,
+    limit: Limit = None,
 ) -> None:
     """Print the ids of all entries, one per line.
 
@@ -26,6 +24,10 @@ def list_ids(
     """
     opened = opened_index(index, readonly=True)
     with exit_on_error(1):
-        ids = opened.ids
-        for start in range(0, len(ids[:limit]), 10_000):
-            sys.stdout.writelines(f"{id}\n" for id in ids[:limit][start : start + 10_000])
+        print_ids(opened.ids[:limit])
+
+
+def print_ids(ids: Any) -> None:
+    """Ids, one per line."""
+    for start in range(0, len(ids), 10_000):
+        sys.stdout.writelines(f"{id}\n" for id in ids[start : start + 10_000])

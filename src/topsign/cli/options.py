@@ -69,6 +69,7 @@ WhereText = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Return even a flood of --false-alarm matches.")]
 ShowMetadata = Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")]
+Limit = Annotated[int | None, typer.Option(help="Print at most so many.")]
 EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]
 Format = Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file.")]
