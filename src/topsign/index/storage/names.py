@@ -54,7 +54,7 @@ class Names:
 
     def names(self, rows: Sequence[int] | Int64) -> list[bytes]:
         """The names of these entries."""
-        places, text = np.asarray(rows, np.int64), memoryview(self.text)
+        places, text = np.asarray(rows, np.int64), self.text.data
         begins, ends = self.starts[places].tolist(), self.starts[places + 1].tolist()
         return [bytes(text[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
