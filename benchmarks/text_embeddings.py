@@ -34,8 +34,8 @@ N_BOOTSTRAP = 2000
 PART = 1000  # sentences embedded at a time
 
 
-def glosses():
-    """Definitions of all synsets, without their examples, each once."""
+def glosses(kinds=False):
+    """Definitions of all synsets, without their examples, each once; with their part of speech if ``kinds``."""
     folder = Path("/usr/share/wordnet")
     with tempfile.TemporaryDirectory() as scratch:
         if not folder.exists():
@@ -43,9 +43,14 @@ def glosses():
             (package,) = Path(scratch).glob("*.deb")
             subprocess.run(["dpkg-deb", "-x", str(package), scratch], check=True)
             folder = Path(scratch, "usr/share/wordnet")
-        lines = [line for part in ("noun", "verb", "adj", "adv") for line in (folder / f"data.{part}").open()]
-    texts = [line.partition(" | ")[2].partition('; "')[0].strip() for line in lines if not line.startswith("  ")]
-    return sorted(set(texts) - {""})
+        parts = ("noun", "verb", "adj", "adv")
+        lines = [(line, part) for part in parts for line in (folder / f"data.{part}").open()]
+    found = {}
+    for line, part in lines:
+        if not line.startswith("  "):
+            found.setdefault(line.partition(" | ")[2].partition('; "')[0].strip(), part)
+    texts = sorted(set(found) - {""})
+    return [(text, found[text]) for text in texts] if kinds else texts
 
 
 def load_model(threads):

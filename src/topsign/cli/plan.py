@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rich.table import Table
 
 from ..errors import install
-from ..theory import PROJECTIONS, Plan, TargetError, TrellisPlan, plan_trellis
+from ..theory import PROJECTIONS, Plan, TargetError, TrellisPlan
 from ..theory import plan as make_plan
 from .app import app, console, fail
 
@@ -51,13 +52,16 @@ def plan(
         raise fail(str(error), code=1 if isinstance(error, TargetError) else 2) from None
     if plot is not None:
         draw_plan(found, plot)
-    trellis = plan_trellis(
-        correlation=correlation,
-        detection=found.detection if detection is None else detection,
-        false_alarm=false_alarm,
-        n_features=features,
-        n_entries=entries,
-    )
+    trellis = None
+    with suppress(TargetError):
+        trellis = make_plan(
+            codes="trellis",
+            correlation=correlation,
+            detection=found.detection if detection is None else detection,
+            false_alarm=false_alarm,
+            n_features=features,
+            n_entries=entries,
+        )
     if as_json:
         print(json.dumps(found.as_dict() | {"trellis": trellis and trellis.as_dict()}, indent=2))
     else:

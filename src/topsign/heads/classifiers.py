@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .._arrays import Array, Float64
-from .._checks import check_count, check_flag, check_positive
+from .._checks import check_choice, check_count, check_flag, check_positive
 from .._random import RandomState
 from ..projections import Projection
 from ..recipe import Recipe
@@ -16,6 +16,7 @@ from .advice import MAX_SAMPLE, sized_recipe, warn_of_size
 from .base_classifier import CompressedClassifier
 from .head import Head
 from .queries import Universal
+from .recipes import CODES, no_weights, trellis_recipe
 
 
 class AdaptiveLinearClassifier(CompressedClassifier):
@@ -26,6 +27,10 @@ class AdaptiveLinearClassifier(CompressedClassifier):
     estimator : linear classifier
         LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier, Perceptron or any other whose decision_function
         is ``X @ coef_.T + intercept_``. ``fit`` trains a clone of it; see :meth:`from_fitted` for a fitted one.
+    codes : "adaptive" or "trellis"
+        Trellis codes are the smallest for a given quality: ``n_bits`` is then the size of a class in bits, and the
+        basis is ``projection="hadamard"``, or ``"principal"`` axes that are learned from the weights and kept. They
+        have no signs: ``scoring="asymmetric"`` alone.
     n_bits : int or "auto"
         Projections kept for each class. "auto" takes the smallest number that is expected to agree with the
         uncompressed classifier on 99% of inputs: measured on the data of ``fit`` where there are any, otherwise
@@ -89,6 +94,7 @@ class AdaptiveLinearClassifier(CompressedClassifier):
         self,
         estimator: Any,
         *,
+        codes: str = "adaptive",
         n_bits: int | str = "auto",
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
@@ -100,6 +106,7 @@ class AdaptiveLinearClassifier(CompressedClassifier):
         random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
+        self.codes = codes
         self.n_bits = n_bits
         self.n_pool = n_pool
         self.projection = projection
@@ -111,6 +118,8 @@ class AdaptiveLinearClassifier(CompressedClassifier):
         self.random_state = random_state
 
     def _make_recipe(self, n_features: int) -> Recipe:
+        if check_choice(self.codes, "codes", CODES) == "trellis":
+            return self._trellis_recipe(no_weights(n_features))
         return Recipe.make(
             "adaptive",
             n_features=n_features,
@@ -121,7 +130,24 @@ class AdaptiveLinearClassifier(CompressedClassifier):
             random_state=self.random_state,
         )
 
+    def _trellis_recipe(self, weights: Array) -> Recipe:
+        if self.scoring != "asymmetric":
+            raise ValueError(
+                f'trellis codes have no signs to compare: scoring must be "asymmetric", got {self.scoring!r}'
+            )
+        learns = self.projection == "principal" and len(weights) > 0
+        return trellis_recipe(
+            weights,
+            n_bits=self.n_bits,
+            n_pool=self.n_pool,
+            projection=self.projection if learns or self.projection != "principal" else "hadamard",
+            layout=self.layout,
+            random_state=self.random_state,
+        )
+
     def _sized(self, recipe: Recipe, coef: Array, intercept: Float64, X: Any, made: Callable[[Recipe], Head]) -> Recipe:
+        if recipe.family == "trellis":
+            return self._trellis_recipe(coef) if self.projection == "principal" else recipe
         if self.n_bits != "auto":
             if self.shortlist is None:
                 warn_of_size(recipe.n_features, recipe.layout, stacklevel=4)
@@ -135,9 +161,10 @@ class AdaptiveLinearClassifier(CompressedClassifier):
 
     @classmethod
     def _parameters_of(cls, head: Head) -> dict[str, Any]:
-        if head.recipe.family != "adaptive":
+        if head.recipe.family not in CODES:
             _raise_other_head(cls, head)
         return {
+            "codes": head.recipe.family,
             "n_bits": head.recipe.n_bits,
             "n_pool": head.recipe.n_pool,
             "projection": head.recipe.projection,

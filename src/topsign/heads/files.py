@@ -129,8 +129,8 @@ def read_universal(record: Record) -> Universal:
 
 def check_arrays(recipe: Recipe, scoring: str, universal: Universal | None, arrays: dict[str, Array]) -> None:
     """Arrays that fit together and hold what they should, because kernels check nothing."""
-    if recipe.family not in ("adaptive", "sign"):
-        raise ValueError(f"heads have adaptive or sign codes, not {recipe.family} codes")
+    if recipe.family == "trellis" and (scoring != "asymmetric" or universal or not recipe.norms or recipe.n_local > 1):
+        raise ValueError("a head of trellis codes estimates logits, by codes of one basis with norms")
     codes, biases, classes = arrays["codes"], arrays["biases"], arrays["classes"]
     check_content(recipe.layout, codes, name="codes")
     n_classes = len(classes) if classes.ndim == 1 else 0
@@ -140,7 +140,7 @@ def check_arrays(recipe: Recipe, scoring: str, universal: Universal | None, arra
     if len(codes) != (n_classes if universal is not None else len(biases)):
         raise ValueError(f"{len(codes)} codes do not fit {n_classes} classes")
     wanted: dict[str, tuple[tuple[int, ...], type[Any]]] = {"biases": (biases.shape, np.float64)}
-    if scoring == "asymmetric":
+    if scoring == "asymmetric" and recipe.family != "trellis":
         wanted["scales"] = ((len(codes),), np.float32)
     for name, (shape, kind) in wanted.items():
         array = arrays[name]

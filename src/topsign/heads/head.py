@@ -18,11 +18,11 @@ from .._random import RandomState
 from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
-from .advice import sized_recipe, warn_of_size
 from .files import check_arrays, plain_labels, raise_not_a_head, read_head, read_universal, write_head
 from .links import LINKS, probabilities
 from .queries import Universal, encode_weights, query_blocks
-from .scores import HammingScores, LogitScores
+from .recipes import head_recipe, shared_nbytes
+from .scores import EstimatedLogits, HammingScores, LogitScores, TrellisScores
 from .shortlist import Shortlist, exact_weights
 from .weights import check_class_labels, check_intercepts, check_weights
 
@@ -46,7 +46,7 @@ class Head:
 
     recipe: Recipe
     codes: Bytes  # (n_vectors, code_bytes)
-    scales: Float32 | None  # (n_vectors,); zero for zero vectors, None where scores are Hamming
+    scales: Float32 | None  # (n_vectors,); zero for zero vectors, None in trellis codes and where scores are Hamming
     biases: Float64  # (n_vectors,)
     classes: Array  # (n_classes,) labels
     scoring: str = (
@@ -73,7 +73,7 @@ class Head:
         alone = len(weights) < len(classes)
         both = universal is not None and alone  # these codes know distances: -w stands for the first class
         codes, scales = encode_weights(recipe, universal, np.vstack([-weights, weights]) if both else weights)
-        if scoring == "hamming" and not scales.all():
+        if scoring == "hamming" and scales is not None and not scales.all():
             raise ValueError(
                 f"the weight vector of class {classes.tolist()[-1 if alone else int(np.argmin(scales))]!r} is zero, so "
                 'it has no signs to compare; drop that class, or take scoring="asymmetric" of '
@@ -98,6 +98,7 @@ class Head:
         *,
         biases: npt.ArrayLike | None = None,
         classes: npt.ArrayLike | None = None,
+        codes: str = "adaptive",
         n_bits: int | str = "auto",
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
@@ -113,7 +114,7 @@ class Head:
             Read block by block.
         biases, classes : arrays of shape (n_classes,), optional
             Zeros, and labels 0, 1, ... when not given.
-        n_bits, n_pool, projection, layout, random_state
+        codes, n_bits, n_pool, projection, layout, random_state
             As in :class:`topsign.AdaptiveLinearClassifier`.
         link : "softmax", "sigmoid", "modified_huber" or None
             How :meth:`predict_proba` makes probabilities of logits.
@@ -128,21 +129,18 @@ class Head:
         """
         labels = None if classes is None else check_class_labels(classes, np.empty(0), present=False)
         rows, labels = check_weights(weights, classes=labels)
-        recipe = Recipe.make(
-            "adaptive",
-            n_features=rows.shape[1],
-            n_bits=1 if n_bits == "auto" else check_count(n_bits, "n_bits"),
+        if link is not None:
+            check_choice(link, "link", tuple(LINKS))
+        recipe = head_recipe(
+            codes,
+            rows,
+            n_bits=n_bits,
             n_pool=n_pool,
             projection=projection,
             layout=layout,
             random_state=random_state,
+            stacklevel=2,
         )
-        if link is not None:
-            check_choice(link, "link", tuple(LINKS))
-        if n_bits == "auto":
-            recipe, _ = sized_recipe(recipe, rows, stacklevel=2)
-        else:
-            warn_of_size(recipe.n_features, recipe.layout, stacklevel=2)
         return cls.of(recipe, rows, check_intercepts(biases, len(rows)), labels, link=link)
 
     def with_shortlist(
@@ -198,9 +196,9 @@ class Head:
 
     @property
     def code_nbytes(self) -> int:
-        """Bytes of codes, scales and biases, as far as the scoring uses them."""
-        used: list[Array] = [self.codes] if self.scales is None else [self.codes, self.scales]
-        return sum(array.nbytes for array in used) + (0 if self._used_biases is None else self._used_biases.nbytes)
+        """Bytes of codes, scales and biases, as far as the scoring uses them, and of axes that were learned."""
+        used = (self.codes, self.scales, self._used_biases)
+        return sum(array.nbytes for array in used if array is not None) + shared_nbytes(self.recipe)
 
     @property
     def compression_ratio(self) -> float:
@@ -325,7 +323,7 @@ class Head:
         return cls(
             recipe,
             np.ascontiguousarray(arrays["codes"]),
-            arrays["scales"] if scoring == "asymmetric" else None,
+            arrays.get("scales") if scoring == "asymmetric" else None,
             arrays["biases"],
             arrays["classes"],
             scoring,
@@ -341,7 +339,9 @@ class Head:
         return self.biases if self.scoring == "asymmetric" and self.biases.any() else None
 
     @property
-    def _scores(self) -> LogitScores | HammingScores:
+    def _scores(self) -> EstimatedLogits | HammingScores:
+        if self.recipe.family == "trellis":
+            return TrellisScores(self.recipe.cells[0].tables, self.codes, self._used_biases)
         if self.scales is None:
             return HammingScores(self.recipe.layout, self.codes)
         return LogitScores(self.recipe.layout, self.codes, self.scales, self._used_biases)

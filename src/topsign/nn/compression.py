@@ -7,13 +7,11 @@ from typing import Any, NoReturn
 import torch
 
 from .._arrays import Float32
-from .._checks import check_count
 from .._random import RandomState
-from ..encoding import encode
-from ..heads.advice import sized_recipe, warn_of_size
+from ..heads.queries import encode_weights
+from ..heads.recipes import head_recipe, no_weights
 from ..heads.shortlist import Shortlist
 from ..projections import Projection
-from ..recipe import Recipe
 from .layer import AdaptiveLinear
 
 BLOCK_VALUES = 2**24  # weights converted at a time
@@ -23,6 +21,7 @@ BLOCK_VALUES = 2**24  # weights converted at a time
 def compress(
     linear: torch.nn.Linear,
     *,
+    codes: str = "adaptive",
     n_bits: int | str = "auto",
     n_pool: int | None = None,
     projection: str | Projection = "hadamard",
@@ -35,35 +34,30 @@ def compress(
     """An :class:`AdaptiveLinear` that estimates what a linear layer gives, on the device of the layer.
 
     Weights are read a block at a time, whatever their type and device: a head too large for a second copy can be
-    compressed. Parameters are those of :class:`AdaptiveLinear`, with ``n_bits="auto"`` as in
+    compressed; ``codes="trellis"`` over principal axes, and ``n_bits="auto"``, look at all of them at once. Parameters
+    are those of :class:`AdaptiveLinear`, with ``n_bits="auto"`` as in
     :class:`topsign.AdaptiveLinearClassifier` and ``shortlist_storage="original"`` for the type of the layer. A class
     whose weights are all zero scores its bias.
     """
     if not isinstance(linear, torch.nn.Linear):
         _raise_no_layer(linear)
     weight, bias = linear.weight, linear.bias
-    recipe = Recipe.make(
-        "adaptive",
-        n_features=linear.in_features,
-        n_bits=1 if n_bits == "auto" else check_count(n_bits, "n_bits"),
+    learns = n_bits == "auto" or projection == "principal"
+    recipe = head_recipe(
+        codes,
+        weight.to("cpu", torch.float32).numpy() if learns else no_weights(linear.in_features),
+        n_bits=n_bits,
         n_pool=n_pool,
         projection=projection,
         layout=layout,
         random_state=random_state,
+        shortlist=shortlist,
+        stacklevel=3,
     )
-    if n_bits == "auto":
-        rows = weight.to("cpu", torch.float32).numpy()
-        recipe, _ = sized_recipe(recipe, rows, shortlist=shortlist or 1, stacklevel=3)
-    elif shortlist is None:
-        warn_of_size(recipe.n_features, recipe.layout, stacklevel=3)
-    layer = AdaptiveLinear(
-        linear.in_features,
+    layer = AdaptiveLinear.of_recipe(
+        recipe,
         linear.out_features,
-        n_bits=recipe.n_bits,
-        n_pool=recipe.n_pool,
-        projection=recipe.projection,
         bias=bias is not None,
-        layout=layout,
         shortlist=shortlist,
         shortlist_storage=str(weight.dtype).removeprefix("torch.")
         if shortlist_storage == "original"
@@ -74,9 +68,10 @@ def compress(
     for start in range(0, linear.out_features, size):
         part = slice(start, start + size)
         values = weight[part].to("cpu", torch.float32).numpy()
-        made = encode(layer.recipe, values, allow_zero=True, name="weights")
-        assert made.scales is not None
-        layer.codes[part], layer.scales[part] = torch.from_numpy(made.codes), torch.from_numpy(made.scales)
+        made, scales = encode_weights(layer.recipe, None, values)
+        layer.codes[part] = torch.from_numpy(made)
+        if scales is not None:
+            layer.scales[part] = torch.from_numpy(scales)
         _keep_weights(layer, part, values)
     if bias is not None and layer.bias is not None:
         layer.bias.copy_(bias)

@@ -14,9 +14,10 @@ from .._checks import check_choice, check_count
 from .._files import Record
 from .._random import RandomState
 from ..codes import check_content
-from ..encoding import encode
 from ..errors import StorageError
 from ..heads import Head
+from ..heads.queries import encode_weights
+from ..heads.recipes import CODES, no_weights, trellis_recipe
 from ..heads.shortlist import Shortlist
 from ..projections import Projection
 from ..recipe import Recipe
@@ -54,6 +55,9 @@ class AdaptiveLinear(torch.nn.Module):
     ----------
     in_features, out_features : int
         Length of an input, and number of classes.
+    codes : "adaptive" or "trellis"
+        How weight vectors are coded. Of trellis codes n_bits is the size of one, in bits; they have their scales inside,
+        and run on the CPU.
     n_bits, n_pool : int
         Projections kept for each class, and computed; n_pool is in_features when not given.
     projection : kind or Projection
@@ -91,6 +95,7 @@ class AdaptiveLinear(torch.nn.Module):
         in_features: int,
         out_features: int,
         *,
+        codes: str = "adaptive",
         n_bits: int = 64,
         n_pool: int | None = None,
         projection: str | Projection = "hadamard",
@@ -104,19 +109,15 @@ class AdaptiveLinear(torch.nn.Module):
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.out_features = check_count(out_features, "out_features")
-        recipe = Recipe.make(
-            "adaptive",
-            n_features=self.in_features,
-            n_bits=n_bits,
-            n_pool=n_pool,
-            projection=projection,
-            layout=layout,
-            random_state=random_state,
-        )
+        options: Any = {"n_bits": n_bits, "n_pool": n_pool, "projection": projection, "layout": layout}
+        if check_choice(codes, "codes", CODES) == "trellis":
+            recipe = trellis_recipe(no_weights(self.in_features), **options, random_state=random_state)
+        else:
+            recipe = Recipe.make("adaptive", n_features=self.in_features, **options, random_state=random_state)
         self._set_recipe(recipe)
-        zero = encode(self.recipe, np.zeros((1, self.in_features), np.float32), allow_zero=True)
-        self.register_buffer("codes", torch.from_numpy(zero.codes).repeat(self.out_features, 1))
-        self.register_buffer("scales", torch.zeros(self.out_features))
+        zero, _ = encode_weights(self.recipe, None, np.zeros((1, self.in_features), np.float32))
+        self.register_buffer("codes", torch.from_numpy(zero).repeat(self.out_features, 1))
+        self.register_buffer("scales", torch.zeros(self.out_features if recipe.beside else 0))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
         self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)
         self.shortlist_memory = check_choice(shortlist_memory, "shortlist_memory", ("device", "pinned"))
@@ -128,28 +129,38 @@ class AdaptiveLinear(torch.nn.Module):
         self.train(False)
 
     @classmethod
+    def of_recipe(cls, recipe: Recipe, out_features: int, **options: Any) -> Self:
+        """A layer of this recipe whose weights are all zero; options are those of the constructor."""
+        layer = cls(
+            recipe.n_features,
+            out_features,
+            codes=recipe.family,
+            n_bits=recipe.n_bits,
+            n_pool=recipe.n_pool,
+            projection="hadamard" if recipe.projection.kind == "principal" else recipe.projection,
+            layout=recipe.layout.name,
+            **options,
+        )
+        layer._set_recipe(recipe)
+        return layer
+
+    @classmethod
     def from_head(cls, head: Head) -> Self:
         """A layer that is another face of a head; nothing is compressed again. Labels and the link are left behind."""
-        if head.recipe.family != "adaptive" or head.scales is None or head.one_vector:
-            raise ValueError(f"a layer needs adaptive codes, estimated logits and one vector per class, got {head!r}")
+        if head.recipe.family not in CODES or head.scoring != "asymmetric" or head.one_vector:
+            raise ValueError(
+                f"a layer needs adaptive or trellis codes, estimated logits and one vector per class, got {head!r}"
+            )
         short = head.shortlist
         options: dict[str, Any] = {}
         if short is not None:
             kinds = {"f8": "float64", "f4": "float32", "f2": "float16", "i1": "int8"}
             storage = "bfloat16" if short.source and short.source.kind == "BF16" else kinds[short.weights.dtype.str[1:]]
             options = {"shortlist": short.size, "shortlist_storage": storage}
-        layer = cls(
-            head.n_features,
-            len(head.classes),
-            n_bits=head.recipe.n_bits,
-            n_pool=head.recipe.n_pool,
-            projection=head.recipe.projection,
-            bias=bool(head.biases.any()),
-            layout=head.recipe.layout.name,
-            **options,
-        )
+        layer = cls.of_recipe(head.recipe, len(head.classes), bias=bool(head.biases.any()), **options)
         layer.codes.copy_(torch.from_numpy(np.array(head.codes)))
-        layer.scales.copy_(torch.from_numpy(np.array(head.scales)))
+        if head.scales is not None:
+            layer.scales.copy_(torch.from_numpy(np.array(head.scales)))
         if layer.bias is not None:
             layer.bias.copy_(torch.from_numpy(np.array(head.biases)))
         if short is not None and layer.shortlist_weights is not None:
@@ -175,7 +186,8 @@ class AdaptiveLinear(torch.nn.Module):
             weights = weights.float() if weights.dtype == torch.bfloat16 else weights
             row_scales = None if self.shortlist_scales is None else self.shortlist_scales.cpu().numpy().copy()
             short = Shortlist(self.shortlist, weights.numpy().copy(), row_scales)
-        return Head(self.recipe, codes, scales, biases, labels, "asymmetric", link, short)
+        kept = scales if self.recipe.beside else None
+        return Head(self.recipe, codes, kept, biases, labels, "asymmetric", link, short)
 
     def _set_recipe(self, recipe: Recipe) -> None:
         self.recipe, self._recipe_text = recipe, json.dumps(recipe.to_json())

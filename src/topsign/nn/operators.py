@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..encoding import project_blocks
-from ..heads.scores import LogitScores
+from ..heads.queries import query_blocks
+from ..heads.recipes import CODES
+from ..heads.scores import EstimatedLogits, LogitScores, TrellisScores
 from ..projections import Hadamard, Projection
 from ..recipe import Recipe
 from . import cuda, tensors
@@ -30,7 +31,7 @@ def linear(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe
     ``recipe`` is the JSON of what the codes are made with.
     """
     made = _checked(recipe, codes, scales, bias)
-    logits = _path(x)[0](made, _rows(x, made.n_features), codes, scales, bias)
+    logits = _path(x, made)[0](made, _rows(x, made.n_features), codes, scales, bias)
     return logits.to(x.dtype).reshape(*x.shape[:-1], len(codes))
 
 
@@ -38,7 +39,7 @@ def linear(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe
 def topk(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, recipe: str, k: int) -> tuple[Tensor, Tensor]:
     """The k highest estimated logits of each input, falling, and their classes; of equal ones the lower class first."""
     made = _checked(recipe, codes, scales, bias)
-    values, indices = _path(x)[1](made, _rows(x, made.n_features), codes, scales, bias, k)
+    values, indices = _path(x, made)[1](made, _rows(x, made.n_features), codes, scales, bias, k)
     shape = (*x.shape[:-1], k)
     return values.to(x.dtype).reshape(shape), indices.reshape(shape)
 
@@ -61,7 +62,7 @@ def shortlist(
     """
     made = _checked(recipe, codes, scales, bias)
     rows = _rows(x, made.n_features)
-    _, classes = _path(x)[1](made, rows, codes, scales, bias, size)
+    _, classes = _path(x, made)[1](made, rows, codes, scales, bias, size)
     classes, _ = classes.sort(dim=1)
     weights = cuda.mapped(weights, x.device) if x.is_cuda and not weights.is_cuda else weights
     step = max(1, BLOCK_VALUES // (size * made.n_features))
@@ -116,8 +117,10 @@ def _(
 def read_recipe(text: str) -> Recipe:
     """The recipe of its JSON; its projection is made once."""
     recipe = Recipe.from_json(json.loads(text), "the recipe of a graph")
-    if recipe.family != "adaptive":
-        raise ValueError(f"these operators take adaptive codes, not {recipe.family} codes")
+    if recipe.family not in CODES or recipe.n_local > 1:
+        raise ValueError(
+            f"these operators take adaptive codes, or trellis codes of one basis, not {recipe.family} codes"
+        )
     return recipe
 
 
@@ -125,17 +128,22 @@ def _checked(text: str, codes: Tensor, scales: Tensor, bias: Tensor | None) -> R
     """The recipe, where the shapes fit it: a graph may come from outside, and kernels check nothing."""
     recipe = read_recipe(text)
     width, n_codes = recipe.layout.code_bytes, codes.shape[:1]
-    fitting = codes.dtype == torch.uint8 and codes.ndim == 2 and codes.shape[1] == width and scales.shape == n_codes
+    fitting = codes.dtype == torch.uint8 and codes.ndim == 2 and codes.shape[1] == width
+    fitting = fitting and scales.shape == (n_codes if recipe.beside else (0,)) and recipe.norms
     if not fitting or (bias is not None and bias.shape != n_codes):
         shapes = [None if one is None else tuple(one.shape) for one in (codes, scales, bias)]
         raise ValueError(f"codes, scales and bias of shapes {shapes} do not fit uint8 codes of {width} bytes")
     return recipe
 
 
-def _path(x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
+def _path(x: Tensor, recipe: Recipe) -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
     """Functions for logits and for the best classes where the input is: kernels on the CPU and on CUDA."""
     if x.device.type == "cpu":
         return cpu_logits, cpu_topk
+    if recipe.family == "trellis":
+        raise ValueError(
+            f"layers of trellis codes run on the CPU, got inputs on {x.device}; move the layer and its inputs"
+        )
     if x.is_cuda and cuda.usable():
         return cuda.cuda_logits, cuda.cuda_topk
     return tensor_logits, tensor_topk
@@ -159,8 +167,8 @@ def _check_inputs(x: Tensor, n_features: int) -> None:
 def cpu_logits(recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     """By the kernels of this machine."""
     scores, out = _scores(recipe, codes, scales, bias), torch.empty(len(rows), len(codes))
-    for block, projected in project_blocks(recipe.projection, rows.numpy(), name="inputs"):
-        out[block.rows] = torch.from_numpy(scores.values(projected))
+    for part, queries in query_blocks(recipe, None, "asymmetric", rows.numpy(), "inputs"):
+        out[part] = torch.from_numpy(scores.values(queries)).float()
     return out
 
 
@@ -170,14 +178,16 @@ def cpu_topk(
     """By the kernels of this machine."""
     scores = _scores(recipe, codes, scales, bias)
     values, indices = torch.empty(len(rows), k), torch.empty(len(rows), k, dtype=torch.int64)
-    for block, projected in project_blocks(recipe.projection, rows.numpy(), name="inputs"):
-        classes, found = scores.best(projected, k)
-        values[block.rows], indices[block.rows] = torch.from_numpy(found), torch.from_numpy(classes)
+    for part, queries in query_blocks(recipe, None, "asymmetric", rows.numpy(), "inputs"):
+        classes, found = scores.best(queries, k)
+        values[part], indices[part] = torch.from_numpy(found).float(), torch.from_numpy(classes)
     return values, indices
 
 
-def _scores(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) -> LogitScores:
+def _scores(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) -> EstimatedLogits:
     biases = None if bias is None or not bias.any() else bias.numpy().astype(np.float64)
+    if recipe.family == "trellis":
+        return TrellisScores(recipe.cells[0].tables, codes.contiguous().numpy(), biases)
     return LogitScores(recipe.layout, codes.contiguous().numpy(), scales.contiguous().float().numpy(), biases)
 
 

@@ -10,7 +10,7 @@ from .concentration import (
     poisson_binomial_pmf,
     poisson_binomial_tail,
 )
-from .design import Plan, TargetError, detection_at, plan
+from .design import Plan, detection_at, plan
 from .detection import RocCurve, roc
 from .distances import (
     expected_hamming,
@@ -41,7 +41,8 @@ from .order_statistics import harter_approximation, mean_kept_magnitude, order_s
 from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
 from .sizes import storage_bits
-from .trellis import TrellisPlan, plan_trellis, trellis_energy
+from .targets import TargetError
+from .trellis import TrellisPlan, trellis_energy
 from .water_filling import water_filling
 
 __all__ = [
@@ -78,7 +79,6 @@ __all__ = [
     "order_statistic_mean",
     "pair_flip_probability",
     "plan",
-    "plan_trellis",
     "poisson_binomial_pmf",
     "poisson_binomial_tail",
     "rate_distortion_limit",

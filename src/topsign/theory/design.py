@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Literal, overload
 
 import numpy as np
 
@@ -13,12 +14,10 @@ from .distances import check_correlation, kappa_of
 from .inference import mismatch_tail, score_tail, tail_threshold
 from .pools import ORTHONORMAL, PROJECTIONS
 from .sizes import compact_bytes, storage_bits
+from .targets import TargetError
+from .trellis import TrellisPlan, plan_trellis
 
 N_BITS_STEP = 8
-
-
-class TargetError(ValueError):
-    """No code meets the target; the message names the best that can be reached."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,34 @@ class Plan:
         return table + "\n\nassuming\n" + "\n".join(f"  - {line}" for line in self.assumptions)
 
 
+@overload
+def plan(
+    *,
+    correlation: float,
+    false_alarm: float,
+    n_features: int,
+    detection: float | None = ...,
+    n_entries: int = ...,
+    max_bytes: int | None = ...,
+    projection: str = ...,
+    scoring: str | None = ...,
+    codes: Literal["adaptive"] = ...,
+    window: int = ...,
+) -> Plan: ...
+@overload
+def plan(
+    *,
+    correlation: float,
+    false_alarm: float,
+    n_features: int,
+    detection: float | None = ...,
+    n_entries: int = ...,
+    max_bytes: int | None = ...,
+    projection: str = ...,
+    scoring: str | None = ...,
+    codes: Literal["trellis"],
+    window: int = ...,
+) -> TrellisPlan: ...
 def plan(
     *,
     correlation: float,
@@ -90,7 +117,9 @@ def plan(
     max_bytes: int | None = None,
     projection: str = "hadamard",
     scoring: str | None = None,
-) -> Plan:
+    codes: str = "adaptive",
+    window: int = 10,
+) -> Plan | TrellisPlan:
     """The cheapest code that detects a correlation often enough, or the best detection within a byte budget.
 
     Parameters
@@ -109,6 +138,9 @@ def plan(
         As in :func:`topsign.theory.roc`.
     scoring : "hamming", "asymmetric" or None
         None considers both.
+    codes : "adaptive" or "trellis"
+        Family of codes. Trellis codes over a random basis have neither projection nor scoring; ``window`` is theirs,
+        and their standing is an approximation (:func:`trellis_energy`, Fisher's law for matches).
 
     Raises
     ------
@@ -118,12 +150,23 @@ def plan(
     >>> p = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192)
     >>> p.scoring, p.n_pool
     ('asymmetric', 8192)
+    >>> trellis = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192, codes="trellis")
+    >>> p.bytes_per_entry, trellis.n_bytes
+    (748, 518)
     """
+    if check_choice(codes, "codes", ("adaptive", "trellis")) == "trellis":
+        _check_targets(detection, max_bytes)
+        return plan_trellis(
+            correlation=correlation,
+            false_alarm=false_alarm,
+            n_features=n_features,
+            detection=detection,
+            n_entries=n_entries,
+            max_bytes=max_bytes,
+            window=window,
+        )
     target = _Target(correlation, false_alarm, n_features, n_entries, projection)
-    if detection is None and max_bytes is None:
-        raise ValueError("give a detection to reach, a max_bytes to stay within, or both")
-    if detection is not None and not 0 < detection < 1:
-        raise ValueError(f"detection must lie in (0, 1), got {detection}")
+    _check_targets(detection, max_bytes)
     scorings = (
         ("asymmetric", "hamming") if scoring is None else (check_choice(scoring, "scoring", ("asymmetric", "hamming")),)
     )
@@ -144,6 +187,13 @@ def plan(
         raise TargetError(target.out_of_reach(detection, best, max_bytes))
     reaching = [target.cheapest(detection, found) for found in within if found.detection >= detection]
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
+
+
+def _check_targets(detection: float | None, max_bytes: int | None) -> None:
+    if detection is None and max_bytes is None:
+        raise ValueError("give a detection to reach, a max_bytes to stay within, or both")
+    if detection is not None and not 0 < detection < 1:
+        raise ValueError(f"detection must lie in (0, 1), got {detection}")
 
 
 def detection_at(

@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_real
 from .rates import rate_distortion_limit
+from .targets import TargetError
 
 SHARES: dict[int, tuple[float, ...]] = {
     8: (0.0537, 0.1138, 0.2617, 0.3854, 0.4596, 0.7173, 0.9227, 0.9927),
@@ -47,7 +48,7 @@ def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
 
 @dataclass(frozen=True)
 class TrellisPlan:
-    """A trellis code for a target: basis="hadamard", center=False."""
+    """A trellis code for a target, what ``plan(codes="trellis")`` finds: basis="hadamard", center=False."""
 
     n_bytes: int
     window: int
@@ -69,32 +70,37 @@ def plan_trellis(
     correlation: float,
     false_alarm: float,
     n_features: int,
-    detection: float,
+    detection: float | None,
     n_entries: int = 1,
+    max_bytes: int | None = None,
     window: int = 10,
-) -> TrellisPlan | None:
-    """The smallest trellis code that detects a correlation often enough; None where 4 bits per feature are too few.
+) -> TrellisPlan:
+    """The smallest trellis code that detects a correlation often enough, or the best within ``max_bytes``.
 
-    Approximation: impostors have the exact law of a sample correlation; a match is taken as a sample correlation of
-    ``correlation * sqrt(trellis_energy)`` with Fisher's normal law.
-
-    >>> plan_trellis(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192).n_bytes  # adaptive: 748
-    518
+    Up to 4 bits per feature. Approximation: impostors have the exact law of a sample correlation; a match is taken as a
+    sample correlation of ``correlation * sqrt(trellis_energy)`` with Fisher's normal law.
     """
     check_choice(str(window), "window", tuple(map(str, SHARES)))
-    n_features, n_entries = check_count(n_features, "n_features", minimum=4), check_count(n_entries, "n_entries")
-    wanted = check_real(detection, "detection", minimum=0, maximum=1)
+    n_features, n_entries = check_count(n_features, "n_features", minimum=8), check_count(n_entries, "n_entries")
+    wanted = 2.0 if detection is None else check_real(detection, "detection", minimum=0, maximum=1)
     rho = check_real(correlation, "correlation", minimum=0, maximum=1)
     level = float(-np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_entries))
     deviate = float(student.isf(level, n_features - 1))
     threshold = deviate / np.sqrt(deviate**2 + n_features - 1)
-    sizes = np.arange(3, n_features // 2 + 1)  # at least two windows, at most 4 bits per feature
+    # At least two windows, at most 4 bits per feature.
+    least, most = -(-2 * window // 8), max(3, n_features // 2)
+    if max_bytes is not None:
+        most = min(most, check_count(max_bytes, "max_bytes", minimum=least))
+    sizes = np.arange(least, most + 1)
     means = np.arctanh(np.minimum(rho * np.sqrt(trellis_energy(8 * sizes / n_features, window=window)), 1 - 1e-12))
     reached = ndtr((means - np.arctanh(threshold)) * np.sqrt(n_features - 2))
     enough = np.flatnonzero(reached >= wanted)
-    if not enough.size:
-        return None
-    first = enough[0]
+    if not enough.size and detection is not None:
+        raise TargetError(
+            f"detection {detection:g} cannot be reached: {most} bytes, the most considered, reach {reached[-1]:.4g}; "
+            "lower detection, raise false_alarm, or allow more bytes"
+        )
+    first = enough[0] if enough.size else len(sizes) - 1
     return TrellisPlan(
         n_bytes=int(sizes[first]),
         window=window,

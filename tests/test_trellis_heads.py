@@ -1,0 +1,115 @@
+"""Heads of trellis codes: logits without bias, the same answers by every face, files, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+import topsign as ts
+from topsign.heads.queries import encode_weights
+from topsign.heads.recipes import trellis_recipe
+from topsign.nn import AdaptiveLinear, compress
+
+
+@pytest.fixture
+def weights(rng):
+    return (rng.standard_normal((60, 96)) * rng.uniform(0.5, 2, (60, 1))).astype(np.float32)
+
+
+def head_of(weights, rng, **options):
+    biases = rng.standard_normal(len(weights))
+    return ts.Head.from_weights(weights, biases=biases, codes="trellis", random_state=7, **{"n_bits": 96} | options)
+
+
+@pytest.mark.parametrize("projection", ["hadamard", "principal"])
+def test_logits_are_those_of_reconstructions(rng, weights, projection):
+    X = rng.standard_normal((40, 96)).astype(np.float32)
+    with pytest.warns(UserWarning, match="shrunk") if projection == "principal" else _nothing():
+        head = head_of(weights, rng, projection=projection)
+    decoded = ts.TrellisCodes(head.codes, recipe=head.recipe).decode()
+    exact = X @ decoded.T + head.biases
+    error = np.abs(head.logits(X) - exact).max() / np.abs(exact).max()
+    assert error < 0.02  # inputs are rounded to 8 bits
+    assert np.corrcoef(head.logits(X).ravel(), (X @ weights.T + head.biases).ravel())[0, 1] > 0.8
+    best = head.topk(X, 7)
+    order = np.argsort(-head.logits(X), axis=1, kind="stable")[:, :7]
+    assert_array_equal(best.indices, order)
+    assert_allclose(best.values, np.take_along_axis(head.logits(X), order, axis=1), rtol=1e-6)
+    assert head.nbytes == len(weights) * (12 + 2 + 8) + (0 if projection == "hadamard" else _learned(head))
+
+
+def _learned(head):
+    projection = head.recipe.projection
+    return projection.axes.nbytes + 4 * 96 + 12 * head.recipe.designs[0].n_coded
+
+
+def _nothing():
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def test_estimates_have_no_bias(rng):
+    """The mean over bases of the estimate of one logit, within four standard errors."""
+    weights, x = rng.standard_normal((1, 64)).astype(np.float32), rng.standard_normal((1, 64)).astype(np.float32)
+    found = []
+    for seed in range(60):
+        recipe = trellis_recipe(weights, n_bits=32, random_state=seed)
+        codes, _ = encode_weights(recipe, None, weights)
+        found.append(float(ts.TrellisCodes(codes, recipe=recipe).decode()[0] @ x[0]))
+    error = np.std(found) / np.sqrt(len(found))
+    assert abs(np.mean(found) - float(weights[0] @ x[0])) < 4 * error + 1e-3 * np.linalg.norm(weights) * 8
+
+
+def test_faces_and_files_agree(rng, weights, tmp_path):
+    X = rng.standard_normal((9, 96)).astype(np.float32)
+    weights[5] = 0
+    head = head_of(weights, rng, link="softmax")
+    assert_allclose(head.logits(X)[:, 5], head.biases[5])  # a zero vector scores its bias
+    head.save(tmp_path / "head.npz")
+    again = ts.Head.load(tmp_path / "head.npz")
+    assert_array_equal(again.logits(X), head.logits(X))
+    assert_array_equal(again.predict_proba(X), head.predict_proba(X))
+    classifier = ts.AdaptiveLinearClassifier.from_head(head)
+    assert_array_equal(classifier.decision_function(X), head.logits(X))
+    layer = AdaptiveLinear.from_head(head)
+    assert_allclose(layer(torch.from_numpy(X)).numpy(), head.logits(X), rtol=1e-5, atol=1e-5)
+    assert_array_equal(layer.topk(torch.from_numpy(X), 5).indices.numpy(), head.topk(X, 5).indices)
+    assert_array_equal(layer.to_head().codes, head.codes)
+    other = AdaptiveLinear(96, 60, codes="trellis", n_bits=96)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(torch.from_numpy(X)), layer(torch.from_numpy(X)))
+    short = head.with_shortlist(10, weights)
+    exact = X @ weights.T + head.biases
+    assert_allclose(short.topk(X, 1).values[:, 0], np.take_along_axis(exact, short.topk(X, 1).indices, 1)[:, 0], 1e-5)
+    more = head.with_classes(weights[:2], np.zeros(2), np.array([100, 101]))
+    assert len(more.codes) == 62
+
+
+def test_layers_and_classifiers_are_compressed(rng, weights):
+    X = rng.standard_normal((50, 96)).astype(np.float32)
+    linear = torch.nn.Linear(96, 60)
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(weights))
+    layer = compress(linear, codes="trellis", n_bits=384, random_state=7)
+    exact = linear(torch.from_numpy(X)).detach()
+    assert (layer(torch.from_numpy(X)).argmax(1) == exact.argmax(1)).float().mean() > 0.9
+    small = ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=384, random_state=7)
+    assert np.mean(small.predict(X) == (X @ weights.T).argmax(1)) > 0.9
+    with pytest.warns(UserWarning, match="shrunk"):
+        ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=96, projection="principal")
+
+
+def test_what_does_not_go_together_raises(rng, weights):
+    for options, words in [
+        ({"n_bits": "auto"}, "needs n_bits"),
+        ({"n_bits": 96, "n_pool": 200}, "do not go with"),
+        ({"n_bits": 96, "layout": "fast"}, "do not go with"),
+        ({"n_bits": 3}, "two windows"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            ts.Head.from_weights(weights, codes="trellis", **options)
+    with pytest.raises(ValueError, match="codes must be"):
+        ts.Head.from_weights(weights, codes="plain")
+    with pytest.raises(ValueError, match="no signs to compare"):
+        ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=96, scoring="hamming")
