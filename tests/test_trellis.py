@@ -237,7 +237,7 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
     assert false.mean() < 0.01 + 4 * np.sqrt(0.01 / 400)
     within = ts.theory.plan(correlation=0.4, max_bytes=10, false_alarm=0.01, n_features=256, codes="trellis")
     assert within.n_bytes == 10
-    assert within.detection < plan.detection
+    assert within.detection > plan.detection  # which needs 8
     with pytest.raises(ts.theory.TargetError, match="32 bytes, the most considered"):
         ts.theory.plan(correlation=0.01, detection=0.99, false_alarm=1e-6, n_features=64, codes="trellis")
 

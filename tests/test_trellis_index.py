@@ -187,3 +187,35 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
     refused = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(tmp_path / "x"), "--codes", "trellis"])
     assert refused.exit_code == 2
     assert "needs --bytes" in refused.output
+
+
+@pytest.mark.parametrize("options", [{"norms": True}, {"n_local": 4}])
+def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
+    from topsign.export import read_parquet, to_arrow, write_parquet
+
+    signals = steep(rng, 700)
+    with make(signals, path=tmp_path / "i.topsign", **options) as index:
+        index.add(signals, ids=np.arange(700) * 3, metadata=[{"row": i} for i in range(700)])
+        codes, ids = index.get(index.ids).codes, index.ids
+        write_parquet(tmp_path / "codes.parquet", index)
+        vectors = to_arrow(index, form="dense").column("vector").to_pylist()
+        with pytest.raises(ValueError, match='"codes" and "dense"'):
+            to_arrow(index, form="bits")
+    back = read_parquet(tmp_path / "codes.parquet")
+    assert back.entries.codes == codes
+    assert_array_equal(back.entries.ids, ids)
+    assert back.entries.metadata[5] == {"row": 5}
+    assert_array_equal(np.array(vectors, np.float32), codes.decode())
+    run = CliRunner()
+    for name, form in (("v.npz", "dense"), ("c.npz", "codes"), ("v.parquet", "dense")):
+        done = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / name), "--as", form])
+        assert done.exit_code == 0, done.output
+    assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], codes.decode())
+    assert_array_equal(np.load(tmp_path / "c.npz")["codes"], codes.data)
+    with pytest.raises(ts.StorageError, match="vectors"):
+        read_parquet(tmp_path / "v.parquet")
+    refused = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / "x.npz"), "--as", "bits"])
+    assert refused.exit_code == 2

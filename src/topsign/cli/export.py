@@ -14,7 +14,6 @@ import typer
 
 from .._arrays import Array
 from .._files import write_file
-from ..codes import AdaptiveCodes
 from ..export import FORMS, PgvectorBits, PgvectorSparse, bit_texts, write_parquet
 from ..index import SignIndex
 from .app import app, console, exit_on_error, fail
@@ -30,7 +29,7 @@ def export(
     index: IndexPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .npz, .parquet or .csv to write.")],
     form: Annotated[
-        str, typer.Option("--as", help="codes, bits (one-hot, any Hamming engine) or sparse (+-1).")
+        str, typer.Option("--as", help="codes, bits (one-hot, any Hamming engine), sparse (+-1) or dense (of trellis).")
     ] = "codes",
 ) -> None:
     """Write the codes into a file for other programs, with their ids; nothing is lost.
@@ -38,7 +37,8 @@ def export(
     .npz: codes are data, and norms and scales where they are kept, as topsign.AdaptiveCodes takes them; bits are
     2 * pool bits per entry, little-endian; sparse is what scipy.sparse.load_npz reads. .parquet: the same as columns,
     with norms, scales, metadata, and the parameters in the schema. .csv: bits as text and sparse as pgvector's
-    sparsevec, for COPY and read_csv. A sign index has its packed signs as codes and bits.
+    sparsevec, for COPY and read_csv. A sign index has its packed signs as codes and bits. Trellis codes are codes (with
+    their recipe in a .parquet, which Python reads again) or dense, the signals that they stand for.
 
     [bold]Examples[/]
 
@@ -55,8 +55,11 @@ def export(
     if form == "codes" and output.suffix == ".csv":
         raise fail("a .csv holds bits or sparse: add --as bits or --as sparse", code=2)
     opened = opened_index(index, readonly=True)
-    if opened.recipe.family == "trellis":
-        raise fail("trellis codes are not exported: index.get(ids).codes.decode() gives their signals", code=2)
+    trellis = opened.recipe.family == "trellis"
+    if trellis != (form == "dense") and form != "codes":
+        raise fail("--as dense and codes go with trellis codes, everything but dense with others", code=2)
+    if trellis and output.suffix == ".csv":
+        raise fail("trellis codes go into an .npz or .parquet file", code=2)
     if form == "sparse" and isinstance(opened, SignIndex):
         raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
     with exit_on_error(1):
@@ -93,11 +96,13 @@ def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
         for start in range(0, n_entries, EXPORT_ROWS):
             yield index.get(ids[start : start + EXPORT_ROWS]).codes
 
-    def column(get: Callable[[AdaptiveCodes], Array]) -> Iterator[Array]:
+    def column(get: Callable[[Any], Array]) -> Iterator[Array]:
         return (get(part) for part in codes())
 
     arrays: dict[str, tuple[tuple[int, ...], Any, Iterator[Array]]]
-    if isinstance(index, SignIndex):
+    if form == "dense":
+        arrays = {"vectors": ((n_entries, index.n_features), "<f4", column(lambda part: part.decode()))}
+    elif isinstance(index, SignIndex):
         arrays = {form: ((n_entries, index.recipe.layout.code_bytes), "|u1", codes())}
     elif form == "bits":
         arrays = {"bits": ((n_entries, -(-2 * index.n_pool // 8)), "|u1", column(lambda part: part.to_bits()))}
@@ -110,9 +115,9 @@ def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
         }
     else:
         arrays = {"codes": ((n_entries, index.recipe.layout.code_bytes), "|u1", column(lambda part: part.data))}
-        if index.norms:
-            arrays["norms"] = (n_entries,), "<f4", column(lambda part: part.norms)  # type: ignore[arg-type,return-value]
-            arrays["scales"] = (n_entries,), "<f4", column(lambda part: part.scales)  # type: ignore[arg-type,return-value]
+        if index.recipe.beside:
+            arrays["norms"] = (n_entries,), "<f4", column(lambda part: part.norms)
+            arrays["scales"] = (n_entries,), "<f4", column(lambda part: part.scales)
     shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index.recipe.layout.name}
     if form == "sparse":
         shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}

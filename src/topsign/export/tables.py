@@ -5,9 +5,11 @@ are kept; ``metadata`` (JSON text, null where nothing was noted). The forms:
 
 - ``codes``: ``code``, the packed bytes of the layout (binary): the smallest;
 - ``bits``: ``bits``, one-hot bits (binary), for Hamming distances in SQL;
-- ``sparse``: ``locations`` (lists of int32) and ``signs`` (lists of int8), for anything else.
+- ``sparse``: ``locations`` (lists of int32) and ``signs`` (lists of int8), for anything else;
+- ``dense``, of trellis codes alone: ``vector``, the signals that they stand for (lists of float32).
 
-All three come back as they were. Needs pyarrow (``pip install 'topsign[files]'``).
+The first three come back as they were; trellis codes have ``codes`` and ``dense``. Needs pyarrow
+(``pip install 'topsign[files]'``).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy.typing as npt
 from .._arrays import Array, Bytes, Float32
 from .._checks import as_signals, check_choice, check_ids, check_index, check_metadata, import_pyarrow
 from .._files import Path, Record, draft_of, publish
-from ..codes import AdaptiveCodes
+from ..codes import AdaptiveCodes, TrellisCodes
 from ..encoding import project
 from ..errors import StorageError
 from ..index import AdaptiveIndex, Entries, Index
@@ -35,7 +37,7 @@ from ..recipe import Recipe
 from .digest import KEY as DIGEST_KEY
 from .digest import Digest, check_digest
 
-FORMS = ("codes", "bits", "sparse")
+FORMS = ("codes", "bits", "sparse", "dense")
 FORMAT = 1
 KEY = b"topsign"
 PART_ROWS = 16_384  # entries of a row group, and held at a time
@@ -49,7 +51,7 @@ Source = Index[Any] | AdaptiveCodes
 class CodeTable:
     """What a table of codes holds."""
 
-    entries: Entries[Any]  # ids, codes (AdaptiveCodes, or packed signs of a sign index), metadata
+    entries: Entries[Any]  # ids, codes (AdaptiveCodes, TrellisCodes, or packed signs of a sign index), metadata
     recipe: Recipe | None  # what the codes were made with, None where they were written without a projection
 
     def projection(self) -> Projection:
@@ -81,7 +83,7 @@ def to_arrow(
     source : Index or AdaptiveCodes
         An index brings its ids, metadata and projection with it. A sign index has its packed signs as ``code``, its
         norms stay behind.
-    form : "codes", "bits" or "sparse"
+    form : "codes", "bits", "sparse" or "dense"
     ids, metadata, projection
         Of codes alone: ids are 0, 1, ... when not given, and a projection (``encoder.projection_``) lets a reader
         compare queries. The mean that an encoder with ``center=True`` removes is not kept.
@@ -152,6 +154,8 @@ def _read(table: Any, path: Path) -> CodeTable:
         if record["format"] != FORMAT:
             _raise_not_codes(path, f"this version reads format {FORMAT}")
         form = record["form"]
+        if form == "dense":
+            _raise_not_codes(path, "it holds vectors, which pyarrow reads")
         missing = [name for name in ("id", *_columns(form), "metadata") if name not in table.column_names]
         if missing:
             _raise_not_codes(path, f"it has no column {', '.join(missing)}")
@@ -161,7 +165,11 @@ def _read(table: Any, path: Path) -> CodeTable:
         ids = table.column("id").to_numpy()
         ids = ids if ids.dtype == object else check_ids(ids)
         notes = [None if text is None else json.loads(text) for text in table.column("metadata").to_pylist()]
-        codes = _signs_of(table, record, path) if record["kind"] == "sign" else _codes_of(table, form, record, path)
+        codes: Any
+        if recipe is not None and recipe.family == "trellis":
+            codes = TrellisCodes(_matrix_of_bytes(table, "code", recipe.layout.code_bytes, path), recipe=recipe)
+        else:
+            codes = _signs_of(table, record, path) if record["kind"] == "sign" else _codes_of(table, form, record, path)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(path, "codes", str(error)) from None
     if isinstance(codes, AdaptiveCodes) and recipe is not None:
@@ -193,19 +201,27 @@ def _parts(
         if ids is not None or metadata is not None or projection is not None:
             raise ValueError("an index has its own ids, metadata and projection; give those with codes alone")
         record, norms = source.recipe.to_json(), source.norms and isinstance(source, AdaptiveIndex)
-        entries = _entries_of_index(source, _part_rows(source.n_bits, source.n_pool))
-    if record["kind"] == "sign" and form == "sparse":
-        raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
-    form = form if record["kind"] == "adaptive" else "codes"  # packed signs are both
+        n_values = 8 * source.n_features if form == "dense" else source.n_pool
+        entries = _entries_of_index(source, _part_rows(source.n_bits, n_values))
+    _check_form(form, record["kind"])
+    form = "codes" if record["kind"] == "sign" else form  # packed signs are both codes and bits
     texts = not isinstance(source, AdaptiveCodes) and bool(source.store.snapshot.has_names)
     types = {"id": arrow.string() if texts else arrow.int64(), "code": arrow.binary(), "bits": arrow.binary()}
     types |= {"locations": arrow.list_(arrow.int32()), "signs": arrow.list_(arrow.int8())}
     types |= {"norm": arrow.float32(), "scale": arrow.float32()}
+    types["vector"] = arrow.list_(arrow.float32(), record.get("n_features", 0))
     names = ["id", *_columns(form), *(["norm", "scale"] if norms else [])]
     fields = [arrow.field(name, types[name], nullable=False) for name in names]
     text = json.dumps({"format": FORMAT, "form": form} | record)
     schema = arrow.schema([*fields, arrow.field("metadata", arrow.string())], metadata={KEY: text})
     return (_batch(arrow, part, schema) for part in entries), schema
+
+
+def _check_form(form: str, family: str) -> None:
+    if family == "sign" and form == "sparse":
+        raise ValueError('form="sparse" goes with adaptive codes; every sign of a sign index is kept')
+    if (form == "dense") != (family == "trellis") and form != "codes":
+        raise ValueError(f'trellis codes have the forms "codes" and "dense", other codes all but "dense", got {form!r}')
 
 
 def _part_rows(n_bits: int, n_pool: int) -> int:
@@ -242,7 +258,7 @@ def _entries_of_index(index: Index[Any], n_rows: int) -> Iterator[Entries[Any]]:
 
 
 def _columns(form: str) -> list[str]:
-    return {"codes": ["code"], "bits": ["bits"], "sparse": ["locations", "signs"]}[form]
+    return {"codes": ["code"], "bits": ["bits"], "sparse": ["locations", "signs"], "dense": ["vector"]}[form]
 
 
 def _batch(arrow: Any, entries: Entries[Any], schema: Any) -> Any:
@@ -250,7 +266,10 @@ def _batch(arrow: Any, entries: Entries[Any], schema: Any) -> Any:
     codes = entries.codes
     makers = {
         "id": lambda: arrow.array(entries.ids),
-        "code": lambda: _rows_of_bytes(arrow, codes.data if isinstance(codes, AdaptiveCodes) else codes),
+        "code": lambda: _rows_of_bytes(arrow, codes if isinstance(codes, np.ndarray) else codes.data),
+        "vector": lambda: arrow.FixedSizeListArray.from_arrays(
+            codes.decode().ravel(), type=schema.field("vector").type
+        ),
         "bits": lambda: _rows_of_bytes(arrow, codes.to_bits()),
         "locations": lambda: _lists(arrow, codes.locations),
         "signs": lambda: _lists(arrow, codes.signs),

@@ -56,8 +56,8 @@ class AdaptiveLinear(torch.nn.Module):
     in_features, out_features : int
         Length of an input, and number of classes.
     codes : "adaptive" or "trellis"
-        How weight vectors are coded. Of trellis codes n_bits is the size of one, in bits; they have their scales inside,
-        and run on the CPU.
+        How weight vectors are coded. Of trellis codes n_bits is the size of one in bits; they have their scales
+        inside, and run on the CPU.
     n_bits, n_pool : int
         Projections kept for each class, and computed; n_pool is in_features when not given.
     projection : kind or Projection
