@@ -1,10 +1,13 @@
 """Bad input raises before anything is written, in words that say what was given and what to do."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 import topsign as ts
+from topsign.signals import open_files
 
 X = np.random.default_rng(0).standard_normal((5, 20))
 ENCODER = ts.AdaptiveEncoder(n_bits=6, random_state=7).fit(X)
@@ -12,6 +15,8 @@ CENTERED = ts.AdaptiveEncoder(n_bits=6, center=True, random_state=7).fit(X)
 CODES = ENCODER.encode(X)
 BARE = ts.AdaptiveEncoder(n_bits=6, norms=False, random_state=7).fit(X).encode(X)
 PROJECTED = ENCODER.project(X)
+INDEX = ts.AdaptiveIndex(n_features=20, n_bits=4, random_state=7)
+INDEX.add(X, ids=list("abcde"), metadata=[{"year": row} for row in range(5)])
 PROJECTION = ts.make_projection("hadamard", n_features=20, random_state=7)
 
 
@@ -196,6 +201,34 @@ CALLS = [
     (lambda: ts.theory.poisson_binomial_pmf([0.5, 1.5]), ValueError, "a vector of values in [0, 1]"),
     (lambda: ts.theory.universal_expected_hamming(-1.0, step=2.0), ValueError, "finite and not negative"),
     (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "too many terms"),
+    # the verbs of a database
+    (lambda: INDEX.add(pd.Series(list(X))), TypeError, "got a column of 5 ndarrays; np.stack(column) makes a matrix"),
+    (lambda: ENCODER.fit(pd.Series(X.tolist())), TypeError, "got a column of 5 lists; np.stack(column)"),
+    (lambda: INDEX.search(None), TypeError, "queries must be an array of signals, got None"),
+    (lambda: INDEX.add([None] * 20), TypeError, "signals must be real numbers"),
+    (lambda: INDEX.add([[1.0, 2.0], [1.0]]), ValueError, "rows of different lengths; pad or cut them"),
+    (lambda: INDEX.add(scipy.sparse.csr_array(X[:, :5])), ValueError, "signals must have 20 features, got 5"),
+    (lambda: ts.Head.from_weights(scipy.sparse.csr_array(X)), TypeError, "weights must be dense, got a sparse matrix"),
+    (lambda: ts.AdaptiveIndex(n_features=20, center=scipy.sparse.csr_array(X[:1])), ValueError, "center must be True,"),
+    (lambda: INDEX.search(X, 3, "hamming"), TypeError, "takes from 2 to 3 positional arguments but 4 were given"),
+    (lambda: INDEX.within(X, 0.5), TypeError, "takes 2 positional arguments but 3 were given"),
+    (lambda: INDEX.search(X, "10"), TypeError, "k must be an integer, got '10' of type str"),
+    (lambda: INDEX.upsert(X[:2], ids=["z", "z"]), ValueError, "ids must differ, but z is given more than once"),
+    (lambda: INDEX.add(X[:2], ids=["e", 3]), TypeError, "all texts or all integers, got 3 of type int at row 1"),
+    (lambda: INDEX.add(X[:2], ids=[1, 2]), TypeError, "the ids of this index are texts, got integers"),
+    (lambda: INDEX.add(X[:2]), TypeError, "got no ids; give one text per signal with ids="),
+    (lambda: INDEX.add(X[:1], ids=["a"]), ValueError, "but a is in the index already; upsert replaces entries"),
+    (lambda: INDEX.add(X[:1], ids=["f"], metadata={"a": 1}), TypeError, "metadata must be a sequence of one dict"),
+    (lambda: INDEX.search(X, among=["x"]), ValueError, "among must be in the index, but x is not; index.ids lists"),
+    (lambda: INDEX.get("x"), ValueError, "ids must be in the index, but x is not"),
+    (lambda: INDEX.update_metadata(["y"], [{}]), ValueError, "ids must be in the index, but y is not"),
+    (lambda: INDEX.search(X, where="yaer > 3"), ValueError, "where names the field 'yaer', which no entry has"),
+    (lambda: INDEX.search(X, where="id == 'a'"), ValueError, "ids are not metadata: among= takes those to consider"),
+    (lambda: INDEX.search(X, where=["a"]), TypeError, "where must be a text such as"),
+    (lambda: INDEX.pairs(), ValueError, "give exactly one of false_alarm, threshold and k, got none"),
+    (lambda: ts.open_index(__file__), ts.StorageError, "is this a topsign index at all?"),
+    (lambda: ts.open_index("no.topsign"), ts.StorageError, "does not exist, or is not a file"),
+    (lambda: open_files(__file__), ValueError, "must be one of .npy, .npz, .parquet"),
 ]
 
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse
@@ -206,7 +207,9 @@ def test_saved_copied_and_pickled_indexes_are_the_same(make_index, signals, tmp_
     index.save(tmp_path / "saved.topsign")
     saved = ts.open_index(tmp_path / "saved.topsign")
     saved.verify()
-    for other in (saved, pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
+    joblib.dump(index, tmp_path / "index.joblib", compress=3)
+    loaded = joblib.load(tmp_path / "index.joblib")
+    for other in (saved, pickle.loads(pickle.dumps(index)), copy.deepcopy(index), loaded):
         assert other.ids.tolist() == index.ids.tolist()
         assert other.search(signals[:5], 4).ids.tolist() == index.search(signals[:5], 4).ids.tolist()
         assert other.get(index.ids).metadata == index.get(index.ids).metadata

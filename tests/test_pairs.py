@@ -188,6 +188,28 @@ def test_neighbors_go_into_a_pipeline(signals):
     assert len(set(groups[groups >= 0])) == 12
 
 
+def test_neighbors_go_into_embeddings_of_a_graph(rng):
+    """Isomap and t-SNE of a precomputed graph; and the pair of arrays that UMAP takes as ``precomputed_knn``."""
+    from sklearn.manifold import TSNE, Isomap
+    from sklearn.pipeline import make_pipeline
+
+    angles = np.linspace(0, np.pi, 120)
+    arc = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ rng.standard_normal((2, 256))
+    near = ts.AdaptiveNeighbors(n_neighbors=8, n_bits=64, n_pool=512, random_state=7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn sorts the graph and says so
+        line = make_pipeline(near, Isomap(n_neighbors=8, n_components=1, metric="precomputed")).fit_transform(arc)
+        assert (
+            abs(np.corrcoef(np.argsort(np.argsort(line[:, 0])), np.arange(120))[0, 1]) > 0.9
+        )  # the arc, nearly in order
+        flat = TSNE(metric="precomputed", perplexity=2, init="random", max_iter=250, random_state=0)
+        assert flat.fit_transform(near.transform(arc)).shape == (120, 2)
+    distances, indices = near.kneighbors(arc, 8)  # knn_indices and knn_dists of UMAP
+    assert_array_equal(indices[:, 0], np.arange(120))
+    assert (np.diff(distances, axis=1) >= 0).all()
+    assert indices.dtype.kind == "i"
+
+
 def test_neighbors_keep_the_rules_of_estimators():
     from sklearn.utils.estimator_checks import check_estimator
 

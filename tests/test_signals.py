@@ -187,3 +187,21 @@ def test_frames_are_tables(signals):
         plain.add_table(wide, upsert=True)
     with pytest.raises(TypeError, match="a table is a pandas or Polars frame or an Arrow table, got int"):
         plain.add_table(7)
+
+
+def test_polars_frames_are_tables(signals):
+    polars = pytest.importorskip("polars")
+    texts, fixed = [f"d{i}" for i in range(50)], polars.Array(polars.Float32, N_FEATURES)
+    for kind in (fixed, polars.List(polars.Float64)):
+        vectors = polars.Series(signals.tolist()).cast(kind)
+        frame = polars.DataFrame({"doc": texts, "vector": vectors, "year": range(50)})
+        index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+        index.add_table(frame, id_column="doc", metadata_columns=["year"])
+        plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=3, random_state=1)
+        plain.add(signals)
+        assert index.get(texts).codes == plain.get(range(50)).codes
+        found = index.search(signals[[7]], 1, where="year >= 5", with_metadata=True).to_polars()
+        assert found.select("id", "metadata").row(0) == ("d7", '{"year": 7}')
+    wide = polars.DataFrame({f"f{i}": signals[:, i] for i in range(N_FEATURES)})
+    assert plain.add_table(wide).tolist() == list(range(50, 100))
+    assert plain.add(wide).tolist() == list(range(100, 150))

@@ -115,15 +115,38 @@ def as_signals(signals: object, *, n_features: int | None = None, name: str = "s
     tensors, Arrow arrays and anything with ``__array__`` or DLPack are taken. Finiteness is checked later, block by
     block, so that a memory map is read once.
     """
+    if signals is None:
+        raise TypeError(f"{name} must be an array of signals, got None")
     if hasattr(signals, "tocsr") and hasattr(signals, "nnz"):
         signals = SparseRows(signals)
     if isinstance(signals, Rows):
         return _check_shape(cast(Array, signals), n_features, name)  # sliced like an array, and never held whole
     values = interchanged(signals, name)
-    array: Array = values if isinstance(values, np.ndarray) else np.asarray(values)  # a memory map stays one
+    array = values if isinstance(values, np.ndarray) else _as_array(values, name)  # a memory map stays one
     if array.ndim == 1:
+        _check_no_column(array, name)
         array = array[np.newaxis]
     return _check_shape(array, n_features, name)
+
+
+def _as_array(values: object, name: str) -> Array:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            f"{name} must be rows of one length, got rows of different lengths; pad or cut them to one length first"
+        ) from None
+
+
+def _check_no_column(array: Array, name: str) -> None:
+    """Raises where an array holds lists, as a column of a table does."""
+    if array.dtype == object and len(array) and isinstance(array[0], (list, tuple, np.ndarray)):
+        raise TypeError(
+            f"{name} must be a matrix, got a column of {len(array)} {type(array[0]).__name__}s; np.stack(column) makes "
+            "a matrix of it, and index.add_table(table, vector_column=...) takes the table itself"
+        )
 
 
 def _check_shape(array: Array, n_features: int | None, name: str) -> Array:
@@ -148,6 +171,8 @@ def interchanged(values: Any, name: str = "signals") -> Any:
     """NumPy's view of a PyTorch tensor, an Arrow array of lists or a DLPack array; anything else as it is."""
     if isinstance(values, np.ndarray):
         return values
+    if str(getattr(values, "dtype", "")) == "object" and getattr(values, "ndim", 0) == 1:  # a column of pandas
+        _check_no_column(np.asarray(values), name)
     try:
         if hasattr(values, "detach"):  # a tensor, perhaps one that gradients flow to
             return np.asarray(values.detach())

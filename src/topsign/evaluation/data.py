@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._arrays import Array, Float32, Float64, Int64
+from .._rows import take_rows
 
 MAX_ROWS = 2000
 """Signals that the spectrum is measured on."""
@@ -59,7 +60,7 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
     limit = max(1000, MAX_VALUES // n_features)
     wanted = min(len(signals), limit, n_entries + (n_queries if queries is None else 0))
     rows = np.sort(rng.choice(len(signals), wanted, replace=False))
-    sample = np.asarray(signals[rows], dtype=np.float32)
+    sample = take_rows(signals, rows).astype(np.float32, copy=False)
     sample, rows, notes = _usable(sample, rows, "signals")
     sample, rows = _without_duplicates(sample, rows, notes)
     constant = np.flatnonzero(np.ptp(sample, axis=0) == 0) if len(sample) else np.empty(0, np.int64)
@@ -74,7 +75,7 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
         asked, sample = sample[order[:n_held]], sample[np.sort(order[n_held:])]
     else:
         chosen = np.sort(rng.choice(len(queries), min(len(queries), n_queries), replace=False))
-        asked, _, more = _usable(np.asarray(queries[chosen], dtype=np.float32), chosen, "queries")
+        asked, _, more = _usable(take_rows(queries, chosen).astype(np.float32, copy=False), chosen, "queries")
         notes += more
     if len(sample) < 200 or len(asked) < 10:
         raise ValueError(

@@ -70,6 +70,8 @@ def check_weights(
 
     Finiteness is checked as they are read.
     """
+    if hasattr(coef, "tocsr"):
+        raise TypeError("weights must be dense, got a sparse matrix; give weights.toarray()")
     weights = as_signals(coef, n_features=n_features, name="weights")
     labels = np.arange(max(2, len(weights))) if classes is None else classes
     alone = len(weights) == 1 and len(labels) == 2 and not one_each

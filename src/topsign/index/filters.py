@@ -104,7 +104,8 @@ def known_fields(snapshot: Snapshot, where: Where) -> set[str]:
 def check_fields(where: Where, known: set[str]) -> None:
     """Raises ValueError where a condition names a field that no entry has."""
     for field in sorted(fields_of(parse_where(where)) - known):
-        raise ValueError(f"where names the field {field!r}, which no entry has in its metadata; got {where!r}")
+        by_id = "; ids are not metadata: among= takes those to consider" if field in ("id", "ids") else ""
+        raise ValueError(f"where names the field {field!r}, which no entry has in its metadata; got {where!r}{by_id}")
 
 
 @dataclass(frozen=True, eq=False)

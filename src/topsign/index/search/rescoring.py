@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..._arrays import Array, Float32, Float64, Int64
 from ..._checks import as_signals, raise_unusable
+from ..._rows import take_rows
 from .hits import Hits
 from .scans import Scan
 from .significance import sample_pvalues
@@ -53,8 +54,7 @@ class Originals:
                 f"rescore must hold the signal of id i in row i, got {len(self._rows)} rows and id {ids.max()}; "
                 "give all signals, or a callable that takes ids and returns their signals"
             )
-        rows: Array = self._rows[ids]
-        return rows
+        return take_rows(self._rows, ids)
 
 
 def rank_exactly(scan: Scan, candidates: Hits, originals: Originals, queries: Array, k: int) -> Hits:
