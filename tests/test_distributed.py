@@ -32,7 +32,7 @@ from topsign.distributed import cluster as clusters
 from topsign.distributed import folder as folders
 from topsign.distributed import manifest as manifests
 from topsign.distributed import placement as placing
-from topsign.distributed import plan
+from topsign.distributed import plan, unique
 from topsign.distributed import search as searching
 from topsign.distributed import shard as shards
 from topsign.encoding import encode
@@ -331,8 +331,9 @@ def assert_twice_in_a_manifest_is_told(out, client):
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, texts):
+def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, texts, monkeypatch):
     """Ids in no order at all, which interleave between shards; filters look at metadata on the workers."""
+    monkeypatch.setattr(unique, "GROUP_ENTRIES", 200)  # so that ids are compared in several groups
     order = np.random.default_rng(5).permutation(5000)[:700]
     ids = [f"doc-{i}" for i in order] if texts else order.tolist()
     source, out, memory = tmp_path / "tables", tmp_path / "codes", make_index("compact")
