@@ -13,7 +13,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
     static constexpr int kBytes = 32;
     using Narrow = Avx2;  // whose planes serve up to 64 queries
     static constexpr bool kLooksUp = true;
-    static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 3;
+    static constexpr int64_t kFewFast = 6, kFewCompact = 2, kFewScoresFast = 6, kFewScoresCompact = 3;
     using V = Vec<uint8_t, 32>;
     using S = Vec<int8_t, 32>;
     using Wide = Vec<int16_t, 16>;
@@ -55,29 +55,56 @@ struct Avx2 : Plain, PlainTrellis<32> {
     // All ones in the first lanes of each part, as many as counted, none of which is above 16.
     using Present = S;
     static TOPSIGN_INLINE S first_of_parts(const uint8_t* counts) {
-        const uint8_t* const at[2] = {kFirstLanes + 16 - counts[0], kFirstLanes + 16 - counts[1]};
-        return cast<S>(load_parts(at));
+        const __m256i both = _mm256_set1_epi16(load<int16_t>(counts));
+        const __m256i one_each = _mm256_setr_epi64x(0, 0, 0x0101010101010101, 0x0101010101010101);
+        return cast<S>(_mm256_shuffle_epi8(both, one_each)) >
+               cast<S>(
+                   _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)));
     }
-
-    // Counts mismatches: lanes whose bit of the query, picked by a mask, is not what the sign bit of the code says.
-    struct Tally {
-        static constexpr int64_t kMost = INT32_MAX;  // so many blocks fit
-        int64_t count = 0;
-        TOPSIGN_INLINE void add(V query, V mask, V code, Present present) {
-            const S differs = (cast<S>((query & mask) == mask) ^ cast<S>(code)) & present;
-            count += _mm_popcnt_u32(unsigned(_mm256_movemask_epi8(cast<__m256i>(differs))));
-        }
-        TOPSIGN_INLINE int32_t total() const { return int32_t(count); }
-    };
-
-    static TOPSIGN_INLINE V bit_numbers(V bytes) {
-        return cast<V>(_mm256_and_si256(_mm256_srli_epi16(cast<__m256i>(bytes), 4), _mm256_set1_epi8(7)));
-    }
-
-    static TOPSIGN_INLINE V bit_masks() { return cast<V>(_mm256_set1_epi64x(int64_t(0x8040201008040201u))); }
 
     static TOPSIGN_INLINE V look_up(V table, V index) {
         return cast<V>(_mm256_shuffle_epi8(cast<__m256i>(table), cast<__m256i>(index)));
+    }
+
+    static TOPSIGN_INLINE Vec<uint8_t, 16> look_up_16(Vec<uint8_t, 16> table, Vec<uint8_t, 16> index) {
+        return cast<Vec<uint8_t, 16>>(_mm_shuffle_epi8(cast<__m128i>(table), cast<__m128i>(index)));
+    }
+
+    static TOPSIGN_INLINE V upper_halves(V bytes) {
+        return cast<V>(_mm256_and_si256(_mm256_srli_epi16(cast<__m256i>(bytes), 4), _mm256_set1_epi8(15)));
+    }
+
+    // Both halves of each of sixteen bytes, the lower first.
+    static TOPSIGN_INLINE V halves_of_bytes(const uint8_t* bytes) {
+        const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(as_128(bytes)));
+        return cast<V>(_mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), _mm256_set1_epi8(15)));
+    }
+
+    // All ones in the lanes whose bit is set.
+    static TOPSIGN_INLINE V spread_bits(const uint8_t* bits) {
+        const __m256i byte_of_lane = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+        const __m256i masks = _mm256_set1_epi64x(int64_t(0x8040201008040201u));
+        const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(load<int32_t>(bits)), byte_of_lane);
+        return cast<V>(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, masks), masks));
+    }
+
+    // All ones in the lanes whose word has a one in its place. Words are parted into lower and upper bytes, which stand
+    // in quarters of registers as they happen to, and are put in order at the end.
+    static TOPSIGN_INLINE V bits_of_words(const uint16_t* words, V place) {
+        const __m256i part =
+            _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+        const __m256i a = _mm256_shuffle_epi8(load<__m256i>(words), part);
+        const __m256i b = _mm256_shuffle_epi8(load<__m256i>(words + 16), part);
+        const __m256i at = _mm256_permute4x64_epi64(cast<__m256i>(place), _MM_SHUFFLE(3, 1, 2, 0));
+        const __m256i bytes =
+            _mm256_blendv_epi8(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b), _mm256_slli_epi16(at, 4));
+        const __m256i mask = _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(0x8040201008040201u)), at);
+        const __m256i found = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, mask), mask);
+        return cast<V>(_mm256_permute4x64_epi64(found, _MM_SHUFFLE(3, 1, 2, 0)));
+    }
+
+    static TOPSIGN_INLINE int32_t sum_bytes(V bytes) {
+        return sum_quads(_mm256_sad_epu8(cast<__m256i>(bytes), _mm256_setzero_si256()));
     }
 
     // Chooses values of 128 in each part: the low four bits of a byte look up in each of eight registers, the next
@@ -182,9 +209,6 @@ struct Avx2 : Plain, PlainTrellis<32> {
     }
 
    private:
-    alignas(32) static constexpr uint8_t kFirstLanes[32] = {255, 255, 255, 255, 255, 255, 255, 255,
-                                                            255, 255, 255, 255, 255, 255, 255, 255};
-
     static TOPSIGN_INLINE const __m128i* as_128(const void* at) { return static_cast<const __m128i*>(at); }
 
     // Sum of the low halves of 64-bit lanes.

@@ -62,7 +62,7 @@ struct HalfPlanes : Avx2 {
 
 struct Avx512 : Avx2 {
     static constexpr int kBytes = 64;
-    static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 3;
+    static constexpr int64_t kFewScoresFast = 6, kFewScoresCompact = 3;
     using V = Vec<uint8_t, 64>;
     using S = Vec<int8_t, 64>;
     using Wide = Vec<int16_t, 32>;
@@ -108,26 +108,6 @@ struct Avx512 : Avx2 {
         uint64_t lanes = 0;
         for (int part = 0; part < 4; ++part) lanes |= uint64_t(_bzhi_u32(0xffff, counts[part])) << 16 * part;
         return lanes;
-    }
-
-    struct Tally {
-        static constexpr int64_t kMost = INT32_MAX;
-        int64_t count = 0;
-        TOPSIGN_INLINE void add(V query, V mask, V code, Present present) {
-            const uint64_t set = _mm512_test_epi8_mask(cast<__m512i>(query), cast<__m512i>(mask));
-            count += int64_t(_mm_popcnt_u64((set ^ _mm512_movepi8_mask(cast<__m512i>(code))) & present));
-        }
-        TOPSIGN_INLINE int32_t total() const { return int32_t(count); }
-    };
-
-    static TOPSIGN_INLINE V bit_numbers(V bytes) {
-        return cast<V>(_mm512_and_si512(_mm512_srli_epi16(cast<__m512i>(bytes), 4), _mm512_set1_epi8(7)));
-    }
-
-    static TOPSIGN_INLINE V bit_masks() { return cast<V>(_mm512_set1_epi64(int64_t(0x8040201008040201u))); }
-
-    static TOPSIGN_INLINE V look_up(V table, V index) {
-        return cast<V>(_mm512_shuffle_epi8(cast<__m512i>(table), cast<__m512i>(index)));
     }
 
     static TOPSIGN_INLINE auto choose_values(V bytes, Present present) {

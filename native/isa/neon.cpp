@@ -15,7 +15,7 @@ struct Neon : Plain, PlainTrellis<16> {
     static constexpr int kBytes = 16;
     using Narrow = Neon;
     static constexpr bool kLooksUp = true;
-    static constexpr int64_t kFewFast = 6, kFewCompact = 1, kFewScoresFast = 6, kFewScoresCompact = 2;
+    static constexpr int64_t kFewFast = 6, kFewCompact = 2, kFewScoresFast = 6, kFewScoresCompact = 2;
     using V = Vec<uint8_t, 16>;
     using S = Vec<int8_t, 16>;
     using Wide = Vec<int16_t, 8>;
@@ -34,21 +34,31 @@ struct Neon : Plain, PlainTrellis<16> {
         return vcltq_u8(cast<uint8x16_t>(count_up<V>()), vld1q_dup_u8(counts));
     }
 
-    struct Tally {
-        static constexpr int64_t kMost = 120;  // blocks; a lane holds 255
-        uint8x16_t counts = vdupq_n_u8(0);
-        TOPSIGN_INLINE void add(V query, V mask, V code, Present present) {
-            const uint8x16_t set = vtstq_u8(cast<uint8x16_t>(query), cast<uint8x16_t>(mask));
-            const int8x16_t differs = vreinterpretq_s8_u8(veorq_u8(set, cast<uint8x16_t>(code)));
-            counts = vsubq_u8(counts, vandq_u8(vcltzq_s8(differs), present));
-        }
-        TOPSIGN_INLINE int32_t total() const { return int32_t(vaddlvq_u8(counts)); }
-    };
-
-    static TOPSIGN_INLINE V bit_numbers(V bytes) { return (bytes >> 4) & splat<V>(7); }
-    static TOPSIGN_INLINE V bit_masks() { return cast<V>(vdupq_n_u64(0x8040201008040201u)); }
     static TOPSIGN_INLINE V look_up(V table, V index) {
         return cast<V>(vqtbl1q_u8(cast<uint8x16_t>(table), cast<uint8x16_t>(index)));
+    }
+    static TOPSIGN_INLINE V look_up_16(V table, V index) { return look_up(table, index); }
+    static TOPSIGN_INLINE V upper_halves(V bytes) { return bytes >> 4; }
+    static TOPSIGN_INLINE int32_t sum_bytes(V bytes) { return vaddlvq_u8(cast<uint8x16_t>(bytes)); }
+
+    // Both halves of each of eight bytes, the lower first.
+    static TOPSIGN_INLINE V halves_of_bytes(const uint8_t* bytes) {
+        const uint8x8_t both = vld1_u8(bytes), low = vand_u8(both, vdup_n_u8(15)), high = vshr_n_u8(both, 4);
+        return cast<V>(vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high)));
+    }
+
+    // All ones in the lanes whose bit is set.
+    static TOPSIGN_INLINE V spread_bits(const uint8_t* bits) {
+        const uint8x16_t bytes = vcombine_u8(vld1_dup_u8(bits), vld1_dup_u8(bits + 1));
+        return cast<V>(vtstq_u8(bytes, vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u))));
+    }
+
+    // All ones in the lanes whose word has a one in its place.
+    static TOPSIGN_INLINE V bits_of_words(const uint16_t* words, V place) {
+        const uint8x16x2_t halves = vld2q_u8(reinterpret_cast<const uint8_t*>(words));
+        const uint8x16_t at = cast<uint8x16_t>(place), is_upper = vtstq_u8(at, vdupq_n_u8(8));
+        const uint8x16_t mask = vqtbl1q_u8(vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)), at);
+        return cast<V>(vtstq_u8(vbslq_u8(is_upper, halves.val[1], halves.val[0]), mask));
     }
 
     // A table of 128 values is looked up in two halves; what is outside a half keeps the value it has.

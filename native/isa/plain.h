@@ -10,7 +10,8 @@ namespace topsign {
 namespace {
 
 struct Plain {
-    static constexpr bool kLooksUp = false;  // bytes in tables of sixteen (kernels/few_hamming.h, few_scores.h)
+    static constexpr bool kLooksUp =
+        false;  // bytes in tables of sixteen (block_hamming.h, word_hamming.h, few_scores.h)
 
     // Up to so many queries are looked up one by one: where both ways cost the same at 512 of 8192, measured.
     static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;

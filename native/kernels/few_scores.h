@@ -45,7 +45,8 @@ inline float weight_of(const ts_codes& codes, int64_t i) { return codes.weights 
 // Whether a code whose rounded sum is this could enter.
 template <class Collector>
 bool may_enter(const Rounded& rounded, int64_t q, int32_t sum, float weight, const Collector& best) {
-    return !((float(sum) * rounded.steps[q] + rounded.margins[q]) * weight < -best.bound());
+    const float margin = weight < 0 ? -rounded.margins[q] : rounded.margins[q];
+    return !((float(sum) * rounded.steps[q] + margin) * weight < -best.bound());
 }
 
 // Each query has a byte for every table row, the location's rounded value with the row's sign.

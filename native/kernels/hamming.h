@@ -1,9 +1,11 @@
 // Searching by mismatches: the scan that fits the batch, with the best codes kept as it goes.
 #pragma once
 
+#include "block_hamming.h"
 #include "few_hamming.h"
 #include "planes.h"
 #include "sums.h"
+#include "word_hamming.h"
 
 namespace topsign {
 namespace {
@@ -31,13 +33,14 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_sign
         return scan_parts(
             n_threads, codes.count, 0.01 * double(queries.count * layout.n_pool), empty,
             [&](int64_t begin, int64_t end, Collector* best) { scan_signs(codes, queries, begin, end, best); });
-    if constexpr (Isa::kLooksUp) {
-        if (layout.fast() && queries.count <= Isa::kFewFast)
-            return search_blocks<Isa>(n_threads, codes, queries, empty);
-    }
-    if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact))
-        return search_each<Isa>(n_threads, codes, queries, empty);
     using Narrow = typename Isa::Narrow;
+    if (queries.count <= (layout.fast() ? Narrow::kFewFast : Narrow::kFewCompact)) {
+        if constexpr (Narrow::kLooksUp) {
+            if (layout.fast()) return search_blocks<Narrow>(n_threads, codes, queries, empty);
+            if (WordCounter<Narrow>::serves(layout)) return search_words<Narrow>(n_threads, codes, queries, empty);
+        }
+        if (queries.count == 1) return search_each<Isa>(n_threads, codes, queries, empty);
+    }
     if (queries.count <= 64) return search_planes<Narrow, Narrow::kBytes / 8>(n_threads, codes, queries, empty);
     if constexpr (Isa::kBytes > 32) {
         if (queries.count <= 256) return search_planes<Isa, Isa::kBytes / 32>(n_threads, codes, queries, empty);

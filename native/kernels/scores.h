@@ -92,10 +92,11 @@ uint64_t reaching(const Tile<Isa>& tile, const TileSums& sums, float weight, con
                   const Tile<Isa>* coarse = nullptr, const TileSums* coarse_sums = nullptr) {
     using V = Vec<float, Isa::kBytes / 4>;
     using Ints = Vec<int32_t, kLanes<V>>;
+    const V flip = splat<V>(weight < 0 ? -1.f : 1.f);  // a negative weight turns the margin's lower end into the upper
     const auto reaches = [&](int at) {
         V sum = convert<V>(load<Ints>(sums.sum + at)) * load<V>(tile.steps + at);
         if (coarse) sum = convert<V>(load<Ints>(coarse_sums->sum + at)) * load<V>(coarse->steps + at) + sum;
-        return (sum + load<V>(tile.margins + at)) * splat<V>(weight) >= load<V>(bounds + at);
+        return (sum + load<V>(tile.margins + at) * flip) * splat<V>(weight) >= load<V>(bounds + at);
     };
     Ints some{};
     for (int at = 0; at < kScoreTile; at += kLanes<V>) some = some | reaches(at);

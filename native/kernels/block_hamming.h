@@ -1,0 +1,154 @@
+// Mismatches of one or a few queries with codes of the fast layout, for sets that look bytes up in tables of sixteen.
+#pragma once
+
+#include "../core/collect.h"
+#include "rows.h"
+#include "sums.h"
+
+namespace topsign {
+namespace {
+
+// Sixteen bytes again and again.
+template <class V>
+TOPSIGN_INLINE V repeated(uint64_t low, uint64_t high) {
+    Vec<uint64_t, sizeof(V) / 8> words{};
+    for (int i = 0; i < int(sizeof(V) / 8); ++i) words[i] = i % 2 ? high : low;
+    return cast<V>(words);
+}
+
+constexpr uint64_t kBitMasks = 0x8040201008040201u;
+
+// A code whose bytes lead out of it is counted plainly.
+inline int32_t count_plainly(const Layout& layout, const uint8_t* code, const uint8_t* query) {
+    std::vector<uint32_t> kept(layout.n_bits), bits(ceil_div(layout.n_pool, 32));
+    unpack_code(layout, code, kept.data());
+    std::memcpy(bits.data(), query, ceil_div(layout.n_pool, 8));
+    return count_mismatches(kept.data(), 0, layout.n_bits, bits.data());
+}
+
+// A register holds sixteen locations of each of kBytes / 16 blocks. The lower half of a location's byte looks up its
+// byte of the query; the upper half, the sign and the bit, looks up the bit's mask, and what of it is a mismatch.
+template <class Isa>
+struct BlockCounter {
+    static constexpr int kParts = Isa::kBytes / 16;
+    using V = Vec<uint8_t, Isa::kBytes>;
+    static constexpr int64_t kMostSteps = 255;  // that a lane can count
+
+    // Adds up to sixteen locations from each of `at`, as many as `counts`.
+    template <int N>
+    static TOPSIGN_INLINE void add(const uint8_t* const (&at)[kParts], const uint8_t* counts,
+                                   const uint8_t* const* query, int64_t offset, V* counted) {
+        const V bytes = Isa::load_parts(at);
+        const V present = cast<V>(Isa::first_of_parts(counts));
+        const V upper = Isa::upper_halves(bytes), place = bytes & splat<V>(15);
+        const V mask = Isa::look_up(repeated<V>(kBitMasks, kBitMasks), upper);
+        const V wrong = Isa::look_up(repeated<V>(kBitMasks, 0), upper);
+        for (int q = 0; q < N; ++q) {
+            const V bits = Isa::look_up(load<V>(query[q] + offset), place) & mask;
+            counted[q] = counted[q] - (cast<V>(bits == wrong) & present);
+        }
+    }
+
+    // Blocks of which one has more than sixteen locations, or the last ones; kept out of the way of the registers.
+    template <int N>
+    static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
+                                                   const uint8_t* const* query, int64_t offset, int32_t* totals) {
+        for (int64_t block = 0; block < n_blocks; block += kParts) {
+            const uint8_t* at[kParts];
+            int left[kParts], most = 0;
+            for (int b = 0; b < kParts; ++b) {
+                left[b] = block + b < n_blocks ? counts[block + b] : 0;
+                most = std::max(most, left[b]);
+                at[b] = bytes;
+                bytes += left[b];
+            }
+            for (; most > 0; most -= 16) {
+                uint8_t step[kParts];
+                for (int b = 0; b < kParts; ++b) step[b] = uint8_t(std::min(left[b], 16));
+                V counted[N] = {};
+                add<N>(at, step, query, offset + block * 16, counted);
+                for (int q = 0; q < N; ++q) totals[q] += Isa::sum_bytes(counted[q]);
+                for (int b = 0; b < kParts; ++b) {
+                    if (left[b] > 16) at[b] += 16;  // a block that is done stays where it is, inside the code
+                    left[b] = std::max(0, left[b] - 16);
+                }
+            }
+        }
+        return bytes;
+    }
+
+    template <int N>
+    static TOPSIGN_INLINE void count(const uint8_t* code, int64_t n_blocks, const uint8_t* const* query,
+                                     int32_t* totals) {
+        const uint8_t* bytes = code + n_blocks;
+        for (int q = 0; q < N; ++q) totals[q] = 0;
+        int64_t block = 0;
+        while (block + 8 <= n_blocks) {
+            V counted[N] = {};
+            for (const int64_t end = std::min(n_blocks / 8 * 8, block + kMostSteps / 8 * 8); block < end; block += 8) {
+                const uint64_t counts = load<uint64_t>(code + block);
+                if (any_above_16(counts)) {
+                    bytes = add_some<N>(bytes, code + block, 8, query, block * 16, totals);
+                    continue;
+                }
+                for (int64_t b = block; b < block + 8; b += kParts) {
+                    const uint8_t* at[kParts];
+                    for (int part = 0; part < kParts; ++part) {
+                        at[part] = bytes;
+                        bytes += code[b + part];
+                    }
+                    add<N>(at, code + b, query, b * 16, counted);
+                }
+            }
+            for (int q = 0; q < N; ++q) totals[q] += Isa::sum_bytes(counted[q]);
+        }
+        if (block < n_blocks) add_some<N>(bytes, code + block, n_blocks - block, query, block * 16, totals);
+    }
+};
+
+template <class Isa, class Collector>
+void scan_blocks(const ts_codes& codes, const uint8_t* table, int64_t query_bytes, int64_t n_queries, int64_t begin,
+                 int64_t end, Collector* best) {
+    using Counter = BlockCounter<Isa>;
+    const Layout layout(codes.layout);
+    const int64_t n_blocks = layout.n_blocks();
+    CodeReader reader(layout, codes.data, codes.count);
+    for (int64_t i = begin; i < end; ++i) {
+        if (!is_alive(codes.alive, i)) continue;
+        const uint8_t* code = reader(i);
+        Isa::prefetch(code + 4096);
+        const bool sound = sum_bytes(code, n_blocks) <= layout.n_bits;
+        for (int64_t q = 0; q < n_queries;) {
+            const uint8_t* query[4];
+            int32_t counts[4];
+            const int n = n_queries - q >= 4 ? 4 : 1;
+            for (int s = 0; s < n; ++s) query[s] = table + (q + s) * query_bytes;
+            if (!sound) {
+                for (int s = 0; s < n; ++s) counts[s] = count_plainly(layout, code, query[s]);
+            } else {
+                n == 4 ? Counter::template count<4>(code, n_blocks, query, counts)
+                       : Counter::template count<1>(code, n_blocks, query, counts);
+            }
+            for (int s = 0; s < n; ++s, ++q)
+                if (counts[s] < best[q].bound()) best[q].offer(counts[s], i);
+        }
+    }
+}
+
+template <class Isa, class Collector>
+Parts<Collector> search_blocks(int n_threads, const ts_codes& codes, const ts_signs& queries,
+                               const std::vector<Collector>& empty) {
+    const Layout layout(codes.layout);
+    constexpr int64_t kParts = BlockCounter<Isa>::kParts;
+    const int64_t bytes = ceil_div(layout.n_pool, 8), query_bytes = ceil_div(layout.n_blocks(), kParts) * kParts * 16;
+    std::vector<uint8_t> table(queries.count * query_bytes);
+    for (int64_t q = 0; q < queries.count; ++q)
+        std::memcpy(table.data() + q * query_bytes, queries.bits + q * bytes, bytes);
+    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 25 * queries.count), empty,
+                      [&](int64_t begin, int64_t end, Collector* best) {
+                          scan_blocks<Isa>(codes, table.data(), query_bytes, queries.count, begin, end, best);
+                      });
+}
+
+}  // namespace
+}  // namespace topsign

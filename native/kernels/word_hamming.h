@@ -1,0 +1,150 @@
+// Mismatches of one or a few queries with codes of the compact layout, for sets that look bytes up in tables of
+// sixteen.
+//
+// Locations of the same high part share a word of the query. The unary high parts, eight bits at a time, spread these
+// words out, one for each location; then the low parts choose bits, a register of locations at a time.
+#pragma once
+
+#include "block_hamming.h"
+
+namespace topsign {
+namespace {
+
+// Orders of eight words, by eight bits of unary high parts: for each one the word of as many zeros before it.
+struct WordsOfOnes {
+    alignas(16) uint8_t order[256][16] = {};
+    constexpr WordsOfOnes() {
+        for (int byte = 0; byte < 256; ++byte)
+            for (int n = 0; n < kOnesOfByte.count[byte]; ++n)
+                for (int half = 0; half < 2; ++half)
+                    order[byte][2 * n + half] = uint8_t(2 * (kOnesOfByte.place[byte][n] - n) + half);
+    }
+};
+constexpr WordsOfOnes kWordsOfOnes;
+
+// Ones in the lanes below n.
+template <class V>
+V first_lanes(int64_t n) {
+    V lanes{};
+    for (int i = 0; i < kLanes<V>; ++i) lanes[i] = i < n ? 1 : 0;
+    return lanes;
+}
+
+template <class Isa>
+class WordCounter {
+   public:
+    using V = Vec<uint8_t, Isa::kBytes>;
+
+    explicit WordCounter(const Layout& layout)
+        : layout_(layout),
+          high_bytes_(ceil_div(layout.high_size(), 8)),
+          low_spread_(layout.low_bits),
+          words_(8 * high_bytes_ + kSpare) {}
+
+    static bool serves(const Layout& layout) { return layout.low_bits >= 1 && layout.low_bits <= 4; }
+
+    // The words of a query: as many as there can be zeros, and those that are read past them.
+    std::vector<uint16_t> table(const uint8_t* query) const {
+        std::vector<uint16_t> words(8 * high_bytes_ + kSpare);
+        for (int64_t row = 0; row < layout_.n_pool; ++row)
+            if (get_bit(query, row))
+                words[row >> layout_.low_bits] |= uint16_t(1u << (row & ((1 << layout_.low_bits) - 1)));
+        return words;
+    }
+
+    // False where the code has too few ones.
+    bool count(const uint8_t* code, const uint16_t* table, int32_t& total) {
+        if (spread(code + layout_.sign_bytes() + layout_.low_bytes(), table) < layout_.n_bits) return false;
+        const uint8_t* lows = code + layout_.sign_bytes();
+        total = layout_.low_bits == 4
+                    ? count_spread(code, [&](int64_t i) { return Isa::halves_of_bytes(lows + i / 2); })
+                    : count_spread(code, [&, low_spread = low_spread_](int64_t i) {
+                          Vec<uint64_t, Isa::kBytes / 8> windows{};
+                          for (int w = 0; w < Isa::kBytes / 8; ++w)
+                              windows[w] =
+                                  Isa::spread(load<uint64_t>(lows + (i / 8 + w) * layout_.low_bits), low_spread);
+                          return cast<V>(windows);
+                      });
+        return true;
+    }
+
+   private:
+    static constexpr int64_t kSpare = 64;
+
+    // Writes a word for each one; how many there are. What is past the ones of a byte is overwritten by the next.
+    int64_t spread(const uint8_t* highs, const uint16_t* table) {
+        using Words = Vec<uint8_t, 16>;
+        uint16_t* const words = words_.data();
+        const int64_t high_bytes = high_bytes_;
+        int64_t ones = 0, minus_ones = 0, at = 0;
+        const auto step = [&](int b) {
+            const int64_t byte = highs[at + b], n = Isa::count_byte(uint8_t(byte));
+            const Words eight = load<Words>(table + 8 * b + minus_ones);
+            store(words + ones, Isa::look_up_16(eight, load<Words>(kWordsOfOnes.order[byte])));
+            ones += n;
+            minus_ones -= n;
+        };
+        for (; at + 8 <= high_bytes; at += 8, table += 64)
+            for (int b = 0; b < 8; ++b) step(b);
+        for (; at < high_bytes; ++at, table += 8) step(0);
+        return ones;
+    }
+
+    template <class Places>
+    int32_t count_spread(const uint8_t* code, const Places& places) const {
+        const uint16_t* const words = words_.data();
+        const auto differing = [&](int64_t i) {
+            return Isa::bits_of_words(words + i, places(i)) ^ Isa::spread_bits(code + i / 8);
+        };
+        const int64_t n_bits = layout_.n_bits, whole = n_bits / Isa::kBytes * Isa::kBytes;
+        int32_t total = 0;
+        int64_t i = 0;
+        while (i < whole) {
+            V counted{};  // a lane counts up to 255
+            for (const int64_t end = std::min<int64_t>(whole, i + 255 * Isa::kBytes); i < end; i += Isa::kBytes)
+                counted = counted - differing(i);
+            total += Isa::sum_bytes(counted);
+        }
+        return i < n_bits ? total + Isa::sum_bytes(differing(i) & first_lanes<V>(n_bits - i)) : total;
+    }
+
+    const Layout layout_;
+    const int64_t high_bytes_;
+    const Spread low_spread_;
+    std::vector<uint16_t> words_;
+};
+
+template <class Isa, class Collector>
+void scan_words(const ts_codes& codes, const ts_signs& queries, const std::vector<std::vector<uint16_t>>& tables,
+                int64_t begin, int64_t end, Collector* best) {
+    const Layout layout(codes.layout);
+    CodeReader reader(layout, codes.data, codes.count);
+    WordCounter<Isa> counter(layout);
+    for (int64_t i = begin; i < end; ++i) {
+        if (!is_alive(codes.alive, i)) continue;
+        const uint8_t* code = reader(i);
+        Isa::prefetch(code + 4096);
+        for (int64_t q = 0; q < queries.count; ++q) {
+            int32_t count;
+            if (!counter.count(code, tables[q].data(), count))
+                count = count_plainly(layout, code, queries.bits + q * ceil_div(layout.n_pool, 8));
+            if (count < best[q].bound()) best[q].offer(count, i);
+        }
+    }
+}
+
+template <class Isa, class Collector>
+Parts<Collector> search_words(int n_threads, const ts_codes& codes, const ts_signs& queries,
+                              const std::vector<Collector>& empty) {
+    const WordCounter<Isa> counter(codes.layout);
+    std::vector<std::vector<uint16_t>> tables;
+    for (int64_t q = 0; q < queries.count; ++q)
+        tables.push_back(counter.table(queries.bits + q * ceil_div(codes.layout.n_pool, 8)));
+    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 50 * queries.count), empty,
+                      [&](int64_t begin, int64_t end, Collector* best) {
+                          scan_words<Isa>(codes, queries, tables, begin, end, best);
+                      });
+}
+
+}  // namespace
+}  // namespace topsign
