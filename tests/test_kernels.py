@@ -289,7 +289,7 @@ def test_compact_layout_of_the_papers_problem_is_448_bytes():
 
 
 SEARCHED = [(1, 1), (1, 64), (5, 63), (31, 400), (32, 400), (33, 129), (100, 384), (250, 1000)]
-LARGE = [(512, 8192), (64, 9000), (1040, 5000), (2500, 65_536), (700, 800)]
+LARGE = [(512, 8192), (64, 9000), (1040, 5000), (2500, 65_536), (700, 800), (9000, 33_000)]
 
 
 def search_case(rng, n_bits, n_pool, n_codes, name):
@@ -314,7 +314,7 @@ def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
     """The twin sorts everything; it is itself compared with the reference in the tests of the index."""
     if name == "signs":
         n_pool = min(n_pool, 1000)  # all bits are compared: the twin would take minutes
-    n_codes = 130 if n_pool < 10_000 else 70
+    n_codes = 130 if n_pool < 10_000 else 45
     layout, codes, alive = search_case(rng, n_bits, n_pool, n_codes, name)
     weights = (rng.random(n_codes) * 2 - 0.5).astype(np.float32)
     for n_queries, k in ((1, 3), (2, 4), (3, 140), (10, 9), (64, 7), (257, 2)):

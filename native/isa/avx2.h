@@ -151,16 +151,20 @@ struct Avx2 : Plain, PlainTrellis<32> {
     }
 
     static float sum_kept(const uint32_t* kept, int64_t n, const float* query) {
+        constexpr int64_t kAhead = 1024;
         const __m128i row_mask = _mm_set1_epi32(INT32_MAX);
         __m256d lanes[4] = {};
         int64_t i = 0;
-        for (; i + 16 <= n; i += 16)
+        for (; i + 16 <= n; i += 16) {
+            if (i + kAhead + 16 <= n)  // a long code's query lies in far caches
+                for (int64_t j = i + kAhead; j < i + kAhead + 16; ++j) prefetch(query + (kept[j] & INT32_MAX));
             for (int g = 0; g < 4; ++g) {
                 const __m128i entry = _mm_loadu_si128(as_128(kept + i + 4 * g));
                 const __m128 value = _mm_i32gather_ps(query, _mm_and_si128(entry, row_mask), 4);
                 const __m128 sign = _mm_castsi128_ps(_mm_andnot_si128(row_mask, entry));
                 lanes[g] = _mm256_add_pd(lanes[g], _mm256_cvtps_pd(_mm_xor_ps(value, sign)));
             }
+        }
         LaneSum sum;
         std::memcpy(sum.lane, lanes, sizeof lanes);
         return topsign::sum_kept(kept, i, n, query, sum);

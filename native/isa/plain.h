@@ -39,6 +39,7 @@ struct Plain {
         return convert<V>(bytes);
     }
 
+    static TOPSIGN_INLINE void prefetch(const void*) {}
     static TOPSIGN_INLINE int count_byte(uint8_t byte) { return kOnesOfByte.count[byte]; }
     static TOPSIGN_INLINE uint64_t spread(uint64_t fields, const Spread& by) { return by(fields); }
 

@@ -43,8 +43,8 @@ class ExactScores {
 inline float weight_of(const ts_codes& codes, int64_t i) { return codes.weights ? codes.weights[i] : 1.f; }
 
 // Whether a code whose rounded sum is this could enter.
-template <class Collector>
-bool may_enter(const Rounded& rounded, int64_t q, int32_t sum, float weight, const Collector& best) {
+template <class Value, class Collector>
+bool may_enter(const RoundedTo<Value>& rounded, int64_t q, int64_t sum, float weight, const Collector& best) {
     const float margin = weight < 0 ? -rounded.margins[q] : rounded.margins[q];
     return !((float(sum) * rounded.steps[q] + margin) * weight < -best.bound());
 }

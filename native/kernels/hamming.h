@@ -3,6 +3,7 @@
 
 #include "block_hamming.h"
 #include "few_hamming.h"
+#include "plane_tiles.h"
 #include "planes.h"
 #include "sums.h"
 #include "word_hamming.h"
@@ -25,6 +26,13 @@ void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, i
     }
 }
 
+template <class Isa, int Side, class Collector>
+Parts<Collector> search_sides(int n_threads, const ts_codes& codes, const ts_signs& queries,
+                              const std::vector<Collector>& empty) {
+    return (read_by_tiles(codes.layout) ? search_plane_tiles<Isa, Side, Collector>
+                                        : search_planes<Isa, Side, Collector>)(n_threads, codes, queries, empty);
+}
+
 template <class Isa, class Collector>
 Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
@@ -41,11 +49,11 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_sign
         }
         if (queries.count == 1) return search_each<Isa>(n_threads, codes, queries, empty);
     }
-    if (queries.count <= 64) return search_planes<Narrow, Narrow::kBytes / 8>(n_threads, codes, queries, empty);
+    if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, codes, queries, empty);
     if constexpr (Isa::kBytes > 32) {
-        if (queries.count <= 256) return search_planes<Isa, Isa::kBytes / 32>(n_threads, codes, queries, empty);
+        if (queries.count <= 256) return search_sides<Isa, Isa::kBytes / 32>(n_threads, codes, queries, empty);
     }
-    return search_planes<Isa, 1>(n_threads, codes, queries, empty);
+    return search_sides<Isa, 1>(n_threads, codes, queries, empty);
 }
 
 // Calls search(queries, first) for as many queries as share a table, after one another.

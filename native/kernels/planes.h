@@ -132,47 +132,34 @@ struct alignas(Bytes) PlaneMemory {
     uint64_t words[Bytes / 8];
 };
 
-template <class Isa, int Side, class Row, class Collector>
-void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries, int64_t begin, int64_t end,
-                 Collector* best) {
-    constexpr int kWords = Isa::kBytes / 8, kSideWords = kWords / Side;  // of a plane, and of one code in it
-    const Layout layout(codes.layout);
-    const int64_t n_bits = layout.n_bits, stride = n_bits + RowReader<Isa, Row>::kSpare;
-    int n_planes = 5;
-    while (n_bits + 1 >= int64_t(1) << n_planes) ++n_planes;
-    n_planes = n_planes <= 8 ? 8 : n_planes <= 10 ? 10 : n_planes;
-    std::vector<Row> rows(kPlaneGroup * stride);
-    std::vector<PlaneMemory<Isa::kBytes>> memory(kPlaneGroup / Side * n_planes);
-    auto* const planes = reinterpret_cast<Plane<Isa>*>(memory.data());
-    RowReader<Isa, Row> reader(layout, codes.data, codes.count, PlaneRow<Isa, Side>::kShift);
-    alignas(64) uint64_t bounds[kMostPlanes][kWords] = {};
-    std::vector<int64_t> known(n_queries, -1);
-    const auto set_bound = [&](int64_t q) {
-        known[q] = best[q].bound();
-        const int64_t bound = std::min<int64_t>(known[q], n_bits + 1);
-        const uint64_t bit = uint64_t(1) << (q & 63);
-        for (int p = 0; p < n_planes; ++p)
-            for (int w = int(q >> 6); w < kWords; w += kSideWords)
-                bounds[p][w] = (bounds[p][w] & ~bit) | (bound >> p & 1 ? bit : 0);
-    };
-    for (int64_t next = begin; next < end;) {
-        for (int64_t q = 0; q < n_queries; ++q)  // other threads lower them
-            if (best[q].bound() != known[q]) set_bound(q);
-        int64_t group[kPlaneGroup], n_codes = 0;
-        for (; next < end && n_codes < kPlaneGroup; ++next) {
-            if (!is_alive(codes.alive, next)) continue;
-            reader.read(next, rows.data() + n_codes * stride);
-            group[n_codes++] = next;
-        }
-        (n_planes == 8 ? count_group<Isa, Side, 8, Row>
-         : n_planes == 10
-             ? count_group<Isa, Side, 10, Row>
-             : count_group<Isa, Side, 0, Row>)(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+// Compares the planes of codes with every query's bound, and offers those that are below.
+template <class Isa, int Side, class Collector>
+class PlaneBounds {
+   public:
+    PlaneBounds(int64_t n_bits, int64_t n_queries, Collector* best)
+        : n_bits_(n_bits), n_planes_(planes_for(n_bits)), known_(n_queries, -1), best_(best) {}
+
+    static int planes_for(int64_t n_bits) {
+        int n = 5;
+        while (n_bits + 1 >= int64_t(1) << n) ++n;
+        return n <= 8 ? 8 : n <= 10 ? 10 : n;
+    }
+
+    int n_planes() const { return n_planes_; }
+
+    // Other threads lower them.
+    void refresh() {
+        for (int64_t q = 0; q < int64_t(known_.size()); ++q)
+            if (best_[q].bound() != known_[q]) set(q);
+    }
+
+    // Planes of n_codes codes, Side of them together, whose positions are given.
+    void offer(const Plane<Isa>* planes, const int64_t* positions, int64_t n_codes) {
         for (int64_t c = 0; c < n_codes; c += Side) {
-            const Plane<Isa>* plane = planes + c / Side * n_planes;
+            const Plane<Isa>* plane = planes + c / Side * n_planes_;
             Plane<Isa> less{};
-            for (int p = 0; p < n_planes; ++p) {
-                const Plane<Isa> bound = load<Plane<Isa>>(bounds[p]), differ = plane[p] ^ bound;
+            for (int p = 0; p < n_planes_; ++p) {
+                const Plane<Isa> bound = load<Plane<Isa>>(bounds_[p]), differ = plane[p] ^ bound;
                 less = (differ & bound) | (less & ~differ);
             }
             if (!any(less)) continue;
@@ -183,13 +170,58 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
                     const int bit = count_trailing_zeros(word);
                     const int64_t q = w % kSideWords * 64 + bit;
                     int32_t count = 0;
-                    for (int p = 0; p < n_planes; ++p)
+                    for (int p = 0; p < n_planes_; ++p)
                         count |= int32_t(load<uint64_t>(reinterpret_cast<const uint64_t*>(plane + p) + w) >> bit & 1)
                                  << p;
-                    best[q].offer(count, group[c + w / kSideWords]);
-                    set_bound(q);
+                    best_[q].offer(count, positions[c + w / kSideWords]);
+                    set(q);
                 }
         }
+    }
+
+   private:
+    static constexpr int kWords = Isa::kBytes / 8, kSideWords = kWords / Side;  // of a plane, and of one code in it
+
+    void set(int64_t q) {
+        known_[q] = best_[q].bound();
+        const int64_t bound = std::min<int64_t>(known_[q], n_bits_ + 1);
+        const uint64_t bit = uint64_t(1) << (q & 63);
+        for (int p = 0; p < n_planes_; ++p)
+            for (int w = int(q >> 6); w < kWords; w += kSideWords)
+                bounds_[p][w] = (bounds_[p][w] & ~bit) | (bound >> p & 1 ? bit : 0);
+    }
+
+    const int64_t n_bits_;
+    const int n_planes_;
+    std::vector<int64_t> known_;
+    Collector* best_;
+    alignas(64) uint64_t bounds_[kMostPlanes][kWords] = {};
+};
+
+template <class Isa, int Side, class Row, class Collector>
+void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries, int64_t begin, int64_t end,
+                 Collector* best) {
+    const Layout layout(codes.layout);
+    const int64_t n_bits = layout.n_bits, stride = n_bits + RowReader<Isa, Row>::kSpare;
+    PlaneBounds<Isa, Side, Collector> bounds(n_bits, n_queries, best);
+    const int n_planes = bounds.n_planes();
+    std::vector<Row> rows(kPlaneGroup * stride);
+    std::vector<PlaneMemory<Isa::kBytes>> memory(kPlaneGroup / Side * n_planes);
+    auto* const planes = reinterpret_cast<Plane<Isa>*>(memory.data());
+    RowReader<Isa, Row> reader(layout, codes.data, codes.count, PlaneRow<Isa, Side>::kShift);
+    for (int64_t next = begin; next < end;) {
+        bounds.refresh();
+        int64_t group[kPlaneGroup], n_codes = 0;
+        for (; next < end && n_codes < kPlaneGroup; ++next) {
+            if (!is_alive(codes.alive, next)) continue;
+            reader.read(next, rows.data() + n_codes * stride);
+            group[n_codes++] = next;
+        }
+        (n_planes == 8 ? count_group<Isa, Side, 8, Row>
+         : n_planes == 10
+             ? count_group<Isa, Side, 10, Row>
+             : count_group<Isa, Side, 0, Row>)(table, rows.data(), stride, n_bits, n_codes, n_planes, planes);
+        bounds.offer(planes, group, n_codes);
     }
 }
 
@@ -210,18 +242,24 @@ void for_each_row(const Layout& layout, const ts_signs& queries, const Write& wr
     }
 }
 
-template <class Isa, int Side, class Collector>
-Parts<Collector> search_planes(int n_threads, const ts_codes& codes, const ts_signs& queries,
-                               const std::vector<Collector>& empty) {
+// The table of up to kBytes / Side * 8 queries; `place` says where a row stands.
+template <class Isa, int Side, class Place>
+void fill_planes(const Layout& layout, const ts_signs& queries, Table& table, const Place& place) {
     constexpr int kWords = Isa::kBytes / Side / 8;
-    const Layout layout(codes.layout);
     const int64_t bytes = ceil_div(layout.n_pool, 8);
-    Table table(table_rows(layout) * 8 * kWords);
     for (int64_t first = 0; first < queries.count; first += 64) {
         const ts_signs some{queries.bits + first * bytes, nullptr, std::min<int64_t>(64, queries.count - first)};
         for_each_row(layout, some,
-                     [&](int64_t row, uint64_t word) { table.words()[row * kWords + first / 64] = word; });
+                     [&](int64_t row, uint64_t word) { table.words()[place(row) * kWords + first / 64] = word; });
     }
+}
+
+template <class Isa, int Side, class Collector>
+Parts<Collector> search_planes(int n_threads, const ts_codes& codes, const ts_signs& queries,
+                               const std::vector<Collector>& empty) {
+    const Layout layout(codes.layout);
+    Table table(table_rows(layout) * (Isa::kBytes / Side));
+    fill_planes<Isa, Side>(layout, queries, table, [](int64_t row) { return row; });
     return scan_parts(n_threads, codes.count, scan_cost(layout, queries.count), empty,
                       [&](int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))

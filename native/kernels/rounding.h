@@ -1,4 +1,4 @@
-// Queries rounded to 8 bits, with bounds on what rounding loses.
+// Queries rounded to 8 bits or a few more, with bounds on what rounding loses.
 //
 // A code's rounded sum differs from the true one by at most n_bits times the query's largest rounding error, so a code
 // whose rounded sum plus that margin does not reach the bound cannot enter.
@@ -13,11 +13,13 @@ namespace topsign {
 namespace {
 
 // Queries rounded to multiples of a step. No sum of n_bits of their values errs by more than the margin.
-struct Rounded {
-    std::vector<int8_t> values;  // (n_queries, n_pool)
+template <class Value>
+struct RoundedTo {
+    std::vector<Value> values;  // (n_queries, n_pool)
     std::vector<float> steps, margins, largest;
     std::vector<float> lost;  // (n_queries, n_pool), where it is asked for
 };
+using Rounded = RoundedTo<int8_t>;
 
 template <class V>
 float largest_of(V values) {
@@ -32,11 +34,11 @@ TOPSIGN_INLINE V magnitude(V values) {
     return cast<V>(cast<Bits>(values) & splat<Bits>(0x7fffffffu));
 }
 
-template <class Isa>
-Rounded round_queries(const ts_rows& queries, int64_t n_bits, bool keep_lost = false) {
+template <class Isa, class Value = int8_t, int kLimit = 127>
+RoundedTo<Value> round_queries(const ts_rows& queries, int64_t n_bits, bool keep_lost = false) {
     using V = Vec<float, Isa::kBytes / 4>;
     constexpr int64_t kWidth = kLanes<V>;
-    Rounded rounded;
+    RoundedTo<Value> rounded;
     const int64_t n_pool = queries.width, whole = n_pool / kWidth * kWidth;
     rounded.values.resize(queries.count * n_pool);
     if (keep_lost) rounded.lost.resize(queries.count * n_pool);
@@ -47,17 +49,17 @@ Rounded round_queries(const ts_rows& queries, int64_t n_bits, bool keep_lost = f
         const auto values = [&](int64_t j) { return load<V>(j < whole ? query + j : rest); };
         V most{}, worst{};
         for (int64_t j = 0; j < n_pool; j += kWidth) most = max_of(most, magnitude(values(j)));
-        const float largest = largest_of(most), step = largest > 0 ? largest / 127 : 1.f;
-        const V steps = splat<V>(step), limit = splat<V>(127.f), negative_limit = splat<V>(-127.f);
+        const float largest = largest_of(most), step = largest > 0 ? largest / kLimit : 1.f;
+        const V steps = splat<V>(step), limit = splat<V>(float(kLimit)), negative_limit = splat<V>(-float(kLimit));
         const V to_whole = splat<V>(12582912.f);  // 1.5 * 2^23: numbers near it have no fraction
         for (int64_t j = 0; j < n_pool; j += kWidth) {
             const V value = values(j), near = ((value / steps) + to_whole) - to_whole;
             const V kept = max_of(min_of(near, limit), negative_limit);
             const V error = value - kept * steps;
             worst = max_of(worst, magnitude(error));
-            const auto bytes = convert<Vec<int8_t, kWidth>>(convert<Vec<int32_t, kWidth>>(kept));
+            const auto whole_values = convert<Vec<Value, kWidth>>(convert<Vec<int32_t, kWidth>>(kept));
             const size_t n = size_t(std::min(kWidth, n_pool - j));
-            std::memcpy(&rounded.values[q * n_pool + j], &bytes, n);
+            std::memcpy(&rounded.values[q * n_pool + j], &whole_values, n * sizeof(Value));
             if (keep_lost) std::memcpy(&rounded.lost[q * n_pool + j], &error, n * sizeof(float));
         }
         // The comparisons below are made in float32: allow for their rounding, relative to the largest sum there is.

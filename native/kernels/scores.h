@@ -5,39 +5,26 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "../core/table.h"
 #include "few_scores.h"
+#include "score_tiles.h"
 
 namespace topsign {
 namespace {
 
-constexpr int64_t kScoreTile = 64;  // queries that share a table
 // Codes of so many bits, of which more queries than these pass, are summed a second time before they are exactly.
 constexpr int64_t kLongBits = 2048, kManyPass = 2;
+constexpr int64_t kVeryLongBits = 8192;  // nearly all codes would pass 8 bits
 // A group of codes is summed together, some rows of each in turn: rows ascend, so those of a turn lie near each other,
 // and a part of the table that stays in the fastest caches serves all.
 constexpr int64_t kScoreGroup = 256, kTurn = 128;
 
-struct alignas(64) TileSums {
-    int32_t sum[kScoreTile];
-};
-
-// Where query q stands among the sums: a register's even bytes first, then its odd ones.
+// Their rounded values plus 128, a row of unsigned bytes for each signed location.
 template <class Isa>
-int slot_of(int64_t q) {
-    constexpr int kBytes = Isa::kBytes;
-    return int(q / kBytes * kBytes + q % 2 * (kBytes / 2) + q % kBytes / 2);
-}
-
-// Rounded values of up to 64 queries plus 128, a row of unsigned bytes for each signed location, with their steps and
-// margins; the queries that are missing have none.
-template <class Isa>
-struct Tile {
+struct Tile : Steps {
     Table table;
-    alignas(64) float steps[kScoreTile] = {}, margins[kScoreTile] = {};
 
     Tile(const Layout& layout, const Rounded& rounded, int64_t n_queries) : table(table_rows(layout) * kScoreTile) {
         constexpr int64_t kSquare = 64;
@@ -59,8 +46,8 @@ struct Tile {
             }
         }
         for (int64_t q = 0; q < n_queries; ++q) {
-            steps[slot_of<Isa>(q)] = rounded.steps[q];
-            margins[slot_of<Isa>(q)] = rounded.margins[q];
+            steps[slot_of<Isa::kBytes>(q)] = rounded.steps[q];
+            margins[slot_of<Isa::kBytes>(q)] = rounded.margins[q];
         }
     }
 };
@@ -86,29 +73,6 @@ void add_tile_rows(const uint8_t* table, const Row* rows, int64_t n, TileSums& t
     for (int i = 0; i < kScoreTile; ++i) to.sum[i] += sums[i];
 }
 
-// Slots, a bit each, whose rounded sums reach their bounds; `coarse`, where it is given, is added.
-template <class Isa>
-uint64_t reaching(const Tile<Isa>& tile, const TileSums& sums, float weight, const float* bounds,
-                  const Tile<Isa>* coarse = nullptr, const TileSums* coarse_sums = nullptr) {
-    using V = Vec<float, Isa::kBytes / 4>;
-    using Ints = Vec<int32_t, kLanes<V>>;
-    const V flip = splat<V>(weight < 0 ? -1.f : 1.f);  // a negative weight turns the margin's lower end into the upper
-    const auto reaches = [&](int at) {
-        V sum = convert<V>(load<Ints>(sums.sum + at)) * load<V>(tile.steps + at);
-        if (coarse) sum = convert<V>(load<Ints>(coarse_sums->sum + at)) * load<V>(coarse->steps + at) + sum;
-        return (sum + load<V>(tile.margins + at) * flip) * splat<V>(weight) >= load<V>(bounds + at);
-    };
-    Ints some{};
-    for (int at = 0; at < kScoreTile; at += kLanes<V>) some = some | reaches(at);
-    uint64_t found = 0;
-    if (any(some))
-        for (int at = 0; at < kScoreTile; at += kLanes<V>) {
-            const Ints lanes = reaches(at);
-            for (int lane = 0; lane < kLanes<V>; ++lane) found |= uint64_t(lanes[lane] & 1) << (at + lane);
-        }
-    return found;
-}
-
 // `finer`, where it is given, holds what the tile's rounding lost.
 template <class Isa, class Row, class Collector>
 void scan_tile(const ts_codes& codes, const ts_rows& queries, const Tile<Isa>& tile, const Tile<Isa>* finer,
@@ -117,14 +81,7 @@ void scan_tile(const ts_codes& codes, const ts_rows& queries, const Tile<Isa>& t
     RowReader<Isa, Row> reader(codes.layout, codes.data, codes.count);
     std::vector<Row> rows(kScoreGroup * stride);
     std::vector<TileSums> sums(kScoreGroup);
-    ExactScores<Isa, Collector> exact(codes, queries, best);
-    int query_at[kScoreTile] = {};
-    alignas(64) float bounds[kScoreTile];
-    std::fill(bounds, bounds + kScoreTile, std::numeric_limits<float>::infinity());
-    for (int q = 0; q < queries.count; ++q) {
-        query_at[slot_of<Isa>(q)] = q;
-        bounds[slot_of<Isa>(q)] = -best[q].bound();
-    }
+    ScoreBounds<Isa, Isa::kBytes, Collector> bounds(codes, queries, best);
     for (int64_t next = begin; next < end;) {
         int64_t group[kScoreGroup], n_codes = 0;
         for (; next < end && n_codes < kScoreGroup; ++next) {
@@ -133,27 +90,23 @@ void scan_tile(const ts_codes& codes, const ts_rows& queries, const Tile<Isa>& t
             std::fill(sums[n_codes].sum, sums[n_codes].sum + kScoreTile, int32_t(-128 * n_bits));
             group[n_codes++] = next;
         }
-        for (int q = 0; q < queries.count; ++q) bounds[slot_of<Isa>(q)] = -best[q].bound();  // other threads lower them
+        bounds.refresh();
         for (int64_t start = 0; start < n_bits; start += kTurn)
             for (int64_t c = 0; c < n_codes; ++c)
                 add_tile_rows<Isa>(tile.table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start),
                                    sums[c]);
         for (int64_t c = 0; c < n_codes; ++c) {
             const int64_t i = group[c];
-            uint64_t hits = reaching<Isa>(tile, sums[c], weight_of(codes, i), bounds);
+            uint64_t hits = reaching<Isa>(tile, sums[c], weight_of(codes, i), bounds.at);
             if (finer && count_ones(hits) > kManyPass) {
                 TileSums lost;
                 std::fill(lost.sum, lost.sum + kScoreTile, int32_t(-128 * n_bits));
                 for (int64_t start = 0; start < n_bits; start += kTurn)
                     add_tile_rows<Isa>(finer->table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start),
                                        lost);
-                hits = reaching<Isa>(*finer, lost, weight_of(codes, i), bounds, &tile, &sums[c]);
+                hits = reaching<Isa>(*finer, lost, weight_of(codes, i), bounds.at, &tile, &sums[c]);
             }
-            for (; hits; hits &= hits - 1) {
-                const int slot = count_trailing_zeros(hits), q = query_at[slot];
-                exact.offer(i, q);
-                bounds[slot] = -best[q].bound();
-            }
+            bounds.offer(hits, i);
         }
     }
 }
@@ -176,8 +129,10 @@ Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_rows
         return scan_parts(
             n_threads, codes.count, 0.15 * double(queries.count * layout.n_pool), empty,
             [&](int64_t begin, int64_t end, Collector* best) { scan_exactly<Isa>(codes, queries, begin, end, best); });
-    if (queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact))
-        return search_few_scores<Isa>(n_threads, codes, queries, empty);
+    const bool few = queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact);
+    if (read_by_tiles(layout) && (!few || layout.n_bits >= kVeryLongBits))
+        return search_score_tiles<Isa>(n_threads, codes, queries, empty);
+    if (few) return search_few_scores<Isa>(n_threads, codes, queries, empty);
     const bool twice = layout.n_bits >= kLongBits;
     const Rounded rounded = round_queries<Isa>(queries, layout.n_bits, twice);
     const Tile<Isa> tile(layout, rounded, queries.count);

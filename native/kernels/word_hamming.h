@@ -46,9 +46,12 @@ class WordCounter {
     // The words of a query: as many as there can be zeros, and those that are read past them.
     std::vector<uint16_t> table(const uint8_t* query) const {
         std::vector<uint16_t> words(8 * high_bytes_ + kSpare);
-        for (int64_t row = 0; row < layout_.n_pool; ++row)
-            if (get_bit(query, row))
-                words[row >> layout_.low_bits] |= uint16_t(1u << (row & ((1 << layout_.low_bits) - 1)));
+        const int64_t width = int64_t(1) << layout_.low_bits, bytes = ceil_div(layout_.n_pool, 8);
+        for (int64_t row = 0; row < layout_.n_pool; row += width) {
+            uint16_t word = query[row / 8];
+            if (row / 8 + 1 < bytes) word = uint16_t(word | query[row / 8 + 1] << 8);
+            words[row >> layout_.low_bits] = uint16_t((word >> row % 8) & ((1u << width) - 1));
+        }
         return words;
     }
 

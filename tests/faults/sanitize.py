@@ -122,7 +122,7 @@ def fuzz(core, cases, seed):
     native.library_file = lambda: Path(core)
     rng = np.random.default_rng(seed)
     sizes = [(1, 1), (1, 64), (3, 70), (8, 127), (40, 400), (100, 128), (33, 1000), (512, 8192), (2100, 4096)]
-    sizes += [(20, 20_000), (300, 70_000), (200, 200)]
+    sizes += [(20, 20_000), (300, 70_000), (200, 200), (700, 33_000), (9000, 40_000)]
     counts = {}
     for _ in range(cases):
         n_bits, n_pool = sizes[min(rng.integers(len(sizes)), rng.integers(len(sizes)))]

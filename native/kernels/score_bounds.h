@@ -1,0 +1,85 @@
+// Rounded sums of up to 64 queries with a code, and which of them may reach their bounds.
+#pragma once
+
+#include <limits>
+
+#include "few_scores.h"
+
+namespace topsign {
+namespace {
+
+constexpr int64_t kScoreTile = 64;  // queries that share a table
+
+struct alignas(64) TileSums {
+    int32_t sum[kScoreTile];
+};
+
+// Where query q stands among the sums: a register's even values first, then its odd ones.
+template <int kPerRegister>
+int slot_of(int64_t q) {
+    return int(q / kPerRegister * kPerRegister + q % 2 * (kPerRegister / 2) + q % kPerRegister / 2);
+}
+
+// Steps and margins of up to 64 queries; those that are missing have none.
+struct Steps {
+    alignas(64) float steps[kScoreTile] = {}, margins[kScoreTile] = {};
+};
+
+// Slots, a bit each, whose rounded sums reach their bounds; `coarse`, where it is given, is added.
+template <class Isa>
+uint64_t reaching(const Steps& tile, const TileSums& sums, float weight, const float* bounds,
+                  const Steps* coarse = nullptr, const TileSums* coarse_sums = nullptr) {
+    using V = Vec<float, Isa::kBytes / 4>;
+    using Ints = Vec<int32_t, kLanes<V>>;
+    const V flip = splat<V>(weight < 0 ? -1.f : 1.f);  // a negative weight turns the margin's lower end into the upper
+    const auto reaches = [&](int at) {
+        V sum = convert<V>(load<Ints>(sums.sum + at)) * load<V>(tile.steps + at);
+        if (coarse) sum = convert<V>(load<Ints>(coarse_sums->sum + at)) * load<V>(coarse->steps + at) + sum;
+        return (sum + load<V>(tile.margins + at) * flip) * splat<V>(weight) >= load<V>(bounds + at);
+    };
+    Ints some{};
+    for (int at = 0; at < kScoreTile; at += kLanes<V>) some = some | reaches(at);
+    uint64_t found = 0;
+    if (any(some))
+        for (int at = 0; at < kScoreTile; at += kLanes<V>) {
+            const Ints lanes = reaches(at);
+            for (int lane = 0; lane < kLanes<V>; ++lane) found |= uint64_t(lanes[lane] & 1) << (at + lane);
+        }
+    return found;
+}
+
+// The bounds of the queries by slot, and the exact scores of codes that may enter.
+template <class Isa, int kPerRegister, class Collector>
+class ScoreBounds {
+   public:
+    ScoreBounds(const ts_codes& codes, const ts_rows& queries, Collector* best)
+        : n_queries_(queries.count), best_(best), exact_(codes, queries, best) {
+        std::fill(at, at + kScoreTile, std::numeric_limits<float>::infinity());
+        for (int q = 0; q < n_queries_; ++q) query_at_[slot_of<kPerRegister>(q)] = q;
+        refresh();
+    }
+
+    // Other threads lower them.
+    void refresh() {
+        for (int q = 0; q < n_queries_; ++q) at[slot_of<kPerRegister>(q)] = -best_[q].bound();
+    }
+
+    void offer(uint64_t hits, int64_t i) {
+        for (; hits; hits &= hits - 1) {
+            const int slot = count_trailing_zeros(hits), q = query_at_[slot];
+            exact_.offer(i, q);
+            at[slot] = -best_[q].bound();
+        }
+    }
+
+    alignas(64) float at[kScoreTile];
+
+   private:
+    const int64_t n_queries_;
+    Collector* best_;
+    ExactScores<Isa, Collector> exact_;
+    int query_at_[kScoreTile] = {};
+};
+
+}  // namespace
+}  // namespace topsign

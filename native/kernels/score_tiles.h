@@ -1,0 +1,187 @@
+// Scores of codes of a large pool, tile by tile of the pool.
+//
+// Codes are long then, and margins of 8 bits would let too many pass: queries are rounded to 12 bits, of which 16
+// values are added in 16 bits before they are added in 32, or, one query after another, to 16 bits.
+#pragma once
+
+#include "../core/table.h"
+#include "score_bounds.h"
+#include "tiles.h"
+
+namespace topsign {
+namespace {
+
+constexpr int64_t kWideTile = 1024, kSingleTile = 16384;  // rows of the pool
+constexpr int64_t kTiledScores = 512;                     // codes that share a tile while it is in the cache
+constexpr int kWideLimit = 2047, kWideRun = 16;           // so many of these values fit 16 bits
+constexpr int64_t kSingleQueries = 4;                     // up to so many are summed one after another
+
+// Values of up to 64 queries, a row of 16 bits each for each signed location, numbered in units of 8 bytes.
+template <class Isa>
+struct WideTable : Steps {
+    static constexpr int kPerRegister = Isa::kBytes / 2, kShift = 4;
+    static constexpr int64_t kRowBytes = 2 * kScoreTile, kTileBytes = 2 * kWideTile * kRowBytes;
+    Table table;
+
+    WideTable(const Layout& layout, const RoundedTo<int16_t>& rounded, int64_t n_queries)
+        : table(ceil_div(layout.n_pool, kWideTile) * kTileBytes) {
+        using V = Vec<int16_t, kPerRegister>;
+        constexpr int64_t kSquare = 64;
+        int16_t turned[kSquare][kScoreTile] = {};
+        for (int64_t begin = 0; begin < layout.n_pool; begin += kSquare) {
+            const int64_t n = std::min(kSquare, layout.n_pool - begin);
+            for (int64_t q = 0; q < n_queries; ++q)
+                for (int64_t j = 0; j < n; ++j) turned[j][q] = rounded.values[q * layout.n_pool + begin + j];
+            for (int64_t j = 0; j < n; ++j) {
+                uint8_t* const positive = table.bytes() + table_row(layout, begin + j, true) * kRowBytes;
+                uint8_t* const negative = table.bytes() + table_row(layout, begin + j, false) * kRowBytes;
+                for (int at = 0; at < kScoreTile; at += kPerRegister) {
+                    const V values = load<V>(turned[j] + at);
+                    store(positive + 2 * at, values);
+                    store(negative + 2 * at, V{} - values);
+                }
+            }
+        }
+        for (int64_t q = 0; q < n_queries; ++q) {
+            steps[slot_of<kPerRegister>(q)] = rounded.steps[q];
+            margins[slot_of<kPerRegister>(q)] = rounded.margins[q];
+        }
+    }
+
+    const uint8_t* tile(int64_t tile) const { return table.bytes() + tile * kTileBytes; }
+
+    // A part of the next tile, while one code of a group is summed.
+    void prefetch(int64_t slot, int64_t tile) const {
+        constexpr int64_t kPart = kTileBytes / kTiledScores;
+        for (int64_t at = slot * kPart; at < (slot + 1) * kPart; at += 64) Isa::prefetch(this->tile(tile) + at);
+    }
+};
+
+template <class Isa>
+void add_wide_rows(const uint8_t* table, const uint16_t* rows, int64_t n, TileSums& to) {
+    using V = Vec<uint16_t, Isa::kBytes / 2>;
+    using Pairs = Vec<uint32_t, Isa::kBytes / 4>;
+    using Sums = Vec<int32_t, Isa::kBytes / 4>;
+    constexpr int kRegisters = int(2 * kScoreTile) / Isa::kBytes;
+    Sums even[kRegisters] = {}, odd[kRegisters] = {};
+    for (int64_t j = 0; j < n;) {
+        V run[kRegisters] = {};
+        const auto add = [&](int64_t at) {
+            for (int r = 0; r < kRegisters; ++r)
+                run[r] = run[r] + load<V>(table + size_t(rows[at]) * 8 + r * Isa::kBytes);
+        };
+        if (j + kWideRun <= n)
+            for (int step = 0; step < kWideRun; ++step) add(j + step);
+        else
+            for (int64_t at = j; at < n; ++at) add(at);
+        j += kWideRun;
+        for (int r = 0; r < kRegisters; ++r) {
+            even[r] = even[r] + (cast<Sums>(cast<Pairs>(run[r]) << 16) >> 16);
+            odd[r] = odd[r] + (cast<Sums>(run[r]) >> 16);
+        }
+    }
+    for (int r = 0; r < kRegisters; ++r) {
+        int32_t* const sums = to.sum + r * (Isa::kBytes / 2);
+        store(sums, load<Sums>(sums) + even[r]);
+        store(sums + kLanes<Sums>, load<Sums>(sums + kLanes<Sums>) + odd[r]);
+    }
+}
+
+// Sums of a group of codes after another, each of them tile by tile: add(slot, tile, rows, n) for each code and tile,
+// then done(position, slot).
+template <class Isa, int64_t kTileRows, class Start, class Add, class Done>
+void for_each_tile_of_groups(const ts_codes& codes, int64_t begin, int64_t end, int shift, const Start& start,
+                             const Add& add, const Done& done) {
+    using Reader = TileReader<Isa, kTileRows>;
+    const Layout layout(codes.layout);
+    Reader reader(layout, codes.data, codes.count, kTiledScores, shift);
+    std::vector<uint16_t> room(Reader::kRoom);
+    uint16_t* const rows = room.data() + Reader::kBefore;
+    for (int64_t next = begin; next < end;) {
+        int64_t group[kTiledScores], n_codes = 0;
+        for (; next < end && n_codes < kTiledScores; ++next) {
+            if (!is_alive(codes.alive, next)) continue;
+            reader.start(n_codes, next);
+            start(n_codes);
+            group[n_codes++] = next;
+        }
+        for (int64_t tile = 0; tile < Reader::n_tiles(layout); ++tile)
+            for (int64_t c = 0; c < n_codes; ++c) add(c, tile, rows, reader.read(c, tile, rows));
+        for (int64_t c = 0; c < n_codes; ++c) done(group[c], c);
+    }
+}
+
+template <class Isa, class Collector>
+void scan_wide(const ts_codes& codes, const ts_rows& queries, const WideTable<Isa>& table, int64_t begin, int64_t end,
+               Collector* best) {
+    ScoreBounds<Isa, WideTable<Isa>::kPerRegister, Collector> bounds(codes, queries, best);
+    std::vector<TileSums> sums(kTiledScores);
+    for_each_tile_of_groups<Isa, kWideTile>(
+        codes, begin, end, WideTable<Isa>::kShift,
+        [&](int64_t slot) {
+            std::fill(sums[slot].sum, sums[slot].sum + kScoreTile, 0);
+            if (slot == 0) bounds.refresh();
+        },
+        [&](int64_t slot, int64_t tile, const uint16_t* rows, int64_t n) {
+            table.prefetch(slot, tile + 1);
+            add_wide_rows<Isa>(table.tile(tile), rows, n, sums[slot]);
+        },
+        [&](int64_t i, int64_t slot) {
+            bounds.offer(reaching<Isa>(table, sums[slot], weight_of(codes, i), bounds.at), i);
+        });
+}
+
+// A table of each query: its value at each signed location.
+template <class Isa, class Collector>
+void scan_single(const ts_codes& codes, const ts_rows& queries, const RoundedTo<int16_t>& rounded,
+                 const std::vector<int16_t>& table, int64_t begin, int64_t end, Collector* best) {
+    const int64_t stride = int64_t(table.size()) / queries.count;
+    ExactScores<Isa, Collector> exact(codes, queries, best);
+    std::vector<int64_t> sums(kTiledScores * kSingleQueries);
+    for_each_tile_of_groups<Isa, kSingleTile>(
+        codes, begin, end, 0,
+        [&](int64_t slot) { std::fill_n(sums.begin() + slot * kSingleQueries, kSingleQueries, 0); },
+        [&](int64_t slot, int64_t tile, const uint16_t* rows, int64_t n) {
+            for (int64_t q = 0; q < queries.count; ++q) {
+                const int16_t* values = table.data() + q * stride + tile * 2 * kSingleTile;
+                int64_t sum[4] = {0, 0, 0, 0}, j = 0;
+                for (; j + 4 <= n; j += 4)
+                    for (int s = 0; s < 4; ++s) sum[s] += values[rows[j + s]];
+                for (; j < n; ++j) sum[0] += values[rows[j]];
+                sums[slot * kSingleQueries + q] += sum[0] + sum[1] + sum[2] + sum[3];
+            }
+        },
+        [&](int64_t i, int64_t slot) {
+            for (int64_t q = 0; q < queries.count; ++q)
+                if (may_enter(rounded, q, sums[slot * kSingleQueries + q], weight_of(codes, i), best[q]))
+                    exact.offer(i, q);
+        });
+}
+
+template <class Isa, class Collector>
+Parts<Collector> search_score_tiles(int n_threads, const ts_codes& codes, const ts_rows& queries,
+                                    const std::vector<Collector>& empty) {
+    const Layout layout(codes.layout);
+    if (queries.count <= kSingleQueries) {
+        const auto rounded = round_queries<Isa, int16_t, INT16_MAX>(queries, layout.n_bits);
+        const int64_t stride = ceil_div(layout.n_pool, kSingleTile) * 2 * kSingleTile;
+        std::vector<int16_t> table(queries.count * stride);
+        for (int64_t q = 0; q < queries.count; ++q)
+            for (int64_t j = 0; j < layout.n_pool; ++j) {
+                const int16_t value = rounded.values[q * layout.n_pool + j];
+                table[q * stride + table_row(layout, j, true)] = value;
+                table[q * stride + table_row(layout, j, false)] = int16_t(-value);
+            }
+        return scan_parts(n_threads, codes.count, scan_cost(layout, 80 * queries.count), empty,
+                          [&](int64_t begin, int64_t end, Collector* best) {
+                              scan_single<Isa>(codes, queries, rounded, table, begin, end, best);
+                          });
+    }
+    const WideTable<Isa> table(layout, round_queries<Isa, int16_t, kWideLimit>(queries, layout.n_bits), queries.count);
+    return scan_parts(
+        n_threads, codes.count, scan_cost(layout, 6 * queries.count), empty,
+        [&](int64_t begin, int64_t end, Collector* best) { scan_wide<Isa>(codes, queries, table, begin, end, best); });
+}
+
+}  // namespace
+}  // namespace topsign
