@@ -1,15 +1,18 @@
 """Speed of every path that this processor can run, beside faiss, interleaved: nanoseconds per (entry, query) pair.
 
-    python benchmarks/paths.py [--entries 100000] [--batches 1 16 64 256] [--threads 1] [--repeats 3]
+    python benchmarks/paths.py [--entries 100000] [--batches 1 16 64 256] [--threads 1] [--repeats 3] [--json FILE]
+    python benchmarks/paths.py --pools 8192 65536 262144 1048576    # cost per kept projection, on the fastest path
 
-Codes of 512 of 8192 and queries are uniform random, the ten best are kept. Medians are shown. With several threads the
-fastest path also runs on one, and one query is timed over few codes, where threads could only lose.
+Codes of 512 of 8192 and queries are uniform random, the ten best are kept. Medians are shown, of processor time where
+one thread works, which other work on the machine disturbs least. With several threads the fastest path also runs on
+one, and one query is timed over 100 to a million codes, where threads could only lose.
 """
 
 import argparse
 import time
 
 import numpy as np
+from shared.results import save
 
 from topsign import kernels
 from topsign.kernels import Layout
@@ -17,19 +20,22 @@ from topsign.kernels import Layout
 N_BITS, N_POOL, K = 512, 8192, 10
 
 
-def medians(functions, repeats):
+def medians(functions, repeats, clock=time.thread_time):
     """Seconds of each function, run in turn."""
     times = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = clock()
             function()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: float(np.median(values)) for name, values in times.items()}
 
 
 def show(title, seconds, pairs):
-    print(f"{title:24s}" + "".join(f"{name:>16s} {1e9 * taken / pairs:9.3f}" for name, taken in seconds.items()))
+    """Prints and returns a row: nanoseconds a pair of each function."""
+    row = {name: 1e9 * taken / pairs for name, taken in seconds.items()}
+    print(f"{title:24s}" + "".join(f"{name:>16s} {taken:9.4f}" for name, taken in row.items()), flush=True)
+    return {"case": title, **row}
 
 
 def flat_indexes(rng, n_entries):
@@ -48,23 +54,42 @@ def flat_indexes(rng, n_entries):
     return indexes
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entries", type=int, default=100_000)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64, 256])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    print(kernels.info())
-    rng = np.random.default_rng(0)
-    paths = {name: kernels.use(name).__enter__() for name in kernels.available() if name != "numpy"}
-    fastest = next(iter(paths.values()))
-    projected = rng.standard_normal((options.entries // 10 + 1, N_POOL), dtype=np.float32)
-    locations, signs, _ = fastest.select(projected, N_BITS)
+def random_codes(kernel, rng, layout, n_codes):
+    """Codes with few sets of locations and signs of their own."""
+    projected = rng.standard_normal((min(n_codes, 64), layout.n_pool), dtype=np.float32)
+    locations, _, _ = kernel.select(projected, layout.n_bits)
+    locations = np.tile(locations, (-(-n_codes // len(locations)), 1))[:n_codes]
+    return kernel.pack_codes(layout, locations, rng.integers(0, 256, (n_codes, layout.sign_bytes), dtype=np.uint8))
+
+
+def over_pools(kernel, rng, options):
+    """Nanoseconds per kept projection, one of sixteen, and query."""
+    rows = []
+    for n in options.batches:
+        for name in ("fast", "compact"):
+            rows += [{"case": f"{kind} {name} {n}"} for kind in ("Hamming", "real")]
+            for n_pool in options.pools:
+                layout = Layout(name, n_pool // 16, n_pool)
+                codes = random_codes(kernel, rng, layout, options.kept // layout.n_bits)
+                queries = rng.standard_normal((n, n_pool), dtype=np.float32)
+                bits = kernel.pack_bits(queries)
+                runs = {
+                    "Hamming": lambda: kernel.search_mismatches(layout, codes, bits, K),  # noqa: B023
+                    "real": lambda: kernel.search_scores(layout, codes, queries, K),  # noqa: B023
+                }
+                for row, seconds in zip(rows[-2:], medians(runs, options.repeats).values(), strict=True):
+                    row[str(n_pool)] = 1e9 * seconds / (len(codes) * layout.n_bits * n)
+            for row in rows[-2:]:
+                print(f"{row['case']:24s}" + "".join(f"{k:>12s} {v:8.4f}" for k, v in row.items() if k != "case"))
+    return rows
+
+
+def over_paths(paths, rng, options):
+    rows, fastest = [], next(iter(paths.values()))
     flat = flat_indexes(rng, options.entries)
     for name in ("fast", "compact"):
         layout = Layout(name, N_BITS, N_POOL)
-        codes = np.tile(fastest.pack_codes(layout, locations, signs), (10, 1))[: options.entries]
+        codes = random_codes(fastest, rng, layout, options.entries)
         for n in options.batches:
             queries = rng.standard_normal((n, N_POOL), dtype=np.float32)
             bits = fastest.pack_bits(queries)
@@ -75,24 +100,60 @@ def main():
             for width, index in flat.items():
                 asked = rng.integers(0, 256, (n, width // 8), dtype=np.uint8)
                 runs[f"faiss {width} bits"] = lambda index=index, asked=asked: index.search(asked, K)
-            show(f"Hamming {name} {n}", medians(runs, options.repeats), n * options.entries)
+            rows.append(show(f"Hamming {name} {n}", medians(runs, options.repeats), n * options.entries))
             runs = {
                 path: lambda kernel=kernel: kernel.search_scores(layout, codes, queries, K)  # noqa: B023
                 for path, kernel in paths.items()
             }
-            show(f"real {name} {n}", medians(runs, options.repeats), n * options.entries)
-    if options.threads == 1:
-        return
-    query = fastest.pack_bits(rng.standard_normal((1, N_POOL), dtype=np.float32))
-    layout, counts = Layout("fast", N_BITS, N_POOL), sorted({1, 2, options.threads})
-    codes = fastest.pack_codes(layout, locations, signs)
-    for n_codes in (100, 1000, 3000, len(codes)):
+            rows.append(show(f"real {name} {n}", medians(runs, options.repeats), n * options.entries))
+    signals = rng.standard_normal((64, N_POOL), dtype=np.float32)
+    signs = rng.integers(0, 256, (3, N_POOL // 8), dtype=np.uint8)
+    runs = {path: lambda kernel=kernel: kernel.rotate(signals, signs) for path, kernel in paths.items()}
+    rows.append(show("rotate", medians(runs, 5 * options.repeats), len(signals)))
+    runs = {path: lambda kernel=kernel: kernel.select(signals, N_BITS) for path, kernel in paths.items()}
+    rows.append(show("select", medians(runs, 5 * options.repeats), len(signals)))
+    return rows
+
+
+def over_threads(kernel, rng, options):
+    """One query over few and many codes: more threads than one must never lose."""
+    rows, layout = [], Layout("fast", N_BITS, N_POOL)
+    query = kernel.pack_bits(rng.standard_normal((1, N_POOL), dtype=np.float32))
+    codes = random_codes(kernel, rng, layout, max(options.sizes))
+    for n_codes in options.sizes:
         some = codes[:n_codes]
         runs = {
-            f"{n} threads": lambda n=n: fastest.search_mismatches(layout, some, query, K, n_threads=n)  # noqa: B023
-            for n in counts
+            f"{n} threads": lambda n=n: kernel.search_mismatches(layout, some, query, K, n_threads=n)  # noqa: B023
+            for n in sorted({1, 2, options.threads})
         }
-        show(f"one query, {n_codes}", medians(runs, 10 * options.repeats), n_codes)
+        repeats = options.repeats * max(1, 100_000 // n_codes)
+        rows.append(show(f"one query, {n_codes}", medians(runs, repeats, time.perf_counter), n_codes))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--entries", type=int, default=100_000)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64, 256])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--pools", type=int, nargs="+", help="measure these sizes of the pool instead")
+    parser.add_argument("--kept", type=int, default=100_000_000, help="projections kept in all codes of a pool")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", help="write the numbers into this file")
+    options = parser.parse_args()
+    print(kernels.info())
+    rng = np.random.default_rng(0)
+    paths = {name: kernels.use(name).__enter__() for name in kernels.available() if name != "numpy"}
+    fastest = next(iter(paths.values()))
+    if options.pools:
+        rows = over_pools(fastest, rng, options)
+    elif options.threads > 1:
+        rows = over_threads(fastest, rng, options)
+    else:
+        rows = over_paths(paths, rng, options)
+    if options.json:
+        save(options.json, options, {"rows": rows})
 
 
 if __name__ == "__main__":
