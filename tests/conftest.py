@@ -38,6 +38,7 @@ SLOW = {
     "test_pairs",
     "test_reference",
     "test_reproduce",
+    "test_shrink",
     "test_theory_simulation",
     "test_trellis_index",
 }

@@ -229,7 +229,7 @@ class EntryVerbs(ABC, Generic[Codes]):
         index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
         """
         with self.store.change() as change:
-            change.snapshot = change.snapshot.remove(self._places(change.snapshot, ids))
+            change.remove(self._places(change.snapshot, ids))
 
     def get(self, ids: npt.ArrayLike) -> Entries[Codes]:
         """Codes and metadata of these entries, or of this one, in the order asked; an unknown id raises."""
@@ -268,8 +268,8 @@ class EntryVerbs(ABC, Generic[Codes]):
     def _copy(self, path: str) -> None:
         store, snapshot = store_for_recipe(self.recipe, path=path, timeout=None), self.store.snapshot
         with store.change() as change:
-            for segment in snapshot.segments:
-                change.add([merge_segments([segment])])
+            for group in snapshot.groups(limit=getattr(store, "segment_entries", None)):
+                change.add([merge_segments(snapshot.segments[group])])
             change.next_id = max(self.store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
             change.sources.update(self.store.sources)
         store.close()

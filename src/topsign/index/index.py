@@ -203,12 +203,18 @@ class Index(Centering, EntryVerbs[Codes], PairFinding, Searching[Snapshot]):
         gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
         return gpu.GpuIndex(self, device=device, memory=memory)
 
-    def compact(self) -> None:
+    def compact(self, *, shrink: bool = False) -> None:
         """Frees the bytes of removed entries, and joins small segments, while searches go on.
 
-        A durable index is rewritten part by part in its own file, in transactions that each keep every entry. The file
-        does not become shorter: its free pages are used by later additions, once no process reads an older state.
+        A durable index is rewritten part by part in its own file, in transactions that each keep every entry. Later
+        additions use the free pages, once no process reads an older state; the file does not become shorter.
+
+        With ``shrink`` a compacted copy takes the place of the file, in one instant, and gives the free pages back to
+        the file system; the disk needs room for both meanwhile. Other processes go on, and go over to the new file with
+        their next change or :meth:`refresh`; until then the system keeps the bytes of the old one.
         """
+        if check_flag(shrink, "shrink"):
+            return self.store.shrink()
         with self.store.change() as change:
             change.compact()
 

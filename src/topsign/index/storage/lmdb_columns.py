@@ -16,8 +16,9 @@ from ..._files import Record
 from ...codes import check_content
 from ...errors import StorageError
 from ...recipe import Recipe
-from .lmdb_environment import Environment, View
+from .lmdb_environment import Environment
 from .lmdb_records import DTYPES, column_key
+from .lmdb_view import View
 from .metadata import Metadata
 from .names import Names, problem_of_names
 
@@ -40,6 +41,12 @@ class StoredColumns:
     def __len__(self) -> int:
         n_entries: int = self.record["entries"]
         return n_entries
+
+    @property
+    def metadata_bytes(self) -> int:
+        described: Record = self.record["columns"].get("metadata", {"bytes": 0})
+        n_bytes: int = described["bytes"]
+        return n_bytes
 
     @property
     def nbytes(self) -> int:

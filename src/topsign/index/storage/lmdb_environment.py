@@ -21,12 +21,11 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 import lmdb
-import numpy as np
 
-from ..._arrays import Bytes
 from ...errors import StorageError
 from .lmdb_lock import READERS, Key, check_single_name, claim_lock, key_of, mark_file, raise_no_locks
 from .lmdb_pages import PageReader
+from .lmdb_view import View
 
 try:
     import fcntl
@@ -48,37 +47,8 @@ READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _tokens = itertools.count()
 
 
-class View:
-    """The file as one transaction left it; its pages stay as they are until nothing refers to it any more."""
-
-    def __init__(self, environment: Environment, transaction: lmdb.Transaction, token: int) -> None:
-        self.environment = environment
-        self._transaction = transaction
-        self._token = token
-        self._lock = threading.Lock()
-        self.number = transaction.id()
-
-    def get(self, key: bytes) -> Bytes | None:
-        """A value where it lies in the map, or None. The array keeps this view open."""
-        with self._lock:
-            value = self._transaction.get(key)
-        if value is None:
-            return None
-        return np.asarray(_Value(self, np.frombuffer(value, np.uint8)))
-
-    def __del__(self) -> None:
-        if self.environment.is_ours:  # a forked child must not free its parent's reader slot
-            self._transaction.abort()
-        self.environment.open_views.discard(self._token)
-        self.environment.close_if_unused()
-
-
-class _Value:
-    """Bytes of the map that keep their view open: NumPy holds on to the object whose interface it took."""
-
-    def __init__(self, view: View, value: Bytes) -> None:
-        self.view = view
-        self.__array_interface__ = value.__array_interface__
+class ReplacedError(StorageError):
+    """The path leads to another file than the one that is open."""
 
 
 class Environment:
@@ -104,7 +74,7 @@ class Environment:
         try:
             self.key = key_of(os.fstat(self._descriptor))
             if self.key in Environment._open:
-                raise StorageError(path, "file", "was replaced while it was opened; try again")
+                self._raise_replaced()
             check_single_name(path, self._descriptor)
             self.pages = PageReader(path, self._descriptor)
             self.pages.metas()  # before LMDB follows them
@@ -123,11 +93,7 @@ class Environment:
             cls._close_unused()
             try:
                 key = key_of(os.stat(path))
-                environment = cls._open.get(key)
-                if environment is None:
-                    cls._close_inherited(key)
-                    environment = cls(path)
-                    cls._open[environment.key] = environment
+                environment = cls._open.get(key) or cls._opened(path, key)
             except OSError as error:
                 raise StorageError(path, "file", f"cannot be opened: {error.strerror}") from None
             if environment.path != path:
@@ -135,6 +101,20 @@ class Environment:
             token = next(_tokens)
             environment.users.add(token)
         return environment, token
+
+    @classmethod
+    def _opened(cls, path: str, key: Key) -> Environment:
+        for attempt in range(ATTEMPTS):
+            try:
+                cls._close_inherited(key)
+                environment = cls(path)
+                cls._open[environment.key] = environment
+                return environment
+            except ReplacedError:  # while it was opened
+                if attempt == ATTEMPTS - 1:
+                    raise
+                key = key_of(os.stat(path))
+        raise AssertionError
 
     def leave(self, token: int) -> None:
         """Ends one use; the file is closed with the last."""
@@ -233,7 +213,6 @@ class Environment:
                 self.check_identity()
                 self._lmdb.reader_check()  # slots of processes that died
                 yield
-                self.check_identity()
             finally:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         finally:
@@ -289,18 +268,21 @@ class Environment:
             raise StorageError(self.path, "file", "opened before this process was forked; open it again here")
 
     def check_identity(self) -> None:
-        """Raises StorageError where the path leads to another file than the one that is open."""
+        """Raises ReplacedError where the path leads to another file than the one that is open."""
         try:
             same = key_of(os.stat(self.path)) == self.key
         except OSError:
             same = False
         if not same:
-            raise StorageError(
-                self.path,
-                "file",
-                "was replaced, moved or deleted since it was opened: changes would be lost with the old file; "
-                "close this index and open it again",
-            )
+            self._raise_replaced()
+
+    def _raise_replaced(self) -> NoReturn:
+        raise ReplacedError(
+            self.path,
+            "file",
+            "was replaced, moved or deleted since it was opened: changes would be lost with the old file; "
+            "close this index and open it again",
+        )
 
     def _open_locked(self) -> lmdb.Environment:
         """Opens LMDB under the lock file that serves this very file."""

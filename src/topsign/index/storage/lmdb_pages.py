@@ -70,7 +70,9 @@ class PageReader:
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
-        self._descriptor = descriptor
+        self.descriptor = descriptor
+        self._seen: dict[bytes, list[Node]] = {}  # nodes of pages by what they hold: of this walk
+        self._known: dict[bytes, list[Node]] = {}  # and of the one before
 
     def metas(self) -> tuple[Meta, Meta]:
         """The newer meta page, then the older."""
@@ -97,6 +99,8 @@ class PageReader:
     def values(self, meta: Meta) -> dict[bytes, tuple[int, int]]:
         """Checks every page that this meta page leads to; returns offset and size of every record's value."""
         used: list[tuple[int, int]] = [(0, 2)]
+        known, self._seen = self._seen, {}
+        self._known = known
         free_lists = self._walk(meta, meta.free, "tree of free pages", used)
         values = self._walk(meta, meta.records, "tree of records", used)
         free: list[npt.NDArray[np.uint64]] = []
@@ -116,9 +120,25 @@ class PageReader:
             self._fail("pages", "some are in use twice, in use and free, or neither")
         return values
 
-    def value(self, place: tuple[int, int], section: str) -> bytes:
-        """A value, read from the file."""
-        return self._read(*place, section)
+    def value(self, meta: Meta, key: bytes) -> bytes | None:
+        """One value, read from the file: only the pages that lead to it are checked. None where there is none."""
+        section, size, number = f"tree of records, {key.decode()}", meta.free.page_bytes, meta.records.root
+        for depth in range(1, meta.records.depth + 1):
+            where = f"{section}, page {number}"
+            nodes = self._page(number, depth, meta, meta.records, where)[2]
+            if depth < meta.records.depth:
+                number = [node for i, node in enumerate(nodes) if not i or node.key <= key][-1].number
+                continue
+            for node in nodes:
+                if node.key == key:
+                    offset = number * size + node.start
+                    if node.big:
+                        (first,) = struct.unpack("<Q", self._read(offset, 8, where))
+                        n_pages = -(-(HEADER.size + node.number) // size)
+                        self._check_overflow(first, n_pages, meta, os.fstat(self.descriptor).st_size, section)
+                        offset = first * size + HEADER.size
+                    return self._read(offset, node.number, where)
+        return None
 
     def _meta(self, number: int, page: bytes) -> Meta:
         section = f"meta page {number}"
@@ -144,26 +164,22 @@ class PageReader:
         counts = {BRANCH: 0, LEAF: 0, OVERFLOWING: 0}
         size = meta.free.page_bytes
         integers = tree is meta.free
+        length = os.fstat(self.descriptor).st_size
 
         def order(key: bytes) -> Any:
             return int.from_bytes(key, "little") if integers else key
 
         def visit(number: int, depth: int, low: bytes | None, high: bytes | None) -> None:
             where = f"{section}, page {number}"
-            if not 2 <= number <= meta.last_page or depth > tree.depth:
-                self._fail(where, f"outside of pages 2 to {meta.last_page}, or deeper than {tree.depth}")
+            page, kind, nodes = self._page(number, depth, meta, tree, where)
             used.append((number, 1))
-            page = self._read(number * size, size, where)
-            stored, _, kind, lower, upper = HEADER.unpack_from(page)
-            expected = LEAF if depth == tree.depth else BRANCH
-            if stored != number or kind != expected or not HEADER.size <= lower <= upper <= size or lower % 2:
-                self._fail(where, f"its head says page {stored}, kind {kind}, room from {lower} to {upper}")
+            self._seen[page] = nodes
             counts[kind] += 1
-            nodes = self._nodes(page, kind, lower, upper, where)
             # A branch does not store its first key, which is the lower bound; the first key of a leaf may equal it.
             keys = [low or b"" if kind == BRANCH else nodes[0].key, *(node.key for node in nodes[1:])]
-            rising = all(order(before) < order(after) for before, after in pairwise(keys))
-            if not rising or (low and order(keys[0]) < order(low)) or (high and order(keys[-1]) >= order(high)):
+            ranks = [order(key) for key in keys] if integers else keys
+            rising = all(before < after for before, after in pairwise(ranks))
+            if not rising or (low and ranks[0] < order(low)) or (high and ranks[-1] >= order(high)):
                 self._fail(where, "its keys are out of order")
             for i, node in enumerate(nodes):
                 if kind == BRANCH:
@@ -171,7 +187,7 @@ class PageReader:
                 elif node.big:
                     (first,) = struct.unpack_from("<Q", page, node.start)
                     n_pages = -(-(HEADER.size + node.number) // size)
-                    self._check_overflow(first, n_pages, meta, f"{section}, page {first}")
+                    self._check_overflow(first, n_pages, meta, length, section)
                     used.append((first, n_pages))
                     counts[OVERFLOWING] += n_pages
                     values[node.key] = first * size + HEADER.size, node.number
@@ -187,6 +203,19 @@ class PageReader:
         if found != stated:
             self._fail(section, f"{stated} branches, leaves, overflow pages and records expected, {found} found")
         return values
+
+    def _page(self, number: int, depth: int, meta: Meta, tree: Tree, where: str) -> tuple[bytes, int, list[Node]]:
+        """A page of a tree, its kind and its nodes; a page that holds what it held before is not parsed again."""
+        size = meta.free.page_bytes
+        if not 2 <= number <= meta.last_page or depth > tree.depth:
+            self._fail(where, f"outside of pages 2 to {meta.last_page}, or deeper than {tree.depth}")
+        page = self._read(number * size, size, where)
+        stored, _, kind, lower, upper = HEADER.unpack_from(page)
+        expected = LEAF if depth == tree.depth else BRANCH
+        if stored != number or kind != expected or not HEADER.size <= lower <= upper <= size or lower % 2:
+            self._fail(where, f"its head says page {stored}, kind {kind}, room from {lower} to {upper}")
+        nodes = self._known.get(page)
+        return page, kind, self._nodes(page, kind, lower, upper, where) if nodes is None else nodes
 
     def _nodes(self, page: bytes, kind: int, lower: int, upper: int, where: str) -> list[Node]:
         """The nodes of a page, packed without gaps from ``upper`` to the end; LMDB would add others below ``upper``."""
@@ -207,25 +236,28 @@ class PageReader:
             self._fail(where, "its nodes overlap, or leave gaps")
         return nodes
 
-    def _check_overflow(self, number: int, n_pages: int, meta: Meta, where: str) -> None:
+    def _check_overflow(self, number: int, n_pages: int, meta: Meta, length: int, section: str) -> None:
         """Pages of one large value."""
-        if not 2 <= number <= meta.last_page + 1 - n_pages:
-            self._fail(where, f"{n_pages} pages that end after page {meta.last_page}")
         size = meta.free.page_bytes
-        stored, _, kind, length = OVERFLOW.unpack_from(self._read(number * size, OVERFLOW.size, where))
-        if (stored, kind, length) != (number, OVERFLOWING, n_pages):
-            self._fail(where, f"its head says page {stored}, kind {kind}, {length} pages instead of {n_pages}")
-        self._check_length((number + n_pages) * size, where)
+        if not 2 <= number <= meta.last_page + 1 - n_pages:
+            self._fail(f"{section}, page {number}", f"{n_pages} pages that end after page {meta.last_page}")
+        if (number + n_pages) * size > length:
+            self._check_length((number + n_pages) * size, f"{section}, page {number}")
+        head = os.pread(self.descriptor, OVERFLOW.size, number * size)
+        stored, _, kind, stated = OVERFLOW.unpack(head) if len(head) == OVERFLOW.size else (0, 0, 0, 0)
+        if (stored, kind, stated) != (number, OVERFLOWING, n_pages):
+            problem = f"its head says page {stored}, kind {kind}, {stated} pages instead of {n_pages}"
+            self._fail(f"{section}, page {number}", problem)
 
     def _read(self, offset: int, size: int, where: str) -> bytes:
         self._check_length(offset + size, where)
-        found = os.pread(self._descriptor, size, offset)
+        found = os.pread(self.descriptor, size, offset)
         if len(found) < size:
             self._fail(where, f"{len(found)} of {size} bytes could be read")
         return found
 
     def _check_length(self, end: int, where: str) -> None:
-        length = os.fstat(self._descriptor).st_size
+        length = os.fstat(self.descriptor).st_size
         if end > length:
             self._fail(where, f"truncated: the file has {length} bytes, this needs {end}")
 

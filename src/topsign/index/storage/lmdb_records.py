@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._files import Record, pack_record, unpack_record
 from ...errors import StorageError
-from .lmdb_environment import View
+from .lmdb_view import View
 from .segments import COLUMNS, Segment
 
 MAGIC = "topsign index"

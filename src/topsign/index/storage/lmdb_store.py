@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any
 
 import lmdb
 
-from ..._arrays import Int64
-from ..._files import Record, pack_record, unpack_record
+from ..._files import Record, pack_record
 from ...errors import StorageError
 from ...recipe import Recipe
 from . import segments
+from .lmdb_change import FileChange
 from .lmdb_columns import StoredColumns
-from .lmdb_environment import Environment, View, raise_readonly
+from .lmdb_environment import ATTEMPTS, Environment, ReplacedError, raise_readonly
 from .lmdb_new_file import create
-from .lmdb_records import (
-    FORMAT,
-    MAGIC,
-    State,
-    column_key,
-    read_record,
-    read_state,
-    removal_values,
-    segment_key,
-    segment_values,
-)
-from .memory import Change
+from .lmdb_records import FORMAT, MAGIC, State, column_key, read_record, read_state, segment_key
+from .lmdb_shrink import is_successor, remove_draft, write_shrunk
+from .lmdb_states import check_reached, first_view, read_snapshot, sound_view
 from .metadata import parse_notes
-from .segments import COLUMNS, Segment
+from .segments import COLUMNS
 from .snapshot import Snapshot
-
-CHECK_SECONDS = 30.0
-"""How long checking pages is tried while others write."""
 
 SEGMENT_BYTES = 2**25
 """Most bytes that the codes of one segment take, so that nothing large is ever held twice."""
@@ -54,22 +41,26 @@ class FileStore:
         self.timeout = timeout
         if not os.path.isfile(self.path):
             raise StorageError(self.path, "file", "does not exist, or is not a file")
-        self._environment, token = Environment.at(self.path)
-        self._leave = weakref.finalize(self, self._environment.leave, token)
-        self._leave.atexit = False
-        self._environment.drop_when_growing(self)
-        self._lock = threading.Lock()
+        self._use(*Environment.at(self.path))
+        self._lock, self._following = threading.Lock(), threading.Lock()
         self._loaded: tuple[State, Snapshot] | None = None
         self._closed = False
-        self._check_order()
-        view = self._sound_view()
+        view, count = first_view(self._environment)
         self.header = read_record(view, b"header", "header")
         if self.header.get("magic") != MAGIC or self.header.get("format") != FORMAT:
             what = f"{self.header.get('magic')!r} of format {self.header.get('format')}"
             raise StorageError(self.path, "header", f"{what}; this library reads {MAGIC!r} of format {FORMAT}")
         self.recipe = Recipe.from_json(self.header, self.path)
         self.segment_entries = min(segments.MERGED_ENTRIES, max(1, SEGMENT_BYTES // self.recipe.layout.code_bytes))
-        self._adopt(self.load(view))
+        self.adopt(read_snapshot(view, self.header, self.recipe))
+        check_reached(self.path, count, self._newest_loaded())
+
+    def _use(self, environment: Environment, token: int) -> None:
+        """Reads and writes this open file from now on."""
+        self._environment = environment
+        self._leave = weakref.finalize(self, environment.leave, token)
+        self._leave.atexit = False
+        environment.drop_when_growing(self)
 
     @staticmethod
     def create(path: str | os.PathLike[str], recipe: Recipe) -> None:
@@ -94,9 +85,9 @@ class FileStore:
     def _newest_loaded(self) -> tuple[State, Snapshot]:
         self._check_open()
         self._environment.check_process()
-        return self._loaded or self._adopt(self.load())
+        return self._loaded or self.adopt(self.load())
 
-    def _adopt(self, loaded: tuple[State, Snapshot]) -> tuple[State, Snapshot]:
+    def adopt(self, loaded: tuple[State, Snapshot]) -> tuple[State, Snapshot]:
         """Makes this the state that searches see, unless another thread has loaded a newer one."""
         with self._lock:
             if self._loaded is None or self._loaded[0].sequence < loaded[0].sequence:
@@ -105,8 +96,8 @@ class FileStore:
 
     def refresh(self) -> bool:
         before = self._newest_loaded()[0].sequence
-        self._environment.check_identity()
-        return self._adopt(self.load())[0].sequence != before
+        self._follow()
+        return self.adopt(self.load())[0].sequence != before
 
     def drop(self) -> None:
         """Releases the map; the next search loads the newest state."""
@@ -119,21 +110,71 @@ class FileStore:
 
     @contextmanager
     def change(self) -> Iterator[FileChange]:
-        self._check_open()
-        if self.readonly:
-            raise_readonly(self.path, "it was opened with readonly=True")
-        with self._environment.exclusive(self.timeout):
-            self._remove_strays()
+        with self._exclusive():
             change = FileChange(self, *self.load())
             try:
                 yield change
                 change.commit()
+                change.tidy()
             except BaseException:
                 if change.discard():
                     with suppress(StorageError):  # else the next change removes them
                         self._remove_strays()
                 raise
-            self._adopt((change.state, change.snapshot))
+            self._environment.check_identity()
+            self.adopt((change.state, change.snapshot))
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """The only writer of the file that is at the path now, without what a writer that died left behind."""
+        self._check_open()
+        if self.readonly:
+            raise_readonly(self.path, "it was opened with readonly=True")
+        for attempt in range(ATTEMPTS):
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(self._environment.exclusive(self.timeout))
+                except ReplacedError:
+                    if attempt == ATTEMPTS - 1:
+                        raise
+                    self._follow()
+                    continue
+                self._remove_strays()
+                remove_draft(self.path)
+                yield
+                return
+
+    def shrink(self) -> None:
+        """Puts a compacted copy in the place of the file, so that its free pages are the file system's again."""
+        with self._exclusive():
+            state, snapshot = self.load()
+            write_shrunk(self._environment, self.header, state, snapshot, limit=self.segment_entries)
+            del snapshot
+        self.refresh()
+
+    def _follow(self) -> None:
+        """Goes over to the shrunk copy that took the place of this file; ReplacedError where another file did."""
+        with self._following:
+            old = self._environment
+            try:
+                return old.check_identity()
+            except ReplacedError:
+                if not os.path.isfile(self.path):
+                    raise
+                environment, token = Environment.at(self.path)
+                try:
+                    view, count = first_view(environment)
+                    if not is_successor(sound_view(old), view):
+                        raise
+                    loaded = read_snapshot(view, self.header, self.recipe)
+                    check_reached(self.path, count, loaded)
+                except BaseException:
+                    environment.leave(token)
+                    raise
+            leave = self._leave
+            self._use(environment, token)
+            self.adopt(loaded)
+            leave()
 
     def put(self, values: dict[bytes, Any], *, gone: set[int] | frozenset[int] = frozenset()) -> None:
         """One transaction: these values, and no segments of these numbers any more."""
@@ -148,38 +189,9 @@ class FileStore:
 
         self._environment.write(work)
 
-    def load(self, view: View | None = None) -> tuple[State, Snapshot]:
+    def load(self) -> tuple[State, Snapshot]:
         """The newest state, its records checked, its columns not yet touched."""
-        view = view or self._sound_view()
-        if read_record(view, b"header", "header") != self.header:
-            raise StorageError(self.path, "header", "is not what it was: another file was written over this one")
-        state = read_state(view)
-        checked = self._environment.checked
-        for number in checked.keys() - set(state.segments):
-            checked.pop(number, None)
-        with self._records():
-            return state, self._segments(view, state)
-
-    def _segments(self, view: View, state: State) -> Snapshot:
-        found = []
-        for number in state.segments:
-            section = f"segment {number}"
-            record = read_record(view, segment_key(number), section)
-            columns = StoredColumns(record, self.recipe, view)
-            segment = Segment(columns, columns.alive)
-            if record["number"] != number or segment.n_alive != record["alive"]:
-                described = f"number {record['number']} with {record['alive']} entries alive"
-                raise StorageError(self.path, section, f"damaged: {described}, but {segment.n_alive} are")
-            found.append(segment)
-        return Snapshot(tuple(found))
-
-    @contextmanager
-    def _records(self) -> Iterator[None]:
-        """Turns what records of other shapes cause into an error that names the file."""
-        try:
-            yield
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-            raise StorageError(self.path, "records", f"damaged: {error!r}; restore the file from a copy") from None
+        return read_snapshot(sound_view(self._environment), self.header, self.recipe)
 
     def verify(self) -> None:
         """Reads everything again; raises StorageError that names all damaged parts."""
@@ -195,10 +207,9 @@ class FileStore:
 
         environment.sound = -1
         environment.checked.clear()
-        self._check_order()
-        view = self._sound_view()
-        read_record(view, b"header", "header")
-        state, snapshot = self.load(view)
+        view, count = first_view(environment)
+        state, snapshot = read_snapshot(view, self.header, self.recipe)
+        check_reached(self.path, count, (state, snapshot))
         for segment in snapshot.segments:
             columns = segment.columns
             assert isinstance(columns, StoredColumns)
@@ -228,150 +239,12 @@ class FileStore:
         if self._closed:
             raise StorageError(self.path, "file", "this index is closed; open it again")
 
-    def _sound_view(self) -> View:
-        """The newest state, whose pages were all checked."""
-        environment = self._environment
-        deadline = time.monotonic() + CHECK_SECONDS
-        while time.monotonic() < deadline:
-            view = environment.view()
-            if view.number == environment.sound:
-                return view
-            meta = next((meta for meta in environment.pages.metas() if meta.transaction == view.number), None)
-            if meta is not None:  # else two transactions passed meanwhile, and what it says is overwritten
-                environment.pages.values(meta)
-                environment.sound = view.number
-                return view
-            environment.check_identity()
-        self._raise_restless()
-
-    def _check_order(self) -> None:
-        """A damaged meta page must not pass an older state off as the newest."""
-        pages = self._environment.pages
-        deadline = time.monotonic() + CHECK_SECONDS
-        while time.monotonic() < deadline:
-            newer, older = pages.metas()
-            if older.transaction == 0:
-                return
-            try:
-                sequences = [self._sequence(pages.values(meta)) for meta in (newer, older)]
-                if sequences[0] >= sequences[1]:
-                    return
-                problem = f"damaged: the newer one leads to state {sequences[0]}, the older one to {sequences[1]}"
-                raise StorageError(self.path, "meta pages", problem)
-            except StorageError:
-                if pages.metas()[0] == newer:  # else a writer reused the pages while they were read
-                    raise
-        self._raise_restless()
-
-    def _raise_restless(self) -> NoReturn:
-        raise StorageError(
-            self.path, "pages", f"did not stay as they are for long enough to be checked in {CHECK_SECONDS:g} s"
-        )
-
-    def _sequence(self, values: dict[bytes, tuple[int, int]]) -> int:
-        if b"state" not in values:
-            raise StorageError(self.path, "state", "missing")
-        value = self._environment.pages.value(values[b"state"], "state")
-        with self._records():
-            return State.from_record(unpack_record(value, self.path, "state")).sequence
-
     def _remove_strays(self) -> None:
         """Segments that a writer wrote ahead before it died or failed: nothing refers to them."""
-        view = self._sound_view()
+        view = sound_view(self._environment)
         first = stray = read_state(view).next_segment
         while view.get(segment_key(stray)) is not None:
             stray += 1
         del view
         if stray > first:
             self.put({}, gone=set(range(first, stray)))
-
-
-class FileChange(Change):
-    """A change to a file, in a transaction of its own.
-
-    New segments beyond one are written ahead, each in its own transaction and under a number that nothing refers to
-    until the last transaction does, so that memory stays bounded and the change is still visible at once or never.
-    """
-
-    def __init__(self, store: FileStore, state: State, snapshot: Snapshot) -> None:
-        super().__init__(snapshot, state.next_id, dict(state.sources))
-        self.state = state
-        self._store = store
-        self._before = snapshot
-        self._ahead: list[Segment] = []
-        self._held: list[Segment] = []
-        self.replaced: Int64 | None = None
-
-    def parts(self, n_entries: int) -> Iterator[slice]:
-        limit = self._store.segment_entries
-        for start in range(0, max(1, n_entries), limit):
-            yield slice(start, min(start + limit, n_entries))
-
-    def replace(self, ids: Int64) -> None:
-        self.replaced = ids  # removed at the commit: until then the snapshot is loaded again and again
-
-    def add(self, segments: list[Segment]) -> None:
-        if self._held:
-            self._write_ahead()
-        self._held = segments
-
-    def discard(self) -> bool:
-        """Gives the change up; returns whether segments were written ahead."""
-        self._let_go()
-        return bool(self._ahead)
-
-    def compact(self) -> None:
-        """In steps, each a transaction of its own: all keep the same entries."""
-        while (step := self.snapshot.compacted(limit=self._store.segment_entries)) is not None:
-            self.snapshot = step
-            del step
-            self.commit()
-
-    def commit(self) -> None:
-        """Makes the change visible, and goes on from there."""
-        if self.replaced is not None:
-            self.snapshot, self.replaced = self.snapshot.remove(self.snapshot.places(self.replaced)), None
-        self.snapshot = self.snapshot.add(self._ahead + self._held, limit=self._store.segment_entries)
-        changed = self.next_id != self.state.next_id or self.sources != self.state.sources
-        if self.snapshot.segments == self._before.segments and not changed:
-            return
-        values, numbers, next_segment = self._planned()
-        gone = set(self.state.segments) - set(numbers)
-        state = State(self.state.sequence + 1, self.next_id, next_segment, numbers, self.sources)
-        self._let_go()
-        self._store.put(values | {b"state": pack_record(state.to_record())}, gone=gone)
-        self.state, self.snapshot = self._store.load()
-        self._before, self._ahead = self.snapshot, []
-
-    def _planned(self) -> tuple[dict[bytes, Any], tuple[int, ...], int]:
-        """Values to store, the segments in their order, and the next number."""
-        values: dict[bytes, Any] = {}
-        numbers, next_segment = [], self.state.next_segment + len(self._ahead)
-        for segment in self.snapshot.segments:
-            columns = segment.columns
-            if isinstance(columns, StoredColumns):
-                numbers.append(columns.number)
-                if segment.alive is not columns.alive:
-                    values |= removal_values(columns.record, segment)
-            else:
-                values |= segment_values(next_segment, segment)
-                numbers.append(next_segment)
-                next_segment += 1
-        return values, tuple(numbers), next_segment
-
-    def _write_ahead(self) -> None:
-        held, self._held = self._held, []
-        self._let_go()
-        for segment in held:
-            number = self.state.next_segment + len(self._ahead)
-            values = segment_values(number, segment)
-            self._store.put(values)
-            record = unpack_record(values[segment_key(number)], self._store.path, "segment")
-            self._ahead.append(Segment(StoredColumns(record, self._store.recipe, None)))
-        _, self.snapshot = self._store.load()
-        self._before = self.snapshot
-
-    def _let_go(self) -> None:
-        """Releases the map, which may have to grow."""
-        self.snapshot = self._before = Snapshot()
-        self._held = []

@@ -47,7 +47,11 @@ class Change:
 
     def replace(self, ids: Int64) -> None:
         """Removes entries whose ids are added anew in the same change."""
-        self.snapshot = self.snapshot.remove(self.snapshot.places(ids))
+        self.remove(self.snapshot.places(ids))
+
+    def remove(self, places: Int64) -> None:
+        """Removes the entries at these places."""
+        self.snapshot = self.snapshot.remove(places)
 
     def parts(self, n_entries: int) -> Iterator[slice]:
         """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
@@ -83,6 +87,9 @@ class Store(Protocol):
     def change(self) -> AbstractContextManager[Change]:
         """Waits to be the only writer; the change takes effect at the end of the block, or not at all."""
 
+    def shrink(self) -> None:
+        """Compacts, and gives the bytes that are not needed back to the system."""
+
     def refresh(self) -> bool:
         """Looks for a newer state; returns whether there was one."""
 
@@ -107,6 +114,10 @@ class MemoryStore:
             change = Change(self.snapshot, self.next_id, dict(self.sources))
             yield change
             self.snapshot, self.next_id, self.sources = change.snapshot, change.next_id, change.sources
+
+    def shrink(self) -> None:
+        with self.change() as change:
+            change.compact()
 
     def refresh(self) -> bool:
         return False

@@ -6,6 +6,7 @@ import math
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,9 @@ from .names import Names
 
 MERGED_ENTRIES = 65_536
 """Segments grow to this size by merging and no further, so that adding never copies much at once."""
+
+METADATA_BYTES = 2**28
+"""Most bytes that the metadata of a segment of several entries takes; LMDB has room for 2**32 in a value."""
 
 COLUMNS = ("ids", "codes", "norms", "scales", "weights")
 
@@ -44,6 +48,8 @@ class Columns(Protocol):
         """Text ids, where the user gave such."""
 
     @property
+    def metadata_bytes(self) -> int: ...
+    @property
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
 
@@ -62,6 +68,10 @@ class Arrays:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def metadata_bytes(self) -> int:
+        return 0 if self.metadata is None else self.metadata.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -142,22 +152,35 @@ def make_segments(
     """
     weights = None if norms is None or scales is None else scales / norms
     whole = Arrays(ids, codes, norms, scales, weights)
-    if (np.diff(ids) > 0).all():
-        return [Segment(replace(whole, metadata=_metadata(texts), names=_names(names)))] if len(ids) else []
+    ascending = bool((np.diff(ids) > 0).all())
+    cuts = _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts)
     parts = []
-    for start in range(0, len(ids), MERGED_ENTRIES):
-        rows = slice(start, start + MERGED_ENTRIES)
-        order = np.argsort(ids[rows])
+    for rows in cuts:
+        order = np.arange(rows.stop - rows.start) if ascending else np.argsort(ids[rows])
         columns: dict[str, Any] = {}
         for name in COLUMNS:
             column = getattr(whole, name)
-            if column is not None:
+            if column is not None and not ascending:
                 column[rows] = column[rows][order]
             columns[name] = None if column is None else column[rows]
-        noted = _metadata(texts and [texts[start + row] for row in order])
-        named = _names(names and [names[start + row] for row in order])
+        noted = _metadata(texts and [texts[rows.start + row] for row in order])
+        named = _names(names and [names[rows.start + row] for row in order])
         parts.append(Segment(Arrays(**columns, metadata=noted, names=named)))
     return parts
+
+
+def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -> list[slice]:
+    """Entries of each segment: at most so many, and at most :data:`METADATA_BYTES` of metadata where there are two."""
+    most = most_entries or max(1, n_entries)
+    if not texts or sum(map(len, texts)) + 8 * n_entries <= METADATA_BYTES:
+        return [slice(start, min(start + most, n_entries)) for start in range(0, n_entries, most)]
+    starts, held = [0], 0
+    for i, text in enumerate(texts):
+        if i > starts[-1] and (i - starts[-1] == most or held + len(text) + 16 > METADATA_BYTES):
+            starts.append(i)
+            held = 0
+        held += len(text) + 8
+    return [slice(*ends) for ends in pairwise([*starts, n_entries])]
 
 
 def merge_segments(segments: Iterable[Segment]) -> Segment:

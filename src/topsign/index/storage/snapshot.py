@@ -140,31 +140,51 @@ class Snapshot:
                 result[-2:] = [merge_segments(result[-2:])]
         return Snapshot(tuple(result))
 
-    def remove(self, places: Int64) -> Snapshot:
-        """Without the entries at these places; segments that are mostly removed are rewritten, or dropped."""
+    def remove(self, places: Int64, *, rewrite: bool = True) -> Snapshot:
+        """Without the entries at these places; segments that are mostly removed are rewritten, empty ones dropped."""
         removed = np.zeros(self.starts[-1], bool)
         removed[places] = True
         result = []
         for segment, part in self._split(removed):
             left = segment.where(segment.living & ~part) if part.any() else segment
-            if 2 * left.n_alive < len(left) and left.n_alive:
+            if rewrite and left.n_alive and 2 * left.n_alive < len(left):
                 left = merge_segments([left])
             result += [left] if left.n_alive else []
         return Snapshot(tuple(result))
 
+    def groups(self, *, limit: int | None = None) -> list[slice]:
+        """Neighbours that fit into one segment, as many as do."""
+        found, start = [], 0
+        while start < len(self.segments):
+            end = start + 1
+            while end < len(self.segments) and fit_together(self.segments[start : end + 1], limit):
+                end += 1
+            found.append(slice(start, end))
+            start = end
+        return found
+
     def compacted(self, *, limit: int | None = None) -> Snapshot | None:
         """One step towards no removed entries and full segments: some neighbours merged; None when there is no more."""
-        segments = self.segments
-        start = 0
-        while start < len(segments):
-            end, n_alive = start + 1, segments[start].n_alive
-            while end < len(segments) and n_alive + segments[end].n_alive <= (limit or limits.MERGED_ENTRIES):
-                n_alive += segments[end].n_alive
-                end += 1
-            if end > start + 1 or segments[start].alive is not None:
-                return Snapshot((*segments[:start], merge_segments(segments[start:end]), *segments[end:]))
-            start = end
+        for group in self.groups(limit=limit):
+            together = self.segments[group]
+            if len(together) > 1 or together[0].alive is not None:
+                return Snapshot((*self.segments[: group.start], merge_segments(together), *self.segments[group.stop :]))
         return None
+
+    def tidied(self, *, n_bytes: int, share: float, limit: int) -> Snapshot | None:
+        """One step towards few removed entries: the segment with the largest share rewritten, joined to a neighbour.
+
+        None where they take at most ``n_bytes`` or at most this share of all bytes, and are in no segment the most.
+        """
+        shares = np.array([1 - segment.n_alive / len(segment) for segment in self.segments])
+        sizes = np.array([segment.nbytes for segment in self.segments])
+        if not len(sizes) or (shares.max() <= 1 / 2 and shares @ sizes <= max(n_bytes, share * sizes.sum())):
+            return None
+        most = int(np.argmax(shares))
+        pairs = [slice(max(0, most - 1), most + 1), slice(most, most + 2)]
+        chosen = next((pair for pair in pairs if fit_together(self.segments[pair], limit)), slice(most, most + 1))
+        merged = merge_segments(self.segments[chosen])
+        return Snapshot((*self.segments[: chosen.start], merged, *self.segments[chosen.stop :]))
 
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
         """Each segment with its part of a mask over all places."""
@@ -172,4 +192,11 @@ class Snapshot:
 
 
 def _worth_merging(before: Segment, newest: Segment, limit: int) -> bool:
-    return 2 * newest.n_alive >= before.n_alive and before.n_alive + newest.n_alive <= limit
+    return 2 * newest.n_alive >= before.n_alive and fit_together((before, newest), limit)
+
+
+def fit_together(together: Sequence[Segment], limit: int | None) -> bool:
+    """Whether the entries of these segments fit into one: by their number, and by the bytes of their metadata."""
+    n_texts = sum(segment.columns.metadata_bytes for segment in together)
+    n_alive = sum(segment.n_alive for segment in together)
+    return n_alive <= (limit or limits.MERGED_ENTRIES) and n_texts <= limits.METADATA_BYTES

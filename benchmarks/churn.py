@@ -1,0 +1,132 @@
+"""Size of a durable index under churn: entries removed and added without end, beside a reader in another process.
+
+    python benchmarks/churn.py [--seconds 600] [--entries 1000000] [--batch 2000] [--features 64] [--bits 64]
+                               [--pool 512] [--seed 0] [--folder FOLDER] [--json FILE]
+
+The index is filled, then each step removes a batch of entries and adds as many: half of the steps remove entries drawn
+at random, half the oldest. The reader searches and refreshes every 50 milliseconds, so that it holds each state for a
+while. Live bytes are what the entries alive take in a compacted copy. The end compacts, then shrinks the file.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TOPSIGN_NUM_THREADS", "1")
+
+import numpy as np
+from shared.results import save, spread
+
+import topsign as ts
+
+
+def read(path, n_features, stop):
+    index = ts.open_index(path, readonly=True)
+    query = np.random.default_rng(1).standard_normal(n_features)
+    while not stop.wait(0.05):
+        index.refresh()
+        index.search(query)
+
+
+class Churn:
+    """An index and what it should hold."""
+
+    def __init__(self, path, options):
+        self.rng = np.random.default_rng(options.seed)
+        self.path, self.options = path, options
+        self.index = ts.AdaptiveIndex(
+            n_features=options.features, n_bits=options.bits, n_pool=options.pool, random_state=7, path=path
+        )
+        self.signals = self.rng.standard_normal((options.batch, options.features)).astype(np.float32)
+        for _ in range(0, options.entries, 20 * options.batch):
+            self.index.add(np.tile(self.signals, (20, 1)))
+        self.held = set(range(self.index.store.next_id))
+        self.ids = np.arange(len(self.held))
+        self.live = self.size()
+
+    def size(self):
+        return os.stat(self.path).st_size
+
+    def step(self, number):
+        batch = self.options.batch
+        chosen = self.rng.choice(len(self.ids), batch, replace=False) if number % 2 else np.arange(batch)
+        start = time.perf_counter()
+        self.index.remove(self.ids[chosen])
+        new = self.index.add(self.signals)
+        spent = time.perf_counter() - start
+        self.ids = np.concatenate([np.delete(self.ids, chosen), new])
+        return spent
+
+    def check(self):
+        """Nothing was lost."""
+        self.index.refresh()
+        if not np.array_equal(self.index.ids, np.sort(self.ids)):
+            sys.exit("entries were lost")
+        self.index.verify()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=2_000, help="entries removed, and added, by a step")
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--bits", type=int, default=64)
+    parser.add_argument("--pool", type=int, default=512)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", help="on the disk to be measured; a temporary folder when not given")
+    parser.add_argument("--json", help="write the numbers into this file")
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        churn = Churn(os.path.join(folder, "churned.topsign"), options)
+        print(f"{len(churn.ids):,} entries in {churn.live / 1e6:.1f} MB")
+        stop = context.Event()
+        reader = context.Process(target=read, args=(churn.path, options.features, stop), daemon=True)
+        reader.start()
+        largest, times, n_steps, told = churn.live, [], 0, 0.0
+        start, spent = time.monotonic(), time.process_time()
+        while (now := time.monotonic() - start) < options.seconds:
+            times.append(churn.step(n_steps))
+            n_steps += 1
+            largest = max(largest, churn.size())
+            if now - told > options.seconds / 10:
+                told = now
+                print(
+                    f"{now:6.0f} s, {n_steps:6,d} steps: {churn.size() / churn.live:.2f} of its live bytes", flush=True
+                )
+        spent = time.process_time() - spent
+        churned = churn.size()
+        stop.set()
+        reader.join()
+        failed = reader.exitcode
+        churn.index.compact(shrink=True)
+        shrunk = churn.size()
+        churn.check()
+    print(
+        f"largest {largest / churn.live:.2f}, at the end {churned / churn.live:.2f}, shrunk {shrunk / churn.live:.3f}"
+    )
+    print(
+        f"a step: median {1e3 * np.median(times):.0f} ms, slowest {1e3 * max(times):.0f} ms; {spent:.0f} s of processor"
+    )
+    if options.json:
+        measured = {
+            "entries": len(churn.ids),
+            "steps": n_steps,
+            "live_mb": churn.live / 1e6,
+            "largest": largest / churn.live,
+            "at_the_end": churned / churn.live,
+            "shrunk": shrunk / churn.live,
+            "step_seconds": spread(times),
+            "processor_seconds": spent,
+        }
+        save(options.json, options, measured)
+    if failed or largest > 1.5 * churn.live:
+        sys.exit("the reader failed" if failed else "the file grew beyond 1.5 times its live bytes")
+
+
+if __name__ == "__main__":
+    main()
