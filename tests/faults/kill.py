@@ -2,7 +2,7 @@
 
     python tests/faults/kill.py [--rounds 200] [--seed 0] [--folder FOLDER]
 
-Each round a process adds (several segments, written ahead), removes or compacts, and is killed: half of the rounds at
+Each round a process adds (several segments, written ahead), removes, compacts or shrinks, and is killed: half of the rounds at
 an instant uniform over the time the operation usually takes, half inside one of its commits. Another process then
 opens the file, verifies every checksum and id, and compares all entries with those before the operation and with those
 after it: it must be one of the two, and the latter if the writer had returned. The next round goes on with the file.
@@ -46,7 +46,7 @@ def operate(index, operation):
     elif kind == "remove":
         index.remove(ids)
     else:
-        index.compact()
+        index.compact(shrink=kind == "shrink")
 
 
 def after(entries, operation):
@@ -55,8 +55,8 @@ def after(entries, operation):
 
 
 def draw_operation(rng, entries, next_id):
-    kinds = ["add", "add", "remove", "compact"] if len(entries) > 200 else ["add"]
-    kind = rng.choice(kinds if len(entries) < 1500 else ["remove", "compact"])
+    kinds = ["add", "add", "remove", "compact", "shrink"] if len(entries) > 200 else ["add"]
+    kind = rng.choice(kinds if len(entries) < 1500 else ["remove", "compact", "shrink"])
     if kind == "add":
         return kind, list(range(next_id, next_id + rng.choice([1, 40, 300, 300])))
     return kind, rng.sample(sorted(entries), rng.randrange(1, len(entries) // 2)) if kind == "remove" else []
@@ -147,6 +147,7 @@ def usual_times(folder):
             ("little", range(300, 340)),
             ("remove", range(0, 300, 2)),
             ("compact", []),
+            ("shrink", []),
         ):
             start = time.perf_counter()
             operate(index, ("add" if name == "little" else name, list(ids)))

@@ -17,8 +17,14 @@ from .snapshot import Snapshot
 if TYPE_CHECKING:
     from .lmdb_store import FileStore
 
-REMOVED_BYTES, REMOVED_SHARE = 2**20, 1 / 8
+REMOVED_BYTES, REMOVED_SHARE = 2**20, 1 / 12
 """Removed entries may take this many bytes of a file, and this share of what all entries take."""
+
+PARTS, LEAST_ENTRIES = 64, 4096
+"""What is merged or rewritten, rather than compacted, is at most one of so many parts of all entries, or has few.
+
+The pages of a large value must follow each other: small ones find room where others were, large ones lengthen the file.
+"""
 
 
 class FileChange(Change):
@@ -70,11 +76,15 @@ class FileChange(Change):
 
         In steps as :meth:`compact` does, so that each uses the pages that the one before it has freed.
         """
-        limit = self._store.segment_entries
+        limit = self._part_entries
         while (step := self.snapshot.tidied(n_bytes=REMOVED_BYTES, share=REMOVED_SHARE, limit=limit)) is not None:
             self.snapshot = step
             del step
             self.commit()
+
+    @property
+    def _part_entries(self) -> int:
+        return min(self._store.segment_entries, max(LEAST_ENTRIES, len(self.snapshot) // PARTS))
 
     def commit(self) -> None:
         """Makes the change visible, and goes on from there."""
@@ -84,7 +94,7 @@ class FileChange(Change):
         if self._ahead:  # they cannot be read yet, and so not be merged
             self.snapshot = Snapshot((*self.snapshot.segments, *self._ahead, *self._held))
         else:
-            self.snapshot = self.snapshot.add(self._held, limit=self._store.segment_entries)
+            self.snapshot = self.snapshot.add(self._held, limit=self._part_entries)
         changed = self.next_id != self.state.next_id or self.sources != self.state.sources
         if self.snapshot.segments == self._before.segments and not changed:
             return

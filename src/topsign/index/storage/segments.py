@@ -213,6 +213,23 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     return Segment(Arrays(**columns, metadata=_metadata(texts), names=_names(names)))
 
 
+def cut_segment(segment: Segment, limit: int) -> list[Segment]:
+    """Segments of at most ``limit`` entries, all of which are alive."""
+    n_parts = -(-len(segment) // limit)
+    if n_parts < 2:
+        return [segment]
+    ends = [len(segment) * part // n_parts for part in range(n_parts + 1)]
+    columns, parts = segment.columns, []
+    for rows in map(slice, ends, ends[1:]):
+        held = range(rows.start, rows.stop)
+        whole = {name: getattr(columns, name) for name in COLUMNS}
+        cut: dict[str, Any] = {name: None if column is None else column[rows] for name, column in whole.items()}
+        noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
+        named = None if columns.names is None else _names(columns.names.names(held))
+        parts.append(Segment(Arrays(**cut, metadata=noted, names=named)))
+    return parts
+
+
 def gather_segment(segment: Segment) -> Segment:
     """The living entries of a segment, for a scan: without metadata and names."""
     rows = np.flatnonzero(segment.living)

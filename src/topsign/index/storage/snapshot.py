@@ -14,7 +14,7 @@ from ..results import Note
 from . import segments as limits
 from .metadata import parse_notes
 from .names import hash_names
-from .segments import Segment, gather_segment, merge_segments
+from .segments import Segment, cut_segment, gather_segment, merge_segments
 
 SPARSE = 8
 """Entries are gathered before they are scanned where fewer than one in so many takes part."""
@@ -172,7 +172,9 @@ class Snapshot:
         return None
 
     def tidied(self, *, n_bytes: int, share: float, limit: int) -> Snapshot | None:
-        """One step towards few removed entries: the segment with the largest share rewritten, joined to a neighbour.
+        """One step towards few removed entries: the segment with the largest share rewritten.
+
+        It is joined to a neighbour, or cut, so that what comes of it has at most ``limit`` entries.
 
         None where they take at most ``n_bytes`` or at most this share of all bytes, and are in no segment the most.
         """
@@ -183,8 +185,8 @@ class Snapshot:
         most = int(np.argmax(shares))
         pairs = [slice(max(0, most - 1), most + 1), slice(most, most + 2)]
         chosen = next((pair for pair in pairs if fit_together(self.segments[pair], limit)), slice(most, most + 1))
-        merged = merge_segments(self.segments[chosen])
-        return Snapshot((*self.segments[: chosen.start], merged, *self.segments[chosen.stop :]))
+        merged = cut_segment(merge_segments(self.segments[chosen]), limit)
+        return Snapshot((*self.segments[: chosen.start], *merged, *self.segments[chosen.stop :]))
 
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
         """Each segment with its part of a mask over all places."""
