@@ -14,6 +14,7 @@ DOORS = {
     "damaged_table": "exported tables, bytes changed",
     "crafted_shard": "shards, columns changed under right checksums",
     "damaged_npz": "archives of signals, bytes changed",
+    "crafted_state": "state dicts of PyTorch layers, tensors changed",
 }
 
 

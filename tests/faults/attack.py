@@ -177,7 +177,7 @@ class Doors:
 
 
 class FileDoors(Doors):
-    """Doors that need pyarrow or dask."""
+    """Doors that need pyarrow, dask or torch."""
 
     def __init__(self, folder, rng):
         super().__init__(folder, rng)
@@ -196,6 +196,30 @@ class FileDoors(Doors):
         self.tables = {form: self._table(folder / f"{form}.parquet") for form in ("codes", "bits", "sparse")}
         self.shards = Folder.at(folder / "shards")
         np.savez(folder / "sound.npz", signals=self.signals)
+
+        import torch
+
+        from topsign import nn
+
+        torch.manual_seed(0)
+        self.torch = torch
+        self.layer = nn.compress(torch.nn.Linear(N_FEATURES, 5), n_bits=12, random_state=3)
+        self.state = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
+
+    def crafted_state(self):
+        """A state dict of PyTorch, saved and loaded as weights alone."""
+        torch, path = self.torch, self.folder / "crafted.pt"
+        state = dict(self.state)
+        name = str(self.rng.choice(list(state)))
+        state[name] = torch.from_numpy(np.array(hostile(self.rng, state[name].numpy())))
+        torch.save(state, path)
+        self.layer.load_state_dict(self.state)
+        try:
+            self.layer.load_state_dict(torch.load(path, weights_only=True))
+        except RuntimeError:
+            return "refused"
+        self.layer(torch.from_numpy(self.signals))
+        return "answered"
 
     def _table(self, path):
         entries = self.ts.export.read_parquet(path).entries
@@ -244,7 +268,7 @@ class FileDoors(Doors):
 
 
 CHEAP = ["crafted_message", "hostile_codes", "crafted_head", "damaged_head", "damaged_index", "crafted_index"]
-FILES = ["damaged_table", "crafted_shard", "damaged_npz"]
+FILES = ["damaged_table", "crafted_shard", "damaged_npz", "crafted_state"]
 
 
 def attack(seconds, seed, *, files=True, cases=None):

@@ -2,8 +2,8 @@
 
     python tests/faults/kill.py [--rounds 200] [--seed 0] [--folder FOLDER]
 
-Each round a process adds (several segments, written ahead), removes, compacts or shrinks, and is killed: half of the rounds at
-an instant uniform over the time the operation usually takes, half inside one of its commits. Another process then
+Each round a process adds (several segments, written ahead), removes, compacts or shrinks, and is killed: half of the
+rounds at an instant uniform over the time the operation usually takes, half inside one of its commits. Another then
 opens the file, verifies every checksum and id, and compares all entries with those before the operation and with those
 after it: it must be one of the two, and the latter if the writer had returned. The next round goes on with the file.
 """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .._lazy import lazy
 from ..kernels import Layout
 from .device import Array, Device, Module
 
@@ -29,11 +29,11 @@ class Format:
     def of(cls, layout: Layout) -> Format:
         return cls(layout.n_bits, layout.n_pool, layout.name == "signs")
 
-    @cached_property
+    @lazy
     def low_bits(self) -> int:
         return 0 if self.signs else Layout("compact", self.n_bits, self.n_pool).low_bits
 
-    @cached_property
+    @lazy
     def code_words(self) -> int:
         sign_words = -(-self.n_bits // 32)
         if self.signs:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from scipy.stats import binom, hypergeom, norm
 from .. import kernels
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import check_count, check_false_alarm, check_real, import_pyarrow
+from .._lazy import lazy
 from ..recipe import Recipe
 from .search import Hits
 from .storage import Segment, Snapshot, Store
@@ -108,7 +108,7 @@ class Agreement:
             low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
         return low
 
-    @cached_property
+    @lazy
     def _expected(self) -> tuple[Float64, Float64]:
         """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
         limit = norm.isf(self.n_bits / (2 * self.n_pool))  # projections beyond it are kept

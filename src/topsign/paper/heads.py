@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .._lazy import lazy
 from ..embeddings import UniversalEmbedding
 from ..projections import make_projection
 from .measuring import Advance, kept_signs, unwatched
@@ -40,7 +41,7 @@ class TrainedHead:
     made: dict[str, Any]
     """How it was made: epochs, batch, peak learning rate, seed, accuracies."""
 
-    @cached_property
+    @lazy
     def accuracy(self) -> float:
         """Accuracy of the uncompressed head without intercepts."""
         return self.accuracy_of((self.features @ self.weights.T).argmax(axis=1))

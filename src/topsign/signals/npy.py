@@ -37,7 +37,13 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
 def read_header(place: Place, file: IO[bytes] | Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether columns come first, and type of an array in .npy form; the file stands at its values then."""
     with reading(place):
-        version = np.lib.format.read_magic(file)
+        magic = file.read(6)
+        if magic != np.lib.format.MAGIC_PREFIX:
+            what = "empty: it has no bytes" if not magic else "not an array in .npy form"
+            raise StorageError(place.url, "signals", f"{what}; write it with numpy.save")
+        version = tuple(file.read(2))
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise StorageError(place.url, "signals", f"version {version} of the .npy form; 1.0 to 3.0 can be read")
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, in_columns, dtype = read(file)
         return shape, in_columns, dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 import zlib
@@ -18,6 +19,11 @@ from .place import Place
 
 CHECKED_BYTES = 2**24
 """Bytes read at a time for a checksum."""
+
+REMEMBERED = 1000
+"""Arrays of which it is remembered that their checksums were compared."""
+
+_checked: set[tuple[int, ...]] = set()
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
@@ -44,7 +50,8 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
                 file.seek(member.header_offset + 26)
                 skipped = sum(struct.unpack("<HH", file.read(4)))  # the name and extra field of the local header
             start = member.header_offset + 30 + skipped
-            _check_content(place, file, start, member, chosen)
+            found = os.fstat(file.fileno())
+            _check_once(place, file, start, member, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
             file.seek(start)
             shape, in_columns, dtype = npy.read_header(place, file)
             return npy.mapped(place, file.tell(), shape, in_columns, dtype)
@@ -54,8 +61,21 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
         return npy.raw_rows(place, unpacked, unpacked.tell(), shape, in_columns, dtype, opened)
 
 
+def _check_once(place: Place, file: IO[bytes], start: int, member: zipfile.ZipInfo, state: tuple[int, ...]) -> None:
+    """Compares the checksum that the archive has of an array with its bytes, which a map would not.
+
+    An array of a file that has not changed since is not read again.
+    """
+    key = (*state, start, member.file_size, member.CRC)
+    if key in _checked:
+        return
+    _check_content(place, file, start, member, member.filename.removesuffix(".npy"))
+    if len(_checked) >= REMEMBERED:
+        _checked.clear()
+    _checked.add(key)
+
+
 def _check_content(place: Place, file: IO[bytes], start: int, member: zipfile.ZipInfo, array: str) -> None:
-    """Compares the checksum that the archive has of an array with its bytes, which a map would not."""
     file.seek(start)
     computed, left = 0, member.file_size
     while left and (part := file.read(min(left, CHECKED_BYTES))):
