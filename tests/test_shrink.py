@@ -269,7 +269,6 @@ def test_churn_keeps_the_file_within_half_of_its_live_bytes(path, tmp_path, rng,
     """As benchmarks/churn.py, which goes on for as long as one likes, at 10^6 entries."""
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 1024)
     monkeypatch.setattr(lmdb_change, "REMOVED_BYTES", 0)
-    monkeypatch.setattr(lmdb_change, "LEAST_ENTRIES", 64)
     signals = np.repeat(signals, 16, axis=0)
     index = make_index(path)
     index.add(signals)
