@@ -14,14 +14,14 @@ import sys
 from pathlib import Path
 
 from shared import database_page, reliability_page, scale_page, speed_page
+from shared.headline import headline
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
 from shared.quality_page import (
     cameras_page,
     detection_section,
     heads_section,
-    roc_section,
-    table_section,
+    paper_section,
     text_section,
     verdicts,
 )
@@ -30,8 +30,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def load(folder):
-    """Reports by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
+    """Reports by name, those of a folder below as ``folder/name``."""
+    paths = sorted(Path(folder).rglob("*.json"))
+    return {str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text()) for path in paths}
 
 
 def benchmarks_page(results):
@@ -40,6 +41,7 @@ def benchmarks_page(results):
         verdicts(results),
         text_section(results),
         detection_section(results),
+        paper_section(results),
         heads_section(results),
         lm_section(results),
         speed_page.targets(results),
@@ -53,27 +55,6 @@ def benchmarks_page(results):
         speed_page.memory(results),
         speed_page.theory(results),
     )
-
-
-def readme_blocks(results, written):
-    about = {
-        "docs/benchmarks.md": "all that was measured, with peers, the machine's limits and what was missed",
-        "docs/cameras.md": "photographs told apart by the noise of their cameras",
-        "docs/scale.md": "how cost grows, a cluster, and a billion entries on paper",
-    }
-    lines = [f"- [{name}]({name}): {words}" for name, words in about.items() if written[name]]
-    return {
-        "pages": join(
-            "`make bench` measures everything again and writes these pages and the tables below:", "\n".join(lines)
-        ),
-        "table": table_section(results),
-        "roc": roc_section(results),
-        "heads": speed_page.heads_table(results),
-        "encode": speed_page.encoding_table(results),
-        "search": speed_page.searching_table(results),
-        "memory": speed_page.memory_sentence(results),
-        "durable": speed_page.durable_sentence(results),
-    }
 
 
 def fill(path, blocks):
@@ -97,7 +78,7 @@ def pages(results, root):
     }
     if (root / "docs/reliability.md").exists():
         written["docs/reliability.md"] = fill(root / "docs/reliability.md", reliability_page.blocks(results))
-    written["README.md"] = fill(root / "README.md", readme_blocks(results, written))
+    written["README.md"] = fill(root / "README.md", {"headline": headline(results)})
     return {root / name: text for name, text in written.items() if text}
 
 

@@ -6,6 +6,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from shared.detection_chart import detection_chart
 from topsign.plots import plot_det, plot_tippett
 
 COLORS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#555555", "#E69F00", "#56B4E9", "#000000", "#A0522D", "#7B68EE")
@@ -22,6 +23,10 @@ def draw(results, folder):
         "cameras": ("cameras", cameras_chart),
         "camera_scores": ("cameras", scores_chart),
     }
+    if {"detection", "trellis/detection"} <= results.keys():
+        figure = detection_chart(results["detection"], results["trellis/detection"])
+        figure.savefig(folder / "detection.png", dpi=130)
+        plt.close(figure)
     if "camera_evidence" in results:
         evidence_charts(results["camera_evidence"], folder)
     for file, (name, chart) in charts.items():

@@ -66,14 +66,14 @@ def search_limit(row, options, rate):
     return 1e9 * max(row["bytes"] / row["batch"] / bandwidth, operations(row["name"], options) / peak)
 
 
-def search_lines(results, name, *, with_limits):
+def search_lines(results, name):
     report = results[name]
     rows, options = report["measured"]["rows"], report["options"]
     lines = []
     for search in dict.fromkeys(row["name"] for row in rows):
         chosen = [row for row in rows if row["name"] == search]
         threads = 1 if search.endswith("one thread") else options["threads"]
-        rate = rates(results, threads) if with_limits else None
+        rate = rates(results, threads)
         cells = []
         for row in chosen:
             limit = f" ({number(search_limit(row, options, rate))})" if rate else ""
@@ -96,7 +96,7 @@ def searching(results):
             f"{options['entries']:,} entries, the ten best; the slowest repeat of any took {largest:.2f} times "
             f"its median. " + source(results, name)
         )
-        parts.append(search_lines(results, name, with_limits=True))
+        parts.append(search_lines(results, name))
     if not parts:
         return ""
     head = [
@@ -114,22 +114,10 @@ def shape_of(name):
     return -int(pool), -int(bits), threads
 
 
-def searching_table(results):
-    if MAIN not in results:
-        return ""
-    options = results[MAIN]["options"]
-    return join(
-        f"Nanoseconds per entry and query of an exact search for the ten best, {options['entries']:,} entries "
-        f"of 512 of 8192, one thread, "
-        f"medians of {options['repeats']} interleaved repeats. " + source(results, MAIN),
-        search_lines(results, MAIN, with_limits=False),
-    )
-
-
-def encode_lines(results, name, *, with_limits):
+def encode_lines(results, name):
     report = results[name]
     rows, options = report["measured"]["rows"], report["options"]
-    rate = rates(results, options["threads"]) if with_limits else None
+    rate = rates(results, options["threads"])
     n, pool = options["features"], options["pool"]
 
     def limit(row):
@@ -162,7 +150,7 @@ def encoding(results):
         parts += [
             f"### {options['threads']} thread(s)",
             source(results, name),
-            encode_lines(results, name, with_limits=True),
+            encode_lines(results, name),
         ]
     head = [
         "## Encoding",
@@ -171,18 +159,6 @@ def encoding(results):
         "for Hadamard pools, a multiplication by a matrix for dense ones.",
     ]
     return join(*head, *parts) if parts else ""
-
-
-def encoding_table(results):
-    if "encode-t1" not in results:
-        return ""
-    options = results["encode-t1"]["options"]
-    head = (
-        f"Microseconds to encode one signal, {options['features']} features, {options['bits']} of {options['pool']} "
-        f"kept, one thread, medians of {options['repeats']} interleaved repeats (scikit-learn and GEMM: the projection "
-        "alone). "
-    )
-    return join(head + source(results, "encode-t1"), encode_lines(results, "encode-t1", with_limits=False))
 
 
 def durable_sentence(results, name="durable"):
@@ -292,52 +268,6 @@ def head_limit(row, options, rate):
     one = options["features"] / LANES if row["name"] == "float32" else options["bits"][0] / 16
     seconds = max(row["bytes_per_class"] / bandwidth, options["batch"] * one / peak) * options["classes"]
     return f" ({number(1e3 * seconds)})"
-
-
-def heads_table(results):
-    names = sorted(name for name in results if name.startswith("heads-") and not name.endswith("-t2"))
-    if "heads-0.45" not in names:
-        return ""
-    report = results["heads-0.45"]
-    options = report["options"]
-    rows = {row["name"]: row for row in report["measured"]["rows"]}
-    kept = f"{options['bits'][0]} of {options['pool']}"
-    listed = f"{kept}, fast, shortlist={options['shortlist']}"
-
-    def speed(name):
-        return f"{rows[name]['times_faster']['median']:.1f}"
-
-    fast, compact = rows[f"{kept}, fast"], rows[f"{kept}, compact"]
-    lines = [
-        ["inputs", *(f"{results[name]['options']['inputs']:,}" for name in names)],
-        ["accuracy of the exact head", *(f"{results[name]['measured']['accuracy']:.1%}" for name in names)],
-    ]
-    for words, wanted in [
-        ("agreement, codes alone", f"{kept}, fast"),
-        (f"agreement, shortlist={options['shortlist']}", listed),
-    ]:
-        found = [next(row for row in results[name]["measured"]["rows"] if row["name"] == wanted) for name in names]
-        lines.append([words, *(f"{row['agreement']:.2%}" for row in found)])
-    return join(
-        f"A head of {options['classes']:,} classes and {options['features']} features (synthetic, one thread, "
-        f"batches of "
-        f"{options['batch']}): codes of {kept} in the fast layout are {fast['times_smaller']:.0f} times smaller "
-        f"than float32 and "
-        f"find the top class {speed(f'{kept}, fast')} times faster than the matrix product, {speed(listed)} times with "
-        f"`shortlist={options['shortlist']}`; in the compact layout they are {compact['times_smaller']:.0f} "
-        f"times smaller and "
-        f"{speed(f'{kept}, compact')} times faster. A shortlist keeps the original weights, on disk or in "
-        f"memory, and decides among "
-        "the best classes by exact logits. How often the top class is the exact head's depends on how clear it is. "
-        + source(results, "heads-0.45"),
-        table(
-            [
-                "correlation of an input with its class's weights",
-                *(results[name]["options"]["correlation"] for name in names),
-            ],
-            lines,
-        ),
-    )
 
 
 def memory_sentence(results):
