@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.index.storage import segments
-from topsign.index.storage.names import Names, hash_names
+from topsign.index.storage.names import Names, hash_names, problem_of_names
 
 N_FEATURES = 64
 
@@ -194,6 +194,14 @@ def test_names_take_20_bytes_beyond_their_text_and_come_back():
     back = Names.from_bytes(value, 1000)
     assert back.names(range(1000)) == given
     assert sorted(back.find(given[::-1], hash_names(given[::-1]))) == [(999 - i, i) for i in range(999, -1, -1)]
+
+
+def test_names_whose_order_is_none_are_refused():
+    table = Names.of([b"a", b"b", b"c"])
+    assert problem_of_names(table.to_bytes(), 3) is None
+    for wrong in ([0, 1, 1], [0, 1, 3], [-1, 0, 1]):
+        value = Names(table.starts, table.hashes, np.array(wrong, np.int32), table.text).to_bytes()
+        assert "must be a permutation of the entries" in problem_of_names(value, 3)
 
 
 @pytest.mark.parametrize("own_ids", [False, True])

@@ -59,7 +59,7 @@ code{font-size:.85em;overflow-wrap:anywhere}
 .cards td::before{content:attr(data-label) " ";color:var(--grey);font-size:.82rem}
 }
 @media print{main{max-width:none;padding:0}figure,tr{break-inside:avoid}p{break-inside:avoid}h2,h2~p{break-after:avoid}
-.scroll{overflow:visible}pre{white-space:pre-wrap}table{font-size:.72rem}}
+.scroll{overflow:visible}pre{white-space:pre-wrap}table{font-size:.72rem}.interval{font-size:inherit}}
 """
 )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from html import escape
 
 from .._page import document, table_rows
 from .report import Candidate, Evaluation, Recall
 
-WIDTH, HEIGHT, MARGIN = 640, 320, 52
+WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24
 MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
 
 
@@ -42,7 +43,7 @@ def _body(found: Evaluation, source: str) -> Iterator[str]:
         "scale, id, and the mean’s share. Times are per query, of one batch on all threads.</p>"
     )
     yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against bytes per entry: circles are codes '
-    yield "alone, squares rescored; filled marks are sign codes, half filled ones trellis codes.</figcaption></figure>"
+    yield "alone, squares rescored; filled marks are sign codes, pale ones trellis codes.</figcaption></figure>"
     titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "Rescored@1", "@10", "@100", "ms (rescored)"]
     yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
     yield '<h2 id="p-values">P-values</h2>'
@@ -93,7 +94,11 @@ def _chart(found: Evaluation) -> str:
                 else f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5"'
             )
             parts.append(f'{mark} fill={fill} stroke="{color}" stroke-width="2"/>')
-        x, y = at(one.bytes_per_entry, 0)
-        parts.append(f'<text x="{x:.0f}" y="{y + 18:.0f}" {MIDDLE}>{one.bytes_per_entry:.0f}</text>')
+    labelled = -math.inf
+    for n_bytes in sorted(one.bytes_per_entry for one in found.candidates):
+        x, y = at(n_bytes, 0)
+        if x - labelled >= LABEL_WIDTH:
+            labelled = x
+            parts.append(f'<text x="{x:.0f}" y="{y + 18:.0f}" {MIDDLE}>{n_bytes:.0f}</text>')
     parts.append(f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" {MIDDLE}>bytes per entry</text></svg>')
     return "".join(parts)

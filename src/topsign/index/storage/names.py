@@ -85,6 +85,15 @@ def problem_of_names(value: Bytes, n_entries: int) -> str | None:
         return "the starts of its names must ascend from 0 to the end"
     if (names.hashes[1:] < names.hashes[:-1]).any():
         return "the hashes of its names must ascend"
-    if not np.array_equal(np.sort(names.order), np.arange(n_entries)):
+    if not _is_permutation(names.order):
         return "the order of its names must be a permutation of the entries"
     return None
+
+
+def _is_permutation(order: npt.NDArray[np.int32]) -> bool:
+    """Whether every number below the length is there, once; faster than to sort them."""
+    if order.min(initial=0) < 0 or order.max(initial=-1) >= len(order):
+        return False
+    seen = np.zeros(len(order), bool)
+    seen[order] = True
+    return bool(seen.all())
