@@ -347,3 +347,26 @@ def test_long_codes_are_exported_in_parts_that_arrow_can_address(monkeypatch, si
         table = export.to_arrow(index, form=form)
         assert table.column("id").num_chunks == 4  # 15 entries of 64 bytes at most
         assert export.from_arrow(table).entries.codes == index.get(index.ids).codes
+
+
+def test_an_empty_file_of_signals_says_that_it_is_empty(tmp_path):
+    from topsign.signals import Place, open_file
+
+    (tmp_path / "empty.npy").write_bytes(b"")
+    with pytest.raises(ts.StorageError, match=r"empty: it has no bytes; write it with numpy\.save"):
+        open_file(Place.at(tmp_path / "empty.npy"))
+
+
+def test_the_checksum_of_an_archive_is_compared_once(tmp_path, signals, monkeypatch):
+    from topsign.signals import Place, npz, open_file
+
+    compared, plain = [], npz._check_content
+    monkeypatch.setattr(npz, "_check_content", lambda *arguments: compared.append(1) or plain(*arguments))
+    np.savez(tmp_path / "a.npz", signals=signals)
+    file = open_file(Place.at(tmp_path / "a.npz"))
+    for _ in range(3):
+        assert file.rows().shape == signals.shape
+    assert len(compared) == 1
+    np.savez(tmp_path / "a.npz", signals=signals + 1)  # another file
+    file.rows()
+    assert len(compared) == 2
