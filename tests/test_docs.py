@@ -64,6 +64,20 @@ def test_pages_and_examples_write_different_files():
     assert len(owners) > 10
 
 
+def test_the_readme_fits_two_and_a_half_screens():
+    """Of fifty lines: rendered, its 98 lines of source with two pictures take 121."""
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if not line.startswith("<!--")]
+    assert len(lines) <= 102
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *PAGES, *ENGINE_PAGES], ids=lambda page: page.name)
+def test_links_lead_to_files_that_exist(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not missing
+
+
 @pytest.mark.parametrize("script", sorted(ROOT.glob("benchmarks/*.py")), ids=lambda script: script.name)
 def test_benchmarks_explain_themselves(script):
     shown = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=True)

@@ -21,6 +21,7 @@ def draw(results, folder):
         "search": ("search-512-8192-t1", search_chart),
         "scale": ("scale", scale_chart),
         "cameras": ("cameras", cameras_chart),
+        "heads": ("paper", heads_chart),
         "camera_scores": ("cameras", scores_chart),
     }
     if {"detection", "trellis/detection"} <= results.keys():
@@ -97,6 +98,32 @@ def search_chart(report):
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
+    return figure
+
+
+def heads_chart(report):
+    """Points of accuracy that a compressed head loses."""
+    found = report["measured"]["table"]
+    methods = {
+        "adaptive, real inputs": "adaptive, real-valued inputs",
+        "adaptive": "adaptive, Hamming (the paper)",
+        "sign, equal storage": "sign codes, Hamming",
+        "universal, equal storage": "universal codes",
+    }
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for (method, words), color, marker in zip(methods.items(), COLORS, MARKERS, strict=False):
+        rows = [row for row in found["rows"] if row["method"] == method]
+        errors = [row["standard_error"] for row in rows]
+        sizes, lost = [row["storage"] for row in rows], [row["points_lost"] for row in rows]
+        axes.errorbar(sizes, lost, errors, color=color, marker=marker, capsize=2, label=words)
+    axes.axhline(0, color="#999999", lw=0.8)
+    axes.set(
+        xlabel="bits per class, locations counted (float32: 32,768)",
+        ylabel="points of accuracy lost",
+        title=f"CIFAR-10, 1024 features, {found['accuracy']:.2f}% uncompressed",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
     return figure
 
 
