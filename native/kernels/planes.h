@@ -225,33 +225,27 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
     }
 }
 
-// Calls write(row, word) for each table row, bit q of the word being 1 where query q (of at most 64) differs.
-template <class Write>
-void for_each_row(const Layout& layout, const ts_signs& queries, const Write& write) {
-    const int64_t bytes = ceil_div(layout.n_pool, 8);
-    const uint64_t present = queries.count == 64 ? ~uint64_t(0) : (uint64_t(1) << queries.count) - 1;
-    for (int64_t first = 0; first < layout.n_pool; first += 64) {
-        uint64_t words[64] = {};
-        const size_t n = size_t(std::min<int64_t>(8, bytes - first / 8));
-        for (int64_t q = 0; q < queries.count; ++q) std::memcpy(&words[q], queries.bits + q * bytes + first / 8, n);
-        transpose(words);
-        for (int64_t location = first; location < std::min(layout.n_pool, first + 64); ++location) {
-            write(table_row(layout, location, false), words[location - first]);
-            write(table_row(layout, location, true), ~words[location - first] & present);
-        }
-    }
-}
-
-// The table of up to kBytes / Side * 8 queries; `place` says where a row stands.
+// The table of up to kBytes / Side * 8 queries, a bit of each row being 1 where the query differs; `place` says where a
+// row stands. All queries of 64 locations at a time, so that rows are complete before they leave the caches.
 template <class Isa, int Side, class Place>
 void fill_planes(const Layout& layout, const ts_signs& queries, Table& table, const Place& place) {
     constexpr int kWords = Isa::kBytes / Side / 8;
     const int64_t bytes = ceil_div(layout.n_pool, 8);
-    for (int64_t first = 0; first < queries.count; first += 64) {
-        const ts_signs some{queries.bits + first * bytes, nullptr, std::min<int64_t>(64, queries.count - first)};
-        for_each_row(layout, some,
-                     [&](int64_t row, uint64_t word) { table.words()[place(row) * kWords + first / 64] = word; });
-    }
+    for (int64_t begin = 0; begin < layout.n_pool; begin += 64)
+        for (int64_t first = 0; first < queries.count; first += 64) {
+            const int64_t n_queries = std::min<int64_t>(64, queries.count - first);
+            const uint64_t present = n_queries == 64 ? ~uint64_t(0) : (uint64_t(1) << n_queries) - 1;
+            uint64_t words[64] = {};
+            const size_t n = size_t(std::min<int64_t>(8, bytes - begin / 8));
+            for (int64_t q = 0; q < n_queries; ++q)
+                std::memcpy(&words[q], queries.bits + (first + q) * bytes + begin / 8, n);
+            transpose(words);
+            uint64_t* const to = table.words() + first / 64;
+            for (int64_t location = begin; location < std::min(layout.n_pool, begin + 64); ++location) {
+                to[place(table_row(layout, location, false)) * kWords] = words[location - begin];
+                to[place(table_row(layout, location, true)) * kWords] = ~words[location - begin] & present;
+            }
+        }
 }
 
 template <class Isa, int Side, class Collector>
