@@ -23,7 +23,7 @@ def main():
     try:
         import torch
     except ImportError:
-        print("PyTorch is not installed: pip install 'topsign[torch]'")
+        print("PyTorch is not installed: pip install '.[torch]'")
         return
     linear = torch.nn.Linear(1024, 10, bias=False)
     linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))

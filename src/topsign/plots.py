@@ -1,4 +1,4 @@
-"""Plots of plans and of evidence. Needs matplotlib (``pip install topsign[plot]``)."""
+"""Plots of plans and of evidence. Needs matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 

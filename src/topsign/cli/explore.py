@@ -20,7 +20,7 @@ def explore(
     """Show what codes of a size detect, and what an index holds, on a page in the browser.
 
     The page is served on this machine alone, under an address with a token; nothing leaves the machine. Stop it with
-    Ctrl-C. Needs the extra explore: pip install 'topsign[explore]'.
+    Ctrl-C. Needs the extra explore.
 
     [bold]Examples[/]
 

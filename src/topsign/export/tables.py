@@ -9,7 +9,7 @@ are kept; ``metadata`` (JSON text, null where nothing was noted). The forms:
 - ``dense``, of trellis codes alone: ``vector``, the signals that they stand for (lists of float32).
 
 The first three come back as they were; trellis codes have ``codes`` and ``dense``. Needs pyarrow
-(``pip install 'topsign[files]'``).
+(the extra ``files``).
 """
 
 from __future__ import annotations

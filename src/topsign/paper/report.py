@@ -85,7 +85,7 @@ def reproduce(
 ) -> Report:
     """Runs the parts and writes ``index.html``, a JSON file for each part and a PNG for each figure into a folder.
 
-    Numbers depend on the effort alone: seeds are fixed. Needs matplotlib (``pip install topsign[plot]``).
+    Numbers depend on the effort alone: seeds are fixed. Needs matplotlib (the extra ``plot``).
     """
     chosen = [check_choice(part, "parts", PARTS) for part in parts]
     with figures.house_style():  # a missing matplotlib raises here, before anything is computed
