@@ -1,6 +1,6 @@
 """Trellis codes: energy kept of white signals, recall on text, the paper's detection problem, and speed beside faiss.
 
-    python benchmarks/trellis.py [shares] [text] [unseen] [detection] [speed] [--cache FOLDER] [--json FILE]
+    python benchmarks/trellis.py [shares] [text] [unseen] [local] [detection] [speed] [--cache FOLDER] [--json FILE]
 
 ``shares`` is what docs/trellis.md and ``topsign.theory`` quote: the mean squared cosine of white signals and their
 reconstructions. ``text`` and ``unseen`` use the sentence vectors of text_embeddings.py. Scores are those of an index:
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from shared.results import save, spread
-from text_embeddings import load
+from text_embeddings import bootstrap, load
 
 import topsign as ts
 from topsign import kernels
@@ -59,13 +59,16 @@ def recalls(entries, queries, sample, bases, seed=7):
     for basis in bases:
         for n_bytes in SIZES:
             start = time.perf_counter()
-            index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=n_bytes, basis=basis, random_state=seed)
+            kind = {"n_local": 16} if basis == "local" else {"basis": basis}
+            index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=n_bytes, random_state=seed, **kind)
             index.fit(sample)
             learned = time.perf_counter() - start
             index.add(entries)
             right = index.search(queries, k=100).ids[:, np.newaxis] == truth[..., np.newaxis]
             row = {"basis": basis, "bytes": n_bytes, "seconds_to_learn": learned}
-            row |= {"recall": float(right[..., :10].any(-1).mean()), "rescored": float(right.any(-1).mean())}
+            found = right[..., :10].any(-1).mean(axis=1)
+            row |= {"recall": float(found.mean()), "interval": bootstrap(found)}
+            row["rescored"] = float(right.any(-1).mean())
             rows.append(row | {"shared_bytes": len(str(index.recipe.to_json()))})
             print(rows[-1], flush=True)
     return rows
@@ -79,6 +82,12 @@ def text(options):
 def unseen(options):
     entries, queries = load(options)
     return recalls(entries[10_000:], queries, entries[:10_000], ("hadamard", "principal"))
+
+
+def local(options):
+    """Sixteen cells with axes of their own, learned on the entries."""
+    entries, queries = load(options)
+    return recalls(entries, queries, entries, ("local",))
 
 
 def detection(options):
@@ -140,13 +149,12 @@ def speed(options):
         peer.add(signals)
         codes = index.get(index.ids).codes
         repeated = np.tile(codes.data, (n_codes // 512 + 1, 1))[:n_codes]
-        weights = np.tile(codes.scales / codes.norms, n_codes // 512 + 1)[:n_codes].astype(np.float32)
         faiss.copy_array_to_vector(np.tile(faiss.vector_to_array(peer.codes), 10), peer.codes)
         peer.ntotal = n_codes
         rounded = recipe.cells[0].round(project(recipe, queries)[0])
         one = recipe.cells[0].round(project(recipe, queries[:1])[0])
         entries = TrellisEntries(recipe.cells[0].tables, repeated)
-        weighted = TrellisEntries(recipe.cells[0].tables, repeated, weights)
+        weighted = TrellisEntries(recipe.cells[0].tables, repeated, norms=True)
         calls = [
             lambda r=rounded, e=entries: search(e, r, 10),
             lambda p=peer: p.search(queries, 10),
@@ -167,7 +175,7 @@ def speed(options):
     return rows
 
 
-PARTS = {part.__name__: part for part in (shares, text, unseen, detection, speed)}
+PARTS = {part.__name__: part for part in (shares, text, unseen, local, detection, speed)}
 
 
 def main():

@@ -126,6 +126,8 @@ def contest(entries, queries, options, *, sample=None, with_peers=True):
             seconds = time.process_time() - start
             rows.append(measured(name, n_bytes, index.search(queries, k=SHORTLIST).ids, truth, seconds))
         for name, make in peers(entries, n_bytes, options) if with_peers else ():
+            if name in options.skip:
+                continue
             start = time.process_time()
             decoded = unit(make())
             rows.append(measured(name, n_bytes, best(queries @ decoded.T), truth, time.process_time() - start))
@@ -155,6 +157,7 @@ def main():
     parser.add_argument("--source-files", type=int, default=9000)
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--most-residual", type=int, default=24, help="bytes above which it would take too long")
+    parser.add_argument("--skip", nargs="*", default=[], help="peers to leave out")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cache", default=str(Path.home() / ".cache" / "topsign"))
     parser.add_argument("--json", help="write the numbers into this file")

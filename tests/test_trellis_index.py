@@ -219,3 +219,19 @@ def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
         read_parquet(tmp_path / "v.parquet")
     refused = run.invoke(app, ["export", str(tmp_path / "i.topsign"), "-o", str(tmp_path / "x.npz"), "--as", "bits"])
     assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize("options", [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}])
+def test_distances_are_those_of_correlations_without_bias(rng, options):
+    """Matches at a correlation of 0.5: the mean estimate is that within four standard errors."""
+    entries = rng.standard_normal((400, 128)).astype(np.float32)
+    index = make(entries, n_bytes=8, **options)
+    index.add(entries)
+    noise = rng.standard_normal(entries.shape)
+    matches = 0.5 * entries / np.linalg.norm(entries, axis=1, keepdims=True)
+    matches = matches + np.sqrt(0.75 / 128) * noise
+    exact = (matches * entries).sum(1) / np.linalg.norm(matches, axis=1) / np.linalg.norm(entries, axis=1)
+    found = np.array([index.search(matches[i], k=1, among=[i]).distances[0, 0] for i in range(0, 400, 4)])
+    errors = np.cos(np.pi * found) - exact[::4]
+    assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(len(errors)) + 0.01  # the share itself is measured
+    assert index.recipe.kept_cosine < 0.75

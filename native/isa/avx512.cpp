@@ -22,6 +22,7 @@ TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,
 
 #include "../kernels/functions.h"
 #include "avx2.h"
+#include "avx512_trellis.h"
 
 namespace topsign {
 namespace {
@@ -135,7 +136,7 @@ struct Avx512 : Avx2 {
     }
 };
 
-constexpr Functions kTable = functions_of<Avx512, Avx2>("avx512", runs_here);
+constexpr Functions kTable = functions_of<Avx512, Avx512Trellis>("avx512", runs_here);
 
 }  // namespace
 }  // namespace topsign

@@ -19,6 +19,8 @@ struct Neon : Plain, PlainTrellis<16> {
     using V = Vec<uint8_t, 16>;
     using S = Vec<int8_t, 16>;
     using Wide = Vec<int16_t, 8>;
+    using Shorts = Vec<int16_t, 8>;
+    using Ints = Vec<int32_t, 4>;
 
     static TOPSIGN_INLINE int64_t compress(const float* y, int32_t row, int32_t floor, int32_t* magnitudes,
                                            int32_t* rows) {
@@ -79,6 +81,43 @@ struct Neon : Plain, PlainTrellis<16> {
     }
 
     static TOPSIGN_INLINE int32_t sum_lanes(Wide sums) { return vaddlvq_s16(cast<int16x8_t>(sums)); }
+
+    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+        const int16x8_t x = cast<int16x8_t>(a), y = cast<int16x8_t>(b);
+        return cast<Ints>(vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+    }
+
+    // The bytes of levels are at most 127: they may be taken as signed.
+    static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
+        const int8x16_t x = cast<int8x16_t>(levels), y = cast<int8x16_t>(values);
+        const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(y)));
+        return sum + cast<Ints>(vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(x, y))));
+    }
+
+    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) {
+        const uint32x4_t bits = {1, 2, 4, 8};
+        return uint16_t(vaddvq_u32(vandq_u32(cast<uint32x4_t>(mask), bits)));
+    }
+
+    static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
+        const uint8x16x2_t ab = vzipq_u8(cast<uint8x16_t>(a), cast<uint8x16_t>(b));
+        const uint8x16x2_t cd = vzipq_u8(cast<uint8x16_t>(c), cast<uint8x16_t>(d));
+        for (int half = 0; half < 2; ++half) {
+            const uint16x8_t first = vreinterpretq_u16_u8(ab.val[half]), second = vreinterpretq_u16_u8(cd.val[half]);
+            const uint16x8x2_t four = vzipq_u16(first, second);
+            out[2 * half] = cast<V>(four.val[0]);
+            out[2 * half + 1] = cast<V>(four.val[1]);
+        }
+    }
+
+    // A table of 128 bytes is looked up in two halves; what is outside a half keeps the value it has.
+    static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
+        const uint8x16x4_t low = vld1q_u8_x4(table), high = vld1q_u8_x4(table + 64);
+        return [=](V index) {
+            const uint8x16_t at = vshrq_n_u8(cast<uint8x16_t>(index), 1);
+            return cast<V>(vqtbx4q_u8(vqtbl4q_u8(low, at), high, vsubq_u8(at, vdupq_n_u8(64))));
+        };
+    }
 };
 
 constexpr Functions kTable = functions_of<Neon>("neon", [] { return true; });

@@ -67,7 +67,7 @@ class TrellisEncoder {
    private:
     static int64_t choices_of(const Event& event, int64_t states) {
         const int64_t left = states >> event.advance;
-        return event.advance == 1 ? std::max<int64_t>(1, left / kWidth) : left;
+        return event.advance == 1 && states >= 2 * kWidth ? left / kWidth : left;
     }
     int64_t choices_of(const Event& event) const { return choices_of(event, states_); }
 

@@ -12,6 +12,8 @@ from ._arrays import Array, Float32, Float64
 from ._checks import check_choice, check_count, check_flag
 from ._random import RandomState, make_seed
 from .cells import MAX_CELLS, cell_bits
+from .codes import reconstruct
+from .encoding import encode
 from .projections import Hadamard, Local, Principal, Projection
 from .projections.blocks import float_blocks
 from .projections.learned import Moments, is_orthonormal, leading_axes, round_axes
@@ -25,6 +27,7 @@ EXACT_FEATURES = 2048  # up to here all axes, by one eigen-decomposition; beyond
 MAX_AXES = 512
 ENOUGH = 20  # signals per feature below which the covariance is shrunk
 CLUSTERED = 16_384  # rows of the sample, about, that means of cells are moved by
+MEASURED = 200  # signals, about, that the mean cosine of a recipe is measured on
 TOWARDS_ALL = 100.0  # members that the covariance of all cells counts as, in that of each
 
 
@@ -58,10 +61,19 @@ def learn_recipe(
     if check_local(n_local, basis=basis, center=center) > 1:
         n_ring = check_trellis(n_bits - cell_bits(n_local), window)[0]
         local, designs = _learn_cells(signals, n_local, n_ring, window, make_seed(random_state))
-        return Recipe.make_trellis(local, designs, norms=norms, metric=metric)
+        return _measured(Recipe.make_trellis(local, designs, norms=norms, metric=metric), signals)
     learned = _learn(signals, basis, center, n_bits, random_state)
     design = design_trellis(learned.variances, n_bits=n_bits, window=window)
-    return Recipe.make_trellis(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
+    recipe = Recipe.make_trellis(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
+    return recipe if learned.mean is None and basis != "principal" else _measured(recipe, signals)
+
+
+def _measured(recipe: Recipe, signals: Array) -> Recipe:
+    """With the mean cosine of some of the signals and their reconstructions."""
+    step = max(1, min(len(signals), SAMPLE) // MEASURED)
+    some = np.concatenate([values[::step] for values in _unit_blocks(signals)])
+    decoded = reconstruct(recipe, encode(recipe, some).codes)
+    return replace(recipe, kept=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
 
 
 def check_local(n_local: int, *, basis: str | Projection, center: bool) -> int:

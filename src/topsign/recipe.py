@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Float32
-from ._checks import check_choice, check_count, check_flag, check_pool
+from ._checks import check_choice, check_count, check_flag, check_pool, check_real
 from ._files import Record
 from ._lazy import lazy
 from ._random import RandomState
@@ -46,6 +46,7 @@ class Recipe:
     metric: str = "correlation"  # what scores estimate
     mean: Float32 | None = None  # removed from signals and queries alike; trellis codes: of unit signals, put back
     designs: tuple[TrellisDesign, ...] = ()  # of trellis codes, one per cell
+    kept: float | None = None  # of trellis codes: mean cosine of signals and reconstructions, where it was measured
 
     @classmethod
     def make(
@@ -92,6 +93,7 @@ class Recipe:
         mean: Float32 | None = None,
         norms: bool = False,
         metric: str = "correlation",
+        kept: float | None = None,
     ) -> Recipe:
         """A recipe of trellis codes; :func:`topsign.learning.learn_recipe` makes one from signals."""
         metric = "correlation" if metric == "cosine" else metric  # another name of the same
@@ -100,12 +102,27 @@ class Recipe:
         _check_designs(projection, designs, mean)
         n_bits = designs[0].n_bits + cell_bits(len(designs))
         layout = Layout("trellis", n_bits + NORM_BITS * check_flag(norms, "norms"), projection.n_pool)
-        return cls("trellis", projection, layout, norms, metric, mean, tuple(designs))
+        if kept is not None and not 0 < check_real(kept, "kept", minimum=0, maximum=1) <= 1:
+            raise ValueError(f"kept must be a mean cosine in (0, 1], got {kept}")
+        return cls("trellis", projection, layout, norms, metric, mean, tuple(designs), kept)
 
     @lazy
     def cells(self) -> Cells:
         """How trellis codes of each cell are made and read; one cell unless bases are local."""
         return Cells(self.projection, self.mean, self.designs, self.layout.code_bytes)
+
+    @lazy
+    def kept_cosine(self) -> float:
+        """Mean cosine of signals and their reconstructions by trellis codes: cosines over it estimate correlations.
+
+        Measured on the sample where one was learned from; otherwise that of white signals.
+        """
+        if self.kept is not None:
+            return self.kept
+        from .theory import trellis_energy  # SciPy takes long to import
+
+        window = min((8, 10, 12), key=lambda one: abs(one - self.designs[0].window))
+        return float(np.sqrt(trellis_energy(self.designs[0].n_bits / self.n_features, window=window)))
 
     @property
     def n_local(self) -> int:
@@ -157,6 +174,8 @@ class Recipe:
         if self.designs:
             records = [design.to_json() for design in self.designs]
             record["trellis"] = records if isinstance(self.projection, Local) else records[0]
+        if self.kept is not None:
+            record["kept"] = self.kept
         return record
 
     @classmethod
@@ -195,7 +214,7 @@ class Recipe:
         if record["kind"] == "trellis":
             records = record["trellis"] if isinstance(projection, Local) else [record["trellis"]]
             designs = [TrellisDesign.from_json(one, projection.n_features) for one in records]
-            return cls.make_trellis(projection, designs, **kept)
+            return cls.make_trellis(projection, designs, **kept, kept=record.get("kept"))
         return cls.make(
             record["kind"],
             n_features=record["n_features"],

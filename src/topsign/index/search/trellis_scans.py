@@ -75,7 +75,8 @@ class TrellisScan(Scan):
             p_values = np.where(norms > 0, self._p_values(cosines), 1.0)
         return replace(
             hits,
-            distances=np.arccos(np.clip(cosines, -1, 1)) / np.pi,
+            # A reconstruction has lost a part of its signal: cosines over what is kept estimate correlations.
+            distances=np.arccos(np.clip(cosines / self.recipe.kept_cosine, -1, 1)) / np.pi,
             scores=scores.astype(np.float32),
             p_values=p_values,
         )

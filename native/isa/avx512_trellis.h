@@ -1,0 +1,48 @@
+// What AVX-512 with VBMI does better for trellis codes; included where the compiler is told to use it.
+#pragma once
+
+#include <immintrin.h>
+
+#include "../kernels/trellis_plain.h"
+
+namespace topsign {
+namespace {
+
+struct Avx512Trellis : PlainTrellis<64> {
+    static constexpr int kBytes = 64;
+    static constexpr int kTrellisTile = 4;
+
+    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+        return cast<Ints>(_mm512_madd_epi16(cast<__m512i>(a), cast<__m512i>(b)));
+    }
+
+    // The bytes of levels are at most 127: two products fit 16 bits.
+    static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
+        const __m512i pairs = _mm512_maddubs_epi16(cast<__m512i>(levels), cast<__m512i>(values));
+        return sum + cast<Ints>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    }
+
+    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) { return uint16_t(_mm512_movepi32_mask(cast<__m512i>(mask))); }
+
+    static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
+        const __m512i ab = _mm512_unpacklo_epi8(cast<__m512i>(a), cast<__m512i>(b));
+        const __m512i cd = _mm512_unpacklo_epi8(cast<__m512i>(c), cast<__m512i>(d));
+        const __m512i ab_high = _mm512_unpackhi_epi8(cast<__m512i>(a), cast<__m512i>(b));
+        const __m512i cd_high = _mm512_unpackhi_epi8(cast<__m512i>(c), cast<__m512i>(d));
+        out[0] = cast<V>(_mm512_unpacklo_epi16(ab, cd));
+        out[1] = cast<V>(_mm512_unpackhi_epi16(ab, cd));
+        out[2] = cast<V>(_mm512_unpacklo_epi16(ab_high, cd_high));
+        out[3] = cast<V>(_mm512_unpackhi_epi16(ab_high, cd_high));
+    }
+
+    // Of an index the instruction reads seven bits: a bit of the neighbour in the eighth does not matter.
+    static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
+        const __m512i low = _mm512_loadu_si512(table), high = _mm512_loadu_si512(table + 64);
+        return [=](V index) {
+            return cast<V>(_mm512_permutex2var_epi8(low, _mm512_srli_epi16(cast<__m512i>(index), 1), high));
+        };
+    }
+};
+
+}  // namespace
+}  // namespace topsign
