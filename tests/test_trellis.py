@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -245,10 +246,25 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
 def test_the_page_says_what_was_measured():
     folder = Path(__file__).parents[1]
     page = (folder / "docs" / "trellis.md").read_text()
-    for name in ("text", "unseen", "shares", "detection", "speed"):
+    for name in ("text", "unseen", "local", "shares", "detection", "speed", "peers", "heads"):
         rows = json.loads((folder / "benchmarks" / "results" / "trellis" / f"{name}.json").read_text())["measured"]
-        for row in next(iter(rows.values())):
+        for row in [row for part in rows.values() for row in part]:
+            if "agreement" in row:
+                assert f"{row['agreement']:.2%}" in page, (name, row)
             for key in ("recall", "share", "d_prime", "batch_ratio", "one_ratio"):
                 digits = {"d_prime": 2, "batch_ratio": 1, "one_ratio": 1, "share": 4}.get(key, 3)
                 if key in row:
                     assert f"{row[key]:.{digits}f}".lstrip("0") in page, (name, row)
+
+
+@pytest.mark.parametrize("options", [{"n_local": 4}, {"basis": "hadamard", "center": False}])
+def test_sparse_signals_get_the_codes_of_dense_ones(rng, options):
+    sparse = scipy.sparse.random_array((900, 40), density=0.4, rng=rng, format="csr").astype(np.float32)
+    sparse = sparse[np.diff(sparse.indptr) > 0]
+    dense = sparse.toarray()
+    encoders = [ts.TrellisEncoder(6, random_state=1, **options).fit(values) for values in (dense, sparse)]
+    assert encoders[0].recipe_ == encoders[1].recipe_
+    assert encoders[0].encode(dense) == encoders[1].encode(sparse)
+    index = ts.TrellisIndex(n_features=40, n_bytes=6, random_state=1, **options)
+    index.add(sparse)
+    assert index.get(index.ids).codes == encoders[0].encode(dense)
