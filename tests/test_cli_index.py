@@ -338,7 +338,7 @@ def test_damage_is_told_with_code_1(built):
         ("inspect a.topsign --correlation 1.5", 2, "correlation"),
         ("export a.topsign -o codes.txt", 2, "--output must be one of .npz, .parquet, .csv, got codes.txt"),
         ("export a.topsign -o codes.csv", 2, "a .csv holds bits or sparse"),
-        ("export a.topsign -o codes.npz --as text", 2, "--as must be one of codes, bits, sparse, got text"),
+        ("export a.topsign -o codes.npz --as text", 2, "--as must be one of codes, bits, sparse, dense, got text"),
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(built, command, code, words):

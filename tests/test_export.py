@@ -208,7 +208,7 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
         export.read_parquet(path)
     with pytest.raises(TypeError, match="source must be an Index or AdaptiveCodes, got str"):
         export.write_parquet(make_index(rng), str(path))  # the other way round
-    with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'sparse', got 'text'"):
+    with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'sparse', 'dense', got 'text'"):
         export.to_arrow(make_index(rng), form="text")
     with pytest.raises(ValueError, match="an index has its own ids"):
         export.to_arrow(make_index(rng), ids=[1])

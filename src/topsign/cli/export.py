@@ -48,8 +48,8 @@ def export(
 
     topsign export cameras.topsign -o vectors.csv --as sparse
     """
-    if form not in FORMS:
-        raise fail(f"--as must be one of {', '.join(FORMS)}, got {form}", code=2)
+    if form not in (*FORMS, "dense"):
+        raise fail(f"--as must be one of {', '.join(FORMS)}, dense, got {form}", code=2)
     if output.suffix not in SUFFIXES:
         raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {output}", code=2)
     if form == "codes" and output.suffix == ".csv":

@@ -37,7 +37,7 @@ from ..recipe import Recipe
 from .digest import KEY as DIGEST_KEY
 from .digest import Digest, check_digest
 
-FORMS = ("codes", "bits", "sparse", "dense")
+FORMS = ("codes", "bits", "sparse")  # trellis codes have "codes" and "dense"
 FORMAT = 1
 KEY = b"topsign"
 PART_ROWS = 16_384  # entries of a row group, and held at a time
@@ -191,7 +191,7 @@ def _parts(
 ) -> tuple[Iterator[Any], Any]:
     """Record batches, made as they are asked for, and their schema."""
     check_index(source, (Index, AdaptiveCodes), "source")
-    check_choice(form, "form", FORMS)
+    check_choice(form, "form", (*FORMS, "dense"))
     entries: Iterator[Entries[Any]]
     if isinstance(source, AdaptiveCodes):
         record = _record_of_codes(source, projection)
