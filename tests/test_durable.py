@@ -499,7 +499,7 @@ def test_the_map_grows_by_itself(path, rng, monkeypatch):
     for thread in threads:
         thread.start()
     memory = make_index("fast")
-    for n_signals in (10, 2000, 1, 9000):
+    for n_signals in (10, 2000, 1, 12_000):
         signals = rng.standard_normal((n_signals, N_FEATURES))
         for one in (index, memory):
             one.add(signals)
