@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_tools"))
 
 import command_line  # noqa: E402
-import reference  # noqa: E402
+import reference_pages  # noqa: E402
 import stories  # noqa: E402
 from inventories import write_inventories  # noqa: E402
 
@@ -54,7 +54,7 @@ MEASUREMENTS = ("benchmarks", "scale", "cameras")
 
 def write_generated(app):
     """Writes the pages of the reference and of the notebooks."""
-    pages = {f"{name}.rst": text for name, text in reference.pages().items()} | {"cli.md": command_line.page()}
+    pages = {f"{name}.rst": text for name, text in reference_pages.pages().items()} | {"cli.md": command_line.page()}
     write_pages(Path(app.srcdir) / "reference", pages)
     write_pages(Path(app.srcdir) / "stories", {f"{name}.md": text for name, text in stories.pages().items()})
 
@@ -80,7 +80,7 @@ def list_what_exists(app, page, source):
 def complete_docstring(app, what, name, value, options, lines):
     """Gives every parameter of the reference its sentence."""
     if what in ("class", "function", "method") and not isinstance(value, property):
-        lines[:] = reference.complete(name, value, list(lines))
+        lines[:] = reference_pages.complete(name, value, list(lines))
 
 
 BUILTINS = {"bool", "bytes", "dict", "float", "int", "list", "slice", "str", "tuple"}

@@ -12,7 +12,7 @@ import topsign
 
 sys.path.insert(0, str(ROOT / "docs" / "_tools"))
 import command_line
-import reference
+import reference_pages as reference
 
 PUBLIC_MODULES = sorted(name for name, home in topsign._HOMES.items() if not home)
 

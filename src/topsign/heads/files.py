@@ -17,6 +17,7 @@ from .._checks import check_flag, check_positive
 from .._files import Record, write_file
 from ..codes import check_content
 from ..errors import StorageError
+from ..projections.blocks import MAX_NORM
 from ..recipe import Recipe
 from .queries import Universal
 
@@ -146,5 +147,5 @@ def check_arrays(recipe: Recipe, scoring: str, universal: Universal | None, arra
         array = arrays[name]
         if array.shape != shape or array.dtype != kind:
             raise ValueError(f"{name} must be {kind.__name__} of shape {shape}, got {array.dtype} {array.shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} holds NaN or infinity")
+        if not (np.abs(array) <= MAX_NORM).all():
+            raise ValueError(f"{name} holds NaN, infinity, or values above {MAX_NORM:g}, with which logits overflow")

@@ -20,6 +20,7 @@ from ..heads.queries import encode_weights
 from ..heads.recipes import CODES, no_weights, trellis_recipe
 from ..heads.shortlist import Shortlist
 from ..projections import Projection
+from ..projections.blocks import MAX_NORM
 from ..recipe import Recipe
 from . import operators
 
@@ -309,8 +310,10 @@ class AdaptiveLinear(torch.nn.Module):
                 raise ValueError(f"{name} of type {tensor.dtype} where {mine.dtype} is expected")
             if name == "codes":
                 check_content(self.recipe.layout, tensor.detach().cpu().numpy(), name="codes")
-            elif not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} holds NaN or infinity")
+            elif not (tensor.abs() <= MAX_NORM).all():
+                raise ValueError(
+                    f"{name} holds NaN, infinity, or values above {MAX_NORM:g}, with which logits overflow"
+                )
 
     def _read_recipe(self, state: Tensor) -> Recipe:
         try:
