@@ -42,13 +42,14 @@ def _readers(results):
     report = results["readers"]
     measured, machine, options = report["measured"], report["machine"], report["options"]
     opened, searched = measured["open_wall_ms"], measured["search_wall_ms"]
+    own = measured["open_processor_ms"]["most"]
     return (
-        f"{options['readers']} processes that open the index of {options['entries']:,} entries once a second and search "
-        f"it {options['rate']} times a second, beside a writer without a pause ({measured['changes']:,} changes in "
-        f"{options['seconds']:g} seconds), on {machine['cores']} cores: opening costs {opened['p50']:.0f} ms by the clock "
-        f"at the median and {opened['most']:.0f} at most, of which {measured['open_processor_ms']['most']:.0f} ms at most "
-        f"are its own work and the rest is waiting for a core; a search takes {searched['p50']:.0f} ms at the median, "
-        f"and {searched['p99'] / searched['p50']:.1f} times that at the 99th percentile.\n\n"
+        f"{options['readers']} processes that open the index of {options['entries']:,} entries once a second and "
+        f"search it {options['rate']} times a second, beside a writer without a pause ({measured['changes']:,} changes "
+        f"in {options['seconds']:g} seconds), on {machine['cores']} cores: opening costs {opened['p50']:.0f} ms by the "
+        f"clock at the median and {opened['most']:.0f} at most, of which {own:.0f} ms at most are its own work and the "
+        f"rest is waiting for a core; a search takes {searched['p50']:.0f} ms at the median, and "
+        f"{searched['p99'] / searched['p50']:.1f} times that at the 99th percentile.\n\n"
         f"`python benchmarks/readers.py --seconds {options['seconds']:g}`; {machine['processor']}, commit "
         f"`{report['commit']}`, {report['date']}."
     )
