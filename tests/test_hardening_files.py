@@ -96,6 +96,8 @@ SEGMENT, CODES, IDS = b"segment/000000000000", b"codes/000000000000", b"ids/0000
         (lambda v: edit(v, b"header", layout="fast"), "damaged"),
         (lambda v: edit(v, b"header", n_bits=17), "damaged"),
         (lambda v: edit(v, b"header", n_pool=2**30), "n_pool"),
+        (lambda v: edit(v, b"header", n_features=2**40), "n_features=1099511627776 and n_pool=.* cannot be kept"),
+        (lambda v: edit(v, b"header", n_features=[64]), "n_features and n_pool must be integers"),
         (lambda v: edit(v, b"header", norms=7), "norms"),
     ],
 )

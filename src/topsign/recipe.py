@@ -29,6 +29,8 @@ from .trellis import TrellisDesign
 
 FAMILIES = ("adaptive", "sign", "trellis")
 METRICS = ("correlation", "inner_product")
+MAX_FEATURES, MAX_BLOCKS = 2**28, 2**16
+"""Of a recipe; the second is n_pool / n_features."""
 LEARNED: dict[str, type[Projection]] = {cls.kind: cls for cls in (Principal, Local)}
 
 
@@ -82,6 +84,7 @@ class Recipe:
         check_choice(metric, "metric", METRICS)
         _check_norms(metric, norms)
         made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
+        _check_sizes(made.n_features, made.n_pool)
         return cls(family, made, shape, check_flag(norms, "norms"), metric, mean)
 
     @classmethod
@@ -186,6 +189,7 @@ class Recipe:
         one that the record was written with.
         """
         try:
+            _check_sizes(record["n_features"], record["n_pool"])
             kind = record["projection"]
             made = (LEARNED[kind] if kind in LEARNED else partial(make_projection, kind))(
                 n_features=record["n_features"],
@@ -195,7 +199,8 @@ class Recipe:
             )
             recipe = cls._from_record(record, made)
             stored = str(record["fingerprint"])
-        except (KeyError, TypeError, ValueError) as error:
+            recipe._projection_fingerprint  # noqa: B018  (computed once, and kept)
+        except (KeyError, TypeError, ValueError, MemoryError) as error:
             what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
             raise StorageError(path, "recipe", f"cannot be read: {what}") from None
         if stored != recipe._projection_fingerprint:
@@ -328,6 +333,17 @@ def _check_norms(metric: str, norms: bool) -> None:
         raise ValueError(
             'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
             'metric="correlation"'
+        )
+
+
+def _check_sizes(n_features: object, n_pool: object) -> None:
+    """Refuses sizes whose projection would take all memory or hours: a file may claim any."""
+    if not (isinstance(n_features, int) and isinstance(n_pool, int)):
+        raise TypeError(f"n_features and n_pool must be integers, got {n_features!r} and {n_pool!r}")
+    if not (0 < n_features <= MAX_FEATURES and 0 < n_pool <= MAX_BLOCKS * n_features):
+        raise ValueError(
+            f"n_features={n_features} and n_pool={n_pool} cannot be kept: take at most {MAX_FEATURES} features, and "
+            f"{MAX_BLOCKS} times as many projections"
         )
 
 
