@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # imports its parts when they are used
 
 from .. import kernels
 from .._arrays import Array, Float32
 from .._checks import check_positive
 from .._random import RandomState, bits_from_words, normals_from_words, word_rows
 from .base import Projection
+
+if TYPE_CHECKING:  # the rest takes longer to import than a head may
+    import scipy.sparse
 
 Words = npt.NDArray[np.uint64]
 Made = TypeVar("Made")
@@ -77,6 +78,8 @@ class IndependentRows(Projection):
         parts = [slice(start, start + size) for start in range(0, max(1, n_rows), size)]
         if len(parts) == 1:
             return [make(parts[0])]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(kernels.n_threads(None)) as pool:
             return list(pool.map(make, parts))
 
@@ -160,6 +163,8 @@ class Sparse(IndependentRows):
 
     def _from_words(self, raw: Words) -> scipy.sparse.csr_array:
         """The high half of a word decides whether its entry is zero, its lowest bit signs the entry."""
+        import scipy.sparse
+
         rows, columns = np.nonzero((raw >> np.uint64(32)) < round(self.density * 2**32))
         positive = raw[rows, columns] & np.uint64(1) == 1
         size = np.float32(self.density**-0.5)
@@ -168,6 +173,8 @@ class Sparse(IndependentRows):
         return scipy.sparse.csr_array((values, columns.astype(np.int32), ends.astype(np.int32)), shape=raw.shape)
 
     def _make_rows(self, rows: Array) -> scipy.sparse.csr_array:
+        import scipy.sparse
+
         parts = self._in_parts(lambda part: self._from_words(self._words(rows[part])), len(rows))
         return parts[0] if len(parts) == 1 else scipy.sparse.vstack(parts, format="csr")
 

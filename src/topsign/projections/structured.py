@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy  # imports its parts when they are used
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32
@@ -157,6 +156,8 @@ class Circulant(StackedBlocks):
     @lazy
     def _spectra(self) -> Array:
         """Transform of each block's sequence, (n_blocks, n_features // 2 + 1) complex64."""
+        import scipy.fft
+
         spectra = []
         for block in range(self.n_blocks):
             if self.spectrum == "gaussian":
@@ -172,11 +173,15 @@ class Circulant(StackedBlocks):
         return np.stack(spectra).astype(np.complex64)
 
     def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
+        import scipy.fft
+
         transformed = scipy.fft.rfft(values * self._flips[block], axis=1, workers=n_threads)
         transformed *= self._spectra[block]
         out[:] = scipy.fft.irfft(transformed, n=self.n_features, axis=1, workers=n_threads)
 
     def _rotate_back(self, block: int, values: Float32) -> Float32:
+        import scipy.fft
+
         transformed = scipy.fft.rfft(values, axis=1) * self._spectra[block].conj()
         back: Float32 = scipy.fft.irfft(transformed, n=self.n_features, axis=1) * self._flips[block]
         return back
