@@ -33,7 +33,7 @@ def _churn(results):
         f"were removed and as many added, beside a reader: the file grew to {measured['largest']:.2f} times its live "
         f"bytes at most, and shrinking left {measured['shrunk']:.2f}. A removal and an addition took "
         f"{took['median']:.2f} s at the median.\n\n`python benchmarks/churn.py --seconds {options['seconds']:g}` in "
-        f"memory (tmpfs); {machine['processor']}, {machine['cores']} cores that other work kept busy (load "
+        f"memory (tmpfs); {machine['processor']}, {machine['cores']} cores, with other work beside it (load "
         f"{machine['load']:.0f}), commit `{report['commit']}`, {report['date']}."
     )
 
