@@ -98,25 +98,26 @@ def test_probabilities_are_those_of_the_link(weights, inputs, digits):
 ALONE = """
 import sys, time
 start = time.process_time()
-from topsign import Head
-spent = time.process_time() - start
-head = Head.load(sys.argv[1])
 import numpy as np
-print(head.topk(np.eye(2, 64), k=1).indices.shape, [name for name in ("torch", "sklearn") if name in sys.modules],
-      spent)
+middle = time.process_time()
+from topsign import Head
+end = time.process_time()
+head = Head.load(sys.argv[1])
+others = [name for name in ("torch", "sklearn", "scipy") if name in sys.modules]
+print(head.topk(np.eye(2, 64), k=1).indices.shape, others, (end - middle) / (middle - start))
 """
 
 
 def test_a_head_needs_numpy_alone(weights, tmp_path):
-    """And is there in 0.3 s: processor time, which a busy machine stretches too, so the least of ten starts counts."""
+    """And is there in 0.3 s where NumPy takes 0.1: in twice its time at most, whatever the machine; least of ten."""
     ts.Head.from_weights(weights, **SHAPE).save(tmp_path / "head.npz")
-    spent = [1.0]
-    while min(spent) >= 0.3 and len(spent) <= 10:
+    ratios = []
+    while not ratios or (min(ratios) >= 2 and len(ratios) < 10):
         program = [sys.executable, "-c", ALONE, str(tmp_path / "head.npz")]
         shown = subprocess.run(program, capture_output=True, text=True, check=True).stdout
         assert shown.startswith("(2, 1) [] ")
-        spent.append(float(shown.split()[-1]))
-    assert min(spent) < 0.3
+        ratios.append(float(shown.split()[-1]))
+    assert min(ratios) < 2
 
 
 # Sizes
