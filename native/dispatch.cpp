@@ -44,7 +44,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 7; }
+int32_t ts_interface() { return 8; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -96,19 +96,19 @@ int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* q
     return guarded([&] { functions(run).score_sums(run->n_threads, *codes, *queries, out); });
 }
 
-int32_t ts_search_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, const ts_best* best) {
+int32_t ts_search_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries, const ts_best* best) {
     return guarded([&] { functions(run).search_mismatches(run->n_threads, *codes, *queries, *best); });
 }
 
-int32_t ts_within_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries, const ts_found* found) {
+int32_t ts_within_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries, const ts_found* found) {
     return guarded([&] { functions(run).within_mismatches(run->n_threads, *codes, *queries, *found); });
 }
 
-int32_t ts_search_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries, const ts_best* best) {
+int32_t ts_search_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries, const ts_best* best) {
     return guarded([&] { functions(run).search_scores(run->n_threads, *codes, *queries, *best); });
 }
 
-int32_t ts_within_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries, const ts_found* found) {
+int32_t ts_within_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries, const ts_found* found) {
     return guarded([&] { functions(run).within_scores(run->n_threads, *codes, *queries, *found); });
 }
 

@@ -46,14 +46,22 @@ typedef struct {
     int64_t n_bits, n_pool, low_bits;
 } ts_layout;
 
-/* Codes; alive is a bitmap of those that take part, weights multiply their scores, and both may be null. */
+/* Codes; alive is a bitmap of those that take part, weights multiply their scores, ids ascend, and all three may be
+   null. */
 typedef struct {
     ts_layout layout;
     const uint8_t* data;
     int64_t count;
     const uint8_t* alive;
     const float* weights;
+    const int64_t* ids;
 } ts_codes;
+
+/* At least one segment of codes, all of one layout, searched together: positions count through the segments. */
+typedef struct {
+    const ts_codes* codes;
+    int64_t count;
+} ts_segments;
 
 /* Packed signs of queries; masks (of the bits to compare, only with low_bits -2) may be null. */
 typedef struct {
@@ -124,14 +132,14 @@ TOPSIGN_API int32_t ts_mismatches(const ts_run* run, const ts_codes* codes, cons
 TOPSIGN_API int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* queries, float* out);
 
 /* By mismatches (fewer is better), or by score: the sum of ts_score_sums times the code's weight, higher is better.
-   Equal ones go by position. */
-TOPSIGN_API int32_t ts_search_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries,
+   Equal ones go by id, or by position where there are no ids; what is within a bound goes by position. */
+TOPSIGN_API int32_t ts_search_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
                                          const ts_best* best);
-TOPSIGN_API int32_t ts_within_mismatches(const ts_run* run, const ts_codes* codes, const ts_signs* queries,
+TOPSIGN_API int32_t ts_within_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
                                          const ts_found* found);
-TOPSIGN_API int32_t ts_search_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries,
+TOPSIGN_API int32_t ts_search_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries,
                                      const ts_best* best);
-TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_codes* codes, const ts_rows* queries,
+TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries,
                                      const ts_found* found);
 
 /* Sets of locations near their entropy: an arithmetic coder, `capacity` zero-padded bytes per set. */

@@ -1,15 +1,17 @@
 // What a scan keeps: the k best codes of each query, or every code below a bound.
 //
-// Codes are offered in ascending order of position to each collector, with a key of which less is better. A key equal
-// to the bound of a full list cannot enter: its position is higher. So scans test `key < bound` and no more.
+// Codes are offered with a key of which less is better; of equal keys the lower id wins. Scans test `key < bound` and no
+// more.
 #pragma once
 
 #include <cmath>
+#include <deque>
 #include <limits>
+#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "bits.h"
+#include "segments.h"
 #include "threads.h"
 
 namespace topsign {
@@ -19,104 +21,150 @@ inline int32_t just_above(int32_t key) { return key == INT32_MAX ? key : key + 1
 inline float just_above(float key) { return std::nextafter(key, std::numeric_limits<float>::infinity()); }
 
 template <class Key>
-class Best {
+struct Kept {
+    Key key;
+    int64_t id, place;  // what orders equal keys, and where the code stands among all segments
+    bool operator<(const Kept& other) const { return key != other.key ? key < other.key : id < other.id; }
+};
+
+// The k best codes of a query, which all threads and segments of a search offer to.
+template <class Key>
+class alignas(64) Top {
    public:
-    explicit Best(int64_t k) : k_(k) {}
+    explicit Top(int64_t k) : k_(k) {}
 
-    // From now on keys that other threads have found to be too high are refused as well.
-    void share(std::atomic<Key>* limit) { limit_ = limit; }
+    // Ids may be offered in any order. Otherwise they ascend, and a key equal to that of a full list's worst cannot
+    // enter.
+    void unordered() { ordered_ = false; }
 
-    Key bound() const {
-        const Key own = int64_t(heap_.size()) < k_ ? std::numeric_limits<Key>::max() : heap_.front().first;
-        return limit_ ? std::min(own, limit_->load(std::memory_order_relaxed)) : own;
-    }
+    Key bound() const { return bound_.load(std::memory_order_relaxed); }
 
-    void offer(Key key, int64_t position) {
+    void offer(const Kept<Key>& code) {
+        const std::lock_guard<std::mutex> lock(mutex_);
         if (int64_t(heap_.size()) == k_) {
-            if (!(key < heap_.front().first)) return;
+            if (!(code < heap_.front())) return;
             std::pop_heap(heap_.begin(), heap_.end());
-            heap_.back() = {key, position};
+            heap_.back() = code;
         } else {
-            heap_.emplace_back(key, position);
+            heap_.push_back(code);
         }
         std::push_heap(heap_.begin(), heap_.end());
-        if (limit_ && int64_t(heap_.size()) == k_) {
-            // Another thread's codes of the same key may have lower positions. Of two threads that write at once
-            // the higher limit may stay: it is right, too.
-            const Key limit = just_above(heap_.front().first);
-            if (limit < limit_->load(std::memory_order_relaxed)) limit_->store(limit, std::memory_order_relaxed);
+        const Key worst = heap_.front().key;
+        if (int64_t(heap_.size()) == k_)
+            bound_.store(ordered_ ? worst : just_above(worst), std::memory_order_relaxed);
+    }
+
+    // Keys and places in order, k of them, -1 where there are fewer.
+    void write(Key* keys, int64_t* places) {
+        std::sort(heap_.begin(), heap_.end());
+        for (int64_t i = 0; i < k_; ++i) {
+            const bool found = i < int64_t(heap_.size());
+            if (found) keys[i] = heap_[i].key;
+            places[i] = found ? heap_[i].place : -1;
         }
     }
 
-    const std::vector<std::pair<Key, int64_t>>& found() const { return heap_; }
+   private:
+    std::atomic<Key> bound_{std::numeric_limits<Key>::max()};
+    const int64_t k_;
+    bool ordered_ = true;
+    std::mutex mutex_{};
+    std::vector<Kept<Key>> heap_{};  // the worst kept is at the front
+};
+
+// What a thread offers to a query's top.
+template <class Key>
+class Best {
+   public:
+    explicit Best(Top<Key>& top) : top_(&top) {}
+    void unordered() { top_->unordered(); }
+    void enter(const int64_t* ids, int64_t start) { ids_ = ids, start_ = start; }
+    Key bound() const { return top_->bound(); }
+    void offer(Key key, int64_t position) {
+        const int64_t place = start_ + position;
+        top_->offer({key, ids_ ? ids_[position] : place, place});
+    }
+
+   private:
+    Top<Key>* top_;
+    const int64_t* ids_ = nullptr;
+    int64_t start_ = 0;
+};
+
+// The tops of a batch of queries.
+template <class Key>
+class Tops {
+   public:
+    Tops(int64_t n_queries, int64_t k) : k_(k) {
+        for (int64_t q = 0; q < n_queries; ++q) tops_.emplace_back(k);
+    }
+
+    std::vector<Best<Key>> collectors() { return {tops_.begin(), tops_.end()}; }
+
+    // (n_queries, k)
+    void write(Key* keys, int64_t* places) {
+        for (auto& top : tops_) {
+            top.write(keys, places);
+            keys += k_;
+            places += k_;
+        }
+    }
 
    private:
     int64_t k_;
-    std::atomic<Key>* limit_ = nullptr;
-    std::vector<std::pair<Key, int64_t>> heap_;  // the worst kept is at the front; pairs order by key, then position
+    std::deque<Top<Key>> tops_{};
 };
 
 template <class Key>
 class Within {
    public:
     explicit Within(Key bound) : bound_(bound) {}
-    void share(std::atomic<Key>*) {}
+    void unordered() {}
+    void enter(const int64_t*, int64_t start) { start_ = start; }
     Key bound() const { return bound_; }
-    void offer(Key key, int64_t position) { found_.emplace_back(key, position); }
+    void offer(Key key, int64_t position) { found_.emplace_back(key, start_ + position); }
     const std::vector<std::pair<Key, int64_t>>& found() const { return found_; }
 
    private:
     Key bound_;
-    std::vector<std::pair<Key, int64_t>> found_;
+    int64_t start_ = 0;
+    std::vector<std::pair<Key, int64_t>> found_{};
 };
 
 // What the threads of a scan have found, one collector per query for each.
 template <class Collector>
 using Parts = std::vector<std::vector<Collector>>;
 
-// Calls scan(begin, end, collectors) over all codes, each taking about so many nanoseconds; collectors start as copies
-// of `empty`. Each thread takes piece after piece, in ascending order.
+// Calls scan(range, begin, end, collectors) over all codes, each taking about so many nanoseconds, those of a group
+// together as far as threads allow; collectors start as copies of `empty`.
 template <class Collector, class Scan>
-Parts<Collector> scan_parts(int n_threads, int64_t n_codes, double nanoseconds_each,
-                            const std::vector<Collector>& empty, const Scan& scan) {
-    using Key = decltype(empty[0].bound());
+Parts<Collector> scan_ranges(int n_threads, const Ranges& ranges, double nanoseconds_each,
+                             const std::vector<Collector>& empty, const Scan& scan, int64_t group = 1) {
+    const int64_t n_codes = ranges.starts.back();
     const int n_slots = worthwhile_threads(n_threads, nanoseconds_each * double(n_codes));
     Parts<Collector> parts(n_slots, empty);
-    if (n_slots == 1) {
-        scan(0, n_codes, parts[0].data());
-        return parts;
-    }
-    std::vector<std::atomic<Key>> limits(empty.size());
-    for (auto& limit : limits) limit.store(std::numeric_limits<Key>::max());
-    for (auto& part : parts)
-        for (size_t q = 0; q < part.size(); ++q) part[q].share(&limits[q]);
-    // Pieces of eight grains or more, for what a scan sets up, but several for each thread.
-    const auto least = int64_t(8 * grain / nanoseconds_each) + 1;
-    const int64_t piece =
-        std::max<int64_t>(1, std::min(ceil_div(n_codes, n_slots), std::max(n_codes / (8 * n_slots), least)));
-    std::atomic<int64_t> next{0};
+    if (n_slots > 1 || !ranges.ascending())
+        for (auto& collector : parts[0]) collector.unordered();
+    Pieces pieces(ranges, n_slots, std::max(group, int64_t(8 * grain / nanoseconds_each) + 1));
     run_slots(n_slots, [&](int slot) {
-        for (int64_t begin; (begin = next.fetch_add(piece)) < n_codes;)
-            scan(begin, std::min(n_codes, begin + piece), parts[slot].data());
+        for (Piece piece; pieces.take(piece);) {
+            for (auto& collector : parts[slot]) collector.enter(ranges.ids[piece.range], ranges.starts[piece.range]);
+            scan(piece.range, piece.begin, piece.end, parts[slot].data());
+        }
     });
     return parts;
 }
 
-// The best of all parts for each query, in order: keys and positions, (n_queries, k), -1 where there are fewer.
-template <class Key>
-void write_best(const Parts<Best<Key>>& parts, int64_t first_query, int64_t k, Key* keys, int64_t* positions) {
-    std::vector<std::pair<Key, int64_t>> all;
-    for (size_t q = 0; q < parts[0].size(); ++q) {
-        all.clear();
-        for (const auto& part : parts) all.insert(all.end(), part[q].found().begin(), part[q].found().end());
-        const int64_t n = std::min<int64_t>(k, int64_t(all.size()));
-        std::partial_sort(all.begin(), all.begin() + n, all.end());
-        const int64_t row = (first_query + int64_t(q)) * k;
-        for (int64_t i = 0; i < k; ++i) {
-            if (i < n) keys[row + i] = all[i].first;
-            positions[row + i] = i < n ? all[i].second : -1;
-        }
-    }
+// The same with scan(codes, begin, end, collectors).
+template <class Collector, class Scan>
+Parts<Collector> scan_parts(int n_threads, const Segments& segments, double nanoseconds_each,
+                            const std::vector<Collector>& empty, const Scan& scan, int64_t group = 1) {
+    return scan_ranges(
+        n_threads, segments.ranges(), nanoseconds_each, empty,
+        [&](int64_t range, int64_t begin, int64_t end, Collector* best) {
+            scan(segments.codes[range], begin, end, best);
+        },
+        group);
 }
 
 // Everything found, by ascending position, appended for each query; counts how many each query has.

@@ -15,10 +15,10 @@ struct Functions {
     void (*pack_bits)(int n_threads, const ts_rows& rows, uint8_t* out);
     void (*mismatches)(int n_threads, const ts_codes& codes, const ts_signs& queries, int32_t* out);
     void (*score_sums)(int n_threads, const ts_codes& codes, const ts_rows& queries, float* out);
-    void (*search_mismatches)(int n_threads, const ts_codes& codes, const ts_signs& queries, const ts_best& best);
-    void (*within_mismatches)(int n_threads, const ts_codes& codes, const ts_signs& queries, const ts_found& found);
-    void (*search_scores)(int n_threads, const ts_codes& codes, const ts_rows& queries, const ts_best& best);
-    void (*within_scores)(int n_threads, const ts_codes& codes, const ts_rows& queries, const ts_found& found);
+    void (*search_mismatches)(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_best& best);
+    void (*within_mismatches)(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_found& found);
+    void (*search_scores)(int n_threads, const ts_segments& codes, const ts_rows& queries, const ts_best& best);
+    void (*within_scores)(int n_threads, const ts_segments& codes, const ts_rows& queries, const ts_found& found);
     void (*trellis_encode)(int n_threads, const ts_trellis& trellis, const ts_trellis_costs& costs,
                            const ts_rows& projected, uint8_t* codes);
     void (*trellis_decode)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, int8_t* out);

@@ -27,40 +27,40 @@ void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, i
 }
 
 template <class Isa, int Side, class Collector>
-Parts<Collector> search_sides(int n_threads, const ts_codes& codes, const ts_signs& queries,
+Parts<Collector> search_sides(int n_threads, const Segments& segments, const ts_signs& queries,
                               const std::vector<Collector>& empty) {
-    return (read_by_tiles(codes.layout) ? search_plane_tiles<Isa, Side, Collector>
-                                        : search_planes<Isa, Side, Collector>)(n_threads, codes, queries, empty);
+    return (read_by_tiles(segments.layout()) ? search_plane_tiles<Isa, Side, Collector>
+                                        : search_planes<Isa, Side, Collector>)(n_threads, segments, queries, empty);
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_tile(int n_threads, const ts_codes& codes, const ts_signs& queries,
+Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
-    const Layout layout(codes.layout);
+    const Layout layout(segments.layout());
     if (layout.signs())
         return scan_parts(
-            n_threads, codes.count, 0.01 * double(queries.count * layout.n_pool), empty,
-            [&](int64_t begin, int64_t end, Collector* best) { scan_signs(codes, queries, begin, end, best); });
+            n_threads, segments, 0.01 * double(queries.count * layout.n_pool), empty,
+            [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) { scan_signs(codes, queries, begin, end, best); });
     using Narrow = typename Isa::Narrow;
     if (queries.count <= (layout.fast() ? Narrow::kFewFast : Narrow::kFewCompact)) {
         if constexpr (Narrow::kLooksUp) {
-            if (layout.fast()) return search_blocks<Narrow>(n_threads, codes, queries, empty);
-            if (WordCounter<Narrow>::serves(layout)) return search_words<Narrow>(n_threads, codes, queries, empty);
+            if (layout.fast()) return search_blocks<Narrow>(n_threads, segments, queries, empty);
+            if (WordCounter<Narrow>::serves(layout)) return search_words<Narrow>(n_threads, segments, queries, empty);
         }
-        if (queries.count == 1) return search_each<Isa>(n_threads, codes, queries, empty);
+        if (queries.count == 1) return search_each<Isa>(n_threads, segments, queries, empty);
     }
-    if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, codes, queries, empty);
+    if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, segments, queries, empty);
     if constexpr (Isa::kBytes > 32) {
-        if (queries.count <= 256) return search_sides<Isa, Isa::kBytes / 32>(n_threads, codes, queries, empty);
+        if (queries.count <= 256) return search_sides<Isa, Isa::kBytes / 32>(n_threads, segments, queries, empty);
     }
-    return search_sides<Isa, 1>(n_threads, codes, queries, empty);
+    return search_sides<Isa, 1>(n_threads, segments, queries, empty);
 }
 
 // Calls search(queries, first) for as many queries as share a table, after one another.
 template <class Isa, class Search>
-void for_each_tile(const ts_codes& codes, const ts_signs& queries, const Search& search) {
+void for_each_tile(const Segments& segments, const ts_signs& queries, const Search& search) {
     constexpr int64_t kTile = Isa::kBytes * 8;
-    const int64_t bytes = ceil_div(codes.layout.n_pool, 8);
+    const int64_t bytes = ceil_div(segments.layout().n_pool, 8);
     for (int64_t first = 0; first < queries.count; first += kTile) {
         const uint8_t* masks = queries.masks ? queries.masks + first * bytes : nullptr;
         search(ts_signs{queries.bits + first * bytes, masks, std::min(kTile, queries.count - first)}, first);
@@ -68,22 +68,24 @@ void for_each_tile(const ts_codes& codes, const ts_signs& queries, const Search&
 }
 
 template <class Isa>
-void search_mismatches(int n_threads, const ts_codes& codes, const ts_signs& queries, const ts_best& asked) {
-    for_each_tile<Isa>(codes, queries, [&](const ts_signs& tile, int64_t first) {
-        const std::vector<Best<int32_t>> empty(tile.count, Best<int32_t>(asked.k));
-        const auto parts = search_tile<Isa>(n_threads, codes, tile, empty);
-        write_best(parts, first, asked.k, static_cast<int32_t*>(asked.values), asked.positions);
+void search_mismatches(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_best& asked) {
+    const Segments segments(codes);
+    for_each_tile<Isa>(segments, queries, [&](const ts_signs& tile, int64_t first) {
+        Tops<int32_t> tops(tile.count, asked.k);
+        search_tile<Isa>(n_threads, segments, tile, tops.collectors());
+        tops.write(static_cast<int32_t*>(asked.values) + first * asked.k, asked.positions + first * asked.k);
     });
 }
 
 template <class Isa>
-void within_mismatches(int n_threads, const ts_codes& codes, const ts_signs& queries, const ts_found& asked) {
+void within_mismatches(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_found& asked) {
+    const Segments segments(codes);
     int64_t total = 0;
-    for_each_tile<Isa>(codes, queries, [&](const ts_signs& tile, int64_t first) {
+    for_each_tile<Isa>(segments, queries, [&](const ts_signs& tile, int64_t first) {
         const auto* radii = static_cast<const int32_t*>(asked.bounds) + first;
         std::vector<Within<int32_t>> empty;
-        for (int64_t q = 0; q < tile.count; ++q) empty.emplace_back(radii[q] + 1);
-        const auto parts = search_tile<Isa>(n_threads, codes, tile, empty);
+        for (int64_t q = 0; q < tile.count; ++q) empty.emplace_back(just_above(radii[q]));
+        const auto parts = search_tile<Isa>(n_threads, segments, tile, empty);
         write_within(parts, first, asked.capacity, total, static_cast<int32_t*>(asked.values), asked.positions,
                      asked.counts);
     });

@@ -249,13 +249,13 @@ void fill_planes(const Layout& layout, const ts_signs& queries, Table& table, co
 }
 
 template <class Isa, int Side, class Collector>
-Parts<Collector> search_planes(int n_threads, const ts_codes& codes, const ts_signs& queries,
+Parts<Collector> search_planes(int n_threads, const Segments& segments, const ts_signs& queries,
                                const std::vector<Collector>& empty) {
-    const Layout layout(codes.layout);
+    const Layout layout(segments.layout());
     Table table(table_rows(layout) * (Isa::kBytes / Side));
     fill_planes<Isa, Side>(layout, queries, table, [](int64_t row) { return row; });
-    return scan_parts(n_threads, codes.count, scan_cost(layout, queries.count), empty,
-                      [&](int64_t begin, int64_t end, Collector* best) {
+    return scan_parts(n_threads, segments, scan_cost(layout, queries.count), empty,
+                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))
                               scan_planes<Isa, Side, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);
                           else

@@ -159,9 +159,9 @@ void scan_single(const ts_codes& codes, const ts_rows& queries, const RoundedTo<
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_score_tiles(int n_threads, const ts_codes& codes, const ts_rows& queries,
+Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, const ts_rows& queries,
                                     const std::vector<Collector>& empty) {
-    const Layout layout(codes.layout);
+    const Layout layout(segments.layout());
     if (queries.count <= kSingleQueries) {
         const auto rounded = round_queries<Isa, int16_t, INT16_MAX>(queries, layout.n_bits);
         const int64_t stride = ceil_div(layout.n_pool, kSingleTile) * 2 * kSingleTile;
@@ -172,15 +172,15 @@ Parts<Collector> search_score_tiles(int n_threads, const ts_codes& codes, const 
                 table[q * stride + table_row(layout, j, true)] = value;
                 table[q * stride + table_row(layout, j, false)] = int16_t(-value);
             }
-        return scan_parts(n_threads, codes.count, scan_cost(layout, 80 * queries.count), empty,
-                          [&](int64_t begin, int64_t end, Collector* best) {
+        return scan_parts(n_threads, segments, scan_cost(layout, 80 * queries.count), empty,
+                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                               scan_single<Isa>(codes, queries, rounded, table, begin, end, best);
-                          });
+                          }, kTiledScores);
     }
     const WideTable<Isa> table(layout, round_queries<Isa, int16_t, kWideLimit>(queries, layout.n_bits), queries.count);
     return scan_parts(
-        n_threads, codes.count, scan_cost(layout, 6 * queries.count), empty,
-        [&](int64_t begin, int64_t end, Collector* best) { scan_wide<Isa>(codes, queries, table, begin, end, best); });
+        n_threads, segments, scan_cost(layout, 6 * queries.count), empty,
+        [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) { scan_wide<Isa>(codes, queries, table, begin, end, best); }, kTiledScores);
 }
 
 }  // namespace

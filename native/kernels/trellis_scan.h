@@ -342,19 +342,21 @@ void trellis_sums(int n_threads, const ts_trellis& trellis, const ts_trellis_cod
 template <class Isa, class Collector>
 Parts<Collector> scan_trellis(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
                               const ts_trellis_queries& queries, const std::vector<Collector>& empty) {
-    return scan_parts(n_threads, codes.count, decode_cost(trellis, queries.count), empty,
-                      [&](int64_t begin, int64_t end, Collector* best) {
-                          TrellisScan<Isa>(trellis, codes, queries).scan(begin, end, best);
-                      });
+    Ranges whole;
+    whole.add(codes.count, nullptr);
+    return scan_ranges(n_threads, whole, decode_cost(trellis, queries.count), empty,
+                       [&](int64_t, int64_t begin, int64_t end, Collector* best) {
+                           TrellisScan<Isa>(trellis, codes, queries).scan(begin, end, best);
+                       });
 }
 
 template <class Isa>
 void trellis_search(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
                     const ts_trellis_queries& queries, const ts_best& best) {
-    const std::vector<Best<float>> empty(queries.count, Best<float>(best.k));
-    const auto parts = scan_trellis<Isa>(n_threads, trellis, codes, queries, empty);
+    Tops<float> tops(queries.count, best.k);
+    scan_trellis<Isa>(n_threads, trellis, codes, queries, tops.collectors());
     float* const values = static_cast<float*>(best.values);
-    write_best(parts, 0, best.k, values, best.positions);
+    tops.write(values, best.positions);
     for (int64_t i = 0; i < queries.count * best.k; ++i)
         if (best.positions[i] >= 0) values[i] = 0.f - values[i];
 }

@@ -137,14 +137,15 @@ void scan_words(const ts_codes& codes, const ts_signs& queries, const std::vecto
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_words(int n_threads, const ts_codes& codes, const ts_signs& queries,
+Parts<Collector> search_words(int n_threads, const Segments& segments, const ts_signs& queries,
                               const std::vector<Collector>& empty) {
-    const WordCounter<Isa> counter(codes.layout);
+    const Layout layout(segments.layout());
+    const WordCounter<Isa> counter(layout);
     std::vector<std::vector<uint16_t>> tables;
     for (int64_t q = 0; q < queries.count; ++q)
-        tables.push_back(counter.table(queries.bits + q * ceil_div(codes.layout.n_pool, 8)));
-    return scan_parts(n_threads, codes.count, scan_cost(codes.layout, 50 * queries.count), empty,
-                      [&](int64_t begin, int64_t end, Collector* best) {
+        tables.push_back(counter.table(queries.bits + q * ceil_div(layout.n_pool, 8)));
+    return scan_parts(n_threads, segments, scan_cost(layout, 50 * queries.count), empty,
+                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           scan_words<Isa>(codes, queries, tables, begin, end, best);
                       });
 }

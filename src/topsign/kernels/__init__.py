@@ -6,11 +6,13 @@
 from .choice import active, available, info, n_threads, use
 from .interface import Kernels
 from .layout import LAYOUTS, Layout
+from .searches import CodeSegment
 from .tables import TrellisTables
 from .trellis import RoundedQueries, TrellisEntries
 
 __all__ = [
     "LAYOUTS",
+    "CodeSegment",
     "Kernels",
     "Layout",
     "RoundedQueries",

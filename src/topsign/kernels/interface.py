@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
+from .searches import CodeSegment
 from .trellis import TrellisKernels
 
 __all__ = ["Booleans", "Bytes", "Float32", "Float64", "Int32", "Int64", "Kernels"]
@@ -129,6 +131,54 @@ class Kernels(TrellisKernels, Protocol):
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
         """Every code that scores at least a query's threshold: starts, positions ascending, scores."""
+        ...
+
+    def rank_mismatches(
+        self,
+        layout: Layout,
+        segments: Sequence[CodeSegment],
+        query_bits: Bytes,
+        k: int,
+        *,
+        masks: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int32]:
+        """As ``search_mismatches`` over at least one segment: places counted through them, and mismatches.
+
+        Of equal ones the lower id comes first. Queries are prepared once, and the k-th best of all segments is the
+        bound everywhere.
+        """
+        ...
+
+    def rank_scores(
+        self, layout: Layout, segments: Sequence[CodeSegment], queries: Float32, k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
+        """As ``search_scores`` over segments, all with weights or none: places and scores, the lower id first."""
+        ...
+
+    def collect_mismatches(
+        self,
+        layout: Layout,
+        segments: Sequence[CodeSegment],
+        query_bits: Bytes,
+        radii: Int32,
+        *,
+        masks: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Int32]:
+        """As ``within_mismatches`` over segments: starts, places ascending, mismatches."""
+        ...
+
+    def collect_scores(
+        self,
+        layout: Layout,
+        segments: Sequence[CodeSegment],
+        queries: Float32,
+        thresholds: Float32,
+        *,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int64, Float32]:
+        """As ``within_scores`` over segments: starts, places ascending, scores."""
         ...
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_void_p
 from functools import cache
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy.typing as npt
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 from .native_trellis import NativeTrellis, trellis_functions
+from .searches import CodeSegment, Searches
 
-INTERFACE = 7
+INTERFACE = 8
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 
@@ -32,7 +34,18 @@ class Sizes(ctypes.Structure):
 
 
 class Codes(ctypes.Structure):
-    _fields_ = (("layout", Sizes), ("data", c_void_p), ("count", c_int64), ("alive", c_void_p), ("weights", c_void_p))
+    _fields_ = (
+        ("layout", Sizes),
+        ("data", c_void_p),
+        ("count", c_int64),
+        ("alive", c_void_p),
+        ("weights", c_void_p),
+        ("ids", c_void_p),
+    )
+
+
+class Segments(ctypes.Structure):
+    _fields_ = (("codes", POINTER(Codes)), ("count", c_int64))
 
 
 class Signs(ctypes.Structure):
@@ -92,10 +105,10 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_valid_codes": (POINTER(Codes), POINTER(c_uint8)),
     "ts_mismatches": (POINTER(Codes), POINTER(Signs), POINTER(c_int32)),
     "ts_score_sums": (POINTER(Codes), POINTER(Rows), POINTER(c_float)),
-    "ts_search_mismatches": (POINTER(Codes), POINTER(Signs), POINTER(Best)),
-    "ts_within_mismatches": (POINTER(Codes), POINTER(Signs), POINTER(Found)),
-    "ts_search_scores": (POINTER(Codes), POINTER(Rows), POINTER(Best)),
-    "ts_within_scores": (POINTER(Codes), POINTER(Rows), POINTER(Found)),
+    "ts_search_mismatches": (POINTER(Segments), POINTER(Signs), POINTER(Best)),
+    "ts_within_mismatches": (POINTER(Segments), POINTER(Signs), POINTER(Found)),
+    "ts_search_scores": (POINTER(Segments), POINTER(Rows), POINTER(Best)),
+    "ts_within_scores": (POINTER(Segments), POINTER(Rows), POINTER(Found)),
     "ts_encode_sets": (POINTER(Sets), POINTER(c_int32), POINTER(c_uint8), POINTER(c_int64)),
     "ts_decode_sets": (POINTER(Sets), POINTER(c_uint8), POINTER(c_int32)),
     **trellis_functions(Rows, Best, Found),
@@ -149,7 +162,7 @@ def native_paths() -> dict[str, int]:
     return {name: number for name, number in all_native_paths().items() if library.ts_path_runs_here(number)}
 
 
-class NativeKernels(NativeTrellis):
+class NativeKernels(Searches, NativeTrellis):
     """See :class:`topsign.kernels.interface.Kernels`."""
 
     def __init__(self, name: str) -> None:
@@ -225,68 +238,56 @@ class NativeKernels(NativeTrellis):
         self._call("ts_score_sums", n_threads, _codes(layout, codes), _rows(queries), _pointer(out, c_float))
         return out
 
-    def search_mismatches(
+    def rank_mismatches(
         self,
         layout: Layout,
-        codes: Bytes,
+        segments: Sequence[CodeSegment],
         query_bits: Bytes,
         k: int,
         *,
         masks: Bytes | None = None,
-        alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int32]:
-        positions = np.empty((len(query_bits), k), np.int64)
+        places = np.empty((len(query_bits), k), np.int64)
         mismatches = np.full((len(query_bits), k), -1, np.int32)
         queries = Signs(_address(query_bits), _address(masks), len(query_bits))
-        best = Best(k, _address(positions), _address(mismatches))
-        self._call("ts_search_mismatches", n_threads, _codes(layout, codes, alive), queries, best)
-        return positions, mismatches
+        best = Best(k, _address(places), _address(mismatches))
+        self._call("ts_search_mismatches", n_threads, _segments(layout, segments), queries, best)
+        return places, mismatches
 
-    def search_scores(
-        self,
-        layout: Layout,
-        codes: Bytes,
-        queries: Float32,
-        k: int,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+    def rank_scores(
+        self, layout: Layout, segments: Sequence[CodeSegment], queries: Float32, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
-        positions = np.empty((len(queries), k), np.int64)
+        places = np.empty((len(queries), k), np.int64)
         scores = np.full((len(queries), k), np.nan, np.float32)
-        best = Best(k, _address(positions), _address(scores))
-        self._call("ts_search_scores", n_threads, _codes(layout, codes, alive, weights), _rows(queries), best)
-        return positions, scores
+        best = Best(k, _address(places), _address(scores))
+        self._call("ts_search_scores", n_threads, _segments(layout, segments), _rows(queries), best)
+        return places, scores
 
-    def within_mismatches(
+    def collect_mismatches(
         self,
         layout: Layout,
-        codes: Bytes,
+        segments: Sequence[CodeSegment],
         query_bits: Bytes,
         radii: Int32,
         *,
         masks: Bytes | None = None,
-        alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Int32]:
         queries = Signs(_address(query_bits), _address(masks), len(query_bits))
-        return self._within("ts_within_mismatches", n_threads, _codes(layout, codes, alive), queries, bounds=radii)
+        return self._within("ts_within_mismatches", n_threads, _segments(layout, segments), queries, bounds=radii)
 
-    def within_scores(
+    def collect_scores(
         self,
         layout: Layout,
-        codes: Bytes,
+        segments: Sequence[CodeSegment],
         queries: Float32,
         thresholds: Float32,
         *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
-        all_codes = _codes(layout, codes, alive, weights)
-        return self._within("ts_within_scores", n_threads, all_codes, _rows(queries), bounds=thresholds)
+        inputs = _segments(layout, segments), _rows(queries)
+        return self._within("ts_within_scores", n_threads, *inputs, bounds=thresholds)
 
     def _within(
         self, function: str, n_threads: int, *inputs: Any, bounds: npt.NDArray[Any]
@@ -338,5 +339,14 @@ def _sizes(layout: Layout) -> Sizes:
     return Sizes(layout.n_bits, layout.n_pool, layout.low_bits)
 
 
-def _codes(layout: Layout, codes: Bytes, alive: Bytes | None = None, weights: Float32 | None = None) -> Codes:
-    return Codes(_sizes(layout), _address(codes), len(codes), _address(alive), _address(weights))
+def _codes(layout: Layout, codes: Bytes) -> Codes:
+    return Codes(_sizes(layout), _address(codes), len(codes), None, None, None)
+
+
+def _segments(layout: Layout, segments: Sequence[CodeSegment]) -> Segments:
+    sizes = _sizes(layout)
+    parts = (Codes * len(segments))()
+    for part, one in zip(parts, segments, strict=True):
+        part.layout, part.data, part.count = sizes, _address(one.codes), len(one.codes)
+        part.alive, part.weights, part.ids = map(_address, (one.alive, one.weights, one.ids))
+    return Segments(parts, len(segments))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
+from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import BLOCK_ROWS, Layout
 from .numpy_trellis import NumpyTrellis
+from .searches import CodeSegment, Searches
 
 LANES = 16
 
 SOME_QUERIES = 64
 
 
-class NumpyKernels(NumpyTrellis):
+class NumpyKernels(Searches, NumpyTrellis):
     """See :class:`topsign.kernels.interface.Kernels`."""
 
     name = "numpy"
@@ -117,79 +118,53 @@ class NumpyKernels(NumpyTrellis):
             sums = [_lane_sums(query.astype(np.float64)[locations] * plus_minus) for query in queries]
         return np.array(sums, np.float32).reshape(len(queries), len(codes))
 
-    def search_mismatches(
+    def rank_mismatches(
         self,
         layout: Layout,
-        codes: Bytes,
+        segments: Sequence[CodeSegment],
         query_bits: Bytes,
         k: int,
         *,
         masks: Bytes | None = None,
-        alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int32]:
-        positions = np.full((len(query_bits), k), -1, np.int64)
+        living = _Living(segments)
         mismatches = np.full((len(query_bits), k), -1, np.int32)
-        living = _living(codes, alive)
-        for i, counts in enumerate(self._counts(layout, codes[living], query_bits, masks)):
-            best = np.argsort(counts, kind="stable")[:k]  # ties: the lower position wins
-            positions[i, : len(best)], mismatches[i, : len(best)] = living[best], counts[best]
-        return positions, mismatches
+        return living.rank(self._counts(layout, living.codes, query_bits, masks), mismatches)
 
-    def search_scores(
-        self,
-        layout: Layout,
-        codes: Bytes,
-        queries: Float32,
-        k: int,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
+    def rank_scores(
+        self, layout: Layout, segments: Sequence[CodeSegment], queries: Float32, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
-        positions = np.full((len(queries), k), -1, np.int64)
+        living = _Living(segments)
         scores = np.full((len(queries), k), np.nan, np.float32)
-        living = _living(codes, alive)
-        for i, found in enumerate(self._weighted(layout, codes[living], queries, weights, living)):
-            best = np.argsort(-found, kind="stable")[:k]
-            positions[i, : len(best)], scores[i, : len(best)] = living[best], found[best]
-        return positions, scores
+        return living.rank(self._weighted(layout, living, queries), scores, descending=True)
 
-    def within_mismatches(
+    def collect_mismatches(
         self,
         layout: Layout,
-        codes: Bytes,
+        segments: Sequence[CodeSegment],
         query_bits: Bytes,
         radii: Int32,
         *,
         masks: Bytes | None = None,
-        alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Int32]:
-        living = _living(codes, alive)
-        rows = []
-        for i, counts in enumerate(self._counts(layout, codes[living], query_bits, masks)):
-            near = counts <= radii[i]
-            rows.append((living[near], counts[near]))
-        return _joined(rows, np.int32)
+        living = _Living(segments)
+        found = zip(self._counts(layout, living.codes, query_bits, masks), radii, strict=True)
+        return living.collect([(counts, counts <= radius) for counts, radius in found], np.int32)
 
-    def within_scores(
+    def collect_scores(
         self,
         layout: Layout,
-        codes: Bytes,
+        segments: Sequence[CodeSegment],
         queries: Float32,
         thresholds: Float32,
         *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
-        living = _living(codes, alive)
-        rows = []
-        for i, found in enumerate(self._weighted(layout, codes[living], queries, weights, living)):
-            high = found >= thresholds[i]
-            rows.append((living[high], found[high]))
-        return _joined(rows, np.float32)
+        living = _Living(segments)
+        found = zip(self._weighted(layout, living, queries), thresholds, strict=True)
+        return living.collect([(scores, scores >= least) for scores, least in found], np.float32)
 
     def _counts(self, layout: Layout, codes: Bytes, query_bits: Bytes, masks: Bytes | None) -> Iterator[Int32]:
         """Mismatches of each query in turn with all codes, which are unpacked once for a few queries."""
@@ -200,12 +175,10 @@ class NumpyKernels(NumpyTrellis):
         for start in range(0, len(query_bits), SOME_QUERIES):
             yield from self.mismatches(layout, codes, query_bits[start : start + SOME_QUERIES])
 
-    def _weighted(
-        self, layout: Layout, codes: Bytes, queries: Float32, weights: Float32 | None, living: Int64
-    ) -> Iterator[Float32]:
+    def _weighted(self, layout: Layout, living: _Living, queries: Float32) -> Iterator[Float32]:
         for start in range(0, len(queries), SOME_QUERIES):
-            for sums in self.score_sums(layout, codes, queries[start : start + SOME_QUERIES]):
-                yield sums if weights is None else sums * weights[living]
+            for sums in self.score_sums(layout, living.codes, queries[start : start + SOME_QUERIES]):
+                yield sums if living.weights is None else sums * living.weights
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
         coded = [_encode_set(row.tolist(), n_pool) for row in locations]
@@ -219,15 +192,39 @@ class NumpyKernels(NumpyTrellis):
         return np.array(sets, np.int32).reshape(len(coded), n_bits)
 
 
+class _Living:
+    """The codes of all segments that take part."""
+
+    def __init__(self, segments: Sequence[CodeSegment]) -> None:
+        rows = [_living(segment.codes, segment.alive) for segment in segments]
+        starts = np.append(0, np.cumsum([len(segment.codes) for segment in segments])[:-1])
+        together = [start + kept for start, kept in zip(starts, rows, strict=True)]
+        pairs = list(zip(segments, rows, together, strict=True))
+        self.codes = np.concatenate([segment.codes[kept] for segment, kept, _ in pairs])
+        self.places = np.concatenate(together)
+        self.ids = np.concatenate([at if one.ids is None else one.ids[kept] for one, kept, at in pairs])
+        self.weights: Float32 | None = None
+        if segments[0].weights is not None:
+            self.weights = np.concatenate([one.weights[kept] for one, kept, _ in pairs if one.weights is not None])
+
+    def rank(self, found: Iterator[Array], values: Array, *, descending: bool = False) -> tuple[Int64, Any]:
+        """Places of the best, and their values in place of those given, (n_queries, k)."""
+        places = np.full(values.shape, -1, np.int64)
+        for i, row in enumerate(found):
+            best = np.lexsort((self.ids, -row if descending else row))[: values.shape[1]]
+            places[i, : len(best)], values[i, : len(best)] = self.places[best], row[best]
+        return places, values
+
+    def collect(self, found: list[tuple[Array, Booleans]], dtype: Any) -> tuple[Int64, Int64, Any]:
+        """Starts, places and values of those that are chosen of each query's."""
+        starts = np.append(0, np.cumsum([chosen.sum() for _, chosen in found])).astype(np.int64)
+        places = np.concatenate([np.empty(0, np.int64), *(self.places[chosen] for _, chosen in found)])
+        return starts, places, np.concatenate([np.empty(0, dtype), *(row[chosen] for row, chosen in found)])
+
+
 def _living(codes: Bytes, alive: Bytes | None) -> Int64:
     """Positions of the codes that take part."""
     return np.arange(len(codes)) if alive is None else np.flatnonzero(unpack_bits(alive, len(codes)))
-
-
-def _joined(rows: list[tuple[Int64, Any]], dtype: Any) -> tuple[Int64, Int64, Any]:
-    starts = np.append(0, np.cumsum([len(positions) for positions, _ in rows])).astype(np.int64)
-    positions = np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in rows)])
-    return starts, positions, np.concatenate([np.empty(0, dtype), *(values for _, values in rows)])
 
 
 def pack_booleans(booleans: Booleans) -> Bytes:
