@@ -96,11 +96,13 @@ int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* q
     return guarded([&] { functions(run).score_sums(run->n_threads, *codes, *queries, out); });
 }
 
-int32_t ts_search_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries, const ts_best* best) {
+int32_t ts_search_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
+                             const ts_best* best) {
     return guarded([&] { functions(run).search_mismatches(run->n_threads, *codes, *queries, *best); });
 }
 
-int32_t ts_within_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries, const ts_found* found) {
+int32_t ts_within_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
+                             const ts_found* found) {
     return guarded([&] { functions(run).within_mismatches(run->n_threads, *codes, *queries, *found); });
 }
 

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import topsign as ts
+from topsign import kernels
 from topsign.index.search.significance import Significance
 from topsign.index.storage import segments
 
@@ -640,3 +641,22 @@ def test_ids_run_out(rng):
     with pytest.raises(ValueError, match="no ids are left after 9223372036854775807"):
         index.add(X[0])
     assert 2**63 - 1 in index
+
+
+@pytest.mark.parametrize("scoring", ["asymmetric", "hamming"])
+def test_a_search_calls_the_kernels_once_for_all_segments(rng, monkeypatch, scoring):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=0)
+    for n in (70, 30, 10):
+        index.add(rng.standard_normal((n, 64)))
+    assert index.n_segments == 3
+    calls = []
+    name = "rank_scores" if scoring == "asymmetric" else "rank_mismatches"
+    kernel = getattr(kernels.active(), name)
+
+    def counted(layout, segments, *arguments, **options):
+        calls.append(len(segments))
+        return kernel(layout, segments, *arguments, **options)
+
+    monkeypatch.setattr(kernels.active(), name, counted)
+    index.search(rng.standard_normal((5, 64)), k=3, scoring=scoring)
+    assert calls == [3]

@@ -7,7 +7,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from topsign import kernels
-from topsign.kernels import Layout, native
+from topsign.kernels import CodeSegment, Layout, native
 from topsign.theory import storage_bits
 
 EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
@@ -355,6 +355,56 @@ def assert_searches_agree(layout, codes, queries, k, alive, weights):
                 )
                 for actual, expected in zip(found, high, strict=True):
                     assert_array_equal(actual, expected, name)
+
+
+def cut_into_segments(rng, codes, alive, weights):
+    """Segments of which ids are interleaved, the third being empty, and where each of their codes was before."""
+    owners, living = rng.integers(0, 4, len(codes)), np.unpackbits(alive, count=len(codes), bitorder="little")
+    rows = [np.flatnonzero(owners == owner) for owner in (0, 1, 4, 2, 3)]
+    segments = [
+        CodeSegment(codes[kept], np.packbits(living[kept], bitorder="little"), weights[kept], 10 * kept)
+        for kept in rows
+    ]
+    return segments, np.concatenate(rows)
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(33, 129), (100, 384), (700, 33_000)])
+@pytest.mark.parametrize("name", ["compact", "fast", "signs"])
+def test_segments_are_searched_as_one_array_in_the_order_of_ids(rng, name, n_bits, n_pool):
+    """Of equal codes, which abound, the lower id wins and not the earlier segment."""
+    layout, codes, alive = search_case(rng, n_bits, min(n_pool, 1000) if name == "signs" else n_pool, 90, name)
+    weights = (rng.random(90) * 2 - 0.5).astype(np.float32)
+    segments, rows = cut_into_segments(rng, codes, alive, weights)
+    for (chosen, n_threads), n_queries in product(on_all_paths(), (1, 2, 70)):
+        queries = np.rint(rng.standard_normal((n_queries, layout.n_pool)) * 2).astype(np.float32)
+        bits, radii = chosen.pack_bits(queries), np.full(n_queries, layout.n_bits // 2, np.int32)
+        for k in (4, 89):
+            for (places, values), expected in (
+                (
+                    chosen.rank_mismatches(layout, segments, bits, k, n_threads=n_threads),
+                    chosen.search_mismatches(layout, codes, bits, k, alive=alive),
+                ),
+                (
+                    chosen.rank_scores(layout, segments, queries, k, n_threads=n_threads),
+                    chosen.search_scores(layout, codes, queries, k, alive=alive, weights=weights),
+                ),
+            ):
+                assert_array_equal(np.where(places < 0, -1, rows[places]), expected[0], chosen.name)
+                assert_array_equal(values, expected[1], chosen.name)
+        for (starts, places, _), expected in (
+            (
+                chosen.collect_mismatches(layout, segments, bits, radii, n_threads=n_threads),
+                chosen.within_mismatches(layout, codes, bits, radii, alive=alive),
+            ),
+            (
+                chosen.collect_scores(layout, segments, queries, radii.astype(np.float32), n_threads=n_threads),
+                chosen.within_scores(layout, codes, queries, radii.astype(np.float32), alive=alive, weights=weights),
+            ),
+        ):
+            assert_array_equal(starts, expected[0], chosen.name)
+            for start, end in pairwise(starts):
+                assert (np.diff(places[start:end]) > 0).all()
+                assert_array_equal(np.sort(rows[places[start:end]]), expected[1][start:end], chosen.name)
 
 
 def searched(layout, codes, queries):

@@ -1,7 +1,7 @@
 // What a scan keeps: the k best codes of each query, or every code below a bound.
 //
-// Codes are offered with a key of which less is better; of equal keys the lower id wins. Scans test `key < bound` and no
-// more.
+// Codes are offered with a key of which less is better; of equal keys the lower id wins. Scans test `key < bound` and
+// no more.
 #pragma once
 
 #include <cmath>
@@ -50,8 +50,7 @@ class alignas(64) Top {
         }
         std::push_heap(heap_.begin(), heap_.end());
         const Key worst = heap_.front().key;
-        if (int64_t(heap_.size()) == k_)
-            bound_.store(ordered_ ? worst : just_above(worst), std::memory_order_relaxed);
+        if (int64_t(heap_.size()) == k_) bound_.store(ordered_ ? worst : just_above(worst), std::memory_order_relaxed);
     }
 
     // Keys and places in order, k of them, -1 where there are fewer.

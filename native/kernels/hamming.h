@@ -29,8 +29,9 @@ void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, i
 template <class Isa, int Side, class Collector>
 Parts<Collector> search_sides(int n_threads, const Segments& segments, const ts_signs& queries,
                               const std::vector<Collector>& empty) {
-    return (read_by_tiles(segments.layout()) ? search_plane_tiles<Isa, Side, Collector>
-                                        : search_planes<Isa, Side, Collector>)(n_threads, segments, queries, empty);
+    return (read_by_tiles(segments.layout())
+                ? search_plane_tiles<Isa, Side, Collector>
+                : search_planes<Isa, Side, Collector>)(n_threads, segments, queries, empty);
 }
 
 template <class Isa, class Collector>
@@ -38,9 +39,10 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_s
                              const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
     if (layout.signs())
-        return scan_parts(
-            n_threads, segments, 0.01 * double(queries.count * layout.n_pool), empty,
-            [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) { scan_signs(codes, queries, begin, end, best); });
+        return scan_parts(n_threads, segments, 0.01 * double(queries.count * layout.n_pool), empty,
+                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+                              scan_signs(codes, queries, begin, end, best);
+                          });
     using Narrow = typename Isa::Narrow;
     if (queries.count <= (layout.fast() ? Narrow::kFewFast : Narrow::kFewCompact)) {
         if constexpr (Narrow::kLooksUp) {

@@ -172,15 +172,20 @@ Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, con
                 table[q * stride + table_row(layout, j, true)] = value;
                 table[q * stride + table_row(layout, j, false)] = int16_t(-value);
             }
-        return scan_parts(n_threads, segments, scan_cost(layout, 80 * queries.count), empty,
-                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                              scan_single<Isa>(codes, queries, rounded, table, begin, end, best);
-                          }, kTiledScores);
+        return scan_parts(
+            n_threads, segments, scan_cost(layout, 80 * queries.count), empty,
+            [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+                scan_single<Isa>(codes, queries, rounded, table, begin, end, best);
+            },
+            kTiledScores);
     }
     const WideTable<Isa> table(layout, round_queries<Isa, int16_t, kWideLimit>(queries, layout.n_bits), queries.count);
     return scan_parts(
         n_threads, segments, scan_cost(layout, 6 * queries.count), empty,
-        [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) { scan_wide<Isa>(codes, queries, table, begin, end, best); }, kTiledScores);
+        [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+            scan_wide<Isa>(codes, queries, table, begin, end, best);
+        },
+        kTiledScores);
 }
 
 }  // namespace

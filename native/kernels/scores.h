@@ -126,9 +126,10 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_r
                              const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
     if (layout.signs())
-        return scan_parts(
-            n_threads, segments, 0.15 * double(queries.count * layout.n_pool), empty,
-            [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) { scan_exactly<Isa>(codes, queries, begin, end, best); });
+        return scan_parts(n_threads, segments, 0.15 * double(queries.count * layout.n_pool), empty,
+                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+                              scan_exactly<Isa>(codes, queries, begin, end, best);
+                          });
     const bool few = queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact);
     if (read_by_tiles(layout) && (!few || layout.n_bits >= kVeryLongBits))
         return search_score_tiles<Isa>(n_threads, segments, queries, empty);
@@ -170,8 +171,7 @@ void within_scores(int n_threads, const ts_segments& codes, const ts_rows& queri
         const int64_t count = std::min(kScoreTile, queries.count - first);
         const ts_rows tile{queries.values + first * queries.width, count, queries.width};
         std::vector<Within<float>> empty;  // a score of exactly the threshold is within: the next key above it is not
-        for (int64_t q = first; q < first + count; ++q)
-            empty.emplace_back(just_above(-thresholds[q]));
+        for (int64_t q = first; q < first + count; ++q) empty.emplace_back(just_above(-thresholds[q]));
         write_within(search_tile<Isa>(n_threads, Segments(codes), tile, empty), first, asked.capacity, total, scores,
                      asked.positions, asked.counts);
     }

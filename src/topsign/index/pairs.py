@@ -24,8 +24,8 @@ from .._arrays import Array, Float32, Float64, Int64
 from .._checks import check_count, check_false_alarm, check_real, import_pyarrow
 from .._lazy import lazy
 from ..recipe import Recipe
-from .search import Hits
-from .storage import Segment, Snapshot, Store
+from .search import Hits, KernelEngine, Queries
+from .storage import Snapshot, Store
 
 BLOCK_BYTES = 2**22
 """Codes that are compared with all others at a time, as real numbers."""
@@ -247,17 +247,8 @@ def _signs(recipe: Recipe, codes: Array, n_threads: int) -> Float32:
 
 def _compare(recipe: Recipe, snapshot: Snapshot, block: Float32, least: int, k: int | None, n_threads: int) -> Hits:
     """Entries that agree enough with each code of a block, or the k + 1 that agree most: one of them is itself."""
-    options: dict[str, Any] = {"weights": None, "n_threads": n_threads}
-    chosen = kernels.active()
+    engine, queries = KernelEngine(), Queries(block, np.ones(len(block)))
     if k is None:
         needed = np.full(len(block), least, np.float32)
-
-        def near(segment: Segment) -> tuple[Int64, Int64, Array]:
-            return chosen.within_scores(recipe.layout, segment.codes, block, needed, alive=segment.alive, **options)
-
-        return Hits.within(snapshot, near, len(block), descending=True)
-
-    def nearest(segment: Segment, n_best: int) -> tuple[Int64, Array]:
-        return chosen.search_scores(recipe.layout, segment.codes, block, n_best, alive=segment.alive, **options)
-
-    return Hits.nearest(snapshot, nearest, len(block), k + 1, descending=True)
+        return engine.within_scores(snapshot, recipe.layout, queries, needed, column=None, n_threads=n_threads)
+    return engine.rank_scores(snapshot, recipe.layout, queries, k + 1, column=None, n_threads=n_threads)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from ... import kernels
 from ..._arrays import Float32, Int32, Int64
-from ...kernels import Layout
+from ...kernels import CodeSegment, Layout
 from ..storage import Segment, Snapshot
 from .hits import Hits
 from .queries import Queries
@@ -40,53 +43,32 @@ class Engine(Protocol):
 
 
 class KernelEngine:
-    """The kernels of this machine, segment by segment."""
+    """The kernels of this machine, which search all segments together."""
 
     def rank_mismatches(self, snapshot: Snapshot, layout: Layout, queries: Queries, k: int, *, n_threads: int) -> Hits:
-        def kernel(segment: Segment, k: int) -> tuple[Int64, Int32]:
-            return kernels.active().search_mismatches(
-                layout,
-                segment.codes,
-                queries.bits,
-                k,
-                masks=queries.masks,
-                alive=segment.alive,
-                n_threads=n_threads,
-            )
-
-        return Hits.nearest(snapshot, kernel, len(queries), k, descending=False)
+        living = Living.of(snapshot, layout)
+        places, mismatches = kernels.active().rank_mismatches(
+            layout, living.segments, queries.bits, min(k, len(snapshot)), masks=queries.masks, n_threads=n_threads
+        )
+        return Hits.ranked(snapshot, living.places(places), mismatches)
 
     def within_mismatches(
         self, snapshot: Snapshot, layout: Layout, queries: Queries, radii: Int32, *, n_threads: int
     ) -> Hits:
-        def kernel(segment: Segment) -> tuple[Int64, Int64, Int32]:
-            return kernels.active().within_mismatches(
-                layout,
-                segment.codes,
-                queries.bits,
-                radii,
-                masks=queries.masks,
-                alive=segment.alive,
-                n_threads=n_threads,
-            )
-
-        return Hits.within(snapshot, kernel, len(queries), descending=False)
+        living = Living.of(snapshot, layout)
+        starts, places, mismatches = kernels.active().collect_mismatches(
+            layout, living.segments, queries.bits, radii, masks=queries.masks, n_threads=n_threads
+        )
+        return Hits.collected(snapshot, starts, living.places(places), mismatches, descending=False)
 
     def rank_scores(
         self, snapshot: Snapshot, layout: Layout, queries: Queries, k: int, *, column: str | None, n_threads: int
     ) -> Hits:
-        def kernel(segment: Segment, k: int) -> tuple[Int64, Float32]:
-            return kernels.active().search_scores(
-                layout,
-                segment.codes,
-                queries.projected,
-                k,
-                weights=column_of(segment, column),
-                alive=segment.alive,
-                n_threads=n_threads,
-            )
-
-        return Hits.nearest(snapshot, kernel, len(queries), k, descending=True)
+        living = Living.of(snapshot, layout, column)
+        places, scores = kernels.active().rank_scores(
+            layout, living.segments, queries.projected, min(k, len(snapshot)), n_threads=n_threads
+        )
+        return Hits.ranked(snapshot, living.places(places), scores)
 
     def within_scores(
         self,
@@ -98,18 +80,35 @@ class KernelEngine:
         column: str | None,
         n_threads: int,
     ) -> Hits:
-        def kernel(segment: Segment) -> tuple[Int64, Int64, Float32]:
-            return kernels.active().within_scores(
-                layout,
-                segment.codes,
-                queries.projected,
-                thresholds,
-                weights=column_of(segment, column),
-                alive=segment.alive,
-                n_threads=n_threads,
-            )
+        living = Living.of(snapshot, layout, column)
+        starts, places, scores = kernels.active().collect_scores(
+            layout, living.segments, queries.projected, thresholds, n_threads=n_threads
+        )
+        return Hits.collected(snapshot, starts, living.places(places), scores, descending=True)
 
-        return Hits.within(snapshot, kernel, len(queries), descending=True)
+
+@dataclass(frozen=True, eq=False)
+class Living:
+    """The segments of a snapshot that have entries alive, as kernels take them; an empty one where none has."""
+
+    segments: list[CodeSegment]
+    starts: Int64  # the place in the snapshot at which each begins
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, layout: Layout, column: str | None = None) -> Living:
+        """With this column as the weights of scores."""
+        pairs = [pair for pair in zip(snapshot.segments, snapshot.starts, strict=False) if pair[0].n_alive]
+        if not pairs:
+            return cls([CodeSegment(np.empty((0, layout.code_bytes), np.uint8))], np.zeros(1, np.int64))
+        segments = [CodeSegment(one.codes, one.alive, column_of(one, column), one.ids) for one, _ in pairs]
+        return cls(segments, np.array([start for _, start in pairs], np.int64))
+
+    def places(self, found: Int64) -> Int64:
+        """Places in the snapshot of those that count through the segments; -1 stays."""
+        ends = np.cumsum([len(segment.codes) for segment in self.segments])
+        owners = np.minimum(np.searchsorted(ends, found, side="right"), len(ends) - 1)
+        shifts = self.starts - np.append(0, ends[:-1])
+        return np.where(found < 0, found, found + shifts[owners])
 
 
 def column_of(segment: Segment, name: str | None) -> Float32 | None:

@@ -34,13 +34,26 @@ class Hits:
     p_values: Float64 = field(default_factory=lambda: np.empty(0))
 
     @classmethod
+    def ranked(cls, snapshot: Snapshot, places: Int64, values: Array) -> Hits:
+        """The best entries of each query, (n_queries, k), in order; -1 in place of those that score -inf."""
+        places, values = _complete(snapshot, places, values)
+        rows = np.repeat(np.arange(len(places)), places.shape[1])
+        return cls(rows, places.ravel(), snapshot.gather("ids", places.ravel()), values.ravel())
+
+    @classmethod
+    def collected(cls, snapshot: Snapshot, starts: Int64, places: Int64, values: Array, *, descending: bool) -> Hits:
+        """All entries that are close enough, those of each query from its start on."""
+        rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return cls(rows, places, snapshot.gather("ids", places), values).ordered(descending=descending)
+
+    @classmethod
     def nearest(cls, snapshot: Snapshot, kernel: NearestKernel, n_queries: int, k: int, *, descending: bool) -> Hits:
         """The k best entries of each query, or all where fewer are alive."""
         places, ids = np.empty((2, n_queries, 0), np.int64)
         values: Array | None = None
         for start, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             if segment.n_alive:
-                positions, found = _complete(segment, *kernel(segment, min(k, segment.n_alive)))
+                positions, found = _complete(Snapshot((segment,)), *kernel(segment, min(k, segment.n_alive)))
                 places = np.hstack([places, start + positions])
                 ids = np.hstack([ids, segment.ids[positions]])
                 values = found if values is None else np.hstack([values, found])
@@ -97,10 +110,12 @@ class Hits:
         return Matches(starts, self.ids, self.distances, self.scores, self.p_values)
 
 
-def _complete(segment: Segment, positions: Int64, values: Array) -> tuple[Int64, Array]:
+def _complete(snapshot: Snapshot, places: Int64, values: Array) -> tuple[Int64, Array]:
     """Kernels leave places of -1 where scores are -inf, as products of extreme values are: other entries fill them."""
-    for row in np.flatnonzero((positions < 0).any(axis=1)):
-        empty = positions[row] < 0
-        others = np.setdiff1d(np.flatnonzero(segment.living), positions[row])
-        positions[row, empty], values[row, empty] = others[: empty.sum()], -np.inf
-    return positions, values
+    for row in np.flatnonzero((places < 0).any(axis=1)):
+        empty = places[row] < 0
+        alive = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
+        others = np.setdiff1d(alive, places[row])
+        by_id = np.argsort(snapshot.gather("ids", others))
+        places[row, empty], values[row, empty] = others[by_id[: empty.sum()]], -np.inf
+    return places, values
