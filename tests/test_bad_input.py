@@ -1,7 +1,6 @@
 """Bad input raises before anything is written, in words that say what was given and what to do."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
@@ -24,6 +23,10 @@ def with_value(value, row=3, column=4):
     signals = X.copy()
     signals[row, column] = value
     return signals
+
+
+def column(values):
+    return pytest.importorskip("pandas").Series(values)
 
 
 CALLS = [
@@ -202,8 +205,8 @@ CALLS = [
     (lambda: ts.theory.universal_expected_hamming(-1.0, step=2.0), ValueError, "finite and not negative"),
     (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "too many terms"),
     # the verbs of a database
-    (lambda: INDEX.add(pd.Series(list(X))), TypeError, "got a column of 5 ndarrays; np.stack(column) makes a matrix"),
-    (lambda: ENCODER.fit(pd.Series(X.tolist())), TypeError, "got a column of 5 lists; np.stack(column)"),
+    (lambda: INDEX.add(column(list(X))), TypeError, "got a column of 5 ndarrays; np.stack(column) makes a matrix"),
+    (lambda: ENCODER.fit(column(X.tolist())), TypeError, "got a column of 5 lists; np.stack(column)"),
     (lambda: INDEX.search(None), TypeError, "queries must be an array of signals, got None"),
     (lambda: INDEX.add([None] * 20), TypeError, "signals must be real numbers"),
     (lambda: INDEX.add([[1.0, 2.0], [1.0]]), ValueError, "rows of different lengths; pad or cut them"),
