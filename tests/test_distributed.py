@@ -31,6 +31,7 @@ from topsign.cli import app
 from topsign.distributed import cluster as clusters
 from topsign.distributed import folder as folders
 from topsign.distributed import manifest as manifests
+from topsign.distributed import pairs as pairing
 from topsign.distributed import placement as placing
 from topsign.distributed import plan, unique
 from topsign.distributed import search as searching
@@ -108,6 +109,20 @@ def assert_same(found, expected):
         assert getattr(found, name).dtype == getattr(expected, name).dtype
     if isinstance(expected, ts.Matches):
         assert_array_equal(found.starts, expected.starts)
+
+
+def assert_same_pairs(index, memory, monkeypatch, limits):
+    """Codes travel in several parts of a shard."""
+    monkeypatch.setattr(pairing, "TRAVELLING_BYTES", 60 * memory.recipe.layout.code_bytes)
+    calls = []
+    for limit in limits:
+        found, expected = index.pairs(**limit, progress=lambda *done: calls.append(done)), memory.pairs(**limit)
+        assert len(expected)
+        for name in ("first", "second", "scores", "p_values"):
+            assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert calls[-1] == (len(memory), len(memory))
+    assert found.groups() == expected.groups()
+    assert found.to_polars().equals(expected.to_polars())
 
 
 def inodes(out):
@@ -262,6 +277,8 @@ def test_an_index_is_split_and_merged_back(client, tmp_path, signals, queries, k
         assert_same(opened.search(queries), index.search(queries))
         some = index.ids[::9]
         assert_same(opened.search(queries, among=some), index.search(queries, among=some))
+        if kind in ("compact", "signs"):
+            assert_same_pairs(opened, index, monkeypatch, [{"k": 2} if kind == "signs" else {"threshold": 0.3}])
         with pytest.raises(ValueError, match="among must be in the index, but ") as raised:
             opened.search(queries, among=[int(some[0]), 6000, int(ids[0])])
         assert f"but 6000, {ids[0]} are not" in str(raised.value)
@@ -358,6 +375,7 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
         found, expected = (one.within(queries, false_alarm=0.5, **limits) for one in (index, memory))
         assert_same(found, expected)
         assert found.to_pandas().equals(expected.to_pandas())
+        assert found.to_polars().equals(expected.to_polars())
         assert found.to_arrow() == expected.to_arrow()
     asked = [ids[300], ids[5], ids[5]]
     entries, expected = index.get(asked), memory.get(asked)
@@ -374,8 +392,8 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
         index.search(queries, where="size > 3", among=some)
     with pytest.raises(ValueError, match="is not a condition"):
         index.search(queries, where="size >")
-    with pytest.raises(NotImplementedError, match=r"make one index of the shards, topsign.distributed.merge"):
-        index.pairs(k=1)
+    if texts:
+        assert_same_pairs(index, memory, monkeypatch, [{"false_alarm": 1e-3}, {"k": 1}])
     exact = dict(zip(ids, signals, strict=True))
     rescore = lambda found: np.array([exact[id] for id in found])  # noqa: E731
     assert_same(index.search(queries, 3, rescore=rescore), memory.search(queries, 3, rescore=rescore))
@@ -397,7 +415,39 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
     assert not index.refresh()
 
 
-def test_changes_write_touched_shards_anew(client, source, tmp_path, signals, queries):
+def assert_compaction_keeps_the_newest(out, client, old, index, monkeypatch):
+    """Killed in the middle or not; an index of an older version goes on, and can still not undo what others did."""
+    remove, left = folders.Folder.remove, iter(range(4))
+    monkeypatch.setattr(folders.Folder, "remove", lambda self, name: [remove(self, name), 1 / (3 - next(left))])
+    with pytest.raises(ZeroDivisionError):
+        ts.distributed.compact(out)
+    monkeypatch.undo()
+    with pytest.raises(ts.StorageError, match=r"missing, .* refresh an index of an older version, which compact"):
+        ts.distributed.open(out, client=client, version=2)
+    (out / "000000000000900-0123456789abcdef.parquet").write_bytes(b"of a job that runs")
+    (out / "manifest-000002.json").unlink()  # compacted away by another
+    with pytest.raises(ts.StorageError, match=r"manifest-000002.json, manifest: written by another job meanwhile"):
+        old.add(np.ones(N_FEATURES))
+    assert not (out / "manifest-000002.json").exists()
+    gone = index.compact(keep=2)
+    assert (gone.n_versions, gone.n_shards >= 1, gone.n_bytes > 0) == (3, True, True)
+    assert ts.distributed.compact(out).n_versions == 1
+    assert ts.distributed.compact(out) == ts.distributed.Compacted(0, 0, 0)
+    assert sorted(file.name for file in out.glob("*.json")) == ["encoder.json", "manifest-000006.json"]
+    assert len(old.search(np.ones(N_FEATURES))) == 1
+    with pytest.raises(ts.StorageError, match="there is no version 1"):
+        ts.distributed.open(out, client=client, version=1)
+    with ts.distributed.open(out, client=client) as newest:
+        newest.verify()
+        named = {file for files in newest.placement.values() for file in files}
+        unnamed = set(inodes(out)) - named
+        assert "000000000000900-0123456789abcdef.parquet" in unnamed
+        assert 0 not in newest
+    assert old.refresh()
+    assert (old.version, 0 in old) == (6, False)
+
+
+def test_changes_write_touched_shards_anew(client, source, tmp_path, signals, queries, monkeypatch):
     """What one index in memory does, as new versions; older ones keep their entries."""
     out, memory = tmp_path / "codes", make_index("compact")
     memory.add(signals)
@@ -433,6 +483,7 @@ def test_changes_write_touched_shards_anew(client, source, tmp_path, signals, qu
         index.upsert(signals[:1], ids=["five"])
     with ts.distributed.open(out, client=client, version=1) as old:
         assert (len(old), 3 in old) == (700, True)
+        assert_compaction_keeps_the_newest(out, client, old, index, monkeypatch)
     names = make_index("compact")
     names.add(signals[:200], ids=[f"d{i}" for i in range(200)])
     ts.distributed.split(names, tmp_path / "texts", shard_entries=90)
@@ -440,7 +491,11 @@ def test_changes_write_touched_shards_anew(client, source, tmp_path, signals, qu
         for one in (named, names):
             one.upsert(signals[3:6] + 1, ids=["d100", "new", "d7"])
             one.remove(["d8"])
+            columns = {"doc": ["d7", "more"], "x": signals[:2].tolist()}
+            one.add_table(pyarrow.table(columns), id_column="doc", upsert=True)
         assert_same(named.search(queries), names.search(queries))
+        with pytest.raises(TypeError, match=r"upsert takes signals by position, got 2 .*: upsert\(signals, ids=...\)"):
+            named.upsert(signals[:1], ["d7"])
 
 
 def test_means_and_nulls_go_with_the_shards(client, tmp_path):
@@ -505,6 +560,31 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals):
         with ts.distributed.open(tmp_path / f"codes {name}", client=client) as opened:
             assert_same(opened.search(signals[:5]), index.search(signals[:5]))
             assert opened.get([4]).codes == index.get([4]).codes
+
+
+def test_tables_of_numbers_and_vector_files(client, tmp_path, signals):
+    """A wide Parquet table with ids, a CSV of numbers, .fvecs and .bvecs; each as its signals in memory."""
+    small = signals[:120].clip(0) + 1
+    wide = pyarrow.table({"doc": [f"d{i}" for i in range(120)]} | {f"x{i}": small[:, i] for i in range(N_FEATURES)})
+    pyarrow.parquet.write_table(wide, tmp_path / "wide.parquet", row_group_size=50)
+    np.savetxt(
+        tmp_path / "numbers.csv", small, delimiter=",", fmt="%g", header=",".join(wide.column_names[1:]), comments=""
+    )
+    for suffix, kind in (("fvecs", "<f4"), ("bvecs", "u1")):
+        lengths = np.full((120, 1), N_FEATURES, "<i4").view("u1")
+        rows = np.ascontiguousarray(small.astype(kind)).view("u1").reshape(120, -1)
+        (tmp_path / f"vectors.{suffix}").write_bytes(np.hstack([lengths, rows]).tobytes())
+    expected = make_index("compact")
+    expected.add(small)
+    for name in ("wide.parquet", "numbers.csv", "vectors.fvecs", "vectors.bvecs"):
+        options = {"id_column": "doc"} if name == "wide.parquet" else {}
+        out = tmp_path / f"codes of {name}"
+        ts.distributed.encode(tmp_path / name, out, expected, client=client, shard_entries=50, **options)
+        with ts.distributed.open(out, client=client) as index:
+            found = index.search(signals[:5], 3)
+        assert_array_equal(found.scores, expected.search(signals[:5], 3).scores)
+        ids = expected.search(signals[:5], 3).ids.tolist()
+        assert found.ids.tolist() == ([[f"d{id}" for id in row] for row in ids] if options else ids)
 
 
 def test_an_empty_index_finds_nothing(tmp_path, queries):
@@ -765,10 +845,19 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
         (match.id, match.metadata) for matches in expected for match in matches
     ]
     assert json.loads(run("cluster get named doc-7")) == {"id": "doc-7", "metadata": named["doc-7"].metadata}
-    assert "manifest 2: 698 entries" in run("cluster remove named doc-7 doc-8")
+    assert "named: 2 removed, 698 entries left" in run("cluster remove named doc-7 doc-8")
     assert "but doc-7 is not" in run("cluster get named doc-7", code=2)
     assert "null learned from" in run("cluster calibrate named queries.npy --pairs 2000")
     assert run("cluster list named --limit 8") == " ".join(f"doc-{i}" for i in (*range(7), 9))
+    write_table(Path("more.parquet"), signals[:2] + 1, ["doc-0", "doc-7"], 7)
+    shown = run(f"cluster add named more.parquet {columns} --upsert")
+    assert "more.parquet: 2 entries added, ids doc-0 to doc-7 named: manifest 4: 699 entries" in shown
+    assert json.loads(run("cluster get named doc-0"))["metadata"]["year"] == 2007
+    assert "--upsert needs --ids or --id-column" in run("cluster add named queries.npy --upsert", code=2)
+    assert "named: 3 older versions and 2 shards deleted" in run("cluster compact named")
+    for command in (f"cluster dedupe codes {at} -o cluster.json", "dedupe signals --bits 20 --seed 7 -o here.json"):
+        assert " of 700 entries in " in run(command)
+    assert Path("cluster.json").read_text() == Path("here.json").read_text()
     bad = min(Path("codes").glob("*.parquet"))
     os.truncate(bad, 100)
     assert f"{bad.absolute()}, shard: damaged: 100 bytes, but the manifest says" in run("cluster verify codes", code=1)

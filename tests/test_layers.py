@@ -14,7 +14,7 @@ ROOT = Path(topsign.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
-    {"errors", "_arrays", "_lazy"},
+    {"errors", "_arrays", "_lazy", "_named"},
     {"_rows"},
     {"_checks", "_files"},
     {"_random", "_page"},
@@ -40,7 +40,7 @@ INDEX_LAYERS = [
     {"results"},
     {"storage"},
     {"search", "filters"},
-    {"pairs"},
+    {"pairs", "verbs"},
     {"entries", "nulls", "centering"},
     {"searching"},
     {"index"},

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..signals import TableColumns, open_files
+from ..signals import Location, SignalFile, open_files
 from .app import app, console, exit_on_error, fail, naming
-from .options import (
-    ArrayName,
-    IdColumn,
-    IndexPath,
-    MetadataColumns,
-    SignalPath,
-    Threads,
-    Wait,
-    opened_index,
-    read_ids,
-)
+from .options import IndexPath, SignalPath, SourceOptions, Threads, Wait, opened_index, read_ids, spread
 
 
-@app.command()
-def add(
-    index: IndexPath,
-    signals: SignalPath,
+@dataclass(frozen=True)
+class AddOptions(SourceOptions):
+    """Which ids and metadata the signals get."""
+
     ids: Annotated[
         Path | None,
         typer.Option(help="Their ids: a .npy of integers, or texts, one per line. [default: the next free]"),
-    ] = None,
-    metadata: Annotated[Path | None, typer.Option(help="A JSON object (or null) per line, one per signal.")] = None,
-    upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids are there already.")] = False,
-    array: ArrayName = None,
-    id_column: IdColumn = None,
-    metadata_columns: MetadataColumns = None,
-    threads: Threads = None,
-    timeout: Wait = None,
+    ] = None
+    metadata: Annotated[Path | None, typer.Option(help="A JSON object (or null) per line, one per signal.")] = None
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids are there already.")] = False
+
+    def open_files(self, signals: Location) -> list[SignalFile]:
+        """The files of signals; options that do not go together are refused."""
+        with exit_on_error(2):
+            files = open_files(signals, self.array, self.columns().names)
+        if self.upsert and self.ids is None and self.id_column is None:
+            raise fail("--upsert needs --ids or --id-column: entries are replaced by their ids", code=2)
+        if (self.ids and self.id_column is not None) or (self.metadata and self.metadata_columns is not None):
+            raise fail("give --ids or --id-column, and --metadata or --metadata-columns, not both", code=2)
+        if len(files) > 1 and (self.ids is not None or self.metadata is not None):
+            raise fail("--ids and --metadata go with one file, not with a folder", code=2)
+        return files
+
+
+@app.command()
+@spread
+def add(
+    index: IndexPath, signals: SignalPath, options: AddOptions, threads: Threads = None, timeout: Wait = None
 ) -> None:
     """Add signals to an index: all signals of a file, or none.
 
@@ -49,30 +53,27 @@ def add(
 
     topsign add docs.topsign changed.npy --ids names.txt --upsert
     """
-    with exit_on_error(2):
-        columns = TableColumns.of(id_column, metadata_columns)
-        files = open_files(signals, array, columns.names)
-    if upsert and ids is None and id_column is None:
-        raise fail("--upsert needs --ids or --id-column: entries are replaced by their ids", code=2)
-    if (ids is not None and id_column is not None) or (metadata is not None and metadata_columns is not None):
-        raise fail("give --ids or --id-column, and --metadata or --metadata-columns, not both", code=2)
-    if len(files) > 1 and (ids is not None or metadata is not None):
-        raise fail("--ids and --metadata go with one file, not with a folder", code=2)
+    files = options.open_files(signals)
     opened = opened_index(index, timeout=timeout)
+    add_files(opened, index, files, options, n_threads=threads)
+    console.print(f"{index}: {len(opened):,} entries", highlight=False)
+
+
+def add_files(index: Any, name: object, files: list[SignalFile], options: AddOptions, **others: Any) -> None:
+    """Adds files to an index, here or on a cluster, each in one change."""
     for file in files:
-        if file.n_features != opened.n_features:
-            what = f"{file.name} has signals of {file.n_features} features, {index} takes {opened.n_features}"
+        if file.n_features != index.n_features:
+            what = f"{file.name} has signals of {file.n_features} features, {name} takes {index.n_features}"
             raise fail(what, code=1)
+    write = index.upsert if options.upsert else index.add
     for file in files:
         with exit_on_error(1), naming(file.name):
-            beside = columns.read(file)(slice(0, file.n_signals))
-            beside |= {} if metadata is None else {"metadata": _read_notes(metadata)}
-            beside |= {} if ids is None else {"ids": read_ids(ids)}
-            write: Any = opened.upsert if upsert else opened.add
-            new = write(file.rows(), **beside, n_threads=threads)
+            beside = options.columns().read(file)(slice(0, file.n_signals))
+            beside |= {} if options.metadata is None else {"metadata": _read_notes(options.metadata)}
+            beside |= {} if options.ids is None else {"ids": read_ids(options.ids)}
+            new = write(file.rows(), **beside, **others)
         span = f", ids {min(new)} to {max(new)}" if len(new) else ""
         console.print(f"{file.name}: {len(new):,} entries added{span}", highlight=False)
-    console.print(f"{index}: {len(opened):,} entries", highlight=False)
 
 
 def _read_notes(path: Path) -> list[Any]:

@@ -12,27 +12,7 @@ from ..encoding import mean_signal
 from ..index import TrellisIndex, open_index
 from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
-from .options import (
-    ArrayName,
-    Bits,
-    Bytes,
-    Center,
-    IdColumn,
-    Index,
-    Kind,
-    LayoutName,
-    Local,
-    MetadataColumns,
-    Metric,
-    Norms,
-    Pool,
-    ProjectionKind,
-    Seed,
-    SignalPath,
-    Threads,
-    make_index,
-    recipe_options,
-)
+from .options import CodeOptions, Index, SignalPath, SourceOptions, Threads, make_index, spread
 from .output import progress_bar
 
 CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
@@ -40,26 +20,15 @@ CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
 
 
 @app.command()
+@spread
 def build(
     signals: SignalPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="The index to make.")],
-    kind: Kind = None,
-    bits: Bits = None,
-    n_bytes: Bytes = None,
-    n_local: Local = None,
-    pool: Pool = None,
-    projection: ProjectionKind = None,
-    metric: Metric = None,
-    layout: LayoutName = None,
-    norms: Norms = None,
-    center: Center = False,
+    codes: CodeOptions,
+    source: SourceOptions,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Learn the null of scores from the signals, so that p-values hold.")
     ] = False,
-    seed: Seed = None,
-    array: ArrayName = None,
-    id_column: IdColumn = None,
-    metadata_columns: MetadataColumns = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
     threads: Threads = None,
 ) -> None:
@@ -84,27 +53,17 @@ def build(
     """
     if output.exists() and not resume:
         raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
-    options = recipe_options(
-        bits=bits,
-        pool=pool,
-        projection=projection,
-        metric=metric,
-        layout=layout,
-        norms=norms,
-        seed=seed,
-        n_bytes=n_bytes,
-        n_local=n_local,
-    )
+    options = codes.given()
     with exit_on_error(2):
-        columns = TableColumns.of(id_column, metadata_columns)
-        files = open_files(signals, array, columns.names)
+        columns = source.columns()
+        files = open_files(signals, source.array, columns.names)
         if output.exists():
             index = open_index(output)
-            _check_recipe(index, kind, options)
-            if center and index.recipe.mean is None:
+            _check_recipe(index, codes.kind, options)
+            if codes.center and index.recipe.mean is None:
                 raise ValueError(f"{output} was begun without --center; leave it out to go on with it")
         else:
-            index = make_index(kind, files[0].n_features, options | _centring(files, center), output)
+            index = make_index(codes.kind, files[0].n_features, options | _centring(files, codes.center), output)
             if isinstance(index, TrellisIndex) and not index.is_fitted:
                 index.fit(files[0].rows())
     with exit_on_error(1):

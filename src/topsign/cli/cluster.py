@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from ..index import TrellisIndex
-from ..signals import TableColumns, list_files, open_file
+from ..signals import list_files, open_file
+from .add import AddOptions, add_files
 from .app import app, console, exit_on_error, fail
 from .calibrate import Pairs, learn_null
+from .dedupe import GroupOptions, write_groups
 from .get import print_entries
 from .list import print_ids
 from .options import (
-    AdaptiveBits,
     ArrayName,
-    Bits,
-    Bytes,
-    Center,
+    CodeOptions,
     EntryIds,
-    FalseAlarm,
-    Force,
-    Format,
-    IdColumn,
-    Kind,
-    LayoutName,
     Limit,
-    Local,
-    MetadataColumns,
-    Metric,
-    Nearest,
-    Norms,
-    Output,
-    Pool,
-    ProjectionKind,
     QueryPath,
-    Scoring,
-    Seed,
-    ShowMetadata,
     SignalPath,
-    WhereText,
+    SourceOptions,
     as_ids,
     check_output,
     make_index,
-    recipe_options,
+    spread,
 )
-from .output import progress_bar, write_rows
-from .search import search_files
+from .output import bar
+from .remove import RemovedFile, RemovedIds, check_removed, remove_entries
+from .search import SearchOptions, search_files
 
 cluster = typer.Typer(
     name="cluster", help="The same on a Dask cluster: codes in shards, on a shared folder or in an object store."
@@ -63,23 +46,12 @@ Version = Annotated[int | None, typer.Option("--manifest", help="Version of the 
 
 
 @cluster.command()
+@spread
 def encode(
     signals: SignalPath,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write shards: a folder, s3://, gs:// ...")],
-    kind: Kind = None,
-    bits: Bits = None,
-    n_bytes: Bytes = None,
-    n_local: Local = None,
-    pool: Pool = None,
-    projection: ProjectionKind = None,
-    metric: Metric = None,
-    layout: LayoutName = None,
-    norms: Norms = None,
-    center: Center = False,
-    seed: Seed = None,
-    array: ArrayName = None,
-    id_column: IdColumn = None,
-    metadata_columns: MetadataColumns = None,
+    codes: CodeOptions,
+    source: SourceOptions,
     shard_entries: Annotated[int | None, typer.Option(help="Entries of a shard.  [default: 64 MiB of codes]")] = None,
     scheduler: Scheduler = None,
 ) -> None:
@@ -96,30 +68,20 @@ def encode(
 
     topsign cluster encode docs/ --id-column doc_id --vector-column embedding --metadata-columns title,year -o codes
     """
-    options = recipe_options(
-        bits=bits,
-        pool=pool,
-        projection=projection,
-        metric=metric,
-        layout=layout,
-        norms=norms,
-        seed=seed,
-        n_bytes=n_bytes,
-        n_local=n_local,
-    )
     with exit_on_error(2):
-        columns = TableColumns.of(id_column, metadata_columns)
-        first = open_file(list_files(signals)[0], array, columns.names)
-        index = make_index(kind, first.n_features, options | ({"center": True} if center else {}))
+        columns = source.columns()
+        first = open_file(list_files(signals)[0], source.array, columns.names)
+        mean = {"center": True} if codes.center else {}
+        index = make_index(codes.kind, first.n_features, codes.given() | mean)
         if isinstance(index, TrellisIndex) and not index.is_fitted:
             index.fit(first.rows())
-    with _client(scheduler) as client, _bar("encoding") as progress, exit_on_error(1):
+    with _client(scheduler) as client, bar("encoding") as progress, exit_on_error(1):
         encoded = _distributed().encode(
             signals,
             output,
             index,
             client=client,
-            array=array,
+            array=source.array,
             id_column=columns.id_column,
             metadata_columns=columns.metadata_columns,
             shard_entries=shard_entries,
@@ -130,21 +92,9 @@ def encode(
 
 
 @cluster.command()
+@spread
 def search(
-    shards: Shards,
-    queries: QueryPath,
-    k: Nearest = None,
-    false_alarm: FalseAlarm = None,
-    scoring: Scoring = "asymmetric",
-    adaptive_bits: AdaptiveBits = None,
-    where: WhereText = None,
-    force: Force = False,
-    metadata: ShowMetadata = False,
-    output_format: Format = "table",
-    output: Output = None,
-    array: ArrayName = None,
-    version: Version = None,
-    scheduler: Scheduler = None,
+    shards: Shards, queries: QueryPath, options: SearchOptions, version: Version = None, scheduler: Scheduler = None
 ) -> None:
     """Find the nearest entries of each query, or all significant ones, as topsign search does.
 
@@ -158,12 +108,42 @@ def search(
 
     topsign cluster search codes queries.npy --where "year >= 2020" --metadata
     """
-    check_output(output_format, output)
-    options = {"scoring": scoring, "adaptive_bits": adaptive_bits, "where": where, "with_metadata": metadata}
-    options |= {"force": True} if false_alarm is not None and force else {}
+    check_output(options.output_format, options.output)
     with _opened(shards, scheduler, version) as index:
-        rows = search_files(index, queries, array, k, false_alarm, options)
-    write_rows(rows, output_format, output)
+        search_files(index, queries, options)
+
+
+@cluster.command()
+@spread
+def add(shards: Shards, signals: SignalPath, options: AddOptions, scheduler: Scheduler = None) -> None:
+    """Add a few signals, as topsign add does: each file becomes a shard, and a new version of the manifest.
+
+    encode is for many signals: there the workers encode them.
+
+    [bold]Examples[/]
+
+    topsign cluster add codes more.npy
+
+    topsign cluster add codes changed.parquet --id-column doc_id --metadata-columns title,year --upsert
+    """
+    files = options.open_files(signals)
+    with _opened(shards, scheduler) as index:
+        add_files(index, shards, files, options)
+        _print_state(shards, index)
+
+
+@cluster.command()
+@spread
+def dedupe(shards: Shards, options: GroupOptions, version: Version = None, scheduler: Scheduler = None) -> None:
+    """Find groups of near-duplicates among the entries, as topsign dedupe does.
+
+    [bold]Examples[/]
+
+    topsign cluster dedupe codes -o groups.parquet
+    """
+    limit = options.limit()
+    with _opened(shards, scheduler, version) as index:
+        write_groups(index, options.output, limit)
 
 
 @cluster.command()
@@ -191,18 +171,19 @@ def list_ids(shards: Shards, limit: Limit = None, version: Version = None, sched
 
 
 @cluster.command()
-def remove(shards: Shards, ids: EntryIds, scheduler: Scheduler = None) -> None:
+def remove(shards: Shards, ids: RemovedIds = None, ids_file: RemovedFile = None, scheduler: Scheduler = None) -> None:
     """Remove entries: the shards that hold them are written anew, as a new version of the manifest.
 
     [bold]Examples[/]
 
     topsign cluster remove codes doc-1 doc-2
+
+    topsign cluster remove codes --ids gone.npy
     """
+    check_removed(ids, ids_file)
     with _opened(shards, scheduler) as index:
-        with exit_on_error(2):
-            index.remove(as_ids(index, ids))
-        message = f"{shards}: manifest {index.version}: {len(index):,} entries"
-    console.print(message, highlight=False, soft_wrap=True)
+        remove_entries(index, shards, ids, ids_file)
+        _print_state(shards, index)
 
 
 @cluster.command()
@@ -226,6 +207,22 @@ def calibrate(
 
 
 @cluster.command()
+def compact(
+    shards: Shards, keep: Annotated[int, typer.Option(help="Versions of the manifest to keep, the newest ones.")] = 1
+) -> None:
+    """Delete older versions of the manifest, and the shards that only those need.
+
+    [bold]Examples[/]
+
+    topsign cluster compact codes
+    """
+    with exit_on_error(2):
+        gone = _distributed().compact(shards, keep=keep)
+    what = f"{gone.n_versions:,} older versions and {gone.n_shards:,} shards deleted, {gone.n_bytes:,} bytes freed"
+    console.print(f"{shards}: {what}", highlight=False, soft_wrap=True)
+
+
+@cluster.command()
 def verify(shards: Shards, version: Version = None, scheduler: Scheduler = None) -> None:
     """Read all shards: every checksum, every id.
 
@@ -233,7 +230,7 @@ def verify(shards: Shards, version: Version = None, scheduler: Scheduler = None)
 
     topsign cluster verify codes
     """
-    with _client(scheduler) as client, _bar("verifying") as progress, exit_on_error(1):
+    with _client(scheduler) as client, bar("verifying") as progress, exit_on_error(1):
         n_entries = _distributed().verify(shards, client=client, version=version, progress=progress)
     console.print(f"{shards}: sound: {n_entries:,} entries", highlight=False, soft_wrap=True)
 
@@ -272,8 +269,6 @@ def _opened(shards: str, scheduler: str | None, version: int | None = None) -> I
         yield index
 
 
-@contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    with progress_bar() as progress:
-        bar = progress.add_task(name, total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
+def _print_state(shards: str, index: Any) -> None:
+    """What is in the folder after a change."""
+    console.print(f"{shards}: manifest {index.version}: {len(index):,} entries", highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,20 +12,38 @@ from .._files import write_file
 from ..index import AdaptiveIndex, open_index
 from ..signals import TableColumns, open_files
 from .app import app, console, exit_on_error, fail
-from .options import SEED, ArrayName, Bits, IdColumn, Index, Pool, Seed, SignalPath, Threads
-from .output import encode_table, progress_bar
+from .options import SEED, ArrayName, Bits, IdColumn, Index, Pool, Seed, SignalPath, Threads, spread
+from .output import bar, encode_table
 
 SUFFIXES = (".parquet", ".csv", ".json")
 
 
+@dataclass(frozen=True)
+class GroupOptions:
+    """Which pairs count, and where groups are written."""
+
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .parquet, .csv or .json of groups to write.")]
+    false_alarm: Annotated[float | None, typer.Option(help="Chance of any wrong pair among all.  [default: 0.001]")] = (
+        None
+    )
+    threshold: Annotated[float | None, typer.Option(help="Instead: the least estimated correlation of a pair.")] = None
+
+    def limit(self) -> dict[str, Any]:
+        """The limit in the words of ``pairs``; options that do not go together are refused."""
+        if self.output.suffix not in SUFFIXES:
+            raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {self.output}", code=2)
+        if self.false_alarm is not None and self.threshold is not None:
+            raise fail("give --false-alarm or --threshold, not both", code=2)
+        if self.threshold is not None:
+            return {"threshold": self.threshold}
+        return {"false_alarm": 1e-3 if self.false_alarm is None else self.false_alarm}
+
+
 @app.command()
+@spread
 def dedupe(
     signals: SignalPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .parquet, .csv or .json of groups to write.")],
-    false_alarm: Annotated[
-        float | None, typer.Option(help="Chance of any wrong pair among all.  [default: 0.001]")
-    ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Instead: the least estimated correlation of a pair.")] = None,
+    options: GroupOptions,
     bits: Bits = None,
     pool: Pool = None,
     seed: Seed = None,
@@ -45,15 +64,14 @@ def dedupe(
 
     topsign dedupe cameras.topsign -o groups.json
     """
-    if output.suffix not in SUFFIXES:
-        raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {output}", code=2)
-    if false_alarm is not None and threshold is not None:
-        raise fail("give --false-alarm or --threshold, not both", code=2)
-    limit: dict[str, Any] = {"threshold": threshold} if threshold is not None else {"false_alarm": false_alarm or 1e-3}
-    index = _index_of(signals, bits, pool, seed, array, id_column, threads)
-    with progress_bar() as progress, exit_on_error(2):
-        bar = progress.add_task("comparing", total=len(index))
-        pairs = index.pairs(**limit, n_threads=threads, progress=lambda done, _: progress.update(bar, completed=done))
+    limit = options.limit()
+    write_groups(_index_of(signals, bits, pool, seed, array, id_column, threads), options.output, limit, threads)
+
+
+def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int | None = None) -> None:
+    """Finds the pairs of an index, here or on a cluster, and writes their groups."""
+    with bar("comparing") as progress, exit_on_error(2):
+        pairs = index.pairs(**limit, n_threads=threads, progress=progress)
     groups = pairs.groups()
     rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
     with exit_on_error(1):

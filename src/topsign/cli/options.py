@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_type_hints
 
 import numpy as np
 import typer
@@ -14,7 +18,7 @@ from ..index import Index as AnyIndex
 from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..recipe import METRICS
-from ..signals import SUFFIXES
+from ..signals import SUFFIXES, TableColumns
 from ..theory import SCORINGS
 from .app import exit_on_error, fail
 
@@ -83,22 +87,64 @@ def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = 
         return open_index(path, readonly=readonly, timeout=timeout)
 
 
-def recipe_options(
-    *,
-    bits: int | None,
-    pool: int | None,
-    projection: str | None,
-    metric: str | None,
-    layout: str | None,
-    norms: bool | None,
-    seed: int | None,
-    n_bytes: int | None = None,
-    n_local: int | None = None,
-) -> dict[str, Any]:
-    """The options that were given, in the words of an index's constructor."""
-    given = {"n_bits": bits, "n_pool": pool, "projection": projection, "metric": metric, "layout": layout}
-    given |= {"norms": norms, "random_state": seed, "n_bytes": n_bytes, "n_local": n_local}
-    return {name: value for name, value in given.items() if value is not None}
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters that are dataclasses of options become one option per field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = list[Parameter]()
+    for name, parameter in signature(command).parameters.items():
+        group = groups.get(name)
+        inner = {name: parameter} if group is None else signature(group).parameters
+        known = hints if group is None else get_type_hints(group, include_extras=True)
+        parameters += [one.replace(annotation=known[one.name]) for one in inner.values()]
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    parameters.sort(key=lambda one: one.default is not Parameter.empty)  # as Python wants them
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call
+
+
+@dataclass(frozen=True)
+class CodeOptions:
+    """How signals become codes: options of the commands that begin with signals."""
+
+    kind: Kind = None
+    bits: Bits = None
+    n_bytes: Bytes = None
+    n_local: Local = None
+    pool: Pool = None
+    projection: ProjectionKind = None
+    metric: Metric = None
+    layout: LayoutName = None
+    norms: Norms = None
+    center: Center = False
+    seed: Seed = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given, in the words of an index's constructor; not the kind, not the mean."""
+        values = {"n_bits": self.bits, "n_pool": self.pool, "projection": self.projection, "metric": self.metric}
+        values |= {"layout": self.layout, "norms": self.norms, "random_state": self.seed}
+        values |= {"n_bytes": self.n_bytes, "n_local": self.n_local}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What is read from files of signals."""
+
+    array: ArrayName = None
+    id_column: IdColumn = None
+    metadata_columns: MetadataColumns = None
+
+    def columns(self) -> TableColumns:
+        """Columns of ids and metadata."""
+        return TableColumns.of(self.id_column, self.metadata_columns)
 
 
 def make_index(kind: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def progress_bar() -> Progress:
     """A bar on the error stream."""
     parts = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
     return Progress(*parts, console=errors)
+
+
+@contextmanager
+def bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the error stream, moved by calls with what is done and what there is in all."""
+    with progress_bar() as progress:
+        shown = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(shown, completed=done, total=total)
 
 
 def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:

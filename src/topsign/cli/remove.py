@@ -10,12 +10,15 @@ import typer
 from .app import app, console, exit_on_error, fail
 from .options import IndexPath, Wait, as_ids, opened_index, read_ids
 
+RemovedIds = Annotated[list[str] | None, typer.Argument(help="Ids to remove.", show_default=False)]
+RemovedFile = Annotated[Path | None, typer.Option("--ids", help="Ids in a .npy file, or texts, one per line.")]
+
 
 @app.command()
 def remove(
     index: IndexPath,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids to remove.", show_default=False)] = None,
-    ids_file: Annotated[Path | None, typer.Option("--ids", help="Ids in a .npy file, or texts, one per line.")] = None,
+    ids: RemovedIds = None,
+    ids_file: RemovedFile = None,
     timeout: Wait = None,
 ) -> None:
     """Remove entries by their ids: all of them, or none where one is unknown.
@@ -28,10 +31,19 @@ def remove(
 
     topsign remove docs.topsign doc-17
     """
+    check_removed(ids, ids_file)
+    remove_entries(opened_index(index, timeout=timeout), index, ids, ids_file)
+
+
+def check_removed(ids: list[str] | None, ids_file: Path | None) -> None:
+    """Ids come from the command line or from a file."""
     if bool(ids) == (ids_file is not None):
         raise fail("give ids, or a file of them with --ids", code=2)
-    opened = opened_index(index, timeout=timeout)
+
+
+def remove_entries(index: Any, name: object, ids: list[str] | None, ids_file: Path | None) -> None:
+    """Removes entries from an index, here or on a cluster."""
     with exit_on_error(2):
-        wanted: Any = as_ids(opened, ids) if ids else read_ids(ids_file) if ids_file else []
-        opened.remove(wanted)
-    console.print(f"{index}: {len(wanted):,} removed, {len(opened):,} entries left", highlight=False)
+        wanted: Any = as_ids(index, ids) if ids else read_ids(ids_file) if ids_file else []
+        index.remove(wanted)
+    console.print(f"{name}: {len(wanted):,} removed, {len(index):,} entries left", highlight=False, soft_wrap=True)

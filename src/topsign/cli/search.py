@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..index import SignIndex
 from ..signals import Location, open_files
 from .app import app, exit_on_error, fail, naming, printed_warnings
 from .options import (
@@ -25,26 +25,30 @@ from .options import (
     WhereText,
     check_output,
     opened_index,
+    spread,
 )
 from .output import Row, result_rows, write_rows
 
 
+@dataclass(frozen=True)
+class SearchOptions:
+    """What is searched for, and where results go."""
+
+    k: Nearest = None
+    false_alarm: FalseAlarm = None
+    scoring: Scoring = "asymmetric"
+    adaptive_bits: AdaptiveBits = None
+    where: WhereText = None
+    force: Force = False
+    metadata: ShowMetadata = False
+    output_format: Format = "table"
+    output: Output = None
+    array: ArrayName = None
+
+
 @app.command()
-def search(
-    index: IndexPath,
-    queries: QueryPath,
-    k: Nearest = None,
-    false_alarm: FalseAlarm = None,
-    scoring: Scoring = "asymmetric",
-    adaptive_bits: AdaptiveBits = None,
-    where: WhereText = None,
-    force: Force = False,
-    metadata: ShowMetadata = False,
-    output_format: Format = "table",
-    output: Output = None,
-    array: ArrayName = None,
-    threads: Threads = None,
-) -> None:
+@spread
+def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads: Threads = None) -> None:
     """Find the nearest entries of each query, or all significant ones.
 
     [bold]Examples[/]
@@ -60,36 +64,32 @@ def search(
     p_value: chance that one entry unrelated to the query scores as high; e_value: how many such entries are expected
     among all that were searched.
     """
-    check_output(output_format, output)
-    opened = opened_index(index, readonly=True)
-    options: dict[str, Any] = {"scoring": scoring, "n_threads": threads}
-    if adaptive_bits is not None:
-        if not isinstance(opened, SignIndex):
-            raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
-        options["adaptive_bits"] = adaptive_bits
-    if false_alarm is not None and force:
-        options["force"] = True
-    rows = search_files(opened, queries, array, k, false_alarm, options | {"where": where, "with_metadata": metadata})
-    write_rows(rows, output_format, output)
+    check_output(options.output_format, options.output)
+    search_files(opened_index(index, readonly=True), queries, options, n_threads=threads)
 
 
-def search_files(
-    index: Any, queries: Location, array: str | None, k: int | None, false_alarm: float | None, options: dict[str, Any]
-) -> list[Row]:
-    """What is found for the queries of all files, which are numbered through."""
-    if k is not None and false_alarm is not None:
+def search_files(index: Any, queries: Location, options: SearchOptions, **others: Any) -> None:
+    """Searches an index, here or on a cluster, for the queries of all files, and writes what is found.
+
+    Queries are numbered through.
+    """
+    if options.k is not None and options.false_alarm is not None:
         raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
-    if false_alarm is None:
-        find, options = index.search, options | {"k": 10 if k is None else k}
+    if options.adaptive_bits is not None and index.recipe.family != "sign":
+        raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
+    given = others | {"scoring": options.scoring, "adaptive_bits": options.adaptive_bits}
+    given |= {"where": options.where, "with_metadata": options.metadata}
+    if options.false_alarm is None:
+        find, given = index.search, given | {"k": 10 if options.k is None else options.k}
     else:
-        find, options = index.within, options | {"false_alarm": false_alarm}
+        find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
     with exit_on_error(2):
-        find(np.empty((0, index.n_features)), **options)  # what is refused of no queries is the options' fault
-        files = open_files(queries, array)
+        find(np.empty((0, index.n_features)), **given)  # what is refused of no queries is the options' fault
+        files = open_files(queries, options.array)
     rows: list[Row] = []
     n_before = 0
     for file in files:
         with exit_on_error(1), naming(file.name), printed_warnings():
-            rows += result_rows(find(file.rows(), **options), n_before)
+            rows += result_rows(find(file.rows(), **given), n_before)
         n_before += file.n_signals
-    return rows
+    write_rows(rows, options.output_format, options.output)

@@ -29,11 +29,12 @@ except ImportError as missing:
         f"topsign.distributed needs dask, distributed, fsspec and pyarrow, but {missing}; {_install('distributed')}"
     ) from None
 
+from .compact import Compacted, compact
 from .convert import merge, split
 from .encode import Encoded, encode
 from .search import ShardedIndex, open
 from .verify import verify
 
-__all__ = ["Encoded", "ShardedIndex", "encode", "merge", "open", "split", "verify"]
+__all__ = ["Compacted", "Encoded", "ShardedIndex", "compact", "encode", "merge", "open", "split", "verify"]
 
 del dask, distributed, fsspec, pyarrow

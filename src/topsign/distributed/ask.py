@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -34,11 +34,12 @@ def ask(
     task: Callable[..., Any],
     *arguments: Any,
     ids: Int64 | None = None,
+    files: Container[str] | None = None,
 ) -> list[Any]:
     """Asks every worker of the shards it holds; where one is lost, asks those who take its shards over.
 
-    With ``ids``, which ascend, only of shards that may hold any of them. A task gets the loaded segments, the
-    arguments, and those ids that its shards may hold, or None.
+    With ``ids``, which ascend, only of shards that may hold any of them; with ``files`` only of these shards. A task
+    gets the loaded segments, the arguments, and those ids that its shards may hold, or None.
     """
     chosen = None if ids is None else by_shard(placement.shards, ids)
     waiting: dict[Future, tuple[str, list[str]]] = {}
@@ -51,7 +52,8 @@ def ask(
             future = client.submit(task, list(held.values()), *arguments, wanted, workers=[address], pure=False)
             waiting[future] = address, list(held)
 
-    send([shard.file for shard in placement.shards if chosen is None or shard.file in chosen])
+    named = [shard.file for shard in placement.shards if files is None or shard.file in files]
+    send([file for file in named if chosen is None or file in chosen])
     while waiting:
         with suppress(CancelledError):  # lost with its worker: dealt with below
             wait_for_one(client, list(waiting), POLL_SECONDS)

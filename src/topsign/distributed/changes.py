@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,10 +16,12 @@ from distributed import Client
 
 from .._arrays import Int64
 from .._checks import MAX_ID, listed, raise_unknown_ids
+from .._named import named
 from ..index import Index
 from ..index.ids import are_texts
-from ..index.results import Entries, Entry, Note
+from ..index.results import Entries, Note
 from ..index.storage import Segment, make_segments, merge_segments
+from ..index.verbs import Verbs
 from ..recipe import Recipe
 from .ask import by_shard
 from .cluster import run_all
@@ -28,7 +31,7 @@ from .manifest import Manifest
 from .shard import SentRecipe, Shard, read_shard, write_shard
 
 
-class ShardedVerbs:
+class ShardedVerbs(Verbs[Any]):
     """What a sharded index does with its entries, other than searching them.
 
     A change writes the shards that it touches anew, under other names, and then the next version of the manifest:
@@ -40,11 +43,13 @@ class ShardedVerbs:
     _folder: Folder
     _manifest: Manifest
 
+    @abstractmethod
     def _whole(self) -> ShardedEntries:
-        raise NotImplementedError
+        """All entries of this moment."""
 
+    @abstractmethod
     def _publish(self, manifest: Manifest) -> None:
-        raise NotImplementedError
+        """Writes the next version of the manifest, and loads what is new in it."""
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -59,10 +64,6 @@ class ShardedVerbs:
     def ids(self) -> Any:
         """Ids of all entries, fetched from the workers: ascending integers, or texts in order of addition."""
         return self._whole().ids()
-
-    def __iter__(self) -> Iterator[Any]:
-        """Ids of the entries, in the order of :attr:`ids`."""
-        return iter(self.ids.tolist())
 
     def __contains__(self, id: object) -> bool:
         """Whether an entry has this id."""
@@ -79,12 +80,7 @@ class ShardedVerbs:
         """Codes and metadata of these entries, or of this one, in the order asked; an unknown id raises."""
         return self._fetched(self._whole().find(ids)).get(ids)
 
-    def __getitem__(self, id: int | str) -> Entry[Any]:
-        """The entry with this id; KeyError where there is none."""
-        if id not in self:
-            raise KeyError(id)
-        return self.get([id])[0]
-
+    @named
     def add(
         self,
         signals: npt.ArrayLike,
@@ -97,18 +93,7 @@ class ShardedVerbs:
 
         For a few entries beside those of :func:`encode`, which is for many.
         """
-        return self._write(signals, ids, metadata, n_threads, replacing=False)
-
-    def upsert(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike,
-        metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
-    ) -> Any:
-        """Adds signals, and replaces the entries whose ids are in the index already; see :meth:`Index.upsert`."""
-        return self._write(signals, ids, metadata, n_threads, replacing=True)
+        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, replacing=False)
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replaces the metadata of entries; None takes it away. An unknown id raises before any is changed."""
@@ -120,7 +105,7 @@ class ShardedVerbs:
     def remove(self, ids: npt.ArrayLike) -> None:
         """Removes entries; an unknown id raises before any is removed.
 
-        They are in older versions of the manifest still, whose shards may be deleted by hand.
+        They are in older versions of the manifest still, until :meth:`compact`.
         """
         whole = self._whole()
         numbers = whole.find(ids)
@@ -139,10 +124,10 @@ class ShardedVerbs:
     def _write(
         self,
         signals: npt.ArrayLike,
+        *,
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
         n_threads: int | None,
-        *,
         replacing: bool,
     ) -> Any:
         whole, texts = self._whole(), ids is not None and are_texts(ids)

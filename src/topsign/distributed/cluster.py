@@ -11,9 +11,10 @@ from itertools import chain, islice
 from typing import Any, NoReturn, TypeVar
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster, wait
+from distributed import Client, Future, KilledWorker, LocalCluster, get_worker, wait
 
 from .. import kernels
+from .._checks import check_count
 
 POLL_SECONDS = 0.25
 """How often waiting calls look whether a worker was lost."""
@@ -109,6 +110,25 @@ def _raise_lost(address: str, error: Exception | None = None) -> NoReturn:
         f"the scheduler at {address} is gone; finished shards are kept: connect to a running scheduler and open the "
         "folder again"
     ) from error
+
+
+def send(client: Client, value: Any) -> Future:
+    """A value for several tasks. It is the result of one, and not scattered: where it is lost, Dask makes it again."""
+    return client.submit(_same, value, pure=False)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def sent_threads(n_threads: int | None) -> int:
+    """Threads that a worker is asked to use; 0 for as many as it has."""
+    return 0 if n_threads is None else check_count(n_threads, "n_threads")
+
+
+def worker_threads(n_threads: int) -> int:
+    """On a worker: what :func:`sent_threads` asks for."""
+    return n_threads or int(get_worker().state.nthreads)
 
 
 def wait_for_one(client: Client, futures: list[Future], timeout: float | None = None) -> set[Future]:

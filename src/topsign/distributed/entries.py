@@ -16,10 +16,11 @@ from .._checks import check_ids, listed, raise_unknown_ids
 from ..index.filters import Where, check_fields, known_fields, parse_where, passing
 from ..index.ids import are_texts, check_names
 from ..index.results import Note
-from ..index.storage import Segment, Snapshot, merge_segments
+from ..index.storage import Arrays, Segment, Snapshot, merge_segments
 from ..index.storage.metadata import parse_notes
 from .ask import ask
 from .placement import Placement
+from .shard import Shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,12 @@ class ShardedEntries:
         answers = ask(self.client, self.placement, _taken, ids=np.unique(numbers))
         return [segment for answer in answers for segment in answer]
 
+    def codes(self, shard: Shard, start: int, stop: int) -> Segment:
+        """Numbers and codes of consecutive entries of a shard, in this process."""
+        (found,) = ask(self.client, self.placement, partial(_cut, start, stop), files=[shard.file])
+        segment: Segment = found
+        return segment
+
     def ids(self) -> Any:
         """All ids: ascending integers, or texts in the order of their numbers."""
         parts = self.ask(_list_entries)
@@ -175,6 +182,12 @@ def _taken(segments: list[Segment], numbers: Int64) -> list[Segment]:
     """Copies of the entries, with metadata and names."""
     parts = [segment.where(segment.living & np.isin(segment.ids, numbers)) for segment in segments]
     return [merge_segments([part]) for part in parts if part.n_alive]
+
+
+def _cut(start: int, stop: int, segments: list[Segment], _: None) -> Segment:
+    (segment,) = segments
+    ids, codes = segment.ids[start:stop], np.ascontiguousarray(segment.codes[start:stop])
+    return Segment(Arrays(ids, codes, None, None, None))
 
 
 def _list_entries(snapshot: Snapshot) -> tuple[Int64, list[str]]:

@@ -90,6 +90,11 @@ class Folder:
             raise FileExistsError(path)
         self.fs.pipe_file(path, bytes(content))
 
+    def remove(self, name: str) -> None:
+        """Deletes a file, if it is there."""
+        with suppress(FileNotFoundError):
+            self.fs.rm_file(f"{self.root}/{name}")
+
     def remove_drafts(self, names: set[str]) -> None:
         """Removes unfinished drafts of these files, which writers that died have left."""
         if self.is_local:

@@ -92,11 +92,19 @@ class Manifest:
             raise StorageError(path, "manifest", f"damaged: no {error}; restore the file from a copy") from None
 
 
+def manifest_name(version: int) -> str:
+    """The file of a version."""
+    return f"manifest-{version:06d}.json"
+
+
 def write_manifest(folder: Folder, manifest: Manifest) -> None:
     """The last step of a job; one that another job has written meanwhile is left alone."""
-    name = f"manifest-{manifest.version:06d}.json"
+    name = manifest_name(manifest.version)
     try:
         folder.write(name, seal_record(manifest.to_json()), new=True)
+        if versions_in(folder)[-1] > manifest.version:  # others were faster, and this version was compacted away since
+            folder.remove(name)
+            raise FileExistsError(name)
     except FileExistsError:
         problem = "written by another job meanwhile; run this one again, or refresh the index and change it again"
         raise StorageError(folder.path(name), "manifest", problem) from None
@@ -120,12 +128,21 @@ def read_manifest(folder: Folder, version: int | None = None) -> Manifest:
 
 def newest_manifest(folder: Folder, version: int | None = None) -> Manifest | None:
     """The newest version, or the one asked for; None where there is none."""
-    versions = [int(match[1]) for name in folder.sizes() if (match := NAME.fullmatch(name))]
-    if not versions or (version is not None and version not in versions):
-        return None
-    name = f"manifest-{version or max(versions):06d}.json"
-    path = folder.path(name)
-    return Manifest.from_json(open_record(folder.read(name), path, "manifest"), path)
+    while versions := versions_in(folder):
+        if version is not None and version not in versions:
+            return None
+        name = manifest_name(versions[-1] if version is None else version)
+        path = folder.path(name)
+        try:
+            return Manifest.from_json(open_record(folder.read(name), path, "manifest"), path)
+        except FileNotFoundError:  # compacted away since: there is a newer one
+            continue
+    return None
+
+
+def versions_in(folder: Folder) -> list[int]:
+    """Versions that there are, ascending."""
+    return sorted(int(match[1]) for name in folder.sizes() if (match := NAME.fullmatch(name)))
 
 
 def stored_recipe(folder: Folder) -> Recipe | None:

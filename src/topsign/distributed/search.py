@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from dask.sizeof import sizeof
-from distributed import Client, get_worker
+from distributed import Client
 
 from .._arrays import Array, Int64
-from .._checks import check_count
+from .._named import named
 from ..errors import StorageError
 from ..index.filters import Where
 from ..index.results import Note
@@ -24,16 +24,20 @@ from ..index.storage import Segment, Snapshot
 from ..signals import Location
 from .ask import ask
 from .changes import ShardedVerbs
-from .cluster import resolve_client
+from .cluster import resolve_client, send, sent_threads, worker_threads
+from .compact import Compacted, compact
 from .entries import ShardedEntries
 from .folder import Folder
 from .manifest import Manifest, read_manifest, write_manifest
+from .pairs import ShardedPairs
 from .placement import Placement
 from .shard import SentRecipe, Shard, read_shard
 from .verify import verify_shards
 
 QUERY_BYTES = 2**23
 """Projections of queries that travel at a time."""
+
+Loaded = TypeVar("Loaded")
 
 sizeof.register(Segment, lambda segment: segment.nbytes)  # so that Dask knows what its workers hold
 
@@ -57,11 +61,24 @@ def open(out: Location, *, client: Client | None = None, version: int | None = N
     MemoryError
         Where the shards do not fit into the memory of the workers.
     """
-    folder = Folder.at(out)
-    return ShardedIndex(folder, read_manifest(folder, version), resolve_client(client))
+    folder, client = Folder.at(out), resolve_client(client)
+    return _loaded(folder, lambda manifest: ShardedIndex(folder, manifest, client), version)
 
 
-class ShardedIndex(ShardedVerbs, Searching[ShardedEntries]):
+def _loaded(folder: Folder, load: Callable[[Manifest], Loaded], version: int | None = None) -> Loaded:
+    """What ``load`` makes of a version; of the newest that is compacted away meanwhile, the one that is newest then."""
+    manifest = read_manifest(folder, version)
+    while True:
+        try:
+            return load(manifest)
+        except StorageError:
+            newest = read_manifest(folder, version)
+            if newest.version == manifest.version:
+                raise
+            manifest = newest
+
+
+class ShardedIndex(ShardedVerbs, ShardedPairs, Searching[ShardedEntries]):
     """Entries in shards that the workers of a cluster hold. Made by :func:`open`.
 
     A search takes what :meth:`topsign.Index.search` takes and gives what one index of the same entries gives: ids,
@@ -130,24 +147,20 @@ class ShardedIndex(ShardedVerbs, Searching[ShardedEntries]):
     def calibration(self) -> Calibration | None:
         return self._calibration
 
-    def pairs(self, **_: Any) -> NoReturn:
-        """Not on a cluster: raises NotImplementedError that says what to do."""
-        raise NotImplementedError(
-            f"pairs compares all {len(self):,} entries with each other, which a cluster does not do; make one index of "
-            "the shards, topsign.distributed.merge(folder, path), and call its pairs, or search for the signals"
-        )
-
     def verify(self) -> None:
         """Reads every shard again from where it is stored. Raises StorageError naming every damaged one."""
         verify_shards(self._folder, self._manifest, self._client)
 
     def refresh(self) -> bool:
         """Looks for a newer version of the manifest, and loads its shards; returns whether there was one."""
-        newest = read_manifest(self._folder)
-        if newest.version == self.version:
-            return False
-        self._load(newest)
-        return True
+        before = self.version
+        _loaded(self._folder, lambda manifest: None if manifest.version == before else self._load(manifest))
+        return self.version != before
+
+    @named
+    def compact(self, *, keep: int = 1) -> Compacted:
+        """Deletes older versions of the manifest, and the shards that only those need; see :func:`compact`."""
+        return compact(self._folder.url, keep=keep)
 
     def close(self) -> None:
         """Lets workers forget the shards; the end of the client does the same."""
@@ -183,8 +196,7 @@ class ShardedIndex(ShardedVerbs, Searching[ShardedEntries]):
         n_threads: int | None,
         significance: LearnedSignificance | None,
     ) -> Iterator[tuple[slice, Scan]]:
-        """Queries are projected once, here, so that all workers compare the same bits; 0 threads are a worker's own."""
-        threads = 0 if n_threads is None else check_count(n_threads, "n_threads")
+        """Queries are projected once, here, so that all workers compare the same bits."""
         for rows, scan in make_scans(
             self.recipe,
             queries,
@@ -193,15 +205,15 @@ class ShardedIndex(ShardedVerbs, Searching[ShardedEntries]):
             significance=significance,
             n_bytes=QUERY_BYTES,
         ):
-            yield rows, replace(scan, n_threads=threads)
+            yield rows, replace(scan, n_threads=sent_threads(n_threads))
 
     def _nearest(self, entries: ShardedEntries, scan: Scan, k: int) -> Hits:
-        sent = self._client.submit(_same, scan, pure=False)
-        return Hits.merge(entries.ask(partial(_find_nearest, k), sent), descending=scan.descending, k=k)
+        parts = entries.ask(partial(_find_nearest, k), send(self._client, scan))
+        return Hits.merge(parts, descending=scan.descending, k=k)
 
     def _within(self, entries: ShardedEntries, scan: Scan, reach: Reach) -> Hits:
-        sent = self._client.submit(_same, scan, pure=False)
-        return Hits.merge(entries.ask(partial(_find_within, reach), sent), descending=scan.descending)
+        parts = entries.ask(partial(_find_within, reach), send(self._client, scan))
+        return Hits.merge(parts, descending=scan.descending)
 
     def _user_ids(self, whole: ShardedEntries, numbers: Int64) -> Any:
         if not whole.has_names:
@@ -219,7 +231,6 @@ class ShardedIndex(ShardedVerbs, Searching[ShardedEntries]):
         self._publish(replace(self._manifest, version=self.version + 1, calibration=learned.to_json()))
 
     def _publish(self, manifest: Manifest) -> None:
-        """Writes the next version, and loads what is new in it."""
         write_manifest(self._folder, manifest)
         self._load(manifest)
 
@@ -236,18 +247,9 @@ def _count_entries(segments: list[Segment], _: None) -> tuple[int, bool]:
     return sum(len(segment) for segment in segments), bool(Snapshot(tuple(segments)).has_names)
 
 
-def _same(scan: Scan) -> Scan:
-    """A task, and not scattered data: Dask makes its result again where it is lost with a worker."""
-    return scan
-
-
 def _find_nearest(k: int, snapshot: Snapshot, scan: Scan) -> Hits:
-    return _with_threads(scan).nearest(snapshot, k)
+    return replace(scan, n_threads=worker_threads(scan.n_threads)).nearest(snapshot, k)
 
 
 def _find_within(reach: Reach, snapshot: Snapshot, scan: Scan) -> Hits:
-    return _with_threads(scan).within(snapshot, reach)
-
-
-def _with_threads(scan: Scan) -> Scan:
-    return scan if scan.n_threads else replace(scan, n_threads=get_worker().state.nthreads)
+    return replace(scan, n_threads=worker_threads(scan.n_threads)).within(snapshot, reach)

@@ -120,7 +120,8 @@ def read_shard(folder: Folder, shard: Shard, recipe: Recipe) -> Segment:
     path = folder.path(shard.file)
     size = folder.size(shard.file)
     if size is None:
-        raise StorageError(path, "shard", "missing, though the manifest names it; restore the file from a copy")
+        problem = "missing, though the manifest names it; restore the file from a copy, or refresh an index of an older"
+        raise StorageError(path, "shard", f"{problem} version, which compact may have deleted")
     if size != shard.n_bytes:
         problem = f"damaged: {size:,} bytes, but the manifest says {shard.n_bytes:,}; restore the file from a copy"
         raise StorageError(path, "shard", problem)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import operator
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +15,17 @@ from .. import kernels
 from .._arrays import Array, Int64
 from .._checks import MAX_ID, as_signals, check_ids, check_metadata, listed
 from .._files import Record, draft_of, publish
+from .._named import named
 from ..encoding import check_signals, encode
 from ..recipe import Recipe
-from ..signals import from_table
 from .ids import are_texts, check_names
-from .results import Codes, Entries, Entry, Note
+from .results import Codes, Entries, Note
 from .storage import Change, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, store_for_recipe
-
-Ids = npt.NDArray[Any]
-"""Ids as users see them: int64, or texts (dtype object) where the entries were given such."""
+from .verbs import Ids, Verbs
 
 
-class EntryVerbs(ABC, Generic[Codes]):
+class EntryVerbs(Verbs[Codes]):
     """What an index does with its entries, other than searching them."""
 
     recipe: Recipe  # what the codes are made with
@@ -49,10 +46,6 @@ class EntryVerbs(ABC, Generic[Codes]):
         """Number of entries."""
         return len(self.store.snapshot)
 
-    def __iter__(self) -> Iterator[Any]:
-        """Ids of the entries, in the order of :attr:`ids`."""
-        return iter(self.ids.tolist())
-
     def __contains__(self, id: object) -> bool:
         """Whether an entry has this id."""
         snapshot = self.store.snapshot
@@ -66,6 +59,7 @@ class EntryVerbs(ABC, Generic[Codes]):
             return False
         return 0 <= wanted <= MAX_ID and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
 
+    @named
     def add(
         self,
         signals: npt.ArrayLike,
@@ -107,58 +101,7 @@ class EntryVerbs(ABC, Generic[Codes]):
             Where a durable index cannot be written or is damaged; nothing is added.
         """
         return self._write(
-            signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=rows, source=source, replacing=False
-        )
-
-    def upsert(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike,
-        metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
-    ) -> Ids:
-        """Adds signals, and replaces the entries whose ids are in the index already, all in one transaction.
-
-        Entries that are replaced lose their metadata where none is given. Parameters are those of :meth:`add`.
-        """
-        return self._write(
-            signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=None, source=None, replacing=True
-        )
-
-    def add_table(
-        self,
-        table: Any,
-        *,
-        vector_column: str | None = None,
-        id_column: str | None = None,
-        metadata_columns: Sequence[str] = (),
-        upsert: bool = False,
-        n_threads: int | None = None,
-    ) -> Ids:
-        """Adds the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replaces those of known ids.
-
-        Parameters
-        ----------
-        vector_column : str, optional
-            The column of lists that holds the vectors; the only one when not given. Without any, all numeric columns
-            that are neither ids nor metadata are the features.
-        id_column : str, optional
-            The column of ids, texts or integers.
-        metadata_columns : sequence of str
-            Columns that become the metadata of each entry.
-        """
-        found = from_table(table, vector_column=vector_column, id_column=id_column, metadata_columns=metadata_columns)
-        if upsert and found.ids is None:
-            raise ValueError("upsert needs id_column: entries are replaced by their ids")
-        return self._write(
-            found.signals,
-            ids=found.ids,
-            metadata=found.metadata,
-            n_threads=n_threads,
-            rows=None,
-            source=None,
-            replacing=upsert,
+            signals, ids=ids, metadata=metadata, n_threads=n_threads, replacing=False, rows=rows, source=source
         )
 
     def _write(
@@ -168,9 +111,9 @@ class EntryVerbs(ABC, Generic[Codes]):
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
         n_threads: int | None,
-        rows: slice | None,
-        source: tuple[str, Record] | None,
         replacing: bool,
+        rows: slice | None = None,
+        source: tuple[str, Record] | None = None,
     ) -> Ids:
         signals = as_signals(signals, n_features=self.recipe.n_features)
         first, end, _ = (rows or slice(None)).indices(len(signals))
@@ -237,12 +180,6 @@ class EntryVerbs(ABC, Generic[Codes]):
         places = self._places(snapshot, ids)
         numbers = snapshot.gather("ids", places).astype(np.int64)
         return Entries(self._user_ids(snapshot, numbers), self._codes(snapshot, places), snapshot.notes(places))
-
-    def __getitem__(self, id: int | str) -> Entry[Codes]:
-        """The entry with this id; KeyError where there is none."""
-        if id not in self:
-            raise KeyError(id)
-        return self.get([id])[0]
 
     @abstractmethod
     def _codes(self, snapshot: Snapshot, places: Int64) -> Codes:

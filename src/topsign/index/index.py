@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from .. import kernels
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_flag
 from .._files import Record
@@ -18,18 +19,19 @@ from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
 from .centering import Centering
-from .entries import EntryVerbs, Ids
+from .entries import EntryVerbs
 from .filters import Where, select
 from .nulls import KEY
-from .pairs import PairFinding
+from .pairs import PairFinding, PairLimit, compare_entries
 from .results import Codes, Note
 from .search import Calibration, Engine, Hits, KernelEngine, Reach, Scan, SignalSample, make_scans
 from .searching import Searching
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, check_equal, open_file, store_for_recipe
+from .verbs import Ids
 
 
-class Index(Centering, EntryVerbs[Codes], PairFinding, Searching[Snapshot]):
+class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snapshot]):
     """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
 
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
@@ -52,7 +54,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding, Searching[Snapshot]):
         self.recipe, self.store = recipe, store
         self._learning = threading.Lock()
 
-    def _write(self, signals: npt.ArrayLike, *, rows: slice | None, **options: Any) -> Ids:
+    def _write(self, signals: npt.ArrayLike, *, rows: slice | None = None, **options: Any) -> Ids:
         values = as_signals(signals, n_features=self.n_features)
         first, end, _ = (rows or slice(None)).indices(len(values))
         if self._unlearned is not None and end > first:
@@ -156,6 +158,9 @@ class Index(Centering, EntryVerbs[Codes], PairFinding, Searching[Snapshot]):
 
     def _within(self, entries: Snapshot, scan: Scan, reach: Reach) -> Hits:
         return scan.within(entries, reach)
+
+    def _compared(self, whole: Snapshot, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        return compare_entries(self.recipe, whole, whole, limit, kernels.n_threads(n_threads))
 
     def _notes(self, whole: Snapshot, numbers: Int64) -> list[Note]:
         return whole.notes(whole.locate(numbers))

@@ -9,9 +9,9 @@ projections); the correlation at which an agreement is expected is its score.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -21,20 +21,23 @@ from scipy.stats import binom, hypergeom, norm
 
 from .. import kernels
 from .._arrays import Array, Float32, Float64, Int64
-from .._checks import check_count, check_false_alarm, check_real, import_pyarrow
+from .._checks import check_count, check_false_alarm, check_real
 from .._lazy import lazy
+from .._named import named
 from ..recipe import Recipe
 from .search import Hits, KernelEngine, Queries
-from .storage import Snapshot, Store
+from .storage import Snapshot
+from .tables import Table
 
 BLOCK_BYTES = 2**22
 """Codes that are compared with all others at a time, as real numbers."""
 
 Progress = Callable[[int, int], None]
+Entries = TypeVar("Entries", bound=Sized)
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(Table):
     """Pairs of entries, each once; the most alike first, ties by ids."""
 
     first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
@@ -61,17 +64,9 @@ class Pairs:
         columns = {"first": self.first, "second": self.second, "score": self.scores, "p_value": self.p_values}
         return {name: column.tolist() for name, column in columns.items()}
 
-    def to_pandas(self) -> Any:
-        """A pandas DataFrame of one row per pair."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from None
-        return pandas.DataFrame(self.to_dict())
-
-    def to_arrow(self) -> Any:
-        """A pyarrow Table of one row per pair."""
-        return import_pyarrow("to_arrow makes a pyarrow table").table(self.to_dict())
+    def _kinds(self, arrow: Any) -> dict[str, Any]:
+        id_kind = arrow.string() if self.first.dtype == object else arrow.int64()
+        return {"first": id_kind, "second": id_kind, "score": arrow.float64(), "p_value": arrow.float64()}
 
     def __repr__(self) -> str:
         shown = [f"  {a} - {b}: {score:.4f}" for a, b, score in zip(self.first, self.second, self.scores, strict=True)]
@@ -121,16 +116,74 @@ class Agreement:
         return np.maximum.accumulate(expected), np.append(rho, 1.0)
 
 
-class PairFinding(ABC):
-    """Indexes whose entries can be compared with each other."""
+@dataclass(frozen=True)
+class PairLimit:
+    """Which pairs are wanted: those that agree enough, or of every entry the ``k`` that agree most with it."""
+
+    law: Agreement
+    least: int  # agreement
+    k: int | None
+
+    @classmethod
+    def checked(
+        cls, recipe: Recipe, n_entries: int, *, false_alarm: float | None, threshold: float | None, k: int | None
+    ) -> PairLimit:
+        """The limit for so many entries; exactly one of the three must be given."""
+        given = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise ValueError("give exactly one of false_alarm, threshold and k, got " + (" and ".join(named) or "none"))
+        if recipe.family not in ("adaptive", "sign"):
+            raise ValueError(f"pairs are found among adaptive and sign codes, those of this index are {recipe.family}")
+        law = Agreement(recipe.n_bits, recipe.n_pool)
+        least = -law.n_bits
+        if false_alarm is not None:
+            n_pairs = max(1, n_entries * (n_entries - 1) // 2)
+            level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
+            least = law.least(lambda value: law.p_values(value) <= level)
+        elif threshold is not None:
+            limit = check_real(threshold, "threshold", minimum=-1, maximum=1)
+            least = law.least(lambda value: law.scores(value) >= limit)
+        return cls(law, least, None if k is None else check_count(k, "k"))
+
+    def kept(self, numbers: Int64, hits: Hits) -> Hits:
+        """Of the hits of entries with these numbers, which become their rows: each pair once, or the k best others."""
+        hits = replace(hits, rows=numbers[hits.rows])
+        if self.k is None:
+            return hits[hits.ids > hits.rows]
+        return Hits.merge([hits[hits.ids != hits.rows]], descending=True, k=self.k)
+
+    def join(self, parts: Iterable[Hits]) -> Pairs:
+        """All pairs that were kept."""
+        whole = Hits.merge(parts, descending=True)
+        first, second, agreements = whole.rows, whole.ids, whole.values
+        if self.k is not None:  # a pair may be near from both sides
+            both = np.sort(np.stack([first, second]), axis=0)
+            both, at = np.unique(both, axis=1, return_index=True)
+            first, second, agreements = both[0], both[1], agreements[at]
+        order = np.lexsort((second, first, -agreements))
+        agreements = agreements[order]
+        return Pairs(first[order], second[order], self.law.scores(agreements), self.law.p_values(agreements))
+
+
+class PairFinding(ABC, Generic[Entries]):
+    """Indexes whose entries can be compared with each other. Where these are, subclasses say."""
 
     recipe: Recipe
-    store: Store
 
     @abstractmethod
-    def _user_ids(self, snapshot: Snapshot, numbers: Int64) -> Any:
+    def _whole(self) -> Entries:
+        """All entries of this moment."""
+
+    @abstractmethod
+    def _user_ids(self, whole: Entries, numbers: Int64) -> Any:
         """Numbers of entries as the ids that the user gave."""
 
+    @abstractmethod
+    def _compared(self, whole: Entries, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        """Number of entries in a block, and what the limit keeps of their comparison with all; every entry once."""
+
+    @named
     def pairs(
         self,
         *,
@@ -154,73 +207,25 @@ class PairFinding(ABC):
         progress : callable, optional
             Called with the number of entries compared with all others, and of all entries.
         """
-        snapshot = self.store.snapshot
-        found = find_pairs(
-            self.recipe,
-            snapshot,
-            false_alarm=false_alarm,
-            threshold=threshold,
-            k=k,
-            n_threads=n_threads,
-            progress=progress,
-        )
-        first, second = (self._user_ids(snapshot, numbers) for numbers in (found.first, found.second))
+        whole = self._whole()
+        limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
+        parts, done = [], 0
+        for n_compared, hits in self._compared(whole, limit, n_threads):
+            parts.append(hits)
+            done += n_compared
+            if progress is not None:
+                progress(done, len(whole))
+        found = limit.join(parts)
+        first, second = (self._user_ids(whole, numbers) for numbers in (found.first, found.second))
         return replace(found, first=first, second=second)
 
 
-def find_pairs(
-    recipe: Recipe,
-    snapshot: Snapshot,
-    *,
-    false_alarm: float | None,
-    threshold: float | None,
-    k: int | None,
-    n_threads: int | None,
-    progress: Progress | None,
-) -> Pairs:
-    """Pairs of numbers of entries; exactly one of the three limits must be given."""
-    given = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise ValueError("give exactly one of false_alarm, threshold and k, got " + (" and ".join(named) or "none"))
-    if recipe.family not in ("adaptive", "sign"):
-        raise ValueError(f"pairs are found among adaptive and sign codes, those of this index are {recipe.family}")
-    law, threads = Agreement(recipe.n_bits, recipe.n_pool), kernels.n_threads(n_threads)
-    n_entries = len(snapshot)
-    least = -law.n_bits
-    if false_alarm is not None:
-        n_pairs = max(1, n_entries * (n_entries - 1) // 2)
-        level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
-        least = law.least(lambda value: law.p_values(value) <= level)
-    elif threshold is not None:
-        limit = check_real(threshold, "threshold", minimum=-1, maximum=1)
-        least = law.least(lambda value: law.scores(value) >= limit)
-    n_nearest = None if k is None else check_count(k, "k")
-    found: list[tuple[Int64, Int64, Array]] = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-    done = 0
-    for ids, block in _blocks(recipe, snapshot, threads):
-        hits = _compare(recipe, snapshot, block, least, n_nearest, threads)
-        first, second = ids[hits.rows], hits.ids
-        if n_nearest is None:
-            kept = second > first
-        else:
-            kept = second != first
-            ranks = np.cumsum(kept) - 1
-            starts = np.searchsorted(hits.rows, hits.rows)
-            before = np.concatenate([[0], np.cumsum(kept)])[starts]
-            kept &= ranks - before < n_nearest
-        found.append((first[kept], second[kept], hits.values[kept]))
-        done += len(ids)
-        if progress is not None:
-            progress(done, n_entries)
-    first, second, agreements = (np.concatenate(column) for column in zip(*found, strict=True))
-    if n_nearest is not None:  # a pair may be near from both sides
-        both = np.sort(np.stack([first, second]), axis=0)
-        both, at = np.unique(both, axis=1, return_index=True)
-        first, second, agreements = both[0], both[1], agreements[at]
-    order = np.lexsort((second, first, -agreements))
-    agreements = agreements[order]
-    return Pairs(first[order], second[order], law.scores(agreements), law.p_values(agreements))
+def compare_entries(
+    recipe: Recipe, blocks: Snapshot, snapshot: Snapshot, limit: PairLimit, n_threads: int
+) -> Iterator[tuple[int, Hits]]:
+    """Entries of one snapshot, a block at a time: how many, and what is kept of comparing them with another's."""
+    for numbers, block in _blocks(recipe, blocks, n_threads):
+        yield len(numbers), limit.kept(numbers, _compare(recipe, snapshot, block, limit, n_threads))
 
 
 def _blocks(recipe: Recipe, snapshot: Snapshot, n_threads: int) -> Iterator[tuple[Int64, Float32]]:
@@ -245,10 +250,10 @@ def _signs(recipe: Recipe, codes: Array, n_threads: int) -> Float32:
     return out
 
 
-def _compare(recipe: Recipe, snapshot: Snapshot, block: Float32, least: int, k: int | None, n_threads: int) -> Hits:
+def _compare(recipe: Recipe, snapshot: Snapshot, block: Float32, limit: PairLimit, n_threads: int) -> Hits:
     """Entries that agree enough with each code of a block, or the k + 1 that agree most: one of them is itself."""
     engine, queries = KernelEngine(), Queries(block, np.ones(len(block)))
-    if k is None:
-        needed = np.full(len(block), least, np.float32)
+    if limit.k is None:
+        needed = np.full(len(block), limit.least, np.float32)
         return engine.within_scores(snapshot, recipe.layout, queries, needed, column=None, n_threads=n_threads)
-    return engine.rank_scores(snapshot, recipe.layout, queries, k + 1, column=None, n_threads=n_threads)
+    return engine.rank_scores(snapshot, recipe.layout, queries, limit.k + 1, column=None, n_threads=n_threads)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
+from .._named import named
 from ..theory import SCORINGS
 from .filters import Where
 from .nulls import Nulls
@@ -61,6 +62,7 @@ class Searching(Nulls, Generic[Entries]):
     def _notes(self, whole: Entries, numbers: Int64) -> list[Note]:
         """Metadata of the entries with these numbers."""
 
+    @named
     def search(
         self,
         queries: npt.ArrayLike,
@@ -131,6 +133,7 @@ class Searching(Nulls, Generic[Entries]):
             hits.fill(found, block)
         return self._finished(found, whole, with_metadata)
 
+    @named
     def within(
         self,
         queries: npt.ArrayLike,

@@ -31,7 +31,43 @@ class Match:
     metadata: dict[str, Any] | None = None  # where it was asked for
 
 
-class ResultTable(ABC):
+class Table(ABC):
+    """Rows that can be had as a table of pandas, Arrow or Polars."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name; one value per row."""
+
+    @abstractmethod
+    def _kinds(self, arrow: Any) -> dict[str, Any]:
+        """Types of the columns, by name."""
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame of one row per match or pair."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.to_dict())
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table of one row per match or pair; metadata as JSON texts."""
+        arrow = import_pyarrow("to_arrow makes a pyarrow table")
+        columns, kinds = self.to_dict(), self._kinds(arrow)
+        if "metadata" in columns:
+            columns["metadata"] = [None if note is None else json.dumps(note) for note in columns["metadata"]]
+        return arrow.table({name: arrow.array(values, kinds[name]) for name, values in columns.items()})
+
+    def to_polars(self) -> Any:
+        """A Polars DataFrame of one row per match or pair; metadata as JSON texts."""
+        try:
+            import polars
+        except ImportError:
+            raise ImportError("to_polars needs Polars: pip install polars") from None
+        return polars.from_arrow(self.to_arrow())
+
+
+class ResultTable(Table):
     """What a search found: ``found[i]`` is the list of matches of query i, closest first."""
 
     ids: Any
@@ -88,32 +124,10 @@ class ResultTable(ABC):
         values = list(zip(*self.rows(), strict=True)) or [()] * len(self.columns)
         return {name: list(column) for name, column in zip(self.columns, values, strict=True)}
 
-    def to_pandas(self) -> Any:
-        """A pandas DataFrame of one row per match."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from None
-        return pandas.DataFrame(self.to_dict(), columns=list(self.columns))
-
-    def to_arrow(self) -> Any:
-        """A pyarrow Table of one row per match; metadata as JSON texts."""
-        arrow = import_pyarrow("to_arrow makes a pyarrow table")
-        texts = self.ids.dtype == object
-        kinds = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True))
-        kinds |= {"id": arrow.string() if texts else arrow.int64(), "metadata": arrow.string()}
-        columns = self.to_dict()
-        if "metadata" in columns:
-            columns["metadata"] = [None if note is None else json.dumps(note) for note in columns["metadata"]]
-        return arrow.table({name: arrow.array(values, kinds[name]) for name, values in columns.items()})
-
-    def to_polars(self) -> Any:
-        """A Polars DataFrame of one row per match; metadata as JSON texts."""
-        try:
-            import polars
-        except ImportError:
-            raise ImportError("to_polars needs Polars: pip install polars") from None
-        return polars.from_arrow(self.to_arrow())
+    def _kinds(self, arrow: Any) -> dict[str, Any]:
+        reals = dict.fromkeys(("score", "distance", "p_value", "e_value"), arrow.float64())
+        id_kind = arrow.string() if self.ids.dtype == object else arrow.int64()
+        return {"query": arrow.int64(), "rank": arrow.int64(), "id": id_kind, **reals, "metadata": arrow.string()}
 
     def _shown(self) -> tuple[list[list[str]], int]:
         """The first rows as texts, and how many more there are."""

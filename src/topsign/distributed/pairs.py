@@ -1,0 +1,39 @@
+"""Pairs on a cluster: codes of a block of entries travel, and every worker compares them with the entries it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from distributed import Client
+
+from ..index.pairs import PairFinding, PairLimit, compare_entries
+from ..index.search import Hits
+from ..index.storage import Segment, Snapshot
+from .cluster import send, sent_threads, worker_threads
+from .entries import ShardedEntries
+from .shard import SentRecipe
+
+TRAVELLING_BYTES = 2**22
+"""Codes that travel at a time."""
+
+
+class ShardedPairs(PairFinding[ShardedEntries]):
+    """The self-join of the entries of all shards."""
+
+    _client: Client
+
+    def _compared(self, whole: ShardedEntries, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        task = partial(_compare, SentRecipe.of(self.recipe), limit, sent_threads(n_threads))
+        n_rows = max(1, TRAVELLING_BYTES // self.recipe.layout.code_bytes)
+        for shard in whole.placement.shards:
+            for start in range(0, shard.n_entries, n_rows):
+                block = whole.codes(shard, start, start + n_rows)
+                parts = whole.ask(task, send(self._client, block))
+                yield len(block), Hits.merge(parts, descending=True, k=limit.k)
+
+
+def _compare(sent: SentRecipe, limit: PairLimit, n_threads: int, snapshot: Snapshot, block: Segment) -> Hits:
+    """On a worker: what the limit keeps of comparing a block with the entries held here."""
+    compared = compare_entries(sent.recipe(), Snapshot((block,)), snapshot, limit, worker_threads(n_threads))
+    return Hits.merge((hits for _, hits in compared), descending=True)
