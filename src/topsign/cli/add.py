@@ -20,7 +20,7 @@ class AddOptions(SourceOptions):
 
     ids: Annotated[
         Path | None,
-        typer.Option(help="Their ids: a .npy of integers, or texts, one per line. [default: the next free]"),
+        typer.Option(help="Their ids: a .npy of integers, or texts, one per line. (default: the next free)"),
     ] = None
     metadata: Annotated[Path | None, typer.Option(help="A JSON object (or null) per line, one per signal.")] = None
     upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids are there already.")] = False

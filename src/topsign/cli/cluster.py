@@ -52,7 +52,7 @@ def encode(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write shards: a folder, s3://, gs:// ...")],
     codes: CodeOptions,
     source: SourceOptions,
-    shard_entries: Annotated[int | None, typer.Option(help="Entries of a shard.  [default: 64 MiB of codes]")] = None,
+    shard_entries: Annotated[int | None, typer.Option(help="Entries of a shard. (default: 64 MiB of codes)")] = None,
     scheduler: Scheduler = None,
 ) -> None:
     """Encode signals into shards; ids are row numbers, through the files in order of their names, or of a column.

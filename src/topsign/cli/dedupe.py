@@ -23,7 +23,7 @@ class GroupOptions:
     """Which pairs count, and where groups are written."""
 
     output: Annotated[Path, typer.Option("--output", "-o", help="The .parquet, .csv or .json of groups to write.")]
-    false_alarm: Annotated[float | None, typer.Option(help="Chance of any wrong pair among all.  [default: 0.001]")] = (
+    false_alarm: Annotated[float | None, typer.Option(help="Chance of any wrong pair among all. (default: 0.001)")] = (
         None
     )
     threshold: Annotated[float | None, typer.Option(help="Instead: the least estimated correlation of a pair.")] = None

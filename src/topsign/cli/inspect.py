@@ -24,7 +24,7 @@ LONG = ("mean", "trellis")
 def inspect(
     index: IndexPath,
     correlation: Annotated[
-        list[float] | None, typer.Option(help="Show the error at this; may be repeated.  [default: 0.05 0.1 0.2 0.5]")
+        list[float] | None, typer.Option(help="Show the error at this; may be repeated. (default: 0.05 0.1 0.2 0.5)")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:

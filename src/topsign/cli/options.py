@@ -47,21 +47,21 @@ MetadataColumns = Annotated[
 Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
 
-Kind = Annotated[str | None, typer.Option("--kind", "--codes", help="adaptive, sign or trellis.  [default: adaptive]")]
+Kind = Annotated[str | None, typer.Option("--kind", "--codes", help="adaptive, sign or trellis. (default: adaptive)")]
 Bytes = Annotated[int | None, typer.Option("--bytes", help="Of trellis codes: bytes of one code.")]
 Local = Annotated[int | None, typer.Option("--local", help="Of trellis codes: cells with axes of their own, 16 say.")]
-Bits = Annotated[int | None, typer.Option(help="Projections kept per signal.  [default: an eighth of the pool]")]
-Pool = Annotated[int | None, typer.Option(help="Projections computed.  [default: the signal's length]")]
+Bits = Annotated[int | None, typer.Option(help="Projections kept per signal. (default: an eighth of the pool)")]
+Pool = Annotated[int | None, typer.Option(help="Projections computed. (default: the signal's length)")]
 ProjectionKind = Annotated[
     str | None, typer.Option(help=f"{', '.join(KINDS)}; of trellis codes hadamard or principal, which they begin with.")
 ]
-Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}.  [default: correlation]")]
-LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}.  [default: compact]")]
-Norms = Annotated[bool | None, typer.Option("--norms/--no-norms", help="Keep norms.  [default: norms]")]
+Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}. (default: correlation)")]
+LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}. (default: compact)")]
+Norms = Annotated[bool | None, typer.Option("--norms/--no-norms", help="Keep norms. (default: norms)")]
 Center = Annotated[bool, typer.Option("--center", help="Remove the mean of the signals from them and from queries.")]
-Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection.  [default: {SEED}]")]
+Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection. (default: {SEED})")]
 
-Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query.  [default: 10]")]
+Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query. (default: 10)")]
 FalseAlarm = Annotated[
     float | None, typer.Option(help="Instead of -k: every match that is significant at this level, per query.")
 ]

@@ -30,7 +30,7 @@ def reproduce(
     ] = Path("report"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: under a minute, with larger errors.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Seeds of the projection in Table I.  [default: 20, with --quick 6]")
+        int | None, typer.Option(help="Seeds of the projection in Table I. (default: 20, with --quick 6)")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print verdicts and data as JSON.")] = False,
 ) -> None:
