@@ -159,10 +159,7 @@ class ShardedIndex(ShardedVerbs, ShardedPairs, Searching[ShardedEntries]):
 
     @named
     def compact(self, *, keep: int = 1) -> Compacted:
-        """Deletes older versions of the manifest, and the shards that only those need; see :func:`compact`.
-
-        ``keep`` is the number of versions to keep, the newest ones.
-        """
+        """Deletes older versions of the manifest, and the shards that only those need; see :func:`compact`."""
         return compact(self._folder.url, keep=keep)
 
     def close(self) -> None:
