@@ -34,7 +34,6 @@ def _refuse(function: Callable[..., Any], arguments: tuple[Any, ...]) -> NoRetur
     name = owner if name == "__init__" else name
     n_given = len(arguments) - bool(owner)
     example = ", ".join([*places, *(f"{one}=..." for one in names[: n_given - len(places)])])
-    raise TypeError(
-        f"{name} takes {' and '.join(places) or 'nothing'} by position, got {n_given} arguments; name the others: "
-        f"{name}({example}); there are {', '.join(names)}"
-    )
+    taken = f"{name} takes {' and '.join(places) or 'nothing'} by position"
+    given = f"got {n_given} argument{'s' if n_given > 1 else ''}"
+    raise TypeError(f"{taken}, {given}; name the rest: {name}({example}); there are {', '.join(names)}")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Int64
+from .._named import named
 from .._random import RandomState
 from ..codes import AdaptiveCodes
 from ..projections import Projection
@@ -67,6 +68,7 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
 
     family = "adaptive"
 
+    @named
     def __init__(
         self,
         *,

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Bytes, Int64
+from .._named import named
 from .._random import RandomState
 from ..projections import Projection
 from .index import Index
@@ -42,6 +43,7 @@ class SignIndex(Index[Bytes]):
 
     family = "sign"
 
+    @named
     def __init__(
         self,
         *,

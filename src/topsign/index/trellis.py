@@ -13,6 +13,7 @@ import numpy.typing as npt
 from .._arrays import Int64
 from .._checks import as_signals, check_count
 from .._files import Record
+from .._named import named
 from .._random import RandomState
 from ..codes import TrellisCodes
 from ..kernels.tables import level_rms
@@ -68,6 +69,7 @@ class TrellisIndex(Index[TrellisCodes]):
 
     family = "trellis"
 
+    @named
     def __init__(
         self,
         *,
