@@ -225,7 +225,7 @@ CALLS = [
     ),
     (lambda: INDEX.add(X, list("fghij")), TypeError, "add takes signals by position, got 2 arguments; name the rest:"),
     (lambda: INDEX.upsert(X, list("abcde")), TypeError, "upsert(signals, ids=...)"),
-    (lambda: INDEX.add_table(pd.DataFrame(X), "id"), TypeError, "add_table(table, vector_column=...); there are"),
+    (lambda: INDEX.add_table(X, "id"), TypeError, "add_table(table, vector_column=...); there are"),
     (lambda: INDEX.pairs(0.5), TypeError, "pairs takes nothing by position, got 1 argument"),
     (lambda: ts.AdaptiveIndex(20, 4), TypeError, "name the rest: AdaptiveIndex(n_features=..., n_bits=...); there are"),
     (lambda: ts.SignIndex(20), TypeError, "SignIndex takes nothing by position, got 1 argument; name the rest:"),
