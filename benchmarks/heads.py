@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 from shared.results import interleaved, save, spread
-from threadpoolctl import threadpool_limits
 
 import topsign as ts
 
@@ -54,6 +53,8 @@ def main():
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     os.environ["TOPSIGN_NUM_THREADS"] = str(options.threads)
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(options.threads):
         measured = compare(options)
     if options.json:

@@ -12,6 +12,9 @@ Sizes are 0.1 to 2 bits per dimension, taken twice for adaptive codes: as inform
 and as bytes of the compact layout. Peers are rounded up to whole bytes. Bytes an entry are all of them: code, factors,
 and the codebooks, matrices and mean divided among the entries. Intervals are 95%, bootstrapped over queries; for codes
 over random projections each query's recall is the mean over seeds.
+
+Scores are those that each library takes itself. trellis_peers.py has trellis codes of these sentences, and faiss's
+codes by the cosine of their reconstructions.
 """
 
 import argparse
@@ -77,7 +80,7 @@ def load(options):
                 vectors = model.encode(chosen, batch_size=32, normalize_embeddings=True)
                 np.save(path, vectors.astype(np.float32))
                 print(f"{start + len(chosen)} sentences embedded", flush=True)
-    vectors = np.concatenate([np.load(path) for path in paths])
+    vectors = np.concatenate([np.load(path) for path in paths]).astype(np.float32)
     return vectors[options.queries : options.queries + options.entries], vectors[: options.queries]
 
 

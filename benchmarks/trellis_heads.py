@@ -1,115 +1,152 @@
 """Heads at 0.25 to 2 bits a weight: trellis and adaptive codes, int8 and int4 rows, product quantisation.
 
-    python benchmarks/trellis_heads.py [cifar] [many] [--classes 10000] [--seeds 20] [--json FILE]
+    python benchmarks/trellis_heads.py cifar|many [--classes 100000] [--seeds 3] [--json FILE]
 
-``cifar`` is the head of the CIFAR-10 network (10 classes, 1,024 features; mean over seeds), ``many`` the head of
-heads.py, normal weight vectors with eigenvalues that fall. All have the same bytes per class, scales included. Rows of
-8 and 4 bits keep as many principal coordinates of the weights as fit; a head of ten classes is too small for axes and
-codebooks, so there rows keep random coordinates. Agreement is with the top class of the exact head.
+``cifar`` is the head of the CIFAR-10 network (10 classes, 1,024 features), ``many`` the head of heads.py: normal weight
+vectors with eigenvalues that fall. All codes of one size have the same bytes per class, their scales among them: two
+bytes for trellis codes and rows of integers, four for adaptive codes, none for product quantisation. What all classes
+share (axes, rotations, codebooks) is stated beside. Rows of 8 and 4 bits keep as many principal coordinates of the
+weights as fit; a head of ten classes is too small for axes and codebooks, so there rows keep random coordinates. The
+rows "all features" of 8 and 4 bits are whole, for comparison.
+
+Agreement is with the top class of the exact head, and the share of its ten best among the ten found; means over seeds,
+with intervals of 95% bootstrapped over inputs. Rows are written as they are measured.
 """
 
 import argparse
+import os
+import warnings
+from functools import partial
 
 import numpy as np
-from heads import exact_top, make_head
-from shared.results import save
+from shared.codes import FLOAT, adaptive_shape, best, learned_bytes, rotation
+from shared.results import Record
+from text_embeddings import bootstrap
 
 import topsign as ts
-from topsign.recipe import Recipe
 
 RATES = (0.25, 0.5, 1.0, 2.0)
-SCALE = 2  # bytes of a norm or scale, in every code
+SCALE = 2  # bytes of a scale of trellis codes and of rows of integers
+K = 10
 
 
-def rounded(rows, n_levels):
-    """Rows in so many levels on either side of zero, each with a scale of its own."""
-    scales = np.abs(rows).max(axis=1, keepdims=True) / n_levels
-    return np.rint(rows / np.where(scales > 0, scales, 1)) * scales
+def rounded(rows, bits):
+    """Rows in signed integers, each with a scale of its own."""
+    scales = np.abs(rows).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+    return (np.rint(rows / np.where(scales > 0, scales, 1)) * scales).astype(np.float32)
 
 
-def cut_rows(weights, axes, n_bytes, bits):
+def cut_rows(axes, bits, weights, inputs, n_bytes, seed, options, *, learned=True):
     """The first coordinates along the axes that fit, in ``bits`` bits each; and the rest lost."""
-    kept = axes[: min(len(axes), 8 * n_bytes // bits)]
-    return rounded(weights @ kept.T, 2 ** (bits - 1) - 1) @ kept
+    kept = axes[: min(len(axes), 8 * (n_bytes - SCALE) // bits)]
+    rows = rounded(weights @ kept.T, bits)
+    return best(inputs @ kept.T, rows, options.k), FLOAT * kept.size if learned else 0
 
 
-def product_rows(weights, n_bytes):
+def trellis(projection, weights, inputs, n_bytes, seed, options):
+    n_bits = 8 * (n_bytes - SCALE)
+    head = ts.Head.from_weights(weights, codes="trellis", n_bits=n_bits, projection=projection, random_state=seed)
+    check_bytes(head.codes, n_bytes)
+    return head.topk(inputs, options.k).indices, learned_bytes(head.recipe) if projection == "principal" else 0
+
+
+def adaptive(weights, inputs, n_bytes, seed, options):
+    shape = adaptive_shape(weights.shape[1], n_bytes - FLOAT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ts.heads.SizeWarning)
+        head = ts.Head.from_weights(weights, random_state=seed, **shape)
+    check_bytes(head.codes, n_bytes - FLOAT)
+    return head.topk(inputs, options.k).indices, 0
+
+
+def check_bytes(codes, most):
+    if codes.shape[1] > most:
+        raise ValueError(f"codes of {codes.shape[1]} bytes where {most} were meant")
+
+
+def product(turned, weights, inputs, n_bytes, seed, options):
+    """Product quantisation by faiss, after a rotation that it learns if ``turned``."""
     import faiss
 
-    n_kept = weights.shape[1] // n_bytes * n_bytes
-    turn = faiss.OPQMatrix(weights.shape[1], n_bytes, n_kept)
-    turn.niter = 5
-    index = faiss.IndexPreTransform(turn, faiss.IndexPQ(n_kept, n_bytes, 8))
+    n_features = weights.shape[1]
+    n_kept = n_features // n_bytes * n_bytes
+    codebooks, turn = FLOAT * 256 * n_kept, rotation(n_features, seed)
+    index = faiss.IndexPQ(n_kept, n_bytes, 8)
+    index.pq.cp.seed = 1234 + seed
+    if turned:
+        matrix = faiss.OPQMatrix(n_features, n_bytes, n_kept)
+        matrix.niter, matrix.max_train_points = options.opq_rounds, 2**15
+        index, codebooks = faiss.IndexPreTransform(matrix, index), codebooks + FLOAT * n_features * n_kept
+        weights, inputs = weights @ turn, inputs @ turn
     index.train(weights)
-    index.add(weights)
-    return index.reconstruct_n(0, len(weights))
-
-
-def adaptive(weights, n_bytes, seed):
-    recipe = Recipe.make(
-        "adaptive", n_features=weights.shape[1], n_bytes=n_bytes + SCALE - 4, n_pool=weights.shape[1], random_state=seed
-    )
-    return ts.Head.of(recipe, weights, np.zeros(len(weights)), np.arange(len(weights)))
-
-
-def trellis(weights, n_bytes, seed, projection="hadamard"):
-    return ts.Head.from_weights(weights, codes="trellis", n_bits=8 * n_bytes, projection=projection, random_state=seed)
-
-
-def judged(name, rate, found, exact, n_bytes, **notes):
-    row = {
-        "name": name,
-        "bits_per_weight": rate,
-        "bytes_per_class": n_bytes,
-        "agreement": float(np.mean(found == exact)),
-    }
-    print(row | notes, flush=True)
-    return row | notes
+    return best(inputs, index.sa_decode(index.sa_encode(weights)), options.k), codebooks
 
 
 def cifar(options):
     from topsign.paper.heads import load_cifar10_head
 
-    head, rows = load_cifar10_head(), []
-    weights, inputs = np.asarray(head.weights, np.float32), head.features
-    exact = exact_top(weights, inputs)
-    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((weights.shape[1],) * 2))[0].astype(np.float32)
-    for rate in RATES:
-        n_bytes = int(rate * weights.shape[1] / 8)
-        for name, make in (("trellis", trellis), ("adaptive", adaptive)):
-            each = [make(weights, n_bytes, seed).predict(inputs) for seed in range(options.seeds)]
-            agreed = [float(np.mean(found == exact)) for found in each]
-            accuracy = float(np.mean([np.mean(found == head.labels) for found in each]))
-            notes = {"error": float(np.std(agreed) / np.sqrt(len(agreed))), "accuracy": accuracy}
-            rows.append(
-                judged(name, rate, np.concatenate(each), np.tile(exact, options.seeds), n_bytes + SCALE, **notes)
-            )
-        for bits in (8, 4):
-            found = exact_top(cut_rows(weights, turn, n_bytes, bits), inputs)
-            rows.append(judged(f"int{bits}, random coordinates", rate, found, exact, n_bytes + SCALE))
-    return rows
+    head = load_cifar10_head()
+    weights = np.asarray(head.weights, np.float32)
+    axes = rotation(weights.shape[1], 0)
+    methods = {"trellis, hadamard": partial(trellis, "hadamard"), "adaptive": adaptive}
+    return (
+        weights,
+        head.features,
+        methods | {f"int{bits}, random coordinates": partial(cut_rows, axes, bits, learned=False) for bits in (8, 4)},
+    )
 
 
 def many(options):
+    from heads import make_head
+
     weights, inputs, _ = make_head(np.random.default_rng(0), options)
-    exact, rows = exact_top(weights, inputs), []
     axes = np.linalg.eigh(weights[::4].T @ weights[::4])[1].T[::-1]
-    for rate in options.rates:
-        n_bytes = int(rate * options.features / 8)
-        learned = trellis(weights, n_bytes, 7, "principal")
-        shared = (learned.code_nbytes - learned.codes.nbytes) / len(weights)
-        rows.append(judged("trellis, principal", rate, learned.predict(inputs), exact, n_bytes + SCALE, shared=shared))
-        found = trellis(weights, n_bytes, 7).predict(inputs)
-        rows.append(judged("trellis, hadamard", rate, found, exact, n_bytes + SCALE))
-        found = adaptive(weights, n_bytes, 7).predict(inputs)
-        rows.append(judged("adaptive", rate, found, exact, n_bytes + SCALE))
-        for bits in (8, 4):
-            found = exact_top(cut_rows(weights, axes, n_bytes, bits), inputs)
-            rows.append(judged(f"int{bits}, principal coordinates", rate, found, exact, n_bytes + SCALE))
-        if n_bytes <= options.most_product:
-            found = exact_top(product_rows(weights, n_bytes), inputs)
-            rows.append(judged("OPQ", rate, found, exact, n_bytes))
-    return rows
+    return (
+        weights,
+        inputs,
+        {
+            "trellis, hadamard": partial(trellis, "hadamard"),
+            "trellis, principal": partial(trellis, "principal"),
+            "adaptive": adaptive,
+            "int8, principal coordinates": partial(cut_rows, axes, 8),
+            "int4, principal coordinates": partial(cut_rows, axes, 4),
+            "PQ": partial(product, False),
+            "OPQ": partial(product, True),
+        },
+    )
+
+
+def row(name, n_bytes, shared, found, exact, **notes):
+    """``found`` has a list of classes per seed and input."""
+    same = np.mean(found[..., 0] == exact[:, 0], axis=0)
+    tens = (found[..., np.newaxis] == exact[:, np.newaxis]).any(axis=-1).mean(axis=(0, 2))
+    measured = {"name": name, "bytes_per_class": n_bytes, "shared_bytes": int(shared)} | notes
+    measured |= {"agreement": float(same.mean()), "interval": bootstrap(same)}
+    measured["by_seed"] = [float(np.mean(one[:, 0] == exact[:, 0])) for one in found]
+    return measured | ({"top10": float(tens.mean()), "top10_interval": bootstrap(tens)} if exact.shape[1] > 1 else {})
+
+
+def compare(options):
+    weights, inputs, methods = PARTS[options.part](options)
+    options.k = K if len(weights) > 4 * K else 1
+    n_features, random = weights.shape[1], ("trellis, hadamard", "adaptive", *options.seeded)
+    sizes = {rate: int(rate * n_features / 8) for rate in options.rates}
+    planned = [(name, rate) for name in methods for rate in sizes]
+    wholes = {f"int{bits}, all features": bits for bits in (8, 4)}
+    names = {key: f"{key[0]}, {key[1]} bits a weight" for key in planned}
+    sizes_of = {"classes": len(weights), "inputs": len(inputs), "features": n_features}
+    record = Record(options, [*wholes, *names.values()], **sizes_of)
+    exact = best(inputs, weights, options.k)
+    for name, bits in wholes.items():
+        found = best(inputs, rounded(weights, bits), options.k)[np.newaxis]
+        record.add(name, row(name, n_features * bits // 8 + SCALE, 0, found, exact, bits_per_weight=None))
+    for name, rate in planned:
+        found = []
+        for seed in range(options.seeds if name in random else 1):
+            classes, shared = methods[name](weights, inputs, sizes[rate], seed, options)
+            found.append(classes)
+        measured = row(name, sizes[rate], shared, np.stack(found), exact, bits_per_weight=rate)
+        record.add(names[name, rate], measured)
 
 
 PARTS = {"cifar": cifar, "many": many}
@@ -117,22 +154,24 @@ PARTS = {"cifar": cifar, "many": many}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
-    parser.add_argument("--classes", type=int, default=10_000)
+    parser.add_argument("part", choices=list(PARTS))
+    parser.add_argument("--classes", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=1024)
-    parser.add_argument("--inputs", type=int, default=2000)
+    parser.add_argument("--inputs", type=int, default=4000)
     parser.add_argument("--correlation", type=float, default=0.45, help="of an input with its class's weights")
     parser.add_argument("--decay", type=float, default=0.7, help="of the eigenvalues")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--most-product", type=int, default=128, help="bytes above which OPQ would take too long")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--opq-rounds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeded", nargs="*", default=[], help="methods besides random bases that get all seeds")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
-    found = {}
-    for name in options.parts:
-        found[name] = PARTS[name](options)
-        if options.json:
-            save(options.json, options, found)
+    os.environ["TOPSIGN_NUM_THREADS"] = str(options.threads)
+    import faiss
+
+    faiss.omp_set_num_threads(options.threads)
+    compare(options)
 
 
 if __name__ == "__main__":

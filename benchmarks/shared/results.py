@@ -56,8 +56,34 @@ def save(path, options, measured):
     Path(path).write_text(json.dumps(report, indent=1) + "\n")
 
 
+class Record:
+    """Rows of a run, written as each is done: a run that is stopped says which rows it has not."""
+
+    def __init__(self, options, planned, **notes):
+        self.options, self.planned, self.notes, self.rows = options, list(planned), notes, {}
+
+    def add(self, name, row):
+        """The row of a planned name."""
+        self.rows[name] = row
+        print(f"{name}: {row}; {len(self.planned) - len(self.rows)} rows left", flush=True)
+        if self.options.json:
+            missing = [one for one in self.planned if one not in self.rows]
+            rows = [self.rows[one] for one in self.planned if one in self.rows]
+            save(
+                self.options.json,
+                self.options,
+                {"complete": not missing, "missing": missing} | self.notes | {"rows": rows},
+            )
+
+
 def commit():
-    """The commit, with a plus sign where the code that runs differs from it; None outside a clone."""
+    """The commit, with a plus sign where the code that runs differs from it; None outside a clone.
+
+    A tree that ``git archive`` made has its commit written into ``archived.txt``.
+    """
+    archived = Path(__file__).with_name("archived.txt").read_text().strip()
+    if not archived.startswith("$"):
+        return archived[:12]
     described = _git("rev-parse", "--short=12", "HEAD")
     changed = _git("status", "--porcelain", "--", "src", "native", "benchmarks/*.py", "benchmarks/shared")
     return described and described + ("+" if changed else "")
