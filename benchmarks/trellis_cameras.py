@@ -11,6 +11,7 @@ of 95% bootstrapped over photographs, and differences of d' on the same photogra
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,10 +92,8 @@ def compare(options):
     record.add("uncompressed", measured("uncompressed", 4 * n_features, [exact], resampled([exact])))
     found = {}
     for method, n_bytes in planned:
-        runs = [
-            scored(lambda seed=seed: METHODS[method](n_features, n_bytes, seed), residuals, cameras)
-            for seed in range(options.seeds)
-        ]
+        make = partial(METHODS[method], n_features, n_bytes)
+        runs = [scored(partial(make, seed), residuals, cameras) for seed in range(options.seeds)]
         found[method, n_bytes] = resampled(runs)
         if method != OURS:
             gain = found[OURS, n_bytes][:, -1] - found[method, n_bytes][:, -1]
