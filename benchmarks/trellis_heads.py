@@ -28,6 +28,7 @@ import topsign as ts
 RATES = (0.25, 0.5, 1.0, 2.0)
 SCALE = 2  # bytes of a scale of trellis codes and of rows of integers
 K = 10
+RANDOM = ("trellis, hadamard", "adaptive", "int8, random coordinates", "int4, random coordinates")  # one row, all seeds
 
 
 def rounded(rows, bits):
@@ -36,27 +37,28 @@ def rounded(rows, bits):
     return (np.rint(rows / np.where(scales > 0, scales, 1)) * scales).astype(np.float32)
 
 
-def cut_rows(axes, bits, weights, inputs, n_bytes, seed, options, *, learned=True):
-    """The first coordinates along the axes that fit, in ``bits`` bits each; and the rest lost."""
+def cut_rows(axes, bits, weights, inputs, n_bytes, seed, k):
+    """The first coordinates along the axes, or along random ones, that fit in ``bits`` bits each; the rest is lost."""
+    learned, axes = axes is not None, rotation(weights.shape[1], seed) if axes is None else axes
     kept = axes[: min(len(axes), 8 * (n_bytes - SCALE) // bits)]
     rows = rounded(weights @ kept.T, bits)
-    return best(inputs @ kept.T, rows, options.k), FLOAT * kept.size if learned else 0
+    return best(inputs @ kept.T, rows, k), FLOAT * kept.size if learned else 0
 
 
-def trellis(projection, weights, inputs, n_bytes, seed, options):
+def trellis(projection, weights, inputs, n_bytes, seed, k):
     n_bits = 8 * (n_bytes - SCALE)
     head = ts.Head.from_weights(weights, codes="trellis", n_bits=n_bits, projection=projection, random_state=seed)
     check_bytes(head.codes, n_bytes)
-    return head.topk(inputs, options.k).indices, learned_bytes(head.recipe) if projection == "principal" else 0
+    return head.topk(inputs, k).indices, learned_bytes(head.recipe) if projection == "principal" else 0
 
 
-def adaptive(weights, inputs, n_bytes, seed, options):
+def adaptive(weights, inputs, n_bytes, seed, k):
     shape = adaptive_shape(weights.shape[1], n_bytes - FLOAT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ts.heads.SizeWarning)
         head = ts.Head.from_weights(weights, random_state=seed, **shape)
     check_bytes(head.codes, n_bytes - FLOAT)
-    return head.topk(inputs, options.k).indices, 0
+    return head.topk(inputs, k).indices, 0
 
 
 def check_bytes(codes, most):
@@ -64,8 +66,8 @@ def check_bytes(codes, most):
         raise ValueError(f"codes of {codes.shape[1]} bytes where {most} were meant")
 
 
-def product(turned, weights, inputs, n_bytes, seed, options):
-    """Product quantisation by faiss, after a rotation that it learns if ``turned``."""
+def product(rounds, weights, inputs, n_bytes, seed, k):
+    """Product quantisation by faiss, after a rotation that it learns in so many rounds, or none."""
     import faiss
 
     n_features = weights.shape[1]
@@ -73,27 +75,26 @@ def product(turned, weights, inputs, n_bytes, seed, options):
     codebooks, turn = FLOAT * 256 * n_kept, rotation(n_features, seed)
     index = faiss.IndexPQ(n_kept, n_bytes, 8)
     index.pq.cp.seed = 1234 + seed
-    if turned:
+    if rounds:
         matrix = faiss.OPQMatrix(n_features, n_bytes, n_kept)
-        matrix.niter, matrix.max_train_points = options.opq_rounds, 2**15
+        matrix.niter, matrix.max_train_points = rounds, 2**15
         index, codebooks = faiss.IndexPreTransform(matrix, index), codebooks + FLOAT * n_features * n_kept
         weights, inputs = weights @ turn, inputs @ turn
     index.train(weights)
-    return best(inputs, index.sa_decode(index.sa_encode(weights)), options.k), codebooks
+    return best(inputs, index.sa_decode(index.sa_encode(weights)), k), codebooks
 
 
 def cifar(options):
     from topsign.paper.heads import load_cifar10_head
 
     head = load_cifar10_head()
-    weights = np.asarray(head.weights, np.float32)
-    axes = rotation(weights.shape[1], 0)
-    methods = {"trellis, hadamard": partial(trellis, "hadamard"), "adaptive": adaptive}
-    return (
-        weights,
-        head.features,
-        methods | {f"int{bits}, random coordinates": partial(cut_rows, axes, bits, learned=False) for bits in (8, 4)},
-    )
+    methods = {
+        "trellis, hadamard": partial(trellis, "hadamard"),
+        "adaptive": adaptive,
+        "int8, random coordinates": partial(cut_rows, None, 8),
+        "int4, random coordinates": partial(cut_rows, None, 4),
+    }
+    return np.asarray(head.weights, np.float32), head.features, methods
 
 
 def many(options):
@@ -101,19 +102,16 @@ def many(options):
 
     weights, inputs, _ = make_head(np.random.default_rng(0), options)
     axes = np.linalg.eigh(weights[::4].T @ weights[::4])[1].T[::-1]
-    return (
-        weights,
-        inputs,
-        {
-            "trellis, hadamard": partial(trellis, "hadamard"),
-            "trellis, principal": partial(trellis, "principal"),
-            "adaptive": adaptive,
-            "int8, principal coordinates": partial(cut_rows, axes, 8),
-            "int4, principal coordinates": partial(cut_rows, axes, 4),
-            "PQ": partial(product, False),
-            "OPQ": partial(product, True),
-        },
-    )
+    methods = {
+        "trellis, hadamard": partial(trellis, "hadamard"),
+        "trellis, principal": partial(trellis, "principal"),
+        "adaptive": adaptive,
+        "int8, principal coordinates": partial(cut_rows, axes, 8),
+        "int4, principal coordinates": partial(cut_rows, axes, 4),
+        "PQ": partial(product, 0),
+        "OPQ": partial(product, options.opq_rounds),
+    }
+    return weights, inputs, methods
 
 
 def row(name, n_bytes, shared, found, exact, **notes):
@@ -128,22 +126,22 @@ def row(name, n_bytes, shared, found, exact, **notes):
 
 def compare(options):
     weights, inputs, methods = PARTS[options.part](options)
-    options.k = K if len(weights) > 4 * K else 1
-    n_features, random = weights.shape[1], ("trellis, hadamard", "adaptive", *options.seeded)
+    k = K if len(weights) > 4 * K else 1
+    n_features = weights.shape[1]
     sizes = {rate: int(rate * n_features / 8) for rate in options.rates}
     planned = [(name, rate) for name in methods for rate in sizes]
     wholes = {f"int{bits}, all features": bits for bits in (8, 4)}
     names = {key: f"{key[0]}, {key[1]} bits a weight" for key in planned}
     sizes_of = {"classes": len(weights), "inputs": len(inputs), "features": n_features}
     record = Record(options, [*wholes, *names.values()], **sizes_of)
-    exact = best(inputs, weights, options.k)
+    exact = best(inputs, weights, k)
     for name, bits in wholes.items():
-        found = best(inputs, rounded(weights, bits), options.k)[np.newaxis]
+        found = best(inputs, rounded(weights, bits), k)[np.newaxis]
         record.add(name, row(name, n_features * bits // 8 + SCALE, 0, found, exact, bits_per_weight=None))
     for name, rate in planned:
         found = []
-        for seed in range(options.seeds if name in random else 1):
-            classes, shared = methods[name](weights, inputs, sizes[rate], seed, options)
+        for seed in range(options.seeds if name in RANDOM else 1):
+            classes, shared = methods[name](weights, inputs, sizes[rate], seed, k)
             found.append(classes)
         measured = row(name, sizes[rate], shared, np.stack(found), exact, bits_per_weight=rate)
         record.add(names[name, rate], measured)
@@ -163,7 +161,6 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--opq-rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--seeded", nargs="*", default=[], help="methods besides random bases that get all seeds")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
