@@ -83,13 +83,14 @@ def compare(options):
     residuals, cameras, names = load(options.residuals)
     n_features = residuals.shape[1]
     planned = [(method, n_bytes) for n_bytes in options.bytes for method in METHODS]
-    rows = ["uncompressed", *("{}, {} bytes".format(*one) for one in planned)]
-    record = Record(options, rows, photographs=len(cameras), cameras=len(names), features=n_features, differences=[])
+    rows = [f"uncompressed, {4 * n_features} bytes", *("{}, {} bytes".format(*one) for one in planned)]
+    sizes = {"photographs": len(cameras), "cameras": len(names), "features": n_features}
+    record = Record(options, rows, "{method}, {bytes} bytes".format_map, **sizes, differences=[])
     exact = []
     for enrolled in halves(cameras):
         enrolment = fingerprints(residuals[enrolled], cameras[enrolled])
         exact.append((correlations(residuals[~enrolled], enrolment), cameras[~enrolled]))
-    record.add("uncompressed", measured("uncompressed", 4 * n_features, [exact], resampled([exact])))
+    record.add(measured("uncompressed", 4 * n_features, [exact], resampled([exact])))
     found = {}
     for method, n_bytes in planned:
         make = partial(METHODS[method], n_features, n_bytes)
@@ -99,7 +100,7 @@ def compare(options):
             gain = found[OURS, n_bytes][:, -1] - found[method, n_bytes][:, -1]
             one = {"less": method, "bytes": n_bytes, "mean": float(gain[0]), "interval": interval(gain[1:])}
             record.notes["differences"].append(one)
-        record.add(f"{method}, {n_bytes} bytes", measured(method, n_bytes, runs, found[method, n_bytes]))
+        record.add(measured(method, n_bytes, runs, found[method, n_bytes]))
 
 
 def main():

@@ -80,7 +80,7 @@ def product(rounds, weights, inputs, n_bytes, seed, k):
         matrix.niter, matrix.max_train_points = rounds, 2**15
         index, codebooks = faiss.IndexPreTransform(matrix, index), codebooks + FLOAT * n_features * n_kept
         weights, inputs = weights @ turn, inputs @ turn
-    index.train(weights)
+    index.train(weights[:: max(1, len(weights) // 2**15)])
     return best(inputs, index.sa_decode(index.sa_encode(weights)), k), codebooks
 
 
@@ -131,20 +131,26 @@ def compare(options):
     sizes = {rate: int(rate * n_features / 8) for rate in options.rates}
     planned = [(name, rate) for name in methods for rate in sizes]
     wholes = {f"int{bits}, all features": bits for bits in (8, 4)}
-    names = {key: f"{key[0]}, {key[1]} bits a weight" for key in planned}
+    names = {key: title(*key) for key in planned}
     sizes_of = {"classes": len(weights), "inputs": len(inputs), "features": n_features}
-    record = Record(options, [*wholes, *names.values()], **sizes_of)
+    record = Record(
+        options, [*wholes, *names.values()], lambda row: title(row["name"], row["bits_per_weight"]), **sizes_of
+    )
     exact = best(inputs, weights, k)
     for name, bits in wholes.items():
-        found = best(inputs, rounded(weights, bits), k)[np.newaxis]
-        record.add(name, row(name, n_features * bits // 8 + SCALE, 0, found, exact, bits_per_weight=None))
+        if name in record.missing:
+            found = best(inputs, rounded(weights, bits), k)[np.newaxis]
+            record.add(row(name, n_features * bits // 8 + SCALE, 0, found, exact, bits_per_weight=None))
     for name, rate in planned:
-        found = []
-        for seed in range(options.seeds if name in RANDOM else 1):
-            classes, shared = methods[name](weights, inputs, sizes[rate], seed, k)
-            found.append(classes)
-        measured = row(name, sizes[rate], shared, np.stack(found), exact, bits_per_weight=rate)
-        record.add(names[name, rate], measured)
+        if names[name, rate] in record.missing:
+            seeds = range(options.seeds if name in RANDOM else 1)
+            runs = [methods[name](weights, inputs, sizes[rate], seed, k) for seed in seeds]
+            found = np.stack([classes for classes, _ in runs])
+            record.add(row(name, sizes[rate], runs[0][1], found, exact, bits_per_weight=rate))
+
+
+def title(name, rate):
+    return name if rate is None else f"{name}, {rate} bits a weight"
 
 
 PARTS = {"cifar": cifar, "many": many}
@@ -155,11 +161,11 @@ def main():
     parser.add_argument("part", choices=list(PARTS))
     parser.add_argument("--classes", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=1024)
-    parser.add_argument("--inputs", type=int, default=4000)
+    parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--correlation", type=float, default=0.45, help="of an input with its class's weights")
     parser.add_argument("--decay", type=float, default=0.7, help="of the eigenvalues")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--opq-rounds", type=int, default=10)
+    parser.add_argument("--opq-rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", help="write the numbers into this file")

@@ -52,11 +52,10 @@ class Contest:
     def planned(self):
         """Codes and their sizes."""
         options, n_features = self.options, self.entries.shape[1]
-        methods = [name for name in METHODS if name not in options.skip]
         return [
             (name, n_bytes)
             for n_bytes in options.bytes
-            for name in methods
+            for name in METHODS
             if applies(name, n_bytes, n_features, options.most_residual)
         ]
 
@@ -93,14 +92,15 @@ def per_query(found, truth):
     return np.stack([right[:, :K].sum(axis=1), right.sum(axis=1)]) / K
 
 
-def differences(recalls):
-    """Recall of local bases less that of others, on the same queries."""
-    return [
-        {"less": method, "bytes": n_bytes, "mean": float(gain.mean()), "interval": bootstrap(gain)}
-        for (method, n_bytes), found in recalls.items()
-        if method != OURS and (OURS, n_bytes) in recalls
-        for gain in [recalls[OURS, n_bytes] - found]
-    ]
+def differences(recalls, method, n_bytes):
+    """Recall of local bases less that of others on the same queries, as far as a row adds to them."""
+    pairs = [other for other in recalls if other[1] == n_bytes and OURS in (method, other[0]) and other[0] != method]
+    found = []
+    for other in pairs:
+        less = other[0] if method == OURS else method
+        gain = recalls[OURS, n_bytes] - recalls[less, n_bytes]
+        found.append({"less": less, "bytes": n_bytes, "mean": float(gain.mean()), "interval": bootstrap(gain)})
+    return found
 
 
 def start_worker(options):
@@ -116,9 +116,11 @@ def compare(options):
     """Rows by processes of their own, as many at a time as asked."""
     whole = Contest(options)
     planned = whole.planned()
-    record = Record(options, [f"{name}, {n_bytes} bytes" for name, n_bytes in planned], **whole.sizes)
-    print(record.notes, flush=True)
-    jobs = [(*one, seed) for one in planned for seed in range(whole.seeds(*one))]
+    names = {one: "{}, {} bytes".format(*one) for one in planned}
+    record = Record(options, names.values(), "{method}, {bytes} bytes".format_map, **whole.sizes, differences=[])
+    print(whole.sizes, f"{len(record.missing)} rows", flush=True)
+    todo = [one for one in planned if names[one] in record.missing and one[0] not in options.skip]
+    jobs = [(*one, seed) for one in todo for seed in range(whole.seeds(*one))]
     jobs.sort(key=lambda job: (job[0] not in LEARNED_LONG, -job[1]))  # what takes long first
     runs, recalls, spawn = {one: {} for one in planned}, {}, multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, spawn, start_worker, (options,)) as pool:
@@ -129,8 +131,8 @@ def compare(options):
             of_row[seed] = done.result()
             if len(of_row) == whole.seeds(method, n_bytes):
                 measured, recalls[method, n_bytes] = row(method, n_bytes, of_row)
-                record.notes["differences"] = differences(recalls)
-                record.add(f"{method}, {n_bytes} bytes", measured)
+                record.notes["differences"] += differences(recalls, method, n_bytes)
+                record.add(measured)
 
 
 def main():
@@ -147,7 +149,7 @@ def main():
     parser.add_argument("--opq-rounds", type=int, default=20)
     parser.add_argument("--beam", type=int, default=5, help="of the residual quantiser")
     parser.add_argument("--most-residual", type=int, default=24, help="bytes above which it would take too long")
-    parser.add_argument("--skip", nargs="*", default=[], help="codes to leave out")
+    parser.add_argument("--skip", nargs="*", default=[], help="codes to leave to another run")
     parser.add_argument("--workers", type=int, default=1, help="rows measured at a time")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each")
     parser.add_argument("--cache", default=str(Path.home() / ".cache" / "topsign"), help="folder of the vectors")

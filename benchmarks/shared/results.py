@@ -40,40 +40,67 @@ def spread(values):
 
 def save(path, options, measured):
     """Writes what was measured as JSON, with all that is needed to judge it and to repeat it."""
-    settings = {
-        name: value for name, value in vars(options).items() if name not in ("json", "residuals", "cache", "folder")
-    }
-    report = {
-        "script": Path(sys.argv[0]).name,
-        "options": settings,
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "machine": machine(),
-        "versions": versions(),
-        "measured": measured,
-    }
+    report = {"script": Path(sys.argv[0]).name, "options": settings(options)} | here() | {"measured": measured}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(report, indent=1) + "\n")
 
 
+def settings(options):
+    """Options as they are written: without places on this machine."""
+    return {
+        name: value for name, value in vars(options).items() if name not in ("json", "residuals", "cache", "folder")
+    }
+
+
+def here():
+    """What a run is judged by."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
 class Record:
-    """Rows of a run, written as each is done: a run that is stopped says which rows it has not."""
+    """Rows of a benchmark, written as each is done; a run that was stopped is continued from what it had written.
 
-    def __init__(self, options, planned, **notes):
-        self.options, self.planned, self.notes, self.rows = options, list(planned), notes, {}
+    ``runs`` says of every row which run it is from: ``missing`` names rows that none has measured yet.
+    """
 
-    def add(self, name, row):
-        """The row of a planned name."""
+    PASSING = ("json", "cache", "threads", "workers", "skip", "learned_seeds")  # may differ between runs
+
+    def __init__(self, options, planned, name_of, **notes):
+        self.options, self.planned, self.name_of, self.notes = options, list(planned), name_of, notes
+        self.rows, self.runs = {}, []
+        path = Path(options.json) if options.json else None
+        if path is not None and path.exists():
+            self._continue(json.loads(path.read_text()))
+        self.runs.append(here() | {"options": settings(options), "rows": []})
+
+    def _continue(self, report):
+        measured, given = report["measured"], settings(self.options)
+        same = all(value == given.get(name) for name, value in report["options"].items() if name not in self.PASSING)
+        if measured["complete"] or not same:
+            return
+        self.rows = {self.name_of(row): row for row in measured["rows"]}
+        self.notes |= {name: measured[name] for name in self.notes if name in measured}
+        first = {name: report[name] for name in ("options", "date", "commit", "machine", "versions")}
+        self.runs = measured.get("runs", [first | {"rows": list(self.rows)}])
+
+    @property
+    def missing(self):
+        return [name for name in self.planned if name not in self.rows]
+
+    def add(self, row):
+        name = self.name_of(row)
         self.rows[name] = row
-        print(f"{name}: {row}; {len(self.planned) - len(self.rows)} rows left", flush=True)
+        self.runs[-1]["rows"].append(name)
+        print(f"{name}: {row}; {len(self.missing)} rows left", flush=True)
         if self.options.json:
-            missing = [one for one in self.planned if one not in self.rows]
-            rows = [self.rows[one] for one in self.planned if one in self.rows]
-            save(
-                self.options.json,
-                self.options,
-                {"complete": not missing, "missing": missing} | self.notes | {"rows": rows},
-            )
+            found = {"complete": not self.missing, "missing": self.missing, "runs": self.runs}
+            rows = [self.rows[name] for name in self.planned if name in self.rows]
+            save(self.options.json, self.options, found | self.notes | {"rows": rows})
 
 
 def commit():

@@ -29,7 +29,7 @@ def shift(options):
     entries, queries = load(options)
     vectors, kinds = np.concatenate([queries, entries]), parts_of_speech(options)
     nouns, verbs = (vectors[kinds == PARTS_OF_SPEECH.index(kind)] for kind in ("noun", "verb"))
-    return nouns, verbs[options.queries :], verbs[: options.queries]
+    return nouns[:20_000], verbs[options.queries :], verbs[: options.queries]
 
 
 def parts_of_speech(options):
