@@ -2,9 +2,9 @@
 
     python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
 
-A section whose results are missing does not appear; of the README, docs/scale.md and docs/reliability.md, the text
-between two markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails
-where a page differs from its results. --charts draws the charts as well.
+A section whose results are missing does not appear; of the README and of docs/scale.md, trellis.md and reliability.md
+the text between two markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and
+fails where a page differs from its results. --charts draws the charts as well.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from shared import database_page, reliability_page, scale_page, speed_page
+from shared import database_page, reliability_page, scale_page, speed_page, trellis_page
 from shared.headline import headline
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
@@ -76,6 +76,7 @@ def pages(results, root):
         "docs/cameras.md": cameras_page(results),
         "docs/scale.md": fill(root / "docs/scale.md", scale_page.blocks(results)),
     }
+    written["docs/trellis.md"] = fill(root / "docs/trellis.md", trellis_page.blocks(results))
     if (root / "docs/reliability.md").exists():
         written["docs/reliability.md"] = fill(root / "docs/reliability.md", reliability_page.blocks(results))
     written["README.md"] = fill(root / "README.md", {"headline": headline(results)})

@@ -1,20 +1,17 @@
-"""Trellis codes: energy kept of white signals, recall on text, the paper's detection problem, and speed beside faiss.
+"""Trellis codes: energy kept of white signals, the paper's detection problem, and speed beside faiss.
 
-    python benchmarks/trellis.py [shares] [text] [unseen] [local] [detection] [speed] [long] [--json FILE]
+    python benchmarks/trellis.py [shares] [detection] [speed] [long] [--json FILE]
 
 ``shares`` is what docs/trellis.md and ``topsign.theory`` quote: the mean squared cosine of white signals and their
-reconstructions. ``text`` and ``unseen`` use the sentence vectors of text_embeddings.py. Scores are those of an index:
-cosines of the query with mean plus reconstruction. Speed is one thread, in processor time, medians
-of interleaved repeats.
+reconstructions. Speed is one thread, in processor time, medians of interleaved repeats. What trellis codes find in real
+sets, beside other codes, is measured by trellis_peers.py, trellis_heads.py and trellis_cameras.py.
 """
 
 import argparse
 import time
-from pathlib import Path
 
 import numpy as np
 from shared.results import save, spread
-from text_embeddings import bootstrap, load
 
 import topsign as ts
 from topsign import kernels
@@ -22,7 +19,6 @@ from topsign.encoding import project
 from topsign.kernels import TrellisEntries
 from topsign.learning import learn_recipe
 
-SIZES = (12, 24, 48, 96)
 RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)  # whole bytes at 1,024 features
 WINDOWS = (8, 10, 12)
 
@@ -50,44 +46,6 @@ def shares(options):
             rows.append({"rate": rate, "window": window, "share": float(kept.mean()), "error": error})
             print(rows[-1], flush=True)
     return rows
-
-
-def recalls(entries, queries, sample, bases, seed=7):
-    """Recall@10, and within the first 100, of codes learned on a sample."""
-    truth = np.argsort(-(queries @ entries.T), axis=1, kind="stable")[:, :10]
-    rows = []
-    for basis in bases:
-        for n_bytes in SIZES:
-            start = time.perf_counter()
-            kind = {"n_local": 16} if basis == "local" else {"basis": basis}
-            index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=n_bytes, random_state=seed, **kind)
-            index.fit(sample)
-            learned = time.perf_counter() - start
-            index.add(entries)
-            right = index.search(queries, k=100).ids[:, np.newaxis] == truth[..., np.newaxis]
-            row = {"basis": basis, "bytes": n_bytes, "seconds_to_learn": learned}
-            found = right[..., :10].any(-1).mean(axis=1)
-            row |= {"recall": float(found.mean()), "interval": bootstrap(found)}
-            row["rescored"] = float(right.any(-1).mean())
-            rows.append(row | {"shared_bytes": len(str(index.recipe.to_json()))})
-            print(rows[-1], flush=True)
-    return rows
-
-
-def text(options):
-    entries, queries = load(options)
-    return recalls(entries, queries, entries, ("hadamard", "principal"))
-
-
-def unseen(options):
-    entries, queries = load(options)
-    return recalls(entries[10_000:], queries, entries[:10_000], ("hadamard", "principal"))
-
-
-def local(options):
-    """Sixteen cells with axes of their own, learned on the entries."""
-    entries, queries = load(options)
-    return recalls(entries, queries, entries, ("local",))
 
 
 def detection(options):
@@ -186,17 +144,13 @@ def long(options):
     return rows
 
 
-PARTS = {part.__name__: part for part in (shares, text, unseen, local, detection, speed, long)}
+PARTS = {part.__name__: part for part in (shares, detection, speed, long)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
-    parser.add_argument("--entries", type=int, default=50_000)
-    parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cache", default=str(Path.home() / ".cache" / "topsign"))
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     measured = {name: PARTS[name](options) for name in options.parts}

@@ -1,0 +1,180 @@
+"""The measured parts of docs/trellis.md: recall beside other codes, heads and cameras."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .markdown import join, listed, table
+
+SETS = {
+    "text": "**Sentences**, everything learned from the entries: {entries:,} of {features} features.",
+    "unseen": "**Unseen sentences**: learned from {learned_from:,}, {entries:,} others coded.",
+    "shift": "**Shift**: learned from {learned_from:,} definitions of nouns, {entries:,} of verbs coded.",
+    "cifar": "**Features of CIFAR-10 images**: {entries:,} of {features} features, learned from the entries.",
+    "source": "**TF-IDF of source files**: {entries:,} of {features} features by SVD, learned from the entries.",
+}
+LONG = ("OPQ", "residual quantiser")
+
+
+def blocks(results):
+    """Texts by marker; those whose results are missing stay as they are."""
+    made = {"text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras}
+    return {name: make(results) for name, make in made.items()}
+
+
+def _text(results):
+    return _contest(results, "text")
+
+
+def _peers(results):
+    return join(*(_contest(results, name) for name in SETS if name != "text"))
+
+
+def _contest(results, name):
+    """A table of recalls by code and bytes, what is shared and how long it took, and differences."""
+    report = results.get(f"trellis/{name}")
+    if report is None:
+        return ""
+    measured = report["measured"]
+    rows = {(row["method"], row["bytes"]): row for row in measured["rows"]}
+    sizes = sorted({n_bytes for _, n_bytes in rows})
+    lines = []
+    for method in dict.fromkeys(method for method, _ in rows):
+        own = [row for (one, _), row in rows.items() if one == method]
+        cells = [_recall(rows.get((method, n_bytes))) for n_bytes in sizes]
+        lines.append([method, *cells, _range([row["shared_bytes"] / 1000 for row in own]), _seconds(own)])
+    header = ["code", *(f"{n_bytes} bytes" for n_bytes in sizes), "shared, kB", "seconds to learn; to code"]
+    return join(
+        SETS[name].format_map(measured),
+        table(header, lines),
+        _differences(measured["differences"]),
+        _seeds(measured["rows"]),
+        _source(report),
+    )
+
+
+def _share(value):
+    """A share without the nought before its point."""
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _recall(row):
+    return "" if row is None else f"{_share(row['recall'])} [{', '.join(map(_share, row['interval']))}]"
+
+
+def _range(values):
+    low, high = (f"{end:,.0f}" if end >= 10 else f"{end:.1f}" for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _seconds(rows):
+    return "; ".join(_range([row[name] for row in rows]) for name in ("seconds_to_learn", "seconds_to_code"))
+
+
+def _differences(found):
+    """What local bases find more than codes that take long to learn, on the same queries."""
+    told = {}
+    for one in found:
+        if one["less"] in LONG:
+            low, high = one["interval"]
+            text = f"{one['mean']:+.3f} [{low:+.3f}, {high:+.3f}] at {one['bytes']} bytes"
+            told.setdefault(one["less"], []).append((one["bytes"], text))
+    parts = [f"{method}: {', '.join(text for _, text in sorted(texts))}" for method, texts in sorted(told.items())]
+    return f"Local bases less others, on the same queries: {'; '.join(parts)}." if parts else ""
+
+
+def _seeds(rows):
+    several = [row for row in rows if len(row["by_seed"]) > 1]
+    spread = max(np.std(row["by_seed"], ddof=1) for row in several)
+    once = [f"{row['method']} at {row['bytes']}" for row in rows if len(row["by_seed"]) == 1]
+    counts = sorted({len(row["by_seed"]) for row in several})
+    return f"Means of {listed(counts)} seeds, whose standard deviation is at most {_share(spread)}" + (
+        f"; with one seed: {listed(once)} bytes." if once else "."
+    )
+
+
+def _source(report):
+    """Commands and machines, and rows that are missing."""
+    measured, runs = report["measured"], report["measured"].get("runs", [report])
+    first = report["options"].get("set") or report["options"].get("part") or "residuals.npz"
+    machines = dict.fromkeys(
+        f"{run['machine']['processor']}, {run['machine']['cores']} cores, {run['machine']['kernels']} kernels, "
+        f"{_threads(run['options'])}commit `{run['commit']}`, {run['date']}"
+        for run in runs
+        if run.get("rows", True)
+    )
+    text = f"`python benchmarks/{report['script']} {first}`; {'; '.join(machines)}."
+    return text + (f" Not measured yet: {listed(measured['missing'])}." if measured["missing"] else "")
+
+
+def _threads(options):
+    return f"{options['threads']} threads a row, " if "threads" in options else ""
+
+
+def _heads(results):
+    return join(*(_head(results, name) for name in ("heads-cifar", "heads-many")))
+
+
+def _head(results, name):
+    report = results.get(f"trellis/{name}")
+    if report is None:
+        return ""
+    measured = report["measured"]
+    sized = [row for row in measured["rows"] if row["bits_per_weight"] is not None]
+    rates = sorted({row["bits_per_weight"] for row in sized})
+    several = "top10" in sized[0]
+    lines = []
+    for method in dict.fromkeys(row["name"] for row in sized):
+        own = {row["bits_per_weight"]: row for row in sized if row["name"] == method}
+        shared = _range([row["shared_bytes"] / 1000 for row in own.values()])
+        lines.append([method, *(_agreement(own.get(rate)) for rate in rates), shared])
+    wholes = [
+        f"{row['name']}, {row['bytes_per_class']:,} bytes: {_agreement(row)}"
+        for row in measured["rows"]
+        if row["bits_per_weight"] is None
+    ]
+    title = "The head of a CIFAR-10 network" if name == "heads-cifar" else "The head of `benchmarks/heads.py`"
+    words = f"**{title}**: {measured['classes']:,} classes, {measured['features']:,} features."
+    words += " Agreement of the top class" + (", and of the ten best." if several else ".")
+    header = ["code", *(f"{rate:g} bits a weight" for rate in rates), "shared, kB"]
+    return join(words, table(header, lines), f"For comparison, {'; '.join(wholes)}.", _source(report))
+
+
+def _agreement(row):
+    if row is None:
+        return ""
+    low, high = row["interval"]
+    ten = f"; {row['top10']:.1%}" if "top10" in row else ""
+    return f"{row['agreement']:.2%} [{100 * low:.2f}, {100 * high:.2f}]{ten}"
+
+
+def _cameras(results):
+    report = results.get("trellis/cameras")
+    if report is None:
+        return ""
+    measured = report["measured"]
+    whole, *coded = measured["rows"]
+    sizes = sorted({row["bytes"] for row in coded})
+    found = {(row["method"], row["bytes"]): row for row in coded}
+    lines = [
+        [method, *(_detection(found[method, n_bytes]) for n_bytes in sizes)]
+        for method in dict.fromkeys(row["method"] for row in coded)
+    ]
+    gains = [
+        f"{one['mean']:+.2f} [{one['interval'][0]:+.2f}, {one['interval'][1]:+.2f}] at {one['bytes']:,}"
+        for one in measured["differences"]
+        if one["less"] == "adaptive"
+    ]
+    return join(
+        f"{measured['photographs']} photographs of {measured['cameras']} cameras, {measured['features']:,} features; "
+        f"d' and the share of photographs whose camera comes first, means of {len(coded[0]['d_prime']['by_seed'])} seeds. "
+        f"Uncompressed: {_detection(whole)}.",
+        table(["code", *(f"{n_bytes:,} bytes" for n_bytes in sizes)], lines),
+        f"d' of trellis codes less that of adaptive codes on the same photographs: {', '.join(gains)} bytes.",
+        _source(report),
+    )
+
+
+def _detection(row):
+    low, high = row["d_prime"]["interval"]
+    return f"{row['d_prime']['mean']:.2f} [{low:.2f}, {high:.2f}], {row['top1']['mean']:.1%}"
