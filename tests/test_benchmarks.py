@@ -34,7 +34,10 @@ def test_pages_agree_with_results():
     assert shown.returncode == 0, shown.stderr
 
 
-GENERATED = sorted({path.stem for path in BENCHMARKS.glob("results/*.json")} - {"gpu"})  # docs/gpu.md has that one
+BY_HAND = {"gpu", "trellis/shares", "trellis/speed", "trellis/long"}  # of which docs/gpu.md and docs/trellis.md tell
+RESULTS = BENCHMARKS / "results"
+PATHS = [*RESULTS.glob("*.json"), *RESULTS.glob("trellis/*.json")]
+GENERATED = sorted({str(path.relative_to(RESULTS).with_suffix("")) for path in PATHS} - BY_HAND)
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -151,3 +154,47 @@ def test_camera_codes_are_compared_at_equal_sizes(tmp_path):
     assert adaptive["top1"]["mean"] == 1
     assert whole["d_prime"]["mean"] > adaptive["d_prime"]["mean"]
     assert adaptive["d_prime"]["mean"] > found[("sign codes, equal computation", "real query")]["d_prime"]["mean"]
+
+
+def test_a_stopped_benchmark_is_continued(tmp_path, load):
+    """Rows that are there are kept, with the run they are from; other options begin anew."""
+    record = load("shared.results").Record
+
+    def begun(**options):
+        options = argparse.Namespace(json=str(tmp_path / "rows.json"), **options)
+        return record(options, ["a", "b"], "{name}".format_map, sizes=3)
+
+    begun(seeds=2, threads=1).add({"name": "b", "recall": 0.5})
+    stopped = json.loads((tmp_path / "rows.json").read_text())["measured"]
+    assert (stopped["complete"], stopped["missing"]) == (False, ["a"])
+    assert begun(seeds=3, threads=1).missing == ["a", "b"]
+    continued = begun(seeds=2, threads=8)
+    assert continued.missing == ["a"]
+    continued.add({"name": "a", "recall": 0.25})
+    measured = json.loads((tmp_path / "rows.json").read_text())["measured"]
+    assert measured["complete"]
+    assert [row["name"] for row in measured["rows"]] == ["a", "b"]
+    assert [(run["options"]["threads"], run["rows"]) for run in measured["runs"]] == [(1, ["b"]), (8, ["a"])]
+
+
+def test_codes_of_peers_are_ranked_by_their_reconstructions(load):
+    pytest.importorskip("faiss")
+    codes, peers = load("shared.codes"), load("trellis_peers")
+    rng = np.random.default_rng(0)
+    entries = codes.unit(rng.standard_normal((400, 32)) * np.geomspace(1, 0.2, 32) + 0.1)
+    queries = codes.unit(entries[:20] + 0.1 * rng.standard_normal((20, 32)))
+    truth = codes.best(queries, entries, 10)
+    assert (truth == np.argsort(-(queries @ entries.T), axis=1, kind="stable")[:, :10]).all()
+    options = argparse.Namespace(opq_rounds=2, beam=2)
+    whole = codes.decoded(lambda *_: (lambda signals: signals, 8), entries, entries, queries, 4, 0, options)
+    assert peers.per_query(whole["found"], truth).min() == 1
+    assert whole["shared_bytes"] == 8 + 4 * 32
+    found = {}
+    for method in ("trellis, hadamard", "adaptive", "signs", "PCA + ITQ"):
+        coded = codes.METHODS[method](entries, entries, queries, 4, 0, options)
+        found[method] = peers.per_query(coded["found"], truth)[0]
+        # Ten of 400 by chance would be 0.025.
+        assert found[method].mean() > 0.25, method
+    row, recalls = peers.row("signs", 4, {0: (np.stack([found["signs"]] * 2), whole), 1: (np.ones((2, 20)), whole)})
+    assert row["recall"] == recalls.mean() == pytest.approx((found["signs"].mean() + 1) / 2)
+    assert row["by_seed"] == [pytest.approx(found["signs"].mean()), 1]

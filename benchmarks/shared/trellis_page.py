@@ -14,12 +14,21 @@ SETS = {
     "source": "**TF-IDF of source files**: {entries:,} of {features} features by SVD, learned from the entries.",
 }
 LONG = ("OPQ", "residual quantiser")
+ORDER = (
+    "trellis, hadamard",
+    "trellis, principal",
+    "trellis, 16 local bases",
+    "adaptive",
+    "signs",
+    "PCA + ITQ",
+    *LONG,
+)
 
 
 def blocks(results):
     """Texts by marker; those whose results are missing stay as they are."""
     made = {"text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras}
-    return {name: make(results) for name, make in made.items()}
+    return {name: make(results).strip() for name, make in made.items()}
 
 
 def _text(results):
@@ -39,7 +48,7 @@ def _contest(results, name):
     rows = {(row["method"], row["bytes"]): row for row in measured["rows"]}
     sizes = sorted({n_bytes for _, n_bytes in rows})
     lines = []
-    for method in dict.fromkeys(method for method, _ in rows):
+    for method in sorted({method for method, _ in rows}, key=ORDER.index):
         own = [row for (one, _), row in rows.items() if one == method]
         cells = [_recall(rows.get((method, n_bytes))) for n_bytes in sizes]
         lines.append([method, *cells, _range([row["shared_bytes"] / 1000 for row in own]), _seconds(own)])
@@ -63,7 +72,7 @@ def _recall(row):
 
 
 def _range(values):
-    low, high = (f"{end:,.0f}" if end >= 10 else f"{end:.1f}" for end in (min(values), max(values)))
+    low, high = (f"{end:,.0f}" if end >= 10 or end == 0 else f"{end:.1f}" for end in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -108,7 +117,8 @@ def _source(report):
 
 
 def _threads(options):
-    return f"{options['threads']} threads a row, " if "threads" in options else ""
+    n_threads = options.get("threads")
+    return "" if n_threads is None else f"{n_threads} thread{'s' * (n_threads != 1)} a row, "
 
 
 def _heads(results):
@@ -136,7 +146,7 @@ def _head(results, name):
     title = "The head of a CIFAR-10 network" if name == "heads-cifar" else "The head of `benchmarks/heads.py`"
     words = f"**{title}**: {measured['classes']:,} classes, {measured['features']:,} features."
     words += " Agreement of the top class" + (", and of the ten best." if several else ".")
-    header = ["code", *(f"{rate:g} bits a weight" for rate in rates), "shared, kB"]
+    header = ["code", *(f"{rate:g} bit{'s' * (rate != 1)} a weight" for rate in rates), "shared, kB"]
     return join(words, table(header, lines), f"For comparison, {'; '.join(wholes)}.", _source(report))
 
 
@@ -154,7 +164,7 @@ def _cameras(results):
         return ""
     measured = report["measured"]
     whole, *coded = measured["rows"]
-    sizes = sorted({row["bytes"] for row in coded})
+    sizes, n_seeds = sorted({row["bytes"] for row in coded}), len(coded[0]["d_prime"]["by_seed"])
     found = {(row["method"], row["bytes"]): row for row in coded}
     lines = [
         [method, *(_detection(found[method, n_bytes]) for n_bytes in sizes)]
@@ -167,8 +177,8 @@ def _cameras(results):
     ]
     return join(
         f"{measured['photographs']} photographs of {measured['cameras']} cameras, {measured['features']:,} features; "
-        f"d' and the share of photographs whose camera comes first, means of {len(coded[0]['d_prime']['by_seed'])} seeds. "
-        f"Uncompressed: {_detection(whole)}.",
+        f"d' and the share of photographs whose camera comes first, means of {n_seeds} seeds. Uncompressed: "
+        f"{_detection(whole)}.",
         table(["code", *(f"{n_bytes:,} bytes" for n_bytes in sizes)], lines),
         f"d' of trellis codes less that of adaptive codes on the same photographs: {', '.join(gains)} bytes.",
         _source(report),
