@@ -92,14 +92,21 @@ def _differences(found):
     return f"Local bases less others, on the same queries: {'; '.join(parts)}." if parts else ""
 
 
-def _seeds(rows):
-    several = [row for row in rows if len(row["by_seed"]) > 1]
-    spread = max(np.std(row["by_seed"], ddof=1) for row in several)
-    once = [f"{row['method']} at {row['bytes']}" for row in rows if len(row["by_seed"]) == 1]
-    counts = sorted({len(row["by_seed"]) for row in several})
-    return f"Means of {listed(counts)} seeds, whose standard deviation is at most {_share(spread)}" + (
-        f"; with one seed: {listed(once)} bytes." if once else "."
+def _seeds(rows, name="method"):
+    """How many seeds means are of, and what they differ by."""
+    several = [row["by_seed"] for row in rows if len(row["by_seed"]) > 1]
+    spread, counts = max(np.std(one, ddof=1) for one in several), sorted({len(one) for one in several})
+    alone = [row[name] for row in rows if len(row["by_seed"]) == 1]
+    some = [one for one in dict.fromkeys(alone) if alone.count(one) < sum(row[name] == one for row in rows)]
+    once = [f"{one} at {listed(_sizes(rows, one))} bytes" if one in some else one for one in dict.fromkeys(alone)]
+    return (
+        f"Means of {listed(counts)} seeds, whose standard deviation is at most {_share(spread)}"
+        f"{f'; one seed for {listed(once)}' if once else ''}."
     )
+
+
+def _sizes(rows, method):
+    return [row["bytes"] for row in rows if row["method"] == method and len(row["by_seed"]) == 1]
 
 
 def _source(report):
@@ -147,7 +154,9 @@ def _head(results, name):
     words = f"**{title}**: {measured['classes']:,} classes, {measured['features']:,} features."
     words += " Agreement of the top class" + (", and of the ten best." if several else ".")
     header = ["code", *(f"{rate:g} bit{'s' * (rate != 1)} a weight" for rate in rates), "shared, kB"]
-    return join(words, table(header, lines), f"For comparison, {'; '.join(wholes)}.", _source(report))
+    return join(
+        words, table(header, lines), f"For comparison, {'; '.join(wholes)}.", _seeds(sized, "name"), _source(report)
+    )
 
 
 def _agreement(row):

@@ -20,7 +20,7 @@ from .projections.blocks import float_blocks
 
 
 class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Trellis codes: the smallest for a given quality, slower to make than adaptive ones.
+    """Trellis codes: smaller than adaptive ones for a given quality, and slower to make.
 
     Each code is a ring of bits of which every coordinate reads a window; the encoder searches for the bits whose
     reconstruction is nearest (Viterbi). With a Hadamard basis and ``center=False`` nothing is learned, and codes are

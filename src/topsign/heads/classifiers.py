@@ -28,7 +28,7 @@ class AdaptiveLinearClassifier(CompressedClassifier):
         LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier, Perceptron or any other whose decision_function
         is ``X @ coef_.T + intercept_``. ``fit`` trains a clone of it; see :meth:`from_fitted` for a fitted one.
     codes : "adaptive" or "trellis"
-        Trellis codes are the smallest for a given quality: ``n_bits`` is then the size of a class in bits, and the
+        Trellis codes are the smaller for a given quality: ``n_bits`` is then the size of a class in bits, and the
         basis is ``projection="hadamard"``, or ``"principal"`` axes that are learned from the weights and kept. They
         have no signs: ``scoring="asymmetric"`` alone.
     n_bits : int or "auto"

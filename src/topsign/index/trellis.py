@@ -1,4 +1,4 @@
-"""TrellisIndex: entries as trellis codes, the smallest for a given quality."""
+"""TrellisIndex: entries as trellis codes, smaller than adaptive ones for a given quality."""
 
 from __future__ import annotations
 
