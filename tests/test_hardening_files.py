@@ -115,6 +115,29 @@ def test_crafted_indexes_with_right_checksums_are_refused(filled, signals, chang
         use()
 
 
+def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
+    """A crafted code is refused where it is read; others are not kept back by it until all are needed."""
+    expected = ts.open_index(filled).get([3, 39]).codes
+
+    def change(values):
+        width = len(values[CODES]) // 40
+        values[CODES] = values[CODES][: 7 * width] + b"\xff" * width + values[CODES][8 * width :]
+
+    rewrite(filled, change)
+    with ts.open_index(filled, readonly=True) as index:
+        assert index.get([3, 39]).codes == expected
+        for use in (
+            lambda: index.get([3, 7]),
+            lambda: index.search(signals[:2]),
+            index.verify,
+            lambda: index.get(range(40)),
+        ):
+            with pytest.raises(
+                ts.StorageError, match="segment 0, codes: damaged: the column is not a packed code at row"
+            ):
+                use()
+
+
 def test_metadata_that_is_not_json_is_refused(filled):
     def change(values):
         key = b"metadata/000000000000"

@@ -1,13 +1,14 @@
 """Columns of a segment in an LMDB file, read in place.
 
 Columns are plain arrays that are used where LMDB has them mapped. The first touch in a process checks a column: its
-length, its CRC-32, and that its content is what the recipe of the index says, so that no kernel meets other bytes.
+length, its CRC-32, and that its content is what the recipe of the index says, so that no kernel meets other bytes. Of
+codes that are read a few at a time, the content of those is checked.
 """
 
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from .lmdb_records import DTYPES, column_key
 from .lmdb_view import View
 from .metadata import Metadata
 from .names import Names, problem_of_names
+
+REALS = ("norms", "scales", "weights")
 
 
 class StoredColumns:
@@ -86,14 +89,32 @@ class StoredColumns:
         value = self._column("names")
         return None if value is None else Names.from_bytes(value, len(self))
 
+    def rows(self, name: str, positions: Int64) -> Array:
+        if name != "codes" or name in self._found or len(positions) == len(self):
+            column: Array = getattr(self, name)
+            return column[positions]
+        described = self.record["columns"].get(name)
+        if described is None:
+            self._refuse_missing(name)
+        value = self._checked_bytes(name, described)
+        problem = _length_problem(name, value, len(self), self._recipe)
+        taken = value[:0] if problem else value.reshape(len(self), -1)[positions]
+        self._refuse(name, problem or _codes_problem(taken, self._recipe))
+        return taken
+
     def _real(self, name: str) -> Float32 | None:
         return self._needed(name) if self._recipe.beside else None
 
     def _needed(self, name: str) -> Array:
         column = self._column(name)
-        if column is None:
-            raise StorageError(self._file.path, f"segment {self.number}", f"damaged: has no {name}")
-        return column
+        return self._refuse_missing(name) if column is None else column
+
+    def _refuse_missing(self, name: str) -> NoReturn:
+        raise StorageError(self._file.path, f"segment {self.number}", f"damaged: has no {name}")
+
+    def _refuse(self, name: str, problem: str | None) -> None:
+        if problem:
+            raise StorageError(self._file.path, f"segment {self.number}, {name}", f"damaged: {problem}")
 
     @property
     def _file(self) -> Environment:
@@ -107,6 +128,17 @@ class StoredColumns:
         return self._found[name]
 
     def _read(self, name: str, described: Record) -> Array:
+        value = self._checked_bytes(name, described)
+        if value.ctypes.data % 8:
+            value = value.copy()  # a small value shares a page with others and may begin anywhere
+        checked = self._file.checked[self.number]
+        if (name, described["crc32"]) not in checked:
+            self._refuse(name, _problem(name, value, len(self), self._recipe))
+            checked.add((name, described["crc32"]))
+        return value.view(DTYPES.get(name, "|u1"))
+
+    def _checked_bytes(self, name: str, described: Record) -> Bytes:
+        """A column as it is stored, its checksum compared."""
         environment, section = self._file, f"segment {self.number}, {name}"
         assert self._view is not None
         n_bytes, checksum = described["bytes"], described["crc32"]
@@ -115,33 +147,37 @@ class StoredColumns:
             found = "nothing" if value is None else f"{len(value)} bytes"
             raise StorageError(environment.path, section, f"damaged: {n_bytes} bytes expected, {found} found")
         checked = environment.checked.setdefault(self.number, set())
-        new = (name, checksum) not in checked
-        if new:
+        if (f"bytes of {name}", checksum) not in checked:
             computed = zlib.crc32(value.data)
             if computed != checksum:
                 raise StorageError.bad_checksum(environment.path, section, stored=checksum, computed=computed)
-        if value.ctypes.data % 8:
-            value = value.copy()  # a small value shares a page with others and may begin anywhere
-        if new:
-            problem = _problem(name, value, len(self), self._recipe)
-            if problem:
-                raise StorageError(environment.path, section, f"damaged: {problem}")
-            checked.add((name, checksum))
-        return value.view(DTYPES.get(name, "|u1"))
+            checked.add((f"bytes of {name}", checksum))
+        return value
+
+
+def _length_problem(name: str, value: Bytes, n_entries: int, recipe: Recipe) -> str | None:
+    widths = {"codes": recipe.layout.code_bytes, "ids": 8} | dict.fromkeys(REALS, 4)
+    expected = n_entries * widths[name] if name in widths else -(-n_entries // 8) if name == "alive" else None
+    if expected is None or len(value) == expected:
+        return None
+    return f"{len(value)} bytes for {n_entries} entries, {expected} expected"
+
+
+def _codes_problem(codes: Bytes, recipe: Recipe) -> str | None:
+    try:
+        check_content(recipe.layout, codes, name="the column")
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _problem(name: str, value: Bytes, n_entries: int, recipe: Recipe) -> str | None:
     """What is wrong with the content of a column, whose checksum is right; None for a sound one."""
-    widths = {"ids": 8, "codes": recipe.layout.code_bytes, "norms": 4, "scales": 4, "weights": 4}
-    expected = n_entries * widths[name] if name in widths else -(-n_entries // 8) if name == "alive" else None
-    if expected is not None and len(value) != expected:
-        return f"{len(value)} bytes for {n_entries} entries, {expected} expected"
+    if problem := _length_problem(name, value, n_entries, recipe):
+        return problem
     if name == "codes":
-        try:
-            check_content(recipe.layout, value.reshape(n_entries, -1), name="the column")
-        except ValueError as error:
-            return str(error)
-    elif name == "ids":
+        return _codes_problem(value.reshape(n_entries, -1), recipe)
+    if name == "ids":
         ids = value.view("<i8")
         if not n_entries or ids[0] < 0 or (np.diff(ids) <= 0).any():
             return "ids must be ascending and at least 0"
@@ -152,7 +188,7 @@ def _problem(name: str, value: Bytes, n_entries: int, recipe: Recipe) -> str | N
         return _metadata_problem(value, n_entries)
     elif name == "names":
         return problem_of_names(value, n_entries)
-    elif name in widths:
+    elif name in REALS:
         reals = value.view("<f4")
         if not (np.isfinite(reals).all() and (reals >= 0).all()):
             return "values must be finite and at least 0"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..._arrays import Bytes, Float32, Int64
+from ..._arrays import Array, Bytes, Float32, Int64
 from ..._lazy import lazy
 from .metadata import Metadata
 from .names import Names
@@ -52,6 +52,8 @@ class Columns(Protocol):
     @property
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
+    def rows(self, name: str, positions: Int64) -> Array:
+        """Values of a column at these positions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,10 @@ class Arrays:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def rows(self, name: str, positions: Int64) -> Array:
+        column: Array = getattr(self, name)
+        return column[positions]
 
     @property
     def metadata_bytes(self) -> int:

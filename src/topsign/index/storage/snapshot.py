@@ -85,12 +85,13 @@ class Snapshot:
     def gather(self, name: str, places: Int64) -> Array:
         """Ids, codes, norms, scales or weights of the entries at these places."""
         owners = np.searchsorted(self.starts, places, side="right") - 1
-        first = getattr(self.segments[owners.min(initial=0)], name) if self.segments else np.empty(0, np.int64)
-        out = np.empty((len(places), *first.shape[1:]), first.dtype)
-        for owner in np.unique(owners):
+        out: Array | None = None
+        for owner in np.unique(owners) if places.size else range(min(1, len(self.segments))):
             chosen = owners == owner
-            out[chosen] = getattr(self.segments[owner], name)[places[chosen] - self.starts[owner]]
-        return out
+            values = self.segments[owner].columns.rows(name, places[chosen] - self.starts[owner])
+            out = np.empty((len(places), *values.shape[1:]), values.dtype) if out is None else out
+            out[chosen] = values
+        return np.empty(0, np.int64) if out is None else out
 
     def notes(self, places: Int64) -> list[Note]:
         """Metadata of the entries at these places."""
