@@ -112,8 +112,9 @@ def assert_same(found, expected):
 
 
 def assert_same_pairs(index, memory, monkeypatch, limits):
-    """Codes travel in several parts of a shard."""
-    monkeypatch.setattr(pairing, "TRAVELLING_BYTES", 60 * memory.recipe.layout.code_bytes)
+    """Codes travel in parts of a shard, or two shards at a time."""
+    n_rows = 60 if "k" in limits[0] else 220
+    monkeypatch.setattr(pairing, "TRAVELLING_BYTES", n_rows * memory.recipe.layout.code_bytes)
     calls = []
     for limit in limits:
         found, expected = index.pairs(**limit, progress=lambda *done: calls.append(done)), memory.pairs(**limit)
@@ -798,6 +799,17 @@ def test_a_worker_that_never_comes_is_told(processes, monkeypatch, tmp_path):
         pytest.raises(TimeoutError, match=r"has no workers, waited 0.2 s for one; start some"),
     ):
         clusters.live_workers(client)
+
+
+def test_blocks_of_pairs_cover_every_row_once():
+    sizes = [5, 3, 1, 13, 2, 7, 7]
+    all_shards = [shards.Shard(f"f{i}", n, 0, n - 1, 1) for i, n in enumerate(sizes)]
+    for n_rows in (1, 4, 6, 7, 40):
+        blocks = list(pairing.travelling_blocks(all_shards, n_rows))
+        taken = [(file, row) for files, rows in blocks for file in files for row in range(sizes[int(file[1])])[rows]]
+        assert taken == [(f"f{i}", row) for i, n in enumerate(sizes) for row in range(n)]
+        assert all(sum(len(range(sizes[int(file[1])])[rows]) for file in files) <= n_rows for files, rows in blocks)
+    assert len(blocks) == 1
 
 
 def test_plans_cover_every_row_once():

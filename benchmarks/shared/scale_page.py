@@ -14,6 +14,7 @@ def blocks(results):
         "entries": against_entries(results),
         "features": against_features(results),
         "cluster": cluster(results),
+        "cluster-verbs": cluster_verbs(results),
         "billion": billion(results),
     }
 
@@ -103,6 +104,24 @@ def cluster(results):
         f"{1e3 * shards['least_search_seconds']:.0f} ms. Every shard adds {1e3 * cost['encode_seconds']:.1f} ms to "
         f"encoding, {1e3 * cost['open_seconds']:.1f} ms to opening and {1e3 * cost['search_seconds']:.2f} ms to a "
         f"search ({shards['workers']} workers, tiny shards).",
+    )
+
+
+def cluster_verbs(results):
+    if "cluster-verbs" not in results:
+        return ""
+    report = results["cluster-verbs"]
+    options, measured = report["options"], report["measured"]
+    n_workers = f"on {options['workers']} workers"
+    spreads = {name: one for part in measured.values() for name, one in part.items() if name != "first_s"}
+    took = {name: one["median"] for name, one in spreads.items()}
+    return join(
+        f"A filter that keeps 1% of {options['entries']:,} entries, 32 of 256 kept, one query: "
+        f"{took['filtered_ms']:.0f} ms {n_workers}, {took['one_process_ms']:.0f} ms in one process of as many threads; "
+        f"the cluster without a filter {took['plain_ms']:.0f} ms; the first use of a field "
+        f"{measured['filter']['first_s']:.1f} s. All pairs of {options['paired']:,} entries, 256 of 2048 kept: "
+        f"{took['cluster_s']:.1f} s {n_workers}, {took['one_process_s']:.1f} s in one process, ratio "
+        f"{took['ratio']:.2f}. " + source(results, "cluster-verbs")
     )
 
 

@@ -20,7 +20,6 @@ from ..index.storage import Arrays, Segment, Snapshot, merge_segments
 from ..index.storage.metadata import parse_notes
 from .ask import ask
 from .placement import Placement
-from .shard import Shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +102,10 @@ class ShardedEntries:
         answers = ask(self.client, self.placement, _taken, ids=np.unique(numbers))
         return [segment for answer in answers for segment in answer]
 
-    def codes(self, shard: Shard, start: int, stop: int) -> Segment:
-        """Numbers and codes of consecutive entries of a shard, in this process."""
-        (found,) = ask(self.client, self.placement, partial(_cut, start, stop), files=[shard.file])
-        segment: Segment = found
-        return segment
+    def codes(self, files: Sequence[str], rows: slice) -> list[Segment]:
+        """Numbers and codes of these rows of each of these shards, in this process."""
+        answers = ask(self.client, self.placement, partial(_cut, rows), files=files)
+        return [segment for answer in answers for segment in answer]
 
     def ids(self) -> Any:
         """All ids: ascending integers, or texts in the order of their numbers."""
@@ -184,10 +182,8 @@ def _taken(segments: list[Segment], numbers: Int64) -> list[Segment]:
     return [merge_segments([part]) for part in parts if part.n_alive]
 
 
-def _cut(start: int, stop: int, segments: list[Segment], _: None) -> Segment:
-    (segment,) = segments
-    ids, codes = segment.ids[start:stop], np.ascontiguousarray(segment.codes[start:stop])
-    return Segment(Arrays(ids, codes, None, None, None))
+def _cut(rows: slice, segments: list[Segment], _: None) -> list[Segment]:
+    return [Segment(Arrays(one.ids[rows], one.codes[rows], None, None, None)) for one in segments]
 
 
 def _list_entries(snapshot: Snapshot) -> tuple[Int64, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from distributed import Client
@@ -12,9 +12,9 @@ from ..index.search import Hits
 from ..index.storage import Segment, Snapshot
 from .cluster import send, sent_threads, worker_threads
 from .entries import ShardedEntries
-from .shard import SentRecipe
+from .shard import SentRecipe, Shard
 
-TRAVELLING_BYTES = 2**22
+TRAVELLING_BYTES = 2**20
 """Codes that travel at a time."""
 
 
@@ -26,14 +26,29 @@ class ShardedPairs(PairFinding[ShardedEntries]):
     def _compared(self, whole: ShardedEntries, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
         task = partial(_compare, SentRecipe.of(self.recipe), limit, sent_threads(n_threads))
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.layout.code_bytes)
-        for shard in whole.placement.shards:
+        for files, rows in travelling_blocks(whole.placement.shards, n_rows):
+            block = whole.codes(files, rows)
+            parts = whole.ask(task, send(self._client, block))
+            yield sum(map(len, block)), Hits.merge(parts, descending=True, k=limit.k)
+
+
+def travelling_blocks(shards: Iterable[Shard], n_rows: int) -> Iterator[tuple[list[str], slice]]:
+    """Files of shards and the rows of each that travel together, at most ``n_rows``: whole shards, or a part of one."""
+    together, held = list[str](), 0
+    for shard in shards:
+        if together and held + shard.n_entries > n_rows:
+            yield together, slice(0, n_rows)
+            together, held = [], 0
+        if shard.n_entries > n_rows:
             for start in range(0, shard.n_entries, n_rows):
-                block = whole.codes(shard, start, start + n_rows)
-                parts = whole.ask(task, send(self._client, block))
-                yield len(block), Hits.merge(parts, descending=True, k=limit.k)
+                yield [shard.file], slice(start, start + n_rows)
+        else:
+            together, held = [*together, shard.file], held + shard.n_entries
+    if together:
+        yield together, slice(0, n_rows)
 
 
-def _compare(sent: SentRecipe, limit: PairLimit, n_threads: int, snapshot: Snapshot, block: Segment) -> Hits:
+def _compare(sent: SentRecipe, limit: PairLimit, n_threads: int, snapshot: Snapshot, block: list[Segment]) -> Hits:
     """On a worker: what the limit keeps of comparing a block with the entries held here."""
-    compared = compare_entries(sent.recipe(), Snapshot((block,)), snapshot, limit, worker_threads(n_threads))
+    compared = compare_entries(sent.recipe(), Snapshot(tuple(block)), snapshot, limit, worker_threads(n_threads))
     return Hits.merge((hits for _, hits in compared), descending=True)
