@@ -13,6 +13,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
     static constexpr int kBytes = 32;
     using Narrow = Avx2;  // whose planes serve up to 64 queries
     static constexpr bool kLooksUp = true;
+    using CompactCounter = WordCounter<Avx2>;
     static constexpr int64_t kFewFast = 6, kFewCompact = 2, kFewScoresFast = 6, kFewScoresCompact = 3;
     using V = Vec<uint8_t, 32>;
     using S = Vec<int8_t, 32>;
@@ -28,6 +29,15 @@ struct Avx2 : Plain, PlainTrellis<32> {
         const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64(as_128(kOnesOfByte.place[taken])));
         store(magnitudes, _mm256_permutevar8x32_epi32(value, order));
         store(rows, _mm256_permutevar8x32_epi32(number, order));
+        return _mm_popcnt_u32(unsigned(taken));
+    }
+
+    static TOPSIGN_INLINE int64_t compress_rows(const int32_t* magnitudes, const int32_t* rows, int32_t least,
+                                                int32_t* kept) {
+        const __m256i enough = _mm256_cmpgt_epi32(load<__m256i>(magnitudes), _mm256_set1_epi32(least - 1));
+        const int taken = _mm256_movemask_ps(_mm256_castsi256_ps(enough));
+        const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64(as_128(kOnesOfByte.place[taken])));
+        store(kept, _mm256_permutevar8x32_epi32(load<__m256i>(rows), order));
         return _mm_popcnt_u32(unsigned(taken));
     }
 

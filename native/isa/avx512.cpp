@@ -1,4 +1,4 @@
-// AVX-512 with BW, DQ, VL, VBMI and VBMI2: x86-64 processors since 2019 (Ice Lake) and 2022 (Zen 4).
+// AVX-512 with BW, DQ, VL, VBMI, VBMI2 and BITALG: x86-64 processors since 2019 (Ice Lake) and 2022 (Zen 4).
 #include "../core/target.h"
 
 #if TOPSIGN_X86
@@ -13,15 +13,16 @@ bool runs_here() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
 
-TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,popcnt")
+TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx2,bmi,bmi2,popcnt")
 
 #include "../kernels/functions.h"
 #include "avx2.h"
+#include "avx512_few.h"
 #include "avx512_trellis.h"
 
 namespace topsign {
@@ -63,7 +64,10 @@ struct HalfPlanes : Avx2 {
 
 struct Avx512 : Avx2 {
     static constexpr int kBytes = 64;
-    static constexpr int64_t kFewScoresFast = 6, kFewScoresCompact = 3;
+    static constexpr int64_t kFewFast = 6, kFewCompact = 5, kFewScoresFast = 6, kFewScoresCompact = 3;
+    static constexpr bool kExpands = true;
+    using FastCounter = ExpandCounter;
+    using CompactCounter = CompressCounter;
     using V = Vec<uint8_t, 64>;
     using S = Vec<int8_t, 64>;
     using Wide = Vec<int16_t, 32>;
@@ -86,6 +90,13 @@ struct Avx512 : Avx2 {
         const __mmask16 taken = _mm512_cmpge_epi32_mask(value, _mm512_set1_epi32(floor));
         store(magnitudes, _mm512_maskz_compress_epi32(taken, value));
         store(rows, _mm512_maskz_compress_epi32(taken, _mm512_add_epi32(_mm512_set1_epi32(row), lanes)));
+        return _mm_popcnt_u32(taken);
+    }
+
+    static TOPSIGN_INLINE int64_t compress_rows(const int32_t* magnitudes, const int32_t* rows, int32_t least,
+                                                int32_t* kept) {
+        const __mmask16 taken = _mm512_cmpge_epi32_mask(load<__m512i>(magnitudes), _mm512_set1_epi32(least));
+        store(kept, _mm512_maskz_compress_epi32(taken, load<__m512i>(rows)));
         return _mm_popcnt_u32(taken);
     }
 

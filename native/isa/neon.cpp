@@ -15,6 +15,7 @@ struct Neon : Plain, PlainTrellis<16> {
     static constexpr int kBytes = 16;
     using Narrow = Neon;
     static constexpr bool kLooksUp = true;
+    using CompactCounter = WordCounter<Neon>;
     static constexpr int64_t kFewFast = 6, kFewCompact = 2, kFewScoresFast = 6, kFewScoresCompact = 2;
     using V = Vec<uint8_t, 16>;
     using S = Vec<int8_t, 16>;

@@ -13,6 +13,8 @@ struct Plain {
     static constexpr bool kLooksUp =
         false;  // bytes in tables of sixteen (block_hamming.h, word_hamming.h, few_scores.h)
 
+    static constexpr bool kExpands = false;  // bytes of a block to its lanes, by an instruction
+
     // Up to so many queries are looked up one by one: where both ways cost the same at 512 of 8192, measured.
     static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;
 
@@ -29,6 +31,17 @@ struct Plain {
             magnitudes[n] = value;
             rows[n] = row + i;
             n += value >= floor;
+        }
+        return n;
+    }
+
+    // Writes those of kCompressed rows whose magnitude is at least this, perhaps over the rows; how many they are.
+    static TOPSIGN_INLINE int64_t compress_rows(const int32_t* magnitudes, const int32_t* rows, int32_t least,
+                                                int32_t* kept) {
+        int64_t n = 0;
+        for (int i = 0; i < kCompressed; ++i) {
+            kept[n] = rows[i];
+            n += magnitudes[i] >= least;
         }
         return n;
     }

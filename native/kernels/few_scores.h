@@ -206,7 +206,7 @@ template <class Isa, class Collector>
 Parts<Collector> search_few_scores(int n_threads, const Segments& segments, const ts_rows& queries,
                                    const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
-    const Rounded rounded = round_queries<Isa>(queries, layout.n_bits);
+    const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits);
     if constexpr (Isa::kLooksUp) {
         if (layout.fast()) {
             const std::vector<int8_t> table = BlockSummer<Isa>::table(layout, rounded, queries.count);

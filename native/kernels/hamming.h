@@ -44,10 +44,16 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_s
                               scan_signs(codes, queries, begin, end, best);
                           });
     using Narrow = typename Isa::Narrow;
-    if (queries.count <= (layout.fast() ? Narrow::kFewFast : Narrow::kFewCompact)) {
-        if constexpr (Narrow::kLooksUp) {
-            if (layout.fast()) return search_blocks<Narrow>(n_threads, segments, queries, empty);
-            if (WordCounter<Narrow>::serves(layout)) return search_words<Narrow>(n_threads, segments, queries, empty);
+    if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact)) {
+        if constexpr (Isa::kExpands) {
+            using Fast = typename Isa::FastCounter;
+            if (Fast::serves(layout)) return search_counted<Isa, Fast>(n_threads, segments, queries, empty);
+        } else if constexpr (Isa::kLooksUp) {
+            if (layout.fast()) return search_blocks<Isa>(n_threads, segments, queries, empty);
+        }
+        if constexpr (Isa::kLooksUp) {
+            using Compact = typename Isa::CompactCounter;
+            if (Compact::serves(layout)) return search_counted<Isa, Compact>(n_threads, segments, queries, empty);
         }
         if (queries.count == 1) return search_each<Isa>(n_threads, segments, queries, empty);
     }

@@ -101,7 +101,7 @@ Parts<Collector> search_plane_tiles(int n_threads, const Segments& segments, con
                                     const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
     Table table(ceil_div(layout.n_pool, kPlaneTile) * kTiledPlaneRows * (Isa::kBytes / Side));
-    fill_planes<Isa, Side>(layout, queries, table, [](int64_t row) { return row + row / (2 * kPlaneTile); });
+    fill_planes<Isa, Side>(n_threads, layout, queries, table, [](int64_t row) { return row + row / (2 * kPlaneTile); });
     return scan_parts(
         n_threads, segments, scan_cost(layout, queries.count), empty,
         [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {

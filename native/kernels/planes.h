@@ -228,10 +228,10 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
 // The table of up to kBytes / Side * 8 queries, a bit of each row being 1 where the query differs; `place` says where a
 // row stands. All queries of 64 locations at a time, so that rows are complete before they leave the caches.
 template <class Isa, int Side, class Place>
-void fill_planes(const Layout& layout, const ts_signs& queries, Table& table, const Place& place) {
+void fill_planes(int n_threads, const Layout& layout, const ts_signs& queries, Table& table, const Place& place) {
     constexpr int kWords = Isa::kBytes / Side / 8;
     const int64_t bytes = ceil_div(layout.n_pool, 8);
-    for (int64_t begin = 0; begin < layout.n_pool; begin += 64)
+    const auto fill = [&](int64_t begin) {
         for (int64_t first = 0; first < queries.count; first += 64) {
             const int64_t n_queries = std::min<int64_t>(64, queries.count - first);
             const uint64_t present = n_queries == 64 ? ~uint64_t(0) : (uint64_t(1) << n_queries) - 1;
@@ -246,6 +246,10 @@ void fill_planes(const Layout& layout, const ts_signs& queries, Table& table, co
                 to[place(table_row(layout, location, true)) * kWords] = ~words[location - begin] & present;
             }
         }
+    };
+    parallel_for(n_threads, ceil_div(layout.n_pool, 64), 15 * double(queries.count), [&](int64_t begin, int64_t end) {
+        for (int64_t square = begin; square < end; ++square) fill(64 * square);
+    });
 }
 
 template <class Isa, int Side, class Collector>
@@ -253,7 +257,7 @@ Parts<Collector> search_planes(int n_threads, const Segments& segments, const ts
                                const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
     Table table(table_rows(layout) * (Isa::kBytes / Side));
-    fill_planes<Isa, Side>(layout, queries, table, [](int64_t row) { return row; });
+    fill_planes<Isa, Side>(n_threads, layout, queries, table, [](int64_t row) { return row; });
     return scan_parts(n_threads, segments, scan_cost(layout, queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))

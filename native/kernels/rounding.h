@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../core/bits.h"
+#include "../core/threads.h"
 #include "vec.h"
 
 namespace topsign {
@@ -35,15 +36,18 @@ TOPSIGN_INLINE V magnitude(V values) {
 }
 
 template <class Isa, class Value = int8_t, int kLimit = 127>
-RoundedTo<Value> round_queries(const ts_rows& queries, int64_t n_bits, bool keep_lost = false) {
+RoundedTo<Value> round_queries(int n_threads, const ts_rows& queries, int64_t n_bits, bool keep_lost = false) {
     using V = Vec<float, Isa::kBytes / 4>;
     constexpr int64_t kWidth = kLanes<V>;
     RoundedTo<Value> rounded;
     const int64_t n_pool = queries.width, whole = n_pool / kWidth * kWidth;
     rounded.values.resize(queries.count * n_pool);
     if (keep_lost) rounded.lost.resize(queries.count * n_pool);
-    for (int64_t q = 0; q < queries.count; ++q) {
-        const float* query = queries.values + q * n_pool;
+    for (auto* column : {&rounded.steps, &rounded.margins, &rounded.largest}) column->resize(queries.count);
+    const auto round = [&, n_pool, whole](int64_t q) {
+        const float* const query = queries.values + q * n_pool;
+        Value* const out = rounded.values.data() + q * n_pool;
+        float* const lost = keep_lost ? rounded.lost.data() + q * n_pool : nullptr;
         float rest[kWidth] = {};  // the last values, filled up with zeros
         std::copy(query + whole, query + n_pool, rest);
         const auto values = [&](int64_t j) { return load<V>(j < whole ? query + j : rest); };
@@ -59,22 +63,25 @@ RoundedTo<Value> round_queries(const ts_rows& queries, int64_t n_bits, bool keep
             worst = max_of(worst, magnitude(error));
             const auto whole_values = convert<Vec<Value, kWidth>>(convert<Vec<int32_t, kWidth>>(kept));
             const size_t n = size_t(std::min(kWidth, n_pool - j));
-            std::memcpy(&rounded.values[q * n_pool + j], &whole_values, n * sizeof(Value));
-            if (keep_lost) std::memcpy(&rounded.lost[q * n_pool + j], &error, n * sizeof(float));
+            std::memcpy(out + j, &whole_values, n * sizeof(Value));
+            if (lost) std::memcpy(lost + j, &error, n * sizeof(float));
         }
         // The comparisons below are made in float32: allow for their rounding, relative to the largest sum there is.
         const double margin = double(n_bits) * (double(largest_of(worst)) * (1 + 1e-6) + 4e-7 * double(largest));
-        rounded.steps.push_back(step);
-        rounded.margins.push_back(float(margin));
-        rounded.largest.push_back(largest);
-    }
+        rounded.steps[q] = step;
+        rounded.margins[q] = float(margin);
+        rounded.largest[q] = largest;
+    };
+    parallel_for(n_threads, queries.count, double(n_pool), [&](int64_t begin, int64_t end) {
+        for (int64_t q = begin; q < end; ++q) round(q);
+    });
     return rounded;
 }
 
 // What was lost, rounded in turn; its margins hold for the sum of both.
 template <class Isa>
-Rounded round_lost(const Rounded& rounded, const ts_rows& queries, int64_t n_bits) {
-    Rounded finer = round_queries<Isa>(ts_rows{rounded.lost.data(), queries.count, queries.width}, n_bits);
+Rounded round_lost(int n_threads, const Rounded& rounded, const ts_rows& queries, int64_t n_bits) {
+    Rounded finer = round_queries<Isa>(n_threads, ts_rows{rounded.lost.data(), queries.count, queries.width}, n_bits);
     // Losses were taken and both sums are added in float32, relative to the largest sum there is.
     for (int64_t q = 0; q < queries.count; ++q) finer.margins[q] += float(1e-6 * double(n_bits) * rounded.largest[q]);
     return finer;

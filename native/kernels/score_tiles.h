@@ -23,15 +23,17 @@ struct WideTable : Steps {
     static constexpr int64_t kRowBytes = 2 * kScoreTile, kTileBytes = 2 * kWideTile * kRowBytes;
     Table table;
 
-    WideTable(const Layout& layout, const RoundedTo<int16_t>& rounded, int64_t n_queries)
+    WideTable(int n_threads, const Layout& layout, const RoundedTo<int16_t>& rounded, int64_t n_queries)
         : table(ceil_div(layout.n_pool, kWideTile) * kTileBytes) {
         using V = Vec<int16_t, kPerRegister>;
         constexpr int64_t kSquare = 64;
-        int16_t turned[kSquare][kScoreTile] = {};
-        for (int64_t begin = 0; begin < layout.n_pool; begin += kSquare) {
+        const auto fill = [&](int64_t begin) {
+            int16_t turned[kSquare][kScoreTile] = {};
             const int64_t n = std::min(kSquare, layout.n_pool - begin);
-            for (int64_t q = 0; q < n_queries; ++q)
-                for (int64_t j = 0; j < n; ++j) turned[j][q] = rounded.values[q * layout.n_pool + begin + j];
+            for (int64_t q = 0; q < n_queries; ++q) {
+                const int16_t* const values = &rounded.values[q * layout.n_pool + begin];
+                for (int64_t j = 0; j < n; ++j) turned[j][q] = values[j];
+            }
             for (int64_t j = 0; j < n; ++j) {
                 uint8_t* const positive = table.bytes() + table_row(layout, begin + j, true) * kRowBytes;
                 uint8_t* const negative = table.bytes() + table_row(layout, begin + j, false) * kRowBytes;
@@ -41,7 +43,11 @@ struct WideTable : Steps {
                     store(negative + 2 * at, V{} - values);
                 }
             }
-        }
+        };
+        parallel_for(n_threads, ceil_div(layout.n_pool, kSquare), 100 * double(n_queries),
+                     [&](int64_t begin, int64_t end) {
+                         for (int64_t square = begin; square < end; ++square) fill(kSquare * square);
+                     });
         for (int64_t q = 0; q < n_queries; ++q) {
             steps[slot_of<kPerRegister>(q)] = rounded.steps[q];
             margins[slot_of<kPerRegister>(q)] = rounded.margins[q];
@@ -163,7 +169,7 @@ Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, con
                                     const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
     if (queries.count <= kSingleQueries) {
-        const auto rounded = round_queries<Isa, int16_t, INT16_MAX>(queries, layout.n_bits);
+        const auto rounded = round_queries<Isa, int16_t, INT16_MAX>(n_threads, queries, layout.n_bits);
         const int64_t stride = ceil_div(layout.n_pool, kSingleTile) * 2 * kSingleTile;
         std::vector<int16_t> table(queries.count * stride);
         for (int64_t q = 0; q < queries.count; ++q)
@@ -179,7 +185,8 @@ Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, con
             },
             kTiledScores);
     }
-    const WideTable<Isa> table(layout, round_queries<Isa, int16_t, kWideLimit>(queries, layout.n_bits), queries.count);
+    const auto rounded = round_queries<Isa, int16_t, kWideLimit>(n_threads, queries, layout.n_bits);
+    const WideTable<Isa> table(n_threads, layout, rounded, queries.count);
     return scan_parts(
         n_threads, segments, scan_cost(layout, 6 * queries.count), empty,
         [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {

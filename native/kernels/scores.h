@@ -26,15 +26,17 @@ template <class Isa>
 struct Tile : Steps {
     Table table;
 
-    Tile(const Layout& layout, const Rounded& rounded, int64_t n_queries) : table(table_rows(layout) * kScoreTile) {
+    Tile(int n_threads, const Layout& layout, const Rounded& rounded, int64_t n_queries)
+        : table(table_rows(layout) * kScoreTile) {
         constexpr int64_t kSquare = 64;
         using V = Vec<uint8_t, Isa::kBytes>;
-        uint8_t turned[kSquare][kScoreTile] = {};
-        for (int64_t begin = 0; begin < layout.n_pool; begin += kSquare) {
+        const auto fill = [&](int64_t begin) {
+            uint8_t turned[kSquare][kScoreTile] = {};
             const int64_t n = std::min(kSquare, layout.n_pool - begin);
-            for (int64_t q = 0; q < n_queries; ++q)
-                for (int64_t j = 0; j < n; ++j)
-                    turned[j][q] = uint8_t(rounded.values[q * layout.n_pool + begin + j] + 128);
+            for (int64_t q = 0; q < n_queries; ++q) {
+                const int8_t* const values = &rounded.values[q * layout.n_pool + begin];
+                for (int64_t j = 0; j < n; ++j) turned[j][q] = uint8_t(values[j] + 128);
+            }
             for (int64_t j = 0; j < n; ++j) {
                 uint8_t* const positive = table.bytes() + table_row(layout, begin + j, true) * kScoreTile;
                 uint8_t* const negative = table.bytes() + table_row(layout, begin + j, false) * kScoreTile;
@@ -44,7 +46,11 @@ struct Tile : Steps {
                     store(negative + at, V{} - values);
                 }
             }
-        }
+        };
+        parallel_for(n_threads, ceil_div(layout.n_pool, kSquare), 60 * double(n_queries),
+                     [&](int64_t begin, int64_t end) {
+                         for (int64_t square = begin; square < end; ++square) fill(kSquare * square);
+                     });
         for (int64_t q = 0; q < n_queries; ++q) {
             steps[slot_of<Isa::kBytes>(q)] = rounded.steps[q];
             margins[slot_of<Isa::kBytes>(q)] = rounded.margins[q];
@@ -135,10 +141,11 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_r
         return search_score_tiles<Isa>(n_threads, segments, queries, empty);
     if (few) return search_few_scores<Isa>(n_threads, segments, queries, empty);
     const bool twice = layout.n_bits >= kLongBits;
-    const Rounded rounded = round_queries<Isa>(queries, layout.n_bits, twice);
-    const Tile<Isa> tile(layout, rounded, queries.count);
+    const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits, twice);
+    const Tile<Isa> tile(n_threads, layout, rounded, queries.count);
     std::optional<Tile<Isa>> finer;
-    if (twice) finer.emplace(layout, round_lost<Isa>(rounded, queries, layout.n_bits), queries.count);
+    if (twice)
+        finer.emplace(n_threads, layout, round_lost<Isa>(n_threads, rounded, queries, layout.n_bits), queries.count);
     return scan_parts(
         n_threads, segments, scan_cost(layout, 6 * queries.count), empty,
         [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {

@@ -34,7 +34,7 @@ struct Candidates {
 
 // Writes the rows whose magnitude is above the threshold, and the first `ties` of those that equal it.
 // Without branches, because half of them would be mispredicted.
-inline void keep(Candidates& from, int32_t threshold, int64_t ties, int64_t n_bits, int32_t* locations) {
+inline void keep_tied(Candidates& from, int32_t threshold, int64_t ties, int64_t n_bits, int32_t* locations) {
     int64_t kept = 0;
     for (int64_t i = 0; i < from.count; ++i) {
         const bool tied = from.magnitudes[i] == threshold;
@@ -44,6 +44,33 @@ inline void keep(Candidates& from, int32_t threshold, int64_t ties, int64_t n_bi
         kept += taken;
     }
     std::copy_n(from.rows.begin(), n_bits, locations);
+}
+
+// Writes the n_bits rows whose magnitude is at least this.
+template <class Isa>
+void keep(Candidates& from, int32_t least, int64_t n_bits, int32_t* locations) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < from.count; i += Isa::kCompressed)
+        kept += Isa::compress_rows(&from.magnitudes[i], &from.rows[i], least, &from.rows[kept]);
+    std::copy_n(from.rows.begin(), n_bits, locations);
+}
+
+// Packs the signs of the rows kept, and sums their magnitudes.
+inline double sum_kept_rows(const float* y, const int32_t* rows, int64_t n_bits, uint8_t* signs) {
+    LaneSum sum;
+    for (int64_t j = 0; j < n_bits; j += LaneSum::kLanes) {
+        const int n = int(std::min<int64_t>(LaneSum::kLanes, n_bits - j));
+        float values[LaneSum::kLanes] = {};
+        for (int lane = 0; lane < n; ++lane) values[lane] = y[rows[j + lane]];
+        uint32_t bits = 0;
+        for (int lane = 0; lane < LaneSum::kLanes; ++lane) {
+            sum.lane[lane] += std::fabs(double(values[lane]));
+            bits |= uint32_t(values[lane] >= 0) << lane;  // -0 counts as positive
+        }
+        bits &= (uint32_t(1) << n) - 1;
+        for (int64_t byte = j / 8; byte < ceil_div(j + n, 8); ++byte, bits >>= 8) signs[byte] = uint8_t(bits);
+    }
+    return sum.total();
 }
 
 template <class Isa>
@@ -132,10 +159,10 @@ void locate(const float* y, int64_t n_pool, int64_t n_bits, Candidates& work, in
     }
     const Threshold threshold = bisect<Isa>(work.magnitudes.data(), work.count, n_bits, floor);
     if (threshold.at_least == n_bits) {
-        keep(work, threshold.value - 1, 0, n_bits, locations);
+        keep<Isa>(work, threshold.value, n_bits, locations);
     } else {
         const int64_t above = count_at_least<Isa>(work.magnitudes.data(), work.count, threshold.value + 1);
-        keep(work, threshold.value, n_bits - above, n_bits, locations);
+        keep_tied(work, threshold.value, n_bits - above, n_bits, locations);
     }
 }
 
@@ -147,16 +174,8 @@ void select_rows(int n_threads, const ts_selection& asked) {
         for (int64_t i = begin; i < end; ++i) {
             const float* y = asked.projected.values + i * n_pool;
             int32_t* rows = asked.locations + i * n_bits;
-            uint8_t* signs = asked.signs + i * bytes;
             locate<Isa>(y, n_pool, n_bits, work, rows);
-            std::memset(signs, 0, bytes);
-            LaneSum sum;
-            for (int64_t j = 0; j < n_bits; ++j) {
-                const float value = y[rows[j]];
-                sum.add(j, std::fabs(double(value)));
-                signs[j >> 3] |= uint8_t((value >= 0) << (j & 7));  // -0 counts as positive
-            }
-            asked.totals[i] = sum.total();
+            asked.totals[i] = sum_kept_rows(y, rows, n_bits, asked.signs + i * bytes);
         }
     });
 }

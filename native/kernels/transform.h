@@ -74,39 +74,48 @@ void pass(float* x, int64_t n, int64_t h) {
         }
 }
 
-template <class Isa>
-void transform(float* x, int64_t n) {
+template <class V>
+constexpr int64_t kFirstPass = 8 * kLanes<V>;  // values of which the first pass takes all levels
+
+// Of values that `loaded` reads from their place on, a register at a time.
+template <class Isa, class Load>
+void transform_loaded(float* x, int64_t n, const Load& loaded) {
     using V = Vec<float, Isa::kBytes / 4>;
-    constexpr int64_t kFirst = 8 * kLanes<V>;
-    if (n < kFirst) return transform_plainly(x, n);
-    for (int64_t i = 0; i < n; i += kFirst) {
+    for (int64_t i = 0; i < n; i += kFirstPass<V>) {
         V v[8];
-        for (int q = 0; q < 8; ++q) v[q] = within_register(load<V>(x + i + kLanes<V> * q));
+        for (int q = 0; q < 8; ++q) v[q] = within_register(loaded(i + kLanes<V> * q));
         butterflies(v);
         for (int q = 0; q < 8; ++q) store(x + i + kLanes<V> * q, v[q]);
     }
-    int64_t h = kFirst;
+    int64_t h = kFirstPass<V>;
     for (; 8 * h <= n; h *= 8) pass<8, V>(x, n, h);
     if (4 * h == n) pass<4, V>(x, n, h);
     if (2 * h == n) pass<2, V>(x, n, h);
 }
 
-// x[i] becomes +-(x[i] * scale), plus where the bit is 1.
+template <class Isa>
+void transform(float* x, int64_t n) {
+    using V = Vec<float, Isa::kBytes / 4>;
+    if (n < kFirstPass<V>) return transform_plainly(x, n);
+    transform_loaded<Isa>(x, n, [=](int64_t i) { return load<V>(x + i); });
+}
+
+// A register of x from i on as +-(x[i] * scale), plus where the bit is 1.
+template <class V>
+TOPSIGN_INLINE V flipped(const float* x, int64_t i, const uint8_t* signs, V scale) {
+    using Bits = Vec<uint32_t, kLanes<V>>;
+    uint32_t word = 0;
+    std::memcpy(&word, signs + i / 8, kLanes<V> < 8 ? 1 : kLanes<V> / 8);
+    const Bits here = splat<Bits>(word >> (i & 7)) & powers_of_two<Bits>();
+    const Bits negative = cast<Bits>(here == Bits{}) & splat<Bits>(0x80000000u);
+    return cast<V>(cast<Bits>(load<V>(x + i) * scale) ^ negative);
+}
+
 template <class Isa>
 void flip(float* x, int64_t n, const uint8_t* signs, float scale) {
     using V = Vec<float, Isa::kBytes / 4>;
-    using Bits = Vec<uint32_t, kLanes<V>>;
-    const Bits lane = powers_of_two<Bits>(), none{}, top = splat<Bits>(0x80000000u);
-    const V scales = splat<V>(scale);
     int64_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        uint32_t word;
-        std::memcpy(&word, signs + i / 8, 4);
-        for (int at = 0; at < 32; at += kLanes<V>) {
-            const Bits negative = cast<Bits>((splat<Bits>(word >> at) & lane) == none) & top;
-            store(x + i + at, cast<V>(cast<Bits>(load<V>(x + i + at) * scales) ^ negative));
-        }
-    }
+    for (; i + kLanes<V> <= n; i += kLanes<V>) store(x + i, flipped(x, i, signs, splat<V>(scale)));
     for (; i < n; ++i) x[i] *= get_bit(signs, i) ? scale : -scale;
 }
 
@@ -136,9 +145,19 @@ struct Rotation {
     float* block(float* x, int64_t round) const { return x + (round % 2 ? n - p : 0); }
 
     // The last transform of a power of two stays unscaled: that is the factor sqrt(n).
-    void forward(float* x) const {
+    void forward(const float* signal, float* x) const {
+        using V = Vec<float, Isa::kBytes / 4>;
+        const bool at_once = p == n && n >= kFirstPass<V>;  // signs are applied as the first pass reads
+        if (!at_once || n_rounds == 0) std::memcpy(x, signal, sizeof(float) * n);
         for (int64_t r = 0; r < n_rounds; ++r) {
-            flip<Isa>(x, n, signs + r * bytes, p == n && r > 0 ? shrink : 1.f);
+            const uint8_t* const of_round = signs + r * bytes;
+            const float scale = p == n && r > 0 ? shrink : 1.f;
+            if (at_once) {
+                const float* const from = r == 0 ? signal : x;
+                transform_loaded<Isa>(x, n, [=](int64_t i) { return flipped(from, i, of_round, splat<V>(scale)); });
+                continue;
+            }
+            flip<Isa>(x, n, of_round, scale);
             transform<Isa>(block(x, r), p);
             if (p < n) {
                 scale_by(block(x, r), p, shrink);
@@ -148,7 +167,8 @@ struct Rotation {
         if (p < n) scale_by(x, n, float(std::sqrt(double(n))));
     }
 
-    void transposed(float* x) const {
+    void transposed(const float* signal, float* x) const {
+        std::memcpy(x, signal, sizeof(float) * n);
         for (int64_t r = n_rounds - 1; r >= 0; --r) {
             if (p < n) {
                 mix_halves(x, n);
@@ -167,9 +187,9 @@ void rotate(int n_threads, const ts_rotation& asked) {
     const Rotation<Isa> rotation{n, asked.signs, asked.n_rounds};
     parallel_for(n_threads, asked.signals.count, 0.6 * double(n * asked.n_rounds), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-            float* x = asked.out + i * n;
-            std::memcpy(x, asked.signals.values + i * n, sizeof(float) * n);
-            asked.transpose ? rotation.transposed(x) : rotation.forward(x);
+            const float* const signal = asked.signals.values + i * n;
+            float* const x = asked.out + i * n;
+            asked.transpose ? rotation.transposed(signal, x) : rotation.forward(signal, x);
         }
     });
 }

@@ -43,21 +43,23 @@ class WordCounter {
 
     static bool serves(const Layout& layout) { return layout.low_bits >= 1 && layout.low_bits <= 4; }
 
+    using Table = std::vector<uint16_t>;
+
     // The words of a query: as many as there can be zeros, and those that are read past them.
-    std::vector<uint16_t> table(const uint8_t* query) const {
-        std::vector<uint16_t> words(8 * high_bytes_ + kSpare);
-        const int64_t width = int64_t(1) << layout_.low_bits, bytes = ceil_div(layout_.n_pool, 8);
-        for (int64_t row = 0; row < layout_.n_pool; row += width) {
+    static Table table(const Layout& layout, const uint8_t* query) {
+        Table words(8 * ceil_div(layout.high_size(), 8) + kSpare);
+        const int64_t width = int64_t(1) << layout.low_bits, bytes = ceil_div(layout.n_pool, 8);
+        for (int64_t row = 0; row < layout.n_pool; row += width) {
             uint16_t word = query[row / 8];
             if (row / 8 + 1 < bytes) word = uint16_t(word | query[row / 8 + 1] << 8);
-            words[row >> layout_.low_bits] = uint16_t((word >> row % 8) & ((1u << width) - 1));
+            words[row >> layout.low_bits] = uint16_t((word >> row % 8) & ((1u << width) - 1));
         }
         return words;
     }
 
     // False where the code has too few ones.
-    bool count(const uint8_t* code, const uint16_t* table, int32_t& total) {
-        if (spread(code + layout_.sign_bytes() + layout_.low_bytes(), table) < layout_.n_bits) return false;
+    bool count(const uint8_t* code, const Table& table, int32_t& total) {
+        if (spread(code + layout_.sign_bytes() + layout_.low_bytes(), table.data()) < layout_.n_bits) return false;
         const uint8_t* lows = code + layout_.sign_bytes();
         total = layout_.low_bits == 4
                     ? count_spread(code, [&](int64_t i) { return Isa::halves_of_bytes(lows + i / 2); })
@@ -117,36 +119,37 @@ class WordCounter {
     std::vector<uint16_t> words_;
 };
 
-template <class Isa, class Collector>
-void scan_words(const ts_codes& codes, const ts_signs& queries, const std::vector<std::vector<uint16_t>>& tables,
-                int64_t begin, int64_t end, Collector* best) {
+// One code after another, one query after another. A counter says what table of a query it looks up in, and counts the
+// mismatches of a code, or finds it not sound.
+template <class Isa, class Counter, class Collector>
+void scan_counted(const ts_codes& codes, const ts_signs& queries, const std::vector<typename Counter::Table>& tables,
+                  int64_t begin, int64_t end, Collector* best) {
     const Layout layout(codes.layout);
     CodeReader reader(layout, codes.data, codes.count);
-    WordCounter<Isa> counter(layout);
+    Counter counter(layout);
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
         const uint8_t* code = reader(i);
         Isa::prefetch(code + 4096);
         for (int64_t q = 0; q < queries.count; ++q) {
             int32_t count;
-            if (!counter.count(code, tables[q].data(), count))
+            if (!counter.count(code, tables[q], count))
                 count = count_plainly(layout, code, queries.bits + q * ceil_div(layout.n_pool, 8));
             if (count < best[q].bound()) best[q].offer(count, i);
         }
     }
 }
 
-template <class Isa, class Collector>
-Parts<Collector> search_words(int n_threads, const Segments& segments, const ts_signs& queries,
-                              const std::vector<Collector>& empty) {
+template <class Isa, class Counter, class Collector>
+Parts<Collector> search_counted(int n_threads, const Segments& segments, const ts_signs& queries,
+                                const std::vector<Collector>& empty) {
     const Layout layout(segments.layout());
-    const WordCounter<Isa> counter(layout);
-    std::vector<std::vector<uint16_t>> tables;
+    std::vector<typename Counter::Table> tables;
     for (int64_t q = 0; q < queries.count; ++q)
-        tables.push_back(counter.table(queries.bits + q * ceil_div(layout.n_pool, 8)));
+        tables.push_back(Counter::table(layout, queries.bits + q * ceil_div(layout.n_pool, 8)));
     return scan_parts(n_threads, segments, scan_cost(layout, 50 * queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                          scan_words<Isa>(codes, queries, tables, begin, end, best);
+                          scan_counted<Isa, Counter>(codes, queries, tables, begin, end, best);
                       });
 }
 
