@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../core/collect.h"
+#include "blocks.h"
 #include "rows.h"
 #include "sums.h"
 
@@ -53,28 +54,12 @@ struct BlockCounter {
     template <int N>
     static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                    const uint8_t* const* query, int64_t offset, int32_t* totals) {
-        for (int64_t block = 0; block < n_blocks; block += kParts) {
-            const uint8_t* at[kParts];
-            int left[kParts], most = 0;
-            for (int b = 0; b < kParts; ++b) {
-                left[b] = block + b < n_blocks ? counts[block + b] : 0;
-                most = std::max(most, left[b]);
-                at[b] = bytes;
-                bytes += left[b];
-            }
-            for (; most > 0; most -= 16) {
-                uint8_t step[kParts];
-                for (int b = 0; b < kParts; ++b) step[b] = uint8_t(std::min(left[b], 16));
-                V counted[N] = {};
-                add<N>(at, step, query, offset + block * 16, counted);
-                for (int q = 0; q < N; ++q) totals[q] += Isa::sum_bytes(counted[q]);
-                for (int b = 0; b < kParts; ++b) {
-                    if (left[b] > 16) at[b] += 16;  // a block that is done stays where it is, inside the code
-                    left[b] = std::max(0, left[b] - 16);
-                }
-            }
-        }
-        return bytes;
+        return for_each_sixteen<kParts>(bytes, counts, n_blocks,
+                                        [&](const uint8_t* const(&at)[kParts], const uint8_t* step, int64_t block) {
+                                            V counted[N] = {};
+                                            add<N>(at, step, query, offset + block * 16, counted);
+                                            for (int q = 0; q < N; ++q) totals[q] += Isa::sum_bytes(counted[q]);
+                                        });
     }
 
     template <int N>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../core/collect.h"
+#include "blocks.h"
 #include "rounding.h"
 #include "rows.h"
 #include "sums.h"
@@ -123,28 +124,12 @@ struct BlockSummer {
     template <int N>
     static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                    const int8_t* const* table, int64_t offset, int32_t* totals) {
-        for (int64_t block = 0; block < n_blocks; block += kParts) {
-            const uint8_t* at[kParts];
-            int left[kParts], most = 0;
-            for (int b = 0; b < kParts; ++b) {
-                left[b] = block + b < n_blocks ? counts[block + b] : 0;
-                most = std::max(most, left[b]);
-                at[b] = bytes;
-                bytes += left[b];
-            }
-            for (; most > 0; most -= 16) {
-                uint8_t step[kParts];
-                for (int b = 0; b < kParts; ++b) step[b] = uint8_t(std::min(left[b], 16));
-                Wide sums[N] = {};
-                add<N>(at, step, table, offset + block * kBlockRows, sums);
-                for (int q = 0; q < N; ++q) totals[q] += Isa::sum_lanes(sums[q]);
-                for (int b = 0; b < kParts; ++b) {
-                    if (left[b] > 16) at[b] += 16;  // a block that is done stays where it is, inside the code
-                    left[b] = std::max(0, left[b] - 16);
-                }
-            }
-        }
-        return bytes;
+        return for_each_sixteen<kParts>(bytes, counts, n_blocks,
+                                        [&](const uint8_t* const(&at)[kParts], const uint8_t* step, int64_t block) {
+                                            Wide sums[N] = {};
+                                            add<N>(at, step, table, offset + block * kBlockRows, sums);
+                                            for (int q = 0; q < N; ++q) totals[q] += Isa::sum_lanes(sums[q]);
+                                        });
     }
 
     template <int N>

@@ -1,6 +1,6 @@
 """Hostile bytes for every kernel that reads codes, on every path, under the address and undefined-behaviour sanitizers.
 
-    python tests/faults/sanitize.py [--cases 20000] [--doors 20000] [--seed 0]
+    python tests/faults/sanitize.py [--cases 20000] [--doors 20000] [--seed 0] [--large]
 
 Builds the core with sanitizers (build/sanitized), then runs itself with that core and the sanitizers' runtime. A case
 is one call: any answer will do, but a read or write outside an array ends the process with the sanitizer's report.
@@ -36,7 +36,7 @@ def build():
     return BUILD / "topsign_core.so", runtime.resolve()
 
 
-def run(cases, seed, script=__file__):
+def run(cases, seed, script=__file__, more=()):
     """Runs this file, or another, in a process of its own; what it printed, and its exit status."""
     core, runtime = build()
     settings = {
@@ -45,7 +45,7 @@ def run(cases, seed, script=__file__):
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(ROOT / "src"),
     }
-    command = [sys.executable, str(script), "--core", str(core), "--cases", str(cases), "--seed", str(seed)]
+    command = [sys.executable, str(script), "--core", str(core), "--cases", str(cases), "--seed", str(seed), *more]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | settings)
 
 
@@ -73,6 +73,8 @@ def call(rng, kernel, layout, codes):
     """One kernel on the codes; its name."""
     import numpy as np
 
+    from topsign.kernels import CodeSegment
+
     n_queries = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260]))
     queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
     bits = kernel.pack_bits(queries)
@@ -80,12 +82,16 @@ def call(rng, kernel, layout, codes):
     weights = None if rng.integers(2) else rng.random(len(codes), dtype=np.float32)
     k = int(rng.integers(1, len(codes) + 3))
     chosen = {"alive": alive, "n_threads": int(rng.integers(1, 3))}
+    half = len(codes) // 2
+    halves = [CodeSegment(np.ascontiguousarray(part)) for part in (codes[:half], codes[half:])]
     calls = {
         "valid_codes": lambda: kernel.valid_codes(layout, codes),
         "mismatches": lambda: kernel.mismatches(layout, codes, bits),
         "score_sums": lambda: kernel.score_sums(layout, codes, queries),
         "search_mismatches": lambda: kernel.search_mismatches(layout, codes, bits, k, **chosen),
         "search_scores": lambda: kernel.search_scores(layout, codes, queries, k, weights=weights, **chosen),
+        "rank_mismatches": lambda: kernel.rank_mismatches(layout, halves, bits, k, n_threads=2),
+        "rank_scores": lambda: kernel.rank_scores(layout, halves, queries, k, n_threads=2),
         "within_mismatches": lambda: kernel.within_mismatches(
             layout, codes, bits, rng.integers(0, layout.n_bits + 1, n_queries).astype(np.int32), **chosen
         ),
@@ -113,7 +119,7 @@ def load_message(rng, codes):
     return "from_bytes"
 
 
-def fuzz(core, cases, seed):
+def fuzz(core, cases, seed, large=False):
     import numpy as np
 
     import topsign as ts
@@ -123,6 +129,8 @@ def fuzz(core, cases, seed):
     rng = np.random.default_rng(seed)
     sizes = [(1, 1), (1, 64), (3, 70), (8, 127), (40, 400), (100, 128), (33, 1000), (512, 8192), (2100, 4096)]
     sizes += [(20, 20_000), (300, 70_000), (200, 200), (700, 33_000), (9000, 40_000)]
+    if large:
+        sizes = [(9000, 40_000), (700, 33_000)]
     counts = {}
     for _ in range(cases):
         n_bits, n_pool = sizes[min(rng.integers(len(sizes)), rng.integers(len(sizes)))]
@@ -147,12 +155,13 @@ def main():
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--doors", type=int, default=0, help="cases of attack.py")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--large", action="store_true", help="only pools that are scanned tile by tile")
     parser.add_argument("--core", help="the sanitized core; set by the outer process")
     options = parser.parse_args()
     if options.core:
-        fuzz(options.core, options.cases, options.seed)
+        fuzz(options.core, options.cases, options.seed, options.large)
         return
-    done = run(options.cases, options.seed)
+    done = run(options.cases, options.seed, more=["--large"] if options.large else [])
     print(done.stdout, done.stderr, sep="")
     if options.doors and not done.returncode:
         done = run(options.doors, options.seed, Path(__file__).with_name("attack.py"))
