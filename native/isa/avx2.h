@@ -190,8 +190,10 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return sum + cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
 
-    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) {
-        return uint16_t(_mm256_movemask_ps(_mm256_castsi256_ps(cast<__m256i>(mask))));
+    static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
+        const __m256 less = cast<__m256>(other - least);  // where negative
+        least = cast<Costs>(_mm256_blendv_ps(cast<__m256>(least), cast<__m256>(other), less));
+        return uint16_t(_mm256_movemask_ps(less));
     }
 
     static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {

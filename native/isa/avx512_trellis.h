@@ -22,7 +22,11 @@ struct Avx512Trellis : PlainTrellis<64> {
         return sum + cast<Ints>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
     }
 
-    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) { return uint16_t(_mm512_movepi32_mask(cast<__m512i>(mask))); }
+    static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
+        const __mmask16 less = _mm512_movepi32_mask(cast<__m512i>(other - least));  // where negative
+        least = cast<Costs>(_mm512_mask_mov_epi32(cast<__m512i>(least), less, cast<__m512i>(other)));
+        return uint16_t(less);
+    }
 
     static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
         const __m512i ab = _mm512_unpacklo_epi8(cast<__m512i>(a), cast<__m512i>(b));

@@ -95,9 +95,10 @@ struct Neon : Plain, PlainTrellis<16> {
         return sum + cast<Ints>(vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(x, y))));
     }
 
-    static TOPSIGN_INLINE uint16_t lane_bits(Ints mask) {
-        const uint32x4_t bits = {1, 2, 4, 8};
-        return uint16_t(vaddvq_u32(vandq_u32(cast<uint32x4_t>(mask), bits)));
+    static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
+        const uint32x4_t bits = {1, 2, 4, 8}, less = vcltzq_s32(cast<int32x4_t>(other - least));
+        least = cast<Costs>(vbslq_u32(less, cast<uint32x4_t>(other), cast<uint32x4_t>(least)));
+        return uint16_t(vaddvq_u32(vandq_u32(less, bits)));
     }
 
     static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {

@@ -16,6 +16,7 @@ namespace topsign {
 namespace {
 
 constexpr int kSequences = 256;  // multipliers and addends, taken in turn
+constexpr int kLevels = 128;
 constexpr int kMiddle = 127;     // levels are odd numbers in [-127, 127]: twice a byte of seven bits, less this
 
 // Coordinates that read the same window.
@@ -39,12 +40,23 @@ inline std::vector<Event> events_of(const ts_trellis& trellis) {
     return events;
 }
 
-// The level that window `state` means to coordinate i.
-inline int8_t level_of(const ts_trellis& trellis, int64_t i, uint32_t state) {
-    const uint32_t word = state << (16 - trellis.window);
-    const int64_t sequence = i % kSequences;
-    return trellis.levels[uint16_t(word * trellis.multipliers[sequence] + trellis.addends[sequence]) >> 9];
-}
+// Zeros, the first of which begins a cache line: registers as wide as one are slow where they cross two.
+template <class T>
+class Lines {
+   public:
+    Lines() = default;
+    explicit Lines(int64_t size) : memory_(size_t(size) + 64 / sizeof(T)) {
+        first_ = (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64 / sizeof(T);
+    }
+    T* data() { return memory_.data() + first_; }
+    const T* data() const { return memory_.data() + first_; }
+    T& operator[](int64_t i) { return data()[i]; }
+    const T& operator[](int64_t i) const { return data()[i]; }
+
+   private:
+    std::vector<T> memory_;
+    size_t first_ = 0;
+};
 
 // Bytes of an unrolled ring: what may be read from its last bit on is its beginning.
 inline int64_t unrolled_bytes(const ts_trellis& trellis) { return ceil_div(trellis.n_bits, 8) + 4; }

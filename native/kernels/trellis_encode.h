@@ -5,6 +5,11 @@
 //
 // The ring must close. A first pass over the events around its beginning finds the state there; the second starts from
 // that state and ends in one that leads to it.
+//
+// Entries stand side by side in the lanes of a register, so that a step is the same for all: what a level costs each of
+// them is looked up in a table made for the event. Costs are updated in place. An event that brings k bits joins states
+// that differ in their first k bits, and parts them by their last k; the new states take the places of the old, so that
+// a state stands at its number turned by as many bits as have come.
 #pragma once
 
 #include <cmath>
@@ -15,49 +20,48 @@
 namespace topsign {
 namespace {
 
-constexpr int kBatch = 16;                 // entries that share the costs of an event
 constexpr uint32_t kForbidden = 1u << 30;  // more than any two paths differ by
 constexpr int kDepth = 6;                  // windows on either side of the ring's beginning after which paths have met
 
 template <class Isa>
 class TrellisEncoder {
-    static constexpr int kWidth = Isa::kBytes / 4;
-    using Costs = Vec<uint32_t, kWidth>;
-    using Ints = Vec<int32_t, kWidth>;
-    using Shorts = Vec<int16_t, 2 * kWidth>;
-
    public:
+    static constexpr int kEntries = Isa::kBytes / 4;  // that are encoded together
+
     TrellisEncoder(const ts_trellis& trellis, const ts_trellis_costs& costs, const std::vector<Event>& events,
-                   const std::vector<int8_t>& levels)
-        : trellis_(trellis), costs_(costs), events_(events), levels_(levels), states_(int64_t(1) << trellis.window) {
+                   const std::vector<uint16_t>& picks)
+        : trellis_(trellis),
+          costs_(costs),
+          events_(events),
+          picks_(picks),
+          states_(int64_t(1) << trellis.window),
+          cost_(states_ * kEntries),
+          targets_(trellis.n_coded * kEntries) {
         int64_t widest = 0, choices = 0;
         for (const Event& event : events) {
             widest = std::max(widest, event.end - event.begin);
             choices_.push_back(choices);
-            choices += choices_of(event);
+            choices += states_ - (states_ >> event.advance);
         }
-        stride_ = choices;
-        base_.resize(states_);
-        pairs_.resize(ceil_div(widest, 2) * 2 * states_);
-        least_.resize(2 * states_);
-        cost_.resize(2 * kBatch * states_);
-        chosen_.resize(kBatch * choices);
-        targets_.resize(kBatch * (trellis.n_coded + 1));
+        level_costs_ = Lines<uint32_t>(widest * kLevels * kEntries);
+        picks_of_.resize(widest);
+        chosen_.resize(choices);
         path_.resize(events.size());
     }
 
-    // Codes of up to kBatch entries, whose coordinates lie in the rows of `projected`.
+    // Codes of up to kEntries entries, whose coordinates lie in the rows of `projected`.
     void encode(const float* projected, int64_t n, uint8_t* codes) {
         round_targets(projected, n);
         const int64_t n_events = int64_t(events_.size()), depth = kDepth * trellis_.window;
         const int64_t around = std::min(n_events, 2 * depth);
-        uint32_t first[kBatch];
-        run(n_events - around / 2, around, n, nullptr);
+        uint32_t first[kEntries] = {}, last[kEntries];
+        run(n_events - around / 2, around, nullptr);
+        least_states(last);
         for (int64_t r = 0; r < n; ++r) {
-            trace(n_events - around / 2, around, r, least_state(r));
+            trace(n_events - around / 2, around, r, last[r]);
             first[r] = path_[0];
         }
-        run(n_events, n_events, n, first);
+        run(n_events, n_events, first);
         for (int64_t r = 0; r < n; ++r) {
             trace(n_events, n_events, r, n_events == 1 ? first[r] : state_before(r, first[r]));
             write(codes + r * trellis_.code_bytes);
@@ -65,94 +69,97 @@ class TrellisEncoder {
     }
 
    private:
-    static int64_t choices_of(const Event& event, int64_t states) {
-        const int64_t left = states >> event.advance;
-        return event.advance == 1 && states >= 2 * kWidth ? left / kWidth : left;
-    }
-    int64_t choices_of(const Event& event) const { return choices_of(event, states_); }
-
-    uint32_t* costs(int64_t r, int64_t step) { return cost_.data() + (2 * r + step % 2) * states_; }
+    using Costs = Vec<uint32_t, kEntries>;
+    using Ints = Vec<int32_t, kEntries>;
+    using Shorts = Vec<int16_t, 2 * kEntries>;
 
     void round_targets(const float* projected, int64_t n) {
         for (int64_t r = 0; r < n; ++r)
             for (int64_t i = 0; i < trellis_.n_coded; ++i) {
                 const float target = projected[r * trellis_.n_coded + i] * costs_.scales[i];
                 const float bounded = std::min(std::max(target, -float(costs_.limit)), float(costs_.limit));
-                targets_[r * (trellis_.n_coded + 1) + i] = int16_t(std::nearbyint(bounded));
+                targets_[i * kEntries + r] = int32_t(std::nearbyint(bounded));
             }
     }
 
+    // Where the costs of states are: at their numbers, turned. Held by value, so that it stays in registers.
+    struct Places {
+        uint32_t* first;
+        int64_t mask;
+        int turned, rest;
+
+        TOPSIGN_INLINE int64_t of(int64_t state) const { return (state >> turned | state << rest) & mask; }
+        TOPSIGN_INLINE uint32_t* costs(int64_t place) const { return first + place * kEntries; }
+        TOPSIGN_INLINE uint32_t* costs_of(int64_t state) const { return costs(of(state)); }
+    };
+    Places places() { return {cost_.data(), states_ - 1, turned_, int(trellis_.window) - turned_}; }
+
     // `count` events from number `begin` on, around the ring; the first state is free, or given for each entry.
-    void run(int64_t begin, int64_t count, int64_t n, const uint32_t* first) {
+    void run(int64_t begin, int64_t count, const uint32_t* first) {
+        turned_ = 0;
         for (int64_t step = 0; step < count; ++step) {
             const int64_t number = (begin + step) % int64_t(events_.size());
             const Event& event = events_[number];
             prepare(event);
-            for (int64_t r = 0; r < n; ++r) {
-                uint32_t* const to = costs(r, step);
-                const int16_t* const targets = targets_.data() + r * (trellis_.n_coded + 1) + event.begin;
-                if (step == 0) {
-                    start(event, targets, to);
-                    if (first)
-                        for (int64_t w = 0; w < states_; ++w) to[w] += w == first[r] ? 0 : kForbidden;
-                    continue;
-                }
-                uint16_t* const chosen = chosen_.data() + r * stride_ + choices_[number];
-                const uint32_t* const from = costs(r, step - 1);
-                event.advance == 1 && states_ >= 2 * kWidth ? advance_one(event, targets, from, to, chosen)
-                                                            : advance_more(event, targets, from, to, chosen);
-            }
+            with_adder(event, [&](const auto& add) {
+                if (step == 0)
+                    start(add, first);
+                else if (event.advance == 1)
+                    advance_one(add, chosen_.data() + choices_[number]);
+                else
+                    advance_more(event.advance, add, chosen_.data() + choices_[number]);
+            });
         }
-        last_ = count - 1;
     }
 
-    // What an event costs all entries alike, and the levels of its coordinates, two by two.
+    // What each level of the event's coordinates costs each entry; levels mirror each other.
     void prepare(const Event& event) {
-        std::fill(base_.begin(), base_.end(), 0);
+        const int8_t* const levels = trellis_.levels;
         for (int64_t i = event.begin; i < event.end; ++i) {
-            const int8_t* const levels = levels_.data() + i % kSequences * states_;
-            int16_t* const pair = pairs_.data() + (i - event.begin) / 2 * 2 * states_;
-            const int second = int((i - event.begin) % 2);
-            const int32_t square = costs_.squares[i], shift = costs_.square_shifts[i], half = (1 << shift) >> 1;
-            for (int64_t w = 0; w < states_; ++w) {
-                const int32_t level = levels[w];
-                base_[w] += uint32_t((square * (level * level) + half) >> shift);
-                pair[2 * w + second] = int16_t(level);
+            const int64_t number = i - event.begin;
+            picks_of_[number] = picks_.data() + i % kSequences * states_;
+            const int32_t square = costs_.squares[i], square_shift = costs_.square_shifts[i];
+            const int32_t half = (1 << square_shift) >> 1, shift = costs_.shifts[i];
+            const Shorts targets = load<Shorts>(targets_.data() + i * kEntries);
+            uint32_t* const to = level_costs_.data() + number * kLevels * kEntries;
+            for (int l = kLevels / 2; l < kLevels; ++l) {
+                const int32_t level = levels[l];
+                const Costs alike = splat<Costs>(uint32_t((square * (level * level) + half) >> square_shift));
+                const Costs own = cast<Costs>(Isa::multiply_pairs(targets, cast<Shorts>(splat<Ints>(level)))) << shift;
+                store(to + l * kEntries, alike - own);
+                store(to + (kLevels - 1 - l) * kEntries, alike + own);
             }
-            if (i + 1 == event.end && !second)
-                for (int64_t w = 0; w < states_; ++w) pair[2 * w + 1] = 0;
         }
     }
 
-    // Adds the costs of states w, w + 1, ... of an event with N pairs of coordinates (0: any number).
+    // Adds what state w costs in an event of N coordinates (0: any number).
     template <int N>
     struct Adder {
-        const uint32_t* base;
-        const int16_t* pairs;
-        const int16_t* targets;
-        int64_t states;
-        int n_pairs, shift;
+        const uint32_t* level_costs;
+        const uint16_t* const* every;
+        int count;
+        const uint16_t* few[N ? N : 1];
 
-        TOPSIGN_INLINE Costs operator()(Costs before, int64_t w) const {
-            Ints sum{};
-            for (int p = 0; p < (N ? N : n_pairs); ++p)
-                sum = sum + Isa::multiply_pairs(load<Shorts>(pairs + 2 * (p * states + w)), both(targets + 2 * p));
-            return before + load<Costs>(base + w) - (cast<Costs>(sum) << shift);
+        Adder(const uint32_t* level_costs, const uint16_t* const* every, int count)
+            : level_costs(level_costs), every(every), count(count) {
+            for (int c = 0; c < N; ++c) few[c] = every[c];
         }
 
-        static TOPSIGN_INLINE Shorts both(const int16_t* two) {
-            int32_t word;
-            std::memcpy(&word, two, 4);
-            return cast<Shorts>(splat<Ints>(word));
+        TOPSIGN_INLINE Costs operator()(Costs cost, int64_t w) const {
+            for (int c = 0; c < (N ? N : count); ++c) {
+                const int64_t pick = N ? few[c][w] : every[c][w];
+                cost = cost + load<Costs>(reinterpret_cast<const char*>(level_costs + c * kLevels * kEntries) + pick);
+            }
+            return cost;
         }
     };
 
-    // Calls body(adder) with the adder made for the number of pairs.
+    // Calls body(adder) with the adder made for the number of coordinates.
     template <class Body>
-    TOPSIGN_INLINE void with_adder(const Event& event, const int16_t* targets, const Body& body) {
-        const int n = int(ceil_div(event.end - event.begin, 2)), shift = costs_.shifts[event.begin];
+    TOPSIGN_INLINE void with_adder(const Event& event, const Body& body) {
+        const int n = int(event.end - event.begin);
         const auto call = [&](auto count) {
-            body(Adder<decltype(count)::value>{base_.data(), pairs_.data(), targets, states_, n, shift});
+            body(Adder<decltype(count)::value>(level_costs_.data(), picks_of_.data(), n));
         };
         if (n == 1) return call(std::integral_constant<int, 1>());
         if (n == 2) return call(std::integral_constant<int, 2>());
@@ -160,87 +167,82 @@ class TrellisEncoder {
         call(std::integral_constant<int, 0>());
     }
 
-    void start(const Event& event, const int16_t* targets, uint32_t* to) {
-        with_adder(event, targets, [&](const auto& add) {
-            for (int64_t w = 0; w < states_; w += kWidth) store(to + w, add(Costs{}, w));
-        });
+    template <class Add>
+    void start(const Add add, const uint32_t* first) {
+        const Places at = places();
+        const Costs before = splat<Costs>(first ? kForbidden : 0);
+        for (int64_t w = 0; w <= at.mask; ++w) store(at.costs(w), add(before, w));
+        if (first)
+            for (int r = 0; r < kEntries; ++r) at.costs(first[r])[r] -= kForbidden;
     }
 
-    static TOPSIGN_INLINE Costs choose(Ints mask, Costs a, Costs b) { return b ^ ((a ^ b) & cast<Costs>(mask)); }
-
-    // One new bit: each state has two before it, half of all states apart.
-    void advance_one(const Event& event, const int16_t* targets, const uint32_t* from, uint32_t* to, uint16_t* chosen) {
-        const int64_t half = states_ / 2;
-        with_adder(event, targets, [&](const auto& add) {
-            for (int64_t m = 0; m < half; m += kWidth) {
-                const Costs a = load<Costs>(from + m), b = load<Costs>(from + half + m);
-                const Ints less = cast<Ints>(b - a) < Ints{};
-                chosen[m / kWidth] = Isa::lane_bits(less);
-                Costs low, high;
-                Isa::double_lanes(choose(less, b, a), low, high);
-                store(to + 2 * m, add(low, 2 * m));
-                store(to + 2 * m + kWidth, add(high, 2 * m + kWidth));
+    // One new bit: each state has two before it, which differ in their first bit.
+    template <class Add>
+    void advance_one(const Add add, uint16_t* chosen) {
+        const Places at = places();
+        // The bits of a place before the one in which they differ end their number m, those after it begin it.
+        struct Loop {
+            int64_t count, place, m;
+        } outer{int64_t(1) << at.turned, int64_t(2) << (at.rest - 1), 1},
+            inner{int64_t(1) << (at.rest - 1), 1, outer.count};
+        const int64_t apart = inner.count * kEntries;
+        if (inner.count < outer.count) std::swap(inner, outer);
+        for (int64_t o = 0; o < outer.count; ++o) {
+            uint32_t* cost = at.costs(o * outer.place);
+            for (int64_t m = o * outer.m, i = 0; i < inner.count; ++i) {
+                Costs least = load<Costs>(cost);
+                chosen[m] = Isa::take_less(least, load<Costs>(cost + apart));
+                store(cost, add(least, 2 * m));
+                store(cost + apart, add(least, 2 * m + 1));
+                cost += inner.place * kEntries;
+                m += inner.m;
             }
-        });
+        }
+        turn(1);
     }
 
-    // Several new bits, or few states.
-    void advance_more(const Event& event, const int16_t* targets, const uint32_t* from, uint32_t* to,
-                      uint16_t* chosen) {
-        const int64_t left = states_ >> event.advance, n_before = int64_t(1) << event.advance;
-        uint32_t* least = least_.data();
-        uint32_t* spread = least + states_;
-        int64_t m = 0;
-        for (; m + kWidth <= left; m += kWidth) {
-            Costs cost = load<Costs>(from + m), before{};
-            for (int64_t q = 1; q < n_before; ++q) {
-                const Costs other = load<Costs>(from + q * left + m);
-                const Ints less = cast<Ints>(other - cost) < Ints{};
-                cost = choose(less, other, cost);
-                before = choose(less, splat<Costs>(uint32_t(q)), before);
-            }
-            store(least + m, cost);
-            for (int i = 0; i < kWidth; ++i) chosen[m + i] = uint16_t(before[i]);
+    // Several new bits: the states before are compared in pairs, then the lesser ones, of equals the first.
+    template <class Add>
+    void advance_more(int advance, const Add add, uint16_t* chosen) {
+        const Places at = places();
+        const int64_t n_before = int64_t(1) << advance, left = states_ >> advance;
+        for (int64_t m = 0; m < left; ++m) {
+            const auto before = [=](int64_t q) { return at.costs_of(q * left + m); };
+            for (int64_t apart = 1; apart < n_before; apart *= 2)
+                for (int64_t q = 0; q < n_before; q += 2 * apart) {
+                    Costs least = load<Costs>(before(q));
+                    chosen[m * (n_before - 1) + q + apart - 1] = Isa::take_less(least, load<Costs>(before(q + apart)));
+                    store(before(q), least);
+                }
+            const Costs least = load<Costs>(before(0));
+            for (int64_t q = 0; q < n_before; ++q) store(before(q), add(least, m * n_before + q));
         }
-        for (; m < left; ++m) {
-            int64_t best = 0;
-            for (int64_t q = 1; q < n_before; ++q)
-                if (int32_t(from[q * left + m] - from[best * left + m]) < 0) best = q;
-            least[m] = from[best * left + m];
-            chosen[m] = uint16_t(best);
-        }
-        for (int64_t size = left; size < states_; size *= 2, std::swap(least, spread)) {
-            int64_t at = 0;
-            for (; at + kWidth <= size; at += kWidth) {
-                Costs low, high;
-                Isa::double_lanes(load<Costs>(least + at), low, high);
-                store(spread + 2 * at, low);
-                store(spread + 2 * at + kWidth, high);
-            }
-            for (; at < size; ++at) spread[2 * at] = spread[2 * at + 1] = least[at];
-        }
-        with_adder(event, targets, [&](const auto& add) {
-            for (int64_t w = 0; w < states_; w += kWidth) store(to + w, add(load<Costs>(least + w), w));
-        });
+        turn(advance);
     }
 
-    uint32_t least_state(int64_t r) {
-        const uint32_t* const cost = costs(r, last_);
-        uint32_t best = 0;
-        for (int64_t w = 1; w < states_; ++w)
-            if (int32_t(cost[w] - cost[best]) < 0) best = uint32_t(w);
-        return best;
+    void turn(int bits) { turned_ = (turned_ + bits) % int(trellis_.window); }
+
+    void least_states(uint32_t* out) {
+        const Places at = places();
+        Costs least = load<Costs>(at.costs_of(0)), best{};
+        for (int64_t w = 1; w <= at.mask; ++w) {
+            const Costs other = load<Costs>(at.costs_of(w));
+            const Costs less = cast<Costs>(cast<Ints>(other - least) < Ints{});
+            least = least ^ ((least ^ other) & less);
+            best = best ^ ((best ^ splat<Costs>(uint32_t(w))) & less);
+        }
+        store(out, best);
     }
 
     // The cheapest last state that the first one may follow.
     uint32_t state_before(int64_t r, uint32_t first) {
+        const Places at = places();
         const int advance = events_[0].advance;
-        const uint32_t* const cost = costs(r, last_);
         const uint32_t common = first >> advance;
         uint32_t best = common;
         for (uint32_t q = 1; q < 1u << advance; ++q) {
             const uint32_t state = q << (trellis_.window - advance) | common;
-            if (int32_t(cost[state] - cost[best]) < 0) best = state;
+            if (int32_t(at.costs_of(state)[r] - at.costs_of(best)[r]) < 0) best = state;
         }
         return best;
     }
@@ -251,12 +253,13 @@ class TrellisEncoder {
             const int64_t number = (begin + step) % int64_t(events_.size());
             path_[number] = state;
             if (step == 0) return;
-            const Event& event = events_[number];
-            const uint16_t* const chosen = chosen_.data() + r * stride_ + choices_[number];
-            const uint32_t m = state >> event.advance;
-            const uint32_t q =
-                event.advance == 1 && states_ >= 2 * kWidth ? chosen[m / kWidth] >> (m % kWidth) & 1u : chosen[m];
-            state = q << (trellis_.window - event.advance) | m;
+            const int advance = events_[number].advance;
+            const uint32_t m = state >> advance;
+            const uint16_t* const chosen = chosen_.data() + choices_[number] + int64_t(m) * ((1 << advance) - 1);
+            uint32_t q = 0;
+            for (uint32_t apart = 1u << (advance - 1); apart; apart /= 2)
+                q += (chosen[q + apart - 1] >> r & 1u) * apart;
+            state = q << (trellis_.window - advance) | m;
         }
     }
 
@@ -281,27 +284,36 @@ class TrellisEncoder {
     const ts_trellis& trellis_;
     const ts_trellis_costs& costs_;
     const std::vector<Event>& events_;
-    const std::vector<int8_t>& levels_;
-    int64_t states_, stride_ = 0, last_ = 0;
+    const std::vector<uint16_t>& picks_;
+    int64_t states_;
+    int turned_ = 0;                // bits, by which places of states are turned
     std::vector<int64_t> choices_;  // where each event's choices begin
-    std::vector<uint32_t> base_, least_, cost_, path_;
-    std::vector<int16_t> pairs_, targets_;
-    std::vector<uint16_t> chosen_;
+    std::vector<uint16_t> chosen_;  // a bit for each entry
+    std::vector<uint32_t> path_;
+    Lines<uint32_t> cost_, level_costs_;
+    Lines<int32_t> targets_;
+    std::vector<const uint16_t*> picks_of_;
     std::vector<uint8_t> ring_;
 };
 
 template <class Isa>
 void trellis_encode(int n_threads, const ts_trellis& trellis, const ts_trellis_costs& costs, const ts_rows& projected,
                     uint8_t* codes) {
+    constexpr int64_t kEntries = TrellisEncoder<Isa>::kEntries;
     const std::vector<Event> events = events_of(trellis);
     const int64_t states = int64_t(1) << trellis.window;
-    std::vector<int8_t> levels(std::min<int64_t>(kSequences, trellis.n_coded) * states);
-    for (size_t at = 0; at < levels.size(); ++at) levels[at] = level_of(trellis, at / states, uint32_t(at % states));
-    const double batch_cost = 0.4 * kBatch * double(trellis.n_bits) * double(states);
-    parallel_for(n_threads, ceil_div(projected.count, kBatch), batch_cost, [&](int64_t begin, int64_t end) {
-        TrellisEncoder<Isa> encoder(trellis, costs, events, levels);
+    const int64_t sequences = std::min<int64_t>(kSequences, trellis.n_coded);
+    std::vector<uint16_t> picks(sequences * states);  // where the costs of the level that a state means begin
+    for (int64_t s = 0; s < sequences; ++s) {
+        const uint16_t step = uint16_t(trellis.multipliers[s] << (16 - trellis.window)), addend = trellis.addends[s];
+        for (int64_t w = 0; w < states; ++w)
+            picks[s * states + w] = uint16_t(uint16_t(uint16_t(w) * step + addend) >> 9) * (4 * kEntries);
+    }
+    const double batch_cost = 0.1 * kEntries * double(trellis.n_bits + trellis.n_coded) * double(states);
+    parallel_for(n_threads, ceil_div(projected.count, kEntries), batch_cost, [&](int64_t begin, int64_t end) {
+        TrellisEncoder<Isa> encoder(trellis, costs, events, picks);
         for (int64_t batch = begin; batch < end; ++batch) {
-            const int64_t first = batch * kBatch, n = std::min<int64_t>(kBatch, projected.count - first);
+            const int64_t first = batch * kEntries, n = std::min(kEntries, projected.count - first);
             encoder.encode(projected.values + first * trellis.n_coded, n, codes + first * trellis.code_bytes);
         }
     });

@@ -10,11 +10,6 @@
 namespace topsign {
 namespace {
 
-template <int Stride, int... I>
-constexpr auto doubled_order(std::integer_sequence<int, I...>) {
-    return std::integer_sequence<int, (Stride + I / 2)...>();
-}
-
 template <int kBytes>
 struct PlainTrellis {
     using V = Vec<uint8_t, kBytes>;
@@ -47,11 +42,11 @@ struct PlainTrellis {
         return bits;
     }
 
-    // Every lane twice.
-    static TOPSIGN_INLINE void double_lanes(Costs v, Costs& low, Costs& high) {
-        const auto lanes = std::make_integer_sequence<int, kBytes / 4>();
-        low = shuffled(v, doubled_order<0>(lanes));
-        high = shuffled(v, doubled_order<kBytes / 8>(lanes));
+    // Takes the lesser of two costs modulo 2^32, in equal lanes the first; a bit for each lane says where the other is.
+    static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
+        const Ints less = cast<Ints>(other - least) < Ints{};
+        least = least ^ ((least ^ other) & cast<Costs>(less));
+        return PlainTrellis::lane_bits(less);
     }
 
     // Byte i of four registers side by side, in some order of i.
