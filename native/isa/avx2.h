@@ -180,8 +180,8 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return topsign::sum_kept(kept, i, n, query, sum);
     }
 
-    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
-        return cast<Ints>(_mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b)));
+    static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
+        return sum + cast<Ints>(_mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b)));
     }
 
     // The bytes of levels are at most 127: two products fit 16 bits.
@@ -205,6 +205,10 @@ struct Avx2 : Plain, PlainTrellis<32> {
         out[1] = cast<V>(_mm256_unpackhi_epi16(ab, cd));
         out[2] = cast<V>(_mm256_unpacklo_epi16(ab_high, cd_high));
         out[3] = cast<V>(_mm256_unpackhi_epi16(ab_high, cd_high));
+    }
+
+    static TOPSIGN_INLINE Reals inverse_root(Reals squares) {
+        return cast<Reals>(_mm256_div_ps(_mm256_set1_ps(1), _mm256_sqrt_ps(cast<__m256>(squares))));
     }
 
     // The lower half of the table mirrors the upper one: four look-ups in sixteen, of which two bits choose.

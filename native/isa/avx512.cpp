@@ -1,4 +1,4 @@
-// AVX-512 with BW, DQ, VL, VBMI, VBMI2 and BITALG: x86-64 processors since 2019 (Ice Lake) and 2022 (Zen 4).
+// AVX-512 with BW, DQ, VL, VBMI, VBMI2, BITALG and VNNI: x86-64 processors since 2019 (Ice Lake) and 2022 (Zen 4).
 #include "../core/target.h"
 
 #if TOPSIGN_X86
@@ -13,12 +13,14 @@ bool runs_here() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vnni") &&
+           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
 
-TOPSIGN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx2,bmi,bmi2,popcnt")
+TOPSIGN_TARGET_BEGIN(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx512vnni,avx2,bmi,bmi2,popcnt")
 
 #include "../kernels/functions.h"
 #include "avx2.h"

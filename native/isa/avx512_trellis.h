@@ -12,14 +12,12 @@ struct Avx512Trellis : PlainTrellis<64> {
     static constexpr int kBytes = 64;
     static constexpr int kTrellisTile = 4;
 
-    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
-        return cast<Ints>(_mm512_madd_epi16(cast<__m512i>(a), cast<__m512i>(b)));
+    static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
+        return cast<Ints>(_mm512_dpwssd_epi32(cast<__m512i>(sum), cast<__m512i>(a), cast<__m512i>(b)));
     }
 
-    // The bytes of levels are at most 127: two products fit 16 bits.
     static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
-        const __m512i pairs = _mm512_maddubs_epi16(cast<__m512i>(levels), cast<__m512i>(values));
-        return sum + cast<Ints>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+        return cast<Ints>(_mm512_dpbusd_epi32(cast<__m512i>(sum), cast<__m512i>(levels), cast<__m512i>(values)));
     }
 
     static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
@@ -37,6 +35,10 @@ struct Avx512Trellis : PlainTrellis<64> {
         out[1] = cast<V>(_mm512_unpackhi_epi16(ab, cd));
         out[2] = cast<V>(_mm512_unpacklo_epi16(ab_high, cd_high));
         out[3] = cast<V>(_mm512_unpackhi_epi16(ab_high, cd_high));
+    }
+
+    static TOPSIGN_INLINE Reals inverse_root(Reals squares) {
+        return cast<Reals>(_mm512_div_ps(_mm512_set1_ps(1), _mm512_sqrt_ps(cast<__m512>(squares))));
     }
 
     // Of an index the instruction reads seven bits: a bit of the neighbour in the eighth does not matter.

@@ -83,9 +83,9 @@ struct Neon : Plain, PlainTrellis<16> {
 
     static TOPSIGN_INLINE int32_t sum_lanes(Wide sums) { return vaddlvq_s16(cast<int16x8_t>(sums)); }
 
-    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+    static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
         const int16x8_t x = cast<int16x8_t>(a), y = cast<int16x8_t>(b);
-        return cast<Ints>(vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+        return sum + cast<Ints>(vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
     }
 
     // The bytes of levels are at most 127: they may be taken as signed.
@@ -110,6 +110,10 @@ struct Neon : Plain, PlainTrellis<16> {
             out[2 * half] = cast<V>(four.val[0]);
             out[2 * half + 1] = cast<V>(four.val[1]);
         }
+    }
+
+    static TOPSIGN_INLINE Reals inverse_root(Reals squares) {
+        return cast<Reals>(vdivq_f32(vdupq_n_f32(1), vsqrtq_f32(cast<float32x4_t>(squares))));
     }
 
     // A table of 128 bytes is looked up in two halves; what is outside a half keeps the value it has.

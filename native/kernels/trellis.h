@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSequences = 256;  // multipliers and addends, taken in turn
 constexpr int kLevels = 128;
-constexpr int kMiddle = 127;     // levels are odd numbers in [-127, 127]: twice a byte of seven bits, less this
+constexpr int kMiddle = 127;  // levels are odd numbers in [-127, 127]: twice a byte of seven bits, less this
 
 // Coordinates that read the same window.
 struct Event {

@@ -35,6 +35,7 @@ class TrellisEncoder {
           events_(events),
           picks_(picks),
           states_(int64_t(1) << trellis.window),
+          steps_(states_),
           cost_(states_ * kEntries),
           targets_(trellis.n_coded * kEntries) {
         int64_t widest = 0, choices = 0;
@@ -43,8 +44,10 @@ class TrellisEncoder {
             choices_.push_back(choices);
             choices += states_ - (states_ >> event.advance);
         }
-        level_costs_ = Lines<uint32_t>(widest * kLevels * kEntries);
-        picks_of_.resize(widest);
+        for (Prepared& one : prepared_) {
+            one.level_costs = Lines<uint32_t>(widest * kLevels * kEntries);
+            one.picks.resize(widest);
+        }
         chosen_.resize(choices);
         path_.resize(events.size());
     }
@@ -97,39 +100,57 @@ class TrellisEncoder {
     // `count` events from number `begin` on, around the ring; the first state is free, or given for each entry.
     void run(int64_t begin, int64_t count, const uint32_t* first) {
         turned_ = 0;
-        for (int64_t step = 0; step < count; ++step) {
-            const int64_t number = (begin + step) % int64_t(events_.size());
-            const Event& event = events_[number];
-            prepare(event);
-            with_adder(event, [&](const auto& add) {
-                if (step == 0)
-                    start(add, first);
-                else if (event.advance == 1)
-                    advance_one(add, chosen_.data() + choices_[number]);
-                else
-                    advance_more(event.advance, add, chosen_.data() + choices_[number]);
-            });
+        const auto number = [&](int64_t step) { return (begin + step) % int64_t(events_.size()); };
+        const auto advance = [&](int64_t step) { return step < count ? events_[number(step)].advance : 0; };
+        const auto chosen = [&](int64_t step) { return chosen_.data() + choices_[number(step)]; };
+        with_adder(prepare(number(0), 0), [&](const auto& add) { start(add, first); });
+        for (int64_t step = 1; step < count;) {
+            const Prepared& event = prepare(number(step), 0);
+            if (advance(step) == 1 && advance(step + 1) == 1) {
+                const Prepared& next = prepare(number(step + 1), 1);
+                with_adder(event, [&](const auto& add) {
+                    with_adder(next, [&](const auto& add_next) {
+                        advance_two(add, add_next, chosen(step), chosen(step + 1));
+                    });
+                });
+                step += 2;
+                continue;
+            }
+            with_adder(event, [&](const auto& add) { this->advance(advance(step), add, chosen(step)); });
+            ++step;
         }
     }
 
-    // What each level of the event's coordinates costs each entry; levels mirror each other.
-    void prepare(const Event& event) {
+    // What each level of an event's coordinates costs each entry, and where the one begins that a state picks.
+    struct Prepared {
+        Lines<uint32_t> level_costs;
+        std::vector<const uint16_t*> picks;
+        int count = 0;
+    };
+
+    // Levels mirror each other.
+    const Prepared& prepare(int64_t number, int place) {
+        const Event& event = events_[number];
+        Prepared& to_use = prepared_[place];
+        to_use.count = int(event.end - event.begin);
         const int8_t* const levels = trellis_.levels;
         for (int64_t i = event.begin; i < event.end; ++i) {
-            const int64_t number = i - event.begin;
-            picks_of_[number] = picks_.data() + i % kSequences * states_;
+            const int64_t c = i - event.begin;
+            to_use.picks[c] = picks_.data() + i % kSequences * states_;
             const int32_t square = costs_.squares[i], square_shift = costs_.square_shifts[i];
             const int32_t half = (1 << square_shift) >> 1, shift = costs_.shifts[i];
             const Shorts targets = load<Shorts>(targets_.data() + i * kEntries);
-            uint32_t* const to = level_costs_.data() + number * kLevels * kEntries;
+            uint32_t* const to = to_use.level_costs.data() + c * kLevels * kEntries;
             for (int l = kLevels / 2; l < kLevels; ++l) {
                 const int32_t level = levels[l];
                 const Costs alike = splat<Costs>(uint32_t((square * (level * level) + half) >> square_shift));
-                const Costs own = cast<Costs>(Isa::multiply_pairs(targets, cast<Shorts>(splat<Ints>(level)))) << shift;
+                const Costs own = cast<Costs>(Isa::add_products(Ints{}, targets, cast<Shorts>(splat<Ints>(level))))
+                                  << shift;
                 store(to + l * kEntries, alike - own);
                 store(to + (kLevels - 1 - l) * kEntries, alike + own);
             }
         }
+        return to_use;
     }
 
     // Adds what state w costs in an event of N coordinates (0: any number).
@@ -140,8 +161,8 @@ class TrellisEncoder {
         int count;
         const uint16_t* few[N ? N : 1];
 
-        Adder(const uint32_t* level_costs, const uint16_t* const* every, int count)
-            : level_costs(level_costs), every(every), count(count) {
+        explicit Adder(const Prepared& event)
+            : level_costs(event.level_costs.data()), every(event.picks.data()), count(event.count) {
             for (int c = 0; c < N; ++c) few[c] = every[c];
         }
 
@@ -156,15 +177,11 @@ class TrellisEncoder {
 
     // Calls body(adder) with the adder made for the number of coordinates.
     template <class Body>
-    TOPSIGN_INLINE void with_adder(const Event& event, const Body& body) {
-        const int n = int(event.end - event.begin);
-        const auto call = [&](auto count) {
-            body(Adder<decltype(count)::value>(level_costs_.data(), picks_of_.data(), n));
-        };
-        if (n == 1) return call(std::integral_constant<int, 1>());
-        if (n == 2) return call(std::integral_constant<int, 2>());
-        if (n == 3) return call(std::integral_constant<int, 3>());
-        call(std::integral_constant<int, 0>());
+    TOPSIGN_INLINE void with_adder(const Prepared& event, const Body& body) {
+        if (event.count == 1) return body(Adder<1>(event));
+        if (event.count == 2) return body(Adder<2>(event));
+        if (event.count == 3) return body(Adder<3>(event));
+        body(Adder<0>(event));
     }
 
     template <class Add>
@@ -176,51 +193,78 @@ class TrellisEncoder {
             for (int r = 0; r < kEntries; ++r) at.costs(first[r])[r] -= kForbidden;
     }
 
-    // One new bit: each state has two before it, which differ in their first bit.
-    template <class Add>
-    void advance_one(const Add add, uint16_t* chosen) {
-        const Places at = places();
-        // The bits of a place before the one in which they differ end their number m, those after it begin it.
-        struct Loop {
-            int64_t count, place, m;
-        } outer{int64_t(1) << at.turned, int64_t(2) << (at.rest - 1), 1},
-            inner{int64_t(1) << (at.rest - 1), 1, outer.count};
-        const int64_t apart = inner.count * kEntries;
-        if (inner.count < outer.count) std::swap(inner, outer);
-        for (int64_t o = 0; o < outer.count; ++o) {
-            uint32_t* cost = at.costs(o * outer.place);
-            for (int64_t m = o * outer.m, i = 0; i < inner.count; ++i) {
-                Costs least = load<Costs>(cost);
-                chosen[m] = Isa::take_less(least, load<Costs>(cost + apart));
-                store(cost, add(least, 2 * m));
-                store(cost + apart, add(least, 2 * m + 1));
-                cost += inner.place * kEntries;
-                m += inner.m;
+    // Places of all numbers m of states without their first `bits` bits, in two loops: the bits of a place after those
+    // begin m, the bits before them end it.
+    struct Loop {
+        int64_t count, place, m;
+    };
+    struct Loops {
+        Loop outer, inner;
+    };
+    Loops loops(int bits) const {
+        const int64_t rest = trellis_.window - turned_;
+        if (rest < bits) return {{1, 0, 0}, {states_ >> bits, int64_t(1) << rest, 1}};
+        const Loop after{int64_t(1) << (rest - bits), 1, int64_t(1) << turned_};
+        const Loop before{int64_t(1) << turned_, int64_t(1) << rest, 1};
+        return after.count < before.count ? Loops{after, before} : Loops{before, after};
+    }
+
+    // Calls body(cost, m) for each of them, with the costs of the state whose first bits are zeros.
+    template <class Body>
+    TOPSIGN_INLINE void each(int bits, const Body& body) {
+        const Loops by = loops(bits);
+        uint32_t* const first = cost_.data();
+        for (int64_t o = 0; o < by.outer.count; ++o) {
+            uint32_t* cost = first + o * by.outer.place * kEntries;
+            for (int64_t m = o * by.outer.m, i = 0; i < by.inner.count; ++i) {
+                body(cost, m);
+                cost += by.inner.place * kEntries;
+                m += by.inner.m;
             }
         }
-        turn(1);
+        turned_ = (turned_ + bits) % int(trellis_.window);
     }
 
-    // Several new bits: the states before are compared in pairs, then the lesser ones, of equals the first.
-    template <class Add>
-    void advance_more(int advance, const Add add, uint16_t* chosen) {
+    // Two events of one new bit each, the second while the costs of the first are in registers. Before them, states
+    // are two bits and m; between them a bit, m and a bit; after them m and two bits.
+    template <class First, class Second>
+    void advance_two(const First add, const Second add_next, uint16_t* chosen, uint16_t* chosen_next) {
         const Places at = places();
-        const int64_t n_before = int64_t(1) << advance, left = states_ >> advance;
-        for (int64_t m = 0; m < left; ++m) {
-            const auto before = [=](int64_t q) { return at.costs_of(q * left + m); };
+        const int64_t half = states_ / 2, quarter = states_ / 4;
+        const int64_t one = at.of(quarter) * kEntries, two = at.of(half) * kEntries;
+        each(2, [=](uint32_t* cost, int64_t m) {
+            Costs low = load<Costs>(cost), high = load<Costs>(cost + one);
+            chosen[m] = Isa::take_less(low, load<Costs>(cost + two));
+            chosen[quarter + m] = Isa::take_less(high, load<Costs>(cost + one + two));
+            Costs zero = add(low, 2 * m), odd = add(low, 2 * m + 1);
+            chosen_next[2 * m] = Isa::take_less(zero, add(high, half + 2 * m));
+            chosen_next[2 * m + 1] = Isa::take_less(odd, add(high, half + 2 * m + 1));
+            store(cost, add_next(zero, 4 * m));
+            store(cost + one, add_next(zero, 4 * m + 1));
+            store(cost + two, add_next(odd, 4 * m + 2));
+            store(cost + one + two, add_next(odd, 4 * m + 3));
+        });
+    }
+
+    // Any number of new bits: the states before are compared in pairs, then the lesser ones, of equals the first.
+    template <class Add>
+    void advance(int bits, const Add add, uint16_t* chosen) {
+        const Places at = places();
+        const int64_t n_before = int64_t(1) << bits, left = states_ >> bits;
+        for (int64_t q = 0; q < n_before; ++q) steps_[q] = at.of(q * left) * kEntries;
+        const int64_t* const steps = steps_.data();
+        each(bits, [=](uint32_t* cost, int64_t m) {
             for (int64_t apart = 1; apart < n_before; apart *= 2)
                 for (int64_t q = 0; q < n_before; q += 2 * apart) {
-                    Costs least = load<Costs>(before(q));
-                    chosen[m * (n_before - 1) + q + apart - 1] = Isa::take_less(least, load<Costs>(before(q + apart)));
-                    store(before(q), least);
+                    Costs least = load<Costs>(cost + steps[q]);
+                    chosen[m * (n_before - 1) + q + apart - 1] =
+                        Isa::take_less(least, load<Costs>(cost + steps[q + apart]));
+                    store(cost + steps[q], least);
                 }
-            const Costs least = load<Costs>(before(0));
-            for (int64_t q = 0; q < n_before; ++q) store(before(q), add(least, m * n_before + q));
-        }
-        turn(advance);
+            const Costs least = load<Costs>(cost);
+            for (int64_t q = 0; q < n_before; ++q) store(cost + steps[q], add(least, m * n_before + q));
+        });
     }
-
-    void turn(int bits) { turned_ = (turned_ + bits) % int(trellis_.window); }
 
     void least_states(uint32_t* out) {
         const Places at = places();
@@ -290,9 +334,10 @@ class TrellisEncoder {
     std::vector<int64_t> choices_;  // where each event's choices begin
     std::vector<uint16_t> chosen_;  // a bit for each entry
     std::vector<uint32_t> path_;
-    Lines<uint32_t> cost_, level_costs_;
+    std::vector<int64_t> steps_;
+    Prepared prepared_[2];
+    Lines<uint32_t> cost_;
     Lines<int32_t> targets_;
-    std::vector<const uint16_t*> picks_of_;
     std::vector<uint8_t> ring_;
 };
 

@@ -1,6 +1,9 @@
 // What the kernels of trellis codes ask of an instruction set, in plain C++ for vectors of any width.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "vec.h"
 
 #if defined(__SSE2__)
@@ -16,23 +19,24 @@ struct PlainTrellis {
     using Shorts = Vec<int16_t, kBytes / 2>;
     using Ints = Vec<int32_t, kBytes / 4>;
     using Costs = Vec<uint32_t, kBytes / 4>;
+    using Reals = Vec<float, kBytes / 4>;
 
     static constexpr int kTrellisTile = 2;  // queries that are multiplied together
 
-    // Products of 16-bit numbers, two neighbouring ones added.
-    static TOPSIGN_INLINE Ints multiply_pairs(Shorts a, Shorts b) {
+    // Adds the products of two 16-bit numbers each.
+    static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
 #if defined(__SSE2__)
-        if constexpr (kBytes == 16) return cast<Ints>(_mm_madd_epi16(cast<__m128i>(a), cast<__m128i>(b)));
+        if constexpr (kBytes == 16) return sum + cast<Ints>(_mm_madd_epi16(cast<__m128i>(a), cast<__m128i>(b)));
 #endif
         const Ints x = cast<Ints>(a), y = cast<Ints>(b);
-        return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+        return sum + (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
     }
 
     // Adds the products of four unsigned bytes and four signed ones in each lane.
     static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
         const Shorts four = cast<Shorts>(levels), by = cast<Shorts>(values);
         const Shorts low = cast<Shorts>(cast<Vec<uint16_t, kBytes / 2>>(four) & splat<Vec<uint16_t, kBytes / 2>>(255));
-        return sum + multiply_pairs(low, by << 8 >> 8) + multiply_pairs(four >> 8, by >> 8);
+        return add_products(add_products(sum, low, by << 8 >> 8), Shorts(four >> 8), Shorts(by >> 8));
     }
 
     // A bit for each lane of a mask.
@@ -65,6 +69,36 @@ struct PlainTrellis {
             out[2 * i] = cast<V>(even);
             out[2 * i + 1] = cast<V>(odd);
         }
+    }
+
+    // The eight words from byte `begin` on of eight codes, high bytes first: a row of entries for each word.
+    static TOPSIGN_INLINE void transpose(const uint8_t* const (&codes)[8], int64_t begin, uint16_t* to, int64_t row) {
+#if defined(__SSE2__)
+        __m128i a[8], b[8];
+        for (int e = 0; e < 8; ++e) {
+            const __m128i words = load<__m128i>(codes[e] + begin);
+            a[e] = _mm_or_si128(_mm_slli_epi16(words, 8), _mm_srli_epi16(words, 8));
+        }
+        for (int stage = 0; stage < 3; ++stage) {  // rows i and i + 4 take turns, three times
+            for (int i = 0; i < 4; ++i) {
+                b[2 * i] = _mm_unpacklo_epi16(a[i], a[i + 4]);
+                b[2 * i + 1] = _mm_unpackhi_epi16(a[i], a[i + 4]);
+            }
+            std::copy(b, b + 8, a);
+        }
+        for (int j = 0; j < 8; ++j) store(to + j * row, a[j]);
+#else
+        for (int e = 0; e < 8; ++e)
+            for (int j = 0; j < 8; ++j) {
+                const uint8_t* const at = codes[e] + begin + 2 * j;
+                to[j * row + e] = uint16_t(at[0] << 8 | at[1]);
+            }
+#endif
+    }
+
+    static TOPSIGN_INLINE Reals inverse_root(Reals squares) {
+        for (int i = 0; i < kBytes / 4; ++i) squares[i] = 1.f / std::sqrt(squares[i]);
+        return squares;
     }
 
     // Looks the seven high bits of bytes up in a table of 128.

@@ -1,0 +1,234 @@
+// Blocks of entries of trellis codes, decoded together: a register holds as many entries as bytes.
+#pragma once
+
+#include "trellis.h"
+
+namespace topsign {
+namespace {
+
+// Where the entry lies that is number i of those that take part.
+inline int64_t position(const ts_trellis_codes& codes, int64_t i) { return codes.places ? codes.places[i] : i; }
+
+// The square norm of reconstructions, sum of (quadratic z^2 + linear z) over levels z = 2 b - 127 of bytes b. It is
+// taken as constant - 4 sum of quadratic b (127 - b) + 2 sum of linear b, whose products have fewer bits.
+class NormSums {
+   public:
+    NormSums(const ts_trellis_norm& norm, int64_t n_coded) : norm(norm), is_even(n_coded % 4 == 0 && n_coded > 0) {
+        const auto word = [](int low, int high) { return int32_t(uint16_t(low) | uint32_t(uint16_t(high)) << 16); };
+        for (int64_t first = 0; first < n_coded; first += 4) {
+            int quadratic[4] = {}, linear[4] = {};
+            for (int64_t i = first; i < std::min(first + 4, n_coded); ++i) {
+                quadratic[i - first] = norm.quadratic[i];
+                linear[i - first] = norm.linear[i];
+                constant += uint32_t(kMiddle * kMiddle * norm.quadratic[i] - kMiddle * norm.linear[i]);
+                is_linear |= norm.linear[i] != 0;
+                is_even &= norm.quadratic[i] == norm.quadratic[0];
+            }
+            groups.push_back({word(quadratic[0], quadratic[2]), word(quadratic[1], quadratic[3]),
+                              word(linear[0], linear[2]), word(linear[1], linear[3])});
+        }
+    }
+
+    struct Group {
+        int32_t quadratic_even, quadratic_odd, linear_even, linear_odd;
+    };
+    const ts_trellis_norm norm;
+    std::vector<Group> groups;
+    uint32_t constant = 0;
+    bool is_linear = false, is_even;  // even: all coordinates count alike, and groups are full
+};
+
+// Levels of a block of entries, as bytes of seven bits: groups of four coordinates, an entry's four in one lane of 32
+// bits.
+template <class Isa>
+class TrellisBlock {
+   public:
+    static constexpr int kEntries = Isa::kBytes, kRegisters = 4;
+    static constexpr int kWidth = Isa::kBytes / 4;  // entries in a register of 32-bit lanes
+    using V = Vec<uint8_t, Isa::kBytes>;
+    using Words = Vec<uint16_t, Isa::kBytes / 2>;
+    using Ints = Vec<int32_t, kWidth>;
+    using Reals = Vec<float, kWidth>;
+    using Shorts = Vec<int16_t, Isa::kBytes / 2>;
+
+    explicit TrellisBlock(const ts_trellis& trellis)
+        : trellis_(trellis),
+          n_words_((trellis.n_coded ? trellis.offsets[trellis.n_coded - 1] : 0) / 16 + 2),
+          ring_(std::max<int64_t>(unrolled_bytes(trellis), 2 * n_words_ + 1)),
+          words_(n_words_ * kEntries),
+          levels_(ceil_div(trellis.n_coded, 4) * 4 * kEntries) {
+        for (int i = 0; i < kLevels; ++i) table_[i] = uint8_t((trellis.levels[i] + kMiddle) / 2);
+        // Which entry each lane holds: numbers go the way that levels will go. Bytes of both halves take turns.
+        V numbers{}, lanes[4];
+        for (int i = 0; i < kEntries; ++i) numbers[i] = uint8_t(i / 2 + i % 2 * (kEntries / 2));
+        Isa::group_bytes(numbers, numbers, numbers, numbers, lanes);
+        for (int r = 0; r < kRegisters; ++r)
+            for (int i = 0; i < kWidth; ++i) entry_[r * kWidth + i] = lanes[r][4 * i];
+        plan();
+    }
+
+    int64_t n_groups() const { return ceil_div(trellis_.n_coded, 4); }
+    int entry(int lane) const { return entry_[lane]; }
+    TOPSIGN_INLINE V levels(int64_t group, int r) const {
+        return load<V>(levels_.data() + (group * kRegisters + r) * kEntries);
+    }
+
+    // The codes number `first` and after, or those at the places from there on.
+    void decode(const ts_trellis_codes& codes, int64_t first, int64_t n) {
+        for (int64_t e = 0; e < kEntries; e += 8) {
+            const uint8_t* eight[8];
+            for (int64_t i = 0; i < 8; ++i)
+                eight[i] = codes.data + position(codes, first + std::min(e + i, n - 1)) * trellis_.code_bytes;
+            read(eight, e);
+        }
+        const auto look_up = Isa::level_table(table_);
+        const uint16_t* const words = words_.data();
+        uint8_t* to = levels_.data();
+        Words low{}, high{};
+        for (const Reading* four = plan_.data(); four != plan_.data() + plan_.size(); four += 4) {
+            V picked[4];
+            for (int i = 0; i < 4; ++i) {
+                const Reading& reading = four[i];
+                if (reading.word >= 0) {
+                    const uint16_t* const at = words + reading.word * kEntries;
+                    low = window(at, reading.shift);
+                    high = window(at + kEntries / 2, reading.shift);
+                }
+                const Words mask = both(reading.mask), multiplier = both(reading.multiplier);
+                const Words addend = both(reading.addend);
+                const Words a = (low & mask) * multiplier + addend, b = (high & mask) * multiplier + addend;
+                picked[i] = look_up(cast<V>((a >> 8) | (b & splat<Words>(0xff00))));
+            }
+            V grouped[4];
+            Isa::group_bytes(picked[0], picked[1], picked[2], picked[3], grouped);
+            for (int r = 0; r < kRegisters; ++r) store(to + r * kEntries, grouped[r]);
+            to += kRegisters * kEntries;
+        }
+    }
+
+    // One over the norm of each entry's reconstruction, in the order of lanes; zero where there is none.
+    void inverse_norms(const NormSums& norm, float* out) const {
+        Ints sums[kRegisters] = {};
+        if (norm.is_linear)
+            add_squares<true>(norm, sums);
+        else if (norm.is_even)
+            add_equal_squares(norm, sums);
+        else
+            add_squares<false>(norm, sums);
+        for (int r = 0; r < kRegisters; ++r) {
+            const Ints sum = splat<Ints>(int32_t(norm.constant)) + sums[r];
+            const Reals squares = convert<Reals>(sum) * splat<Reals>(norm.norm.unit) + splat<Reals>(norm.norm.constant);
+            const Ints inverse = cast<Ints>(Isa::inverse_root(squares));
+            store(out + r * kWidth, inverse & (squares > splat<Reals>(0)));
+        }
+    }
+
+    int8_t level(int64_t i, int lane) const {
+        return int8_t(2 * levels_[i / 4 * kRegisters * kEntries + 4 * lane + i % 4] - kMiddle);
+    }
+
+   private:
+    // How a coordinate's window is read from 16 bits of the ring that serve some coordinates after it too: of these
+    // bits `mask` keeps the window, and the multiplier shifts it to their beginning, modulo 2^16. Numbers stand twice
+    // in 32 bits.
+    struct Reading {
+        int32_t word = -1, shift = 0;  // where 16 other bits begin, if they do
+        uint32_t mask = 0, multiplier = 0, addend = 0;
+    };
+
+    void plan() {
+        plan_.resize(4 * n_groups());
+        const auto twice = [](uint32_t number) { return number * 0x10001u; };
+        int begin = 0;
+        for (int64_t i = 0; i < trellis_.n_coded; ++i) {
+            Reading& reading = plan_[i];
+            const int offset = trellis_.offsets[i];
+            if (i == 0 || offset - begin > 16 - int(trellis_.window)) {
+                begin = offset;
+                reading.word = offset / 16;
+                reading.shift = offset % 16;
+            }
+            const int ahead = offset - begin;
+            reading.mask = twice(uint16_t(0xffff << (16 - trellis_.window)) >> ahead);
+            reading.multiplier = twice(uint16_t(trellis_.multipliers[i % kSequences] << ahead));
+            reading.addend = twice(trellis_.addends[i % kSequences]);
+        }
+    }
+
+    static TOPSIGN_INLINE Words both(uint32_t number) { return cast<Words>(splat<Vec<uint32_t, kWidth>>(number)); }
+    static TOPSIGN_INLINE Shorts pair(int32_t number) { return cast<Shorts>(splat<Ints>(number)); }
+
+    // b (127 - b), for bytes b of seven bits in words.
+    static TOPSIGN_INLINE Shorts product(Shorts b) { return b * (b ^ splat<Shorts>(int16_t(kMiddle))); }
+
+    template <bool kLinear>
+    TOPSIGN_INLINE void add_squares(const NormSums& norm, Ints (&sums)[kRegisters]) const {
+        Ints linear[kRegisters] = {};
+        for (int64_t g = 0; g < n_groups(); ++g) {
+            const NormSums::Group& group = norm.groups[g];
+            const Shorts q_even = pair(group.quadratic_even), q_odd = pair(group.quadratic_odd);
+            const Shorts l_even = pair(group.linear_even), l_odd = pair(group.linear_odd);
+            for (int r = 0; r < kRegisters; ++r) {
+                const Shorts bytes = cast<Shorts>(levels(g, r));
+                const Shorts even = bytes & splat<Shorts>(int16_t(127)), odd = bytes >> 8;
+                sums[r] = Isa::add_products(Isa::add_products(sums[r], product(even), q_even), product(odd), q_odd);
+                if (kLinear) linear[r] = Isa::add_products(Isa::add_products(linear[r], even, l_even), odd, l_odd);
+            }
+        }
+        for (int r = 0; r < kRegisters; ++r) sums[r] = (linear[r] << 1) - (sums[r] << 2);
+    }
+
+    TOPSIGN_INLINE void add_equal_squares(const NormSums& norm, Ints (&sums)[kRegisters]) const {
+        const V middle = splat<V>(uint8_t(kMiddle));
+        for (int64_t g = 0; g < n_groups(); ++g)
+            for (int r = 0; r < kRegisters; ++r) {
+                const V bytes = levels(g, r);
+                sums[r] = Isa::add_products(sums[r], bytes, cast<Ints>(bytes ^ middle));
+            }
+        for (int r = 0; r < kRegisters; ++r) sums[r] = sums[r] * splat<Ints>(-4 * norm.norm.quadratic[0]);
+    }
+
+    // The rings of eight entries from number `first` on, word by word.
+    void read(const uint8_t* const (&codes)[8], int64_t first) {
+        uint16_t* const to = words_.data() + first;
+        const int64_t whole = std::min(n_words_, trellis_.n_bits / 16);
+        const int part = int(trellis_.n_bits % 16);
+        if (whole < 8) {
+            for (int e = 0; e < 8; ++e) {
+                unroll(trellis_, codes[e], ring_.data());
+                for (int64_t j = 0; j < n_words_; ++j) to[j * kEntries + e] = read_word(ring_.data(), 16 * j);
+            }
+            return;
+        }
+        for (int64_t j = 0; j < whole; j += 8) {
+            const int64_t begin = std::min(j, whole - 8);
+            Isa::transpose(codes, 2 * begin, to + begin * kEntries, kEntries);
+        }
+        // The last bits of the ring, then its beginning.
+        for (int64_t j = whole; j < n_words_; ++j)
+            for (int e = 0; e < 8; ++e) {
+                const uint8_t* const last = codes[e] + 2 * whole;
+                const uint32_t left = part == 0 ? 0 : uint32_t(last[0] << 8 | (part > 8 ? last[1] : 0)) >> (16 - part);
+                const uint32_t before = j == whole ? left : to[(j - whole - 1) * kEntries + e];
+                to[j * kEntries + e] = uint16_t((before << 16 | to[(j - whole) * kEntries + e]) >> part);
+            }
+    }
+
+    // 16 bits from bit `shift` of the words on, for half of the entries.
+    static TOPSIGN_INLINE Words window(const uint16_t* at, int shift) {
+        if (shift == 0) return load<Words>(at);
+        return load<Words>(at) << shift | load<Words>(at + kEntries) >> (16 - shift);
+    }
+
+    const ts_trellis& trellis_;
+    int64_t n_words_;
+    std::vector<uint8_t> ring_;
+    std::vector<Reading> plan_;
+    Lines<uint16_t> words_;  // a row of all entries for each word of the ring
+    Lines<uint8_t> levels_;
+    alignas(64) uint8_t table_[kLevels];
+    int entry_[kEntries];
+};
+
+}  // namespace
+}  // namespace topsign
