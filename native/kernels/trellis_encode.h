@@ -80,7 +80,7 @@ class TrellisEncoder {
         for (int64_t r = 0; r < n; ++r)
             for (int64_t i = 0; i < trellis_.n_coded; ++i) {
                 const float target = projected[r * trellis_.n_coded + i] * costs_.scales[i];
-                const float bounded = std::min(std::max(target, -float(costs_.limit)), float(costs_.limit));
+                const float bounded = std::min(float(costs_.limit), std::max(-float(costs_.limit), target));
                 targets_[i * kEntries + r] = int32_t(std::nearbyint(bounded));
             }
     }
@@ -128,29 +128,31 @@ class TrellisEncoder {
         int count = 0;
     };
 
-    // Levels mirror each other.
+    // Levels mirror each other: those of the upper half stand for both.
     const Prepared& prepare(int64_t number, int place) {
+        constexpr int kHalf = kLevels / 2;
         const Event& event = events_[number];
-        Prepared& to_use = prepared_[place];
-        to_use.count = int(event.end - event.begin);
-        const int8_t* const levels = trellis_.levels;
+        Prepared& prepared = prepared_[place];
+        prepared.count = int(event.end - event.begin);
+        int32_t levels[kHalf], squares[kHalf];
+        for (int l = 0; l < kHalf; ++l) levels[l] = trellis_.levels[kHalf + l];
         for (int64_t i = event.begin; i < event.end; ++i) {
             const int64_t c = i - event.begin;
-            to_use.picks[c] = picks_.data() + i % kSequences * states_;
+            prepared.picks[c] = picks_.data() + i % kSequences * states_;
             const int32_t square = costs_.squares[i], square_shift = costs_.square_shifts[i];
             const int32_t half = (1 << square_shift) >> 1, shift = costs_.shifts[i];
+            for (int l = 0; l < kHalf; ++l) squares[l] = (square * (levels[l] * levels[l]) + half) >> square_shift;
             const Shorts targets = load<Shorts>(targets_.data() + i * kEntries);
-            uint32_t* const to = to_use.level_costs.data() + c * kLevels * kEntries;
-            for (int l = kLevels / 2; l < kLevels; ++l) {
-                const int32_t level = levels[l];
-                const Costs alike = splat<Costs>(uint32_t((square * (level * level) + half) >> square_shift));
-                const Costs own = cast<Costs>(Isa::add_products(Ints{}, targets, cast<Shorts>(splat<Ints>(level))))
-                                  << shift;
-                store(to + l * kEntries, alike - own);
-                store(to + (kLevels - 1 - l) * kEntries, alike + own);
+            uint32_t* const upper = prepared.level_costs.data() + (c * kLevels + kHalf) * kEntries;
+            for (int l = 0; l < kHalf; ++l) {
+                const Costs alike = splat<Costs>(uint32_t(squares[l]));
+                const Shorts level = cast<Shorts>(splat<Ints>(levels[l]));
+                const Costs own = cast<Costs>(Isa::add_products(Ints{}, targets, level)) << shift;
+                store(upper + l * kEntries, alike - own);
+                store(upper - (l + 1) * kEntries, alike + own);
             }
         }
-        return to_use;
+        return prepared;
     }
 
     // Adds what state w costs in an event of N coordinates (0: any number).

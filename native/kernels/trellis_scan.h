@@ -125,8 +125,9 @@ class TrellisScan {
     }
 
     float norm_of(const uint8_t* packed) const {
-        const int steps = packed[0] | packed[1] << 8;
-        return steps == 0 ? 0.f : std::ldexp(codes_.fractions[steps & 511], (steps >> 9) - 64);
+        const uint32_t steps = uint32_t(packed[0] | packed[1] << 8);
+        const float power = cast<float>(((steps >> 9) + 127 - 64) << 23);  // of two
+        return steps == 0 ? 0.f : codes_.fractions[steps & 511] * power;
     }
 
     // In ascending order of position, as collectors want it.

@@ -11,16 +11,19 @@ import hashlib
 import json
 import platform
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 import topsign as ts
-from topsign.kernels import Layout, native
+from topsign.kernels import Layout, RoundedQueries, TrellisEntries, native
+from topsign.trellis import design_trellis
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
 BATCHES = (1, 2, 5, 17, 65, 130)
 N_CODES = 70
+TRELLISES = [(40, 24, 4), (96, 200, 8), (7, 40, 4), (130, 64, 10), (64, 130, 10)]  # features, bits, window
 
 
 def numbers(rng, *shape):
@@ -53,6 +56,26 @@ def results(kernel):
                 yield f"search {name} {size} {n_queries}", compared(kernel, layout, codes, queries)
 
 
+def trellis_results(kernel):
+    """Name and arrays of one kernel of trellis codes after another: equal rates, whose design no logarithm decides."""
+    rng = np.random.default_rng(6)
+    for n_features, n_bits, window in TRELLISES:
+        size = f"{n_bits} bits of {n_features} by {window}"
+        design = design_trellis(np.ones(n_features), n_bits=n_bits, window=window)
+        tables = design.tables(np.arange(n_features) / 256 * (n_features % 4 != 0), 1.0, -(-n_bits // 8) + 2)
+        coded = kernel.trellis_encode(tables, numbers(rng, 19, n_features), n_threads=2)
+        codes = rng.integers(0, 256, (N_CODES, tables.code_bytes), dtype=np.uint8)
+        yield f"trellis encode {size}", [coded, kernel.trellis_decode(tables, coded)]
+        yield f"trellis decode {size}", [kernel.trellis_decode(tables, codes), kernel.trellis_weights(tables, codes)]
+        for n_queries in BATCHES[:4]:
+            values = rng.integers(-127, 128, (n_queries, n_features), dtype=np.int8)
+            halves = np.full(n_queries, 0.5, np.float32)
+            queries, entries = RoundedQueries(values, halves, halves), TrellisEntries(tables, codes, norms=True)
+            found = kernel.trellis_search(entries, queries, 9, n_threads=2)
+            near = kernel.trellis_within(entries, queries, found[1][:, 4])
+            yield f"trellis search {size} {n_queries}", [*found, *near, kernel.trellis_sums(tables, codes, queries)]
+
+
 def compared(kernel, layout, codes, queries):
     bits = kernel.pack_bits(queries)
     counts = kernel.search_mismatches(layout, codes, bits, 9, n_threads=2)
@@ -65,7 +88,7 @@ def compared(kernel, layout, codes, queries):
 
 def hashes(path):
     with ts.kernels.use(path) as kernel:
-        return {name: digest(arrays) for name, arrays in results(kernel)}
+        return {name: digest(arrays) for name, arrays in chain(results(kernel), trellis_results(kernel))}
 
 
 def digest(arrays):
@@ -77,14 +100,17 @@ def indexes():
         "adaptive-fast": ts.AdaptiveIndex(n_features=200, n_bits=40, layout="fast", random_state=7),
         "adaptive-compact": ts.AdaptiveIndex(n_features=256, n_bits=64, layout="compact", random_state=7),
         "sign": ts.SignIndex(n_features=128, n_pool=100, random_state=7),
+        "trellis": ts.TrellisIndex(n_features=96, n_bytes=12, basis="hadamard", center=False, random_state=7),
     }
 
 
 def searched(index):
     """Codes and neighbours of an index of 300 entries."""
     queries = numbers(np.random.default_rng(9), 20, index.n_features)
-    found = [index.search(queries, k=5, scoring=scoring) for scoring in ("hamming", "asymmetric")]
-    return digest([array for one in found for array in (one.ids, one.distances)])
+    scorings = ["asymmetric"] if index.family == "trellis" else ["hamming", "asymmetric"]
+    found = [index.search(queries, k=5, scoring=scoring) for scoring in scorings]
+    codes = [index.get(index.ids).codes.data] if index.family == "trellis" else []
+    return digest([*codes, *(array for one in found for array in (one.ids, one.distances))])
 
 
 def write(folder):

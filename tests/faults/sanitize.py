@@ -107,6 +107,45 @@ def call(rng, kernel, layout, codes):
     return name
 
 
+def call_trellis(rng, kernel):
+    """One kernel of trellis codes, of a random design, on any bytes; its name."""
+    import numpy as np
+
+    from topsign.kernels import RoundedQueries, TrellisEntries
+    from topsign.trellis import design_trellis
+
+    window = int(rng.integers(4, 9))
+    n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))
+    variances = np.ones(n_features) if rng.integers(2) else rng.random(n_features) ** rng.choice([1, 8]) + 1e-9
+    design = design_trellis(variances, n_bits=n_bits, window=window)
+    norms = bool(rng.integers(2))
+    middle = rng.standard_normal(design.n_coded) * rng.integers(2)
+    tables = design.tables(middle, float(rng.random()), -(-n_bits // 8) + 2 * norms)
+    n_codes, n_queries = int(rng.choice([1, 2, 7, 31, 70])), int(rng.choice([1, 2, 5, 9]))
+    codes = rng.integers(0, 256, (n_codes, tables.code_bytes), dtype=np.uint8)
+    if rng.integers(4) == 0:
+        codes[:] = rng.choice([0, 255])
+    signals = (rng.standard_normal((n_codes, design.n_coded)) * rng.choice([1, 1e9, 1e30])).astype(np.float32)
+    values = rng.integers(-127, 128, (n_queries, design.n_coded), dtype=np.int8)
+    queries = RoundedQueries(values, np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))
+    alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+    places = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
+    entries, threads = TrellisEntries(tables, codes, norms, alive, places), {"n_threads": int(rng.integers(1, 3))}
+    calls = {
+        "trellis_encode": lambda: kernel.trellis_encode(tables, signals, **threads),
+        "trellis_decode": lambda: kernel.trellis_decode(tables, codes, **threads),
+        "trellis_weights": lambda: kernel.trellis_weights(tables, codes, **threads),
+        "trellis_sums": lambda: kernel.trellis_sums(tables, codes, queries, **threads),
+        "trellis_search": lambda: kernel.trellis_search(entries, queries, int(rng.integers(1, n_codes + 3)), **threads),
+        "trellis_within": lambda: kernel.trellis_within(
+            entries, queries, (rng.standard_normal(n_queries) * 1000).astype(np.float32), **threads
+        ),
+    }
+    name = str(rng.choice(list(calls)))
+    calls[name]()
+    return name
+
+
 def load_message(rng, codes):
     """Codes from a message with bytes changed: read, or refused with an error of ours."""
     import topsign as ts
@@ -138,7 +177,9 @@ def fuzz(core, cases, seed, large=False):
         layout = Layout(name, n_pool if name == "signs" else n_bits, n_pool)
         path = str(rng.choice([path for path in ts.kernels.available() if path != "numpy"]))
         with ts.kernels.use(path) as kernel:
-            if rng.random() < 0.02:
+            if rng.random() < 0.2:
+                called = call_trellis(rng, kernel)
+            elif rng.random() < 0.02:
                 locations = np.sort(rng.choice(n_pool, n_bits, replace=False))[np.newaxis]
                 codes = ts.AdaptiveCodes.from_locations(locations, np.ones_like(locations), n_pool=n_pool)
                 called = load_message(rng, codes)
