@@ -243,18 +243,14 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
         ts.theory.plan(correlation=0.01, detection=0.99, false_alarm=1e-6, n_features=64, codes="trellis")
 
 
-def test_the_page_says_what_was_measured():
+def test_the_page_says_what_white_signals_keep():
     folder = Path(__file__).parents[1]
     page = (folder / "docs" / "trellis.md").read_text()
-    for name in ("text", "unseen", "local", "shares", "detection", "speed", "peers", "heads"):
+    for name in ("shares", "detection"):
         rows = json.loads((folder / "benchmarks" / "results" / "trellis" / f"{name}.json").read_text())["measured"]
         for row in [row for part in rows.values() for row in part]:
-            if "agreement" in row:
-                assert f"{row['agreement']:.2%}" in page, (name, row)
-            for key in ("recall", "share", "d_prime", "batch_ratio", "one_ratio"):
-                digits = {"d_prime": 2, "batch_ratio": 1, "one_ratio": 1, "share": 4}.get(key, 3)
-                if key in row:
-                    assert f"{row[key]:.{digits}f}".lstrip("0") in page, (name, row)
+            key, digits = ("share", 4) if name == "shares" else ("d_prime", 2)
+            assert f"{row[key]:.{digits}f}".lstrip("0") in page, (name, row)
 
 
 @pytest.mark.parametrize("options", [{"n_local": 4}, {"basis": "hadamard", "center": False}])

@@ -1,4 +1,4 @@
-"""The measured parts of docs/trellis.md: recall beside other codes, heads and cameras."""
+"""The measured parts of docs/trellis.md: recall beside other codes, heads, cameras and speeds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER = (
 
 def blocks(results):
     """Texts by marker; those whose results are missing stay as they are."""
-    made = {"text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras}
+    made = {"text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras, "speed": _speeds}
     return {name: make(results).strip() for name, make in made.items()}
 
 
@@ -197,3 +197,36 @@ def _cameras(results):
 def _detection(row):
     low, high = row["d_prime"]["interval"]
     return f"{row['d_prime']['mean']:.2f} [{low:.2f}, {high:.2f}], {row['top1']['mean']:.1%}"
+
+
+def _speeds(results):
+    return join(*(_speed(results[name]) for name in ("trellis/speed", "trellis/speed-avx512") if name in results))
+
+
+def _speed(report):
+    """Times of one machine beside IndexPQ of as many bytes: one thread, processor time, 384 features."""
+    rows, (long,) = report["measured"]["speed"], report["measured"]["long"]
+    lines = [
+        ["encode, microseconds per signal", *(f"{row['encode_us']:.0f}" for row in rows)],
+        [
+            "256 queries, ns per pair (faiss; times as fast)",
+            *(
+                f"{row['batch']['median']:.1f} ({row['batch_faiss']['median']:.1f}; {row['batch_ratio']:.1f})"
+                for row in rows
+            ),
+        ],
+        [
+            "one query, ns per entry (faiss; times its time)",
+            *(f"{row['one']['median']:.0f} ({row['one_faiss']['median']:.0f}; {row['one_ratio']:.1f})" for row in rows),
+        ],
+        [
+            "one query, inner products with norms (times the time of faiss)",
+            *(f"{row['one_with_norms']['median']:.0f} ({row['one_ratio_with_norms']:.1f})" for row in rows),
+        ],
+    ]
+    return join(
+        f"**{report['machine']['processor']}**, path `{rows[0]['path']}`, load {report['machine']['load']:.1f} on "
+        f"{report['machine']['cores']} cores; {long['features']:,} features at {long['bits']:,} bits are encoded in "
+        f"{long['encode_us']['median'] / 1000:.1f} ms:",
+        table(["", *(f"{row['bytes']} bytes" for row in rows)], lines),
+    )
