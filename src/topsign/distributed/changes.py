@@ -18,7 +18,7 @@ from .._arrays import Int64
 from .._checks import MAX_ID, listed, raise_unknown_ids
 from .._named import named
 from ..index import Index
-from ..index.ids import are_texts
+from ..index.ids import are_texts, check_added_kind
 from ..index.results import Entries, Note
 from ..index.storage import Segment, make_segments, merge_segments
 from ..index.verbs import Verbs
@@ -131,9 +131,7 @@ class ShardedVerbs(Verbs[Any]):
         replacing: bool,
     ) -> Any:
         whole, texts = self._whole(), ids is not None and are_texts(ids)
-        if len(whole) and whole.has_names != texts:
-            have, given = (("texts" if one else "integers") for one in (whole.has_names, texts))
-            raise TypeError(f"the ids of this index are {have}, got {given if ids is not None else 'no ids'}")
+        check_added_kind(whole.has_names if len(whole) else None, given=ids is not None, texts=texts)
         local = Index.from_recipe(self.recipe)
         new = local.add(signals, ids=ids, metadata=metadata, n_threads=n_threads)
         if not len(local):

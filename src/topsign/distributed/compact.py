@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._checks import check_count
+from .._named import named
 from ..signals import Location
 from .folder import Folder
 from .manifest import manifest_name, read_manifest, versions_in
@@ -19,6 +20,7 @@ class Compacted:
     n_bytes: int  # of the shards
 
 
+@named
 def compact(out: Location, *, keep: int = 1) -> Compacted:
     """Deletes the versions of the manifest before the newest ones, and the shards that only those need.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from .._arrays import Int64
 from .._checks import check_count, check_index
+from .._named import named
 from ..errors import StorageError
 from ..index import Index
 from ..index.nulls import KEY as CALIBRATION
@@ -19,6 +20,7 @@ from .manifest import begin, read_manifest, write_manifest
 from .shard import read_shard, write_shard
 
 
+@named
 def split(index: Index[Any], out: Location, *, shard_entries: int | None = None) -> Encoded:
     """Writes the entries of an index, with their ids and metadata, as shards into a new folder.
 
@@ -42,6 +44,7 @@ def split(index: Index[Any], out: Location, *, shard_entries: int | None = None)
     return Encoded(manifest.version, manifest.n_entries, len(shards), len(shards))
 
 
+@named
 def merge(out: Location, path: str | os.PathLike[str], *, version: int | None = None) -> Index[Any]:
     """Makes a durable index of the entries of all shards, with their ids and metadata, in a new file.
 

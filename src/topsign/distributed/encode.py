@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._arrays import Array, Float32, Float64
 from .._checks import as_signals, check_count
 from .._files import Record
+from .._named import named
 from ..embeddings import AdaptiveEncoder
 from ..encoding import mean_signal
 from ..errors import StorageError
@@ -51,6 +52,7 @@ class Encoded:
     n_written: int  # shards that this run wrote; the others were there
 
 
+@named
 def encode(
     signals: Location | dask.array.Array,
     out: Location,

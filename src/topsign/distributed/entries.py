@@ -12,9 +12,9 @@ import numpy.typing as npt
 from distributed import Client
 
 from .._arrays import Int64
-from .._checks import check_ids, listed, raise_unknown_ids
+from .._checks import check_ids, raise_unknown_ids
 from ..index.filters import Where, check_fields, known_fields, parse_where, passing
-from ..index.ids import are_texts, check_names
+from ..index.ids import check_asked, check_found
 from ..index.results import Note
 from ..index.storage import Arrays, Segment, Snapshot, merge_segments
 from ..index.storage.metadata import parse_notes
@@ -62,19 +62,12 @@ class ShardedEntries:
 
     def find(self, ids: npt.ArrayLike, name: str = "ids") -> Int64:
         """Numbers of the entries with these ids; an unknown text raises, an unknown number does not."""
-        if not are_texts(ids):
-            given = np.asarray(ids)
-            if self.has_names and given.size:
-                raise TypeError(f"the ids of this index are texts, got {name} of integers")
-            return check_ids(given[None] if given.ndim == 0 else given, name)
-        if not self.has_names and self.n_entries:
-            raise TypeError(f"the ids of this index are integers, got {name} of texts")
-        names = check_names(ids, None, name)
-        numbers = self.numbers_of(names)
-        unknown = [one.decode() for one in names if one not in numbers]
-        if unknown:
-            raise ValueError(f"{name} must be in the index, but {listed(np.array(unknown, object))} not")
-        return np.array([numbers[one] for one in names], np.int64)
+        asked = check_asked(ids, self.has_names if self.n_entries else None, name)
+        if not isinstance(asked, list):
+            return asked
+        numbers = self.numbers_of(asked)
+        check_found(asked, [one in numbers for one in asked], name)
+        return np.array([numbers[one] for one in asked], np.int64)
 
     def numbers_of(self, names: Sequence[bytes]) -> dict[bytes, int]:
         """Numbers of the entries that have these texts as ids."""

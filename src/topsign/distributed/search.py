@@ -42,6 +42,7 @@ Loaded = TypeVar("Loaded")
 sizeof.register(Segment, lambda segment: segment.nbytes)  # so that Dask knows what its workers hold
 
 
+@named
 def open(out: Location, *, client: Client | None = None, version: int | None = None) -> ShardedIndex:
     """An index over the shards in a folder, which the workers of a cluster load now and keep in memory.
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from distributed import Client
 
+from .._named import named
 from ..errors import StorageError
 from ..signals import Location
 from .cluster import resolve_client, run_all
@@ -16,6 +17,7 @@ from .shard import SentRecipe, Shard, read_shard
 from .unique import check_unique
 
 
+@named
 def verify(
     out: Location,
     *,

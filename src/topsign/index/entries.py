@@ -18,7 +18,7 @@ from .._files import Record, draft_of, publish
 from .._named import named
 from ..encoding import check_signals, encode
 from ..recipe import Recipe
-from .ids import are_texts, check_names
+from .ids import are_texts, check_added_kind, check_asked, check_found, check_names
 from .results import Codes, Entries, Note
 from .storage import Change, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, store_for_recipe
@@ -121,7 +121,7 @@ class EntryVerbs(Verbs[Codes]):
         texts = check_metadata(metadata, n_signals)
         names = check_names(ids, n_signals) if ids is not None and are_texts(ids) else None
         with self.store.change() as change:
-            _check_kind(change.snapshot, ids is not None, names is not None)
+            check_added_kind(change.snapshot.has_names, given=ids is not None, texts=names is not None)
             if names is not None:
                 new, taken = _numbers_for(change, names, replacing=replacing)
             elif ids is None:
@@ -213,18 +213,11 @@ class EntryVerbs(Verbs[Codes]):
 
     def _places(self, snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
         """The places of entries with these ids; an unknown one raises."""
-        if not are_texts(ids):
-            given = np.asarray(ids)
-            if snapshot.has_names and given.size:
-                raise TypeError(f"the ids of this index are texts, got {name} of dtype {given.dtype}")
-            return snapshot.places(check_ids(given[None] if given.ndim == 0 else given, name), name)
-        names = check_names(ids, None, name)
-        if snapshot.has_names is False:
-            raise TypeError(f"the ids of this index are integers, got {name} of texts")
-        places = snapshot.find_names(names)
-        if (places < 0).any():
-            unknown = np.array([names[at].decode() for at in np.flatnonzero(places < 0)], object)
-            raise ValueError(f"{name} must be in the index, but {listed(unknown)} not; index.ids lists those that are")
+        asked = check_asked(ids, snapshot.has_names, name)
+        if not isinstance(asked, list):
+            return snapshot.places(asked, name)
+        places = snapshot.find_names(asked)
+        check_found(asked, places >= 0, name)
         return places
 
     def _user_ids(self, snapshot: Snapshot, numbers: Int64) -> Ids:
@@ -235,15 +228,6 @@ class EntryVerbs(Verbs[Codes]):
         known = numbers >= 0
         out[known] = snapshot.names(snapshot.locate(numbers[known]))
         return out
-
-
-def _check_kind(snapshot: Snapshot, given: bool, texts: bool) -> None:
-    """Ids are integers, or texts, in all entries of an index."""
-    if snapshot.has_names and not texts:
-        what = "integers" if given else "no ids"
-        raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
-    if texts and snapshot.has_names is False:
-        raise TypeError("the ids of this index are integers, got texts; one index has one kind of ids")
 
 
 def _numbers_for(change: Change, names: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:

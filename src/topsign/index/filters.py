@@ -104,8 +104,12 @@ def known_fields(snapshot: Snapshot, where: Where) -> set[str]:
 def check_fields(where: Where, known: set[str]) -> None:
     """Raises ValueError where a condition names a field that no entry has."""
     for field in sorted(fields_of(parse_where(where)) - known):
-        by_id = "; ids are not metadata: among= takes those to consider" if field in ("id", "ids") else ""
-        raise ValueError(f"where names the field {field!r}, which no entry has in its metadata; got {where!r}{by_id}")
+        remedy = "index[id].metadata shows the fields of an entry"
+        if field in ("id", "ids"):
+            remedy = "ids are not metadata: among= takes those to consider"
+        raise ValueError(
+            f"where names the field {field!r}, which no entry has in its metadata; got {where!r}; {remedy}"
+        )
 
 
 @dataclass(frozen=True, eq=False)

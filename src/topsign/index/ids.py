@@ -1,4 +1,4 @@
-"""Text ids: what they may be."""
+"""Ids: texts, or integers, and of one kind within an index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import listed
+from .._arrays import Int64
+from .._checks import check_ids, listed, raise_unknown_ids
 
 MAX_NAME_BYTES = 512
 
@@ -43,3 +44,32 @@ def check_names(ids: Any, n_entries: int | None, name: str = "ids") -> list[byte
         twice = [one.decode() for one, count in Counter(names).items() if count > 1]
         raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
     return names
+
+
+def check_added_kind(has_names: bool | None, *, given: bool, texts: bool) -> None:
+    """Ids of new entries are texts where those of an index are, and integers where those are; None: it has none yet."""
+    if has_names and not texts:
+        what = "integers" if given else "no ids"
+        raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
+    if texts and has_names is False:
+        raise TypeError("the ids of this index are integers, got texts; one index has one kind of ids")
+
+
+def check_asked(ids: Any, has_names: bool | None, name: str) -> Int64 | list[bytes]:
+    """Ids of entries of an index, which may not have them: numbers, or texts where those of the index are such."""
+    if are_texts(ids):
+        if has_names is False:
+            raise TypeError(f"the ids of this index are integers, got {name} of texts; index.ids lists them")
+        return check_names(ids, None, name)
+    given = np.asarray(ids)
+    if has_names and given.size:
+        what = "None" if ids is None else f"{name} of dtype {given.dtype}"
+        raise TypeError(f"the ids of this index are texts, got {what}; index.ids lists them")
+    return check_ids(given[None] if given.ndim == 0 and ids is not None else given, name)
+
+
+def check_found(names: list[bytes], found: Any, name: str) -> None:
+    """Raises ValueError that lists the texts that were not found."""
+    unknown = [one.decode() for one, known in zip(names, found, strict=True) if not known]
+    if unknown:
+        raise_unknown_ids(np.array(unknown, object), name)

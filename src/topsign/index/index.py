@@ -15,6 +15,7 @@ from .. import kernels
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_flag
 from .._files import Record
+from .._named import named
 from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
@@ -208,6 +209,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
         return gpu.GpuIndex(self, device=device, memory=memory)
 
+    @named
     def compact(self, *, shrink: bool = False) -> None:
         """Frees the bytes of removed entries, and joins small segments, while searches go on.
 
@@ -258,6 +260,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         self.close()
 
 
+@named
 def open_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> Index[Any]:
     """Opens the index in a file, as the kind and with the parameters that it was made with.
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .._arrays import Array, Float64, Int64
 from .._checks import as_signals, check_count
+from .._named import named
 from .._random import RandomState
 from .._rows import take_rows
 from ..errors import CalibrationWarning
@@ -80,6 +81,7 @@ class Nulls(ABC):
         """Numbers of entries with these ids; an unknown one raises."""
         raise ValueError("ids= goes with an index of one machine; give impostors that are no entries")
 
+    @named
     def calibrate(
         self,
         impostors: npt.ArrayLike | None = None,
@@ -136,6 +138,7 @@ class Nulls(ABC):
         self._n_checked = 0
         return learned
 
+    @named
     def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
         """Compares a sample of random pairs with the null in use.
 
