@@ -313,9 +313,7 @@ def test_ids_of_text_go_with_the_shards(client, tmp_path, signals, queries):
             assert_same(found, expected)
         with pytest.raises(ValueError, match="among must be in the index, but nobody is not"):
             opened.search(queries, among=["nobody"])
-        with pytest.raises(
-            TypeError, match="the ids of this index are texts, got among of dtype int64; index.ids lists them"
-        ):
+        with pytest.raises(TypeError, match=r"texts, got among of dtype int64; index.ids lists them"):
             opened.search(queries, among=[3])
     merged = ts.distributed.merge(tmp_path / "codes", tmp_path / "two.topsign")
     merged.verify()
