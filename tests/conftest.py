@@ -22,6 +22,7 @@ SLOW = {
     "test_durable",
     "test_evaluate",
     "test_gpu",
+    "test_gpu_trellis",
     "test_hardening",
     "test_hardening_files",
     "test_heads",

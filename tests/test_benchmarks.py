@@ -34,7 +34,7 @@ def test_pages_agree_with_results():
     assert shown.returncode == 0, shown.stderr
 
 
-BY_HAND = {"gpu", "trellis/shares"}  # of which docs/gpu.md and docs/trellis.md tell
+BY_HAND = {"gpu", "trellis/gpu", "trellis/shares"}  # of which docs/gpu.md and docs/trellis.md tell
 RESULTS = BENCHMARKS / "results"
 PATHS = [*RESULTS.glob("*.json"), *RESULTS.glob("trellis/*.json")]
 GENERATED = sorted({str(path.relative_to(RESULTS).with_suffix("")) for path in PATHS} - BY_HAND)
@@ -70,6 +70,12 @@ def test_the_page_of_the_card_shows_what_was_measured():
             assert f"| {row['inputs']} | {graph} | {plain} |" in text
     for row in report["index"]["search"]:
         assert f"| {row['queries']:,} | {row['milliseconds']:.1f} | {row['nanoseconds_per_pair']:.3f} |" in text
+    for part in json.loads((BENCHMARKS / "results/trellis/gpu.json").read_text())["index"]:
+        for row in part["search"]:
+            sizes = f"| {part['entries']:,} | {part['bytes_per_code']} | {row['queries']:,} |"
+            took = f"{row['milliseconds']:.2f} | {row['dense_milliseconds']:.2f} | {row['times_as_fast']:.2f}"
+            assert f"{sizes} {took} | {row['nanoseconds_per_pair']:.4f} |" in text
+            assert row["same_as_processor"]
 
 
 def test_a_page_edited_by_hand_is_told(tmp_path):

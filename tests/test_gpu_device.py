@@ -10,9 +10,11 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import gpu, kernels
 from topsign.gpu.best import BestSearch
+from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part, Tuning
 from topsign.gpu.stripes import Stripes
-from topsign.kernels import Layout
+from topsign.kernels import Layout, RoundedQueries, TrellisEntries
+from topsign.learning import learn_recipe
 
 pytestmark = pytest.mark.gpu
 
@@ -101,6 +103,7 @@ def test_indexes(device, kind, memory, tmp_path):
     equal_results(held.search(signals[:2], k=2500), index.search(signals[:2], k=2500))
 
 
+@pytest.mark.filterwarnings("ignore:.*the signals are not isotropic")
 def test_duplicates_are_ordered_by_id(device):
     signals = np.repeat(np.random.default_rng(0).standard_normal((2, 64)), 20_000, axis=0)
     index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
@@ -185,6 +188,132 @@ def test_layers_called_in_a_loop_answer_each_input(device):
 def test_layers_can_be_captured_in_a_graph(device):
     torch = pytest.importorskip("torch")
     small = ts.nn.compress(torch.nn.Linear(512, 3000), n_bits=64, random_state=7).cuda()
+    x = torch.randn(2, 512, device="cuda")
+    small.topk(x, k=5)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = small.topk(x, k=5)
+    for _ in range(3):
+        x.copy_(torch.randn(2, 512, device="cuda"))
+        graph.replay()
+        expected = small.topk(x, k=5)
+        assert_array_equal(found.indices.cpu(), expected.indices.cpu())
+        assert_array_equal(found.values.cpu(), expected.values.cpu())
+
+
+TRELLISES = [  # features, bits, window
+    (384, 192, 10),
+    (384, 384, 10),
+    (100, 75, 12),
+    (40, 320, 4),
+    (1100, 300, 8),
+]
+
+
+@pytest.mark.parametrize("sizes", TRELLISES, ids=str)
+@pytest.mark.parametrize("n_queries", [1, 3, 16, 17, 70, 300])
+def test_trellis_searches(device, sizes, n_queries):
+    """Any bytes are a code: random ones, many of them twice, so that scores tie."""
+    n_features, n_bits, window = sizes
+    n_codes, rng = 5000, np.random.default_rng(n_queries)
+    recipe = learn_recipe(
+        np.empty((0, n_features), np.float32), n_bits=n_bits, basis="hadamard", center=False, window=window, norms=True
+    )
+    tables = recipe.cells[0].tables
+    codes = rng.integers(0, 256, (n_codes, tables.code_bytes), np.uint8)
+    codes[:, -1] = 0x80  # norms near one
+    codes[2500:4000] = codes[:1500]
+    alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
+    words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
+    values = rng.integers(-127, 128, (n_queries, n_features), np.int8)
+    scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
+    queries = RoundedQueries(values, scales, constants)
+    form = TrellisFormat(device, tables)
+    rings = form.load(codes, norms=True)
+    assert_array_equal(device.get(rings.weights), kernels.active().trellis_weights(tables, codes))
+    small, crowded = Tuning(first=256, growth=2, largest=1024), Tuning(first=256, candidate_bytes=1)
+    for tuning, waits in ((Tuning(), False), (small, False), (Tuning(), True), (crowded, True)):
+        search = BestSearch(device, form, n_queries, 12, n_codes, waits=waits, tuning=tuning)
+        for norms, weights in ((False, rings.weights), (True, rings.with_norms)):
+            search.start(RoundedOnDevice.put(device, queries))
+            search.scan(Part(rings, weights, None, device.put(words)))
+            positions, scores = kernels.active().trellis_search(
+                TrellisEntries(tables, codes, norms, alive), queries, 12, n_threads=4
+            )
+            assert_array_equal(device.get(search.positions), positions)
+            assert_array_equal(device.get(search.scores), scores)
+
+
+@pytest.mark.filterwarnings("ignore:.*the signals are not isotropic")
+@pytest.mark.parametrize("kind", ["hadamard", "principal", "local", "inner_product"])
+@pytest.mark.parametrize("memory", [None, 0])
+def test_trellis_indexes(device, kind, memory, tmp_path):
+    rng = np.random.default_rng(0)
+    signals = (rng.standard_normal((12_000, 96)) * np.geomspace(1, 0.1, 96)).astype(np.float32)
+    path = tmp_path / "index" if importlib.util.find_spec("lmdb") else None
+    options = {
+        "hadamard": {"basis": "hadamard", "center": False},
+        "principal": {},
+        "local": {"n_local": 16},
+        "inner_product": {"metric": "inner_product", "norms": True},
+    }[kind]
+    index = ts.TrellisIndex(n_features=96, n_bytes=12, random_state=7, path=path, **options)
+    if kind != "hadamard":
+        index.fit(signals[:4000])
+    index.add(signals[:8000])
+    index.add(signals[8000:8100], ids=np.arange(50_000, 50_100)[::-1])
+    index.add(np.repeat(signals[8100:8110], 10, axis=0), ids=np.arange(10_000, 10_100) * 3)
+    index.remove([5, 17, 50_003])
+    held = index.to("cuda", memory=memory)
+    assert held.nbytes == (held.needed_bytes if memory is None else 0)
+    for n_queries in (1, 5, 40):
+        queries = signals[:n_queries] + 0.2 * rng.standard_normal((n_queries, 96)).astype(np.float32)
+        queries[-1] = signals[8105]  # ties
+        for options in ({"k": 7}, {"k": 15}, {"k": 5, "among": [1, 2, 3, 50_050, 40, 299]}):
+            equal_results(held.search(queries, **options), index.search(queries, **options))
+        threshold = 3.0 if kind == "inner_product" else 0.3
+        equal_results(held.within(queries, threshold=threshold), index.within(queries, threshold=threshold))
+        if kind == "hadamard":
+            equal_results(held.within(queries, false_alarm=0.01), index.within(queries, false_alarm=0.01))
+    index.add(signals[8200:])
+    assert held.refresh()
+    equal_results(held.search(signals[9000:9002], k=3), index.search(signals[9000:9002], k=3))
+    equal_results(held.search(signals[:2], k=2500), index.search(signals[:2], k=2500))
+
+
+@pytest.mark.filterwarnings("ignore:.*their covariance is shrunk")
+@pytest.mark.parametrize("projection", ["hadamard", "principal"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_trellis_layers(device, projection, bias):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(512, 3000, bias=bias)
+    small = ts.nn.compress(linear, codes="trellis", n_bits=256, projection=projection, random_state=7)
+    for n_inputs in (1, 5, 40):
+        x = torch.randn(n_inputs, 512)
+        x[-1] = 0
+        small.cpu()
+        values, classes = small.topk(x, k=7)
+        logits = small(x)
+        small.cuda()
+        for _ in range(3):  # later ones by recorded launches
+            ours = small.topk(x.cuda(), k=7)
+            if projection == "hadamard":
+                assert_array_equal(ours.indices.cpu(), classes)
+                assert_array_equal(ours.values.cpu(), values)
+            else:  # projected by another library, so that bytes of inputs may differ by one
+                assert (ours.indices.cpu() == classes).float().mean() > 0.95
+        atol = (1e-6 if projection == "hadamard" else 1e-2) * float(logits.abs().max())
+        np.testing.assert_allclose(small(x.cuda()).cpu(), logits, rtol=0, atol=atol)
+    x[0, 3] = torch.nan
+    assert torch.isnan(small.topk(x.cuda(), k=7).values[0]).all()
+    assert small.topk(x.cuda().bfloat16(), k=7).values.dtype == torch.bfloat16
+
+
+def test_trellis_layers_can_be_captured_in_a_graph(device):
+    torch = pytest.importorskip("torch")
+    small = ts.nn.compress(torch.nn.Linear(512, 3000), codes="trellis", n_bits=256, random_state=7).cuda()
     x = torch.randn(2, 512, device="cuda")
     small.topk(x, k=5)
     torch.cuda.synchronize()

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import topsign as ts
 from topsign.heads.queries import encode_weights
 from topsign.heads.recipes import trellis_recipe
-from topsign.nn import AdaptiveLinear, compress
+from topsign.nn import AdaptiveLinear, compress, operators
 
 
 @pytest.fixture
@@ -98,6 +98,23 @@ def test_layers_and_classifiers_are_compressed(rng, weights):
     assert np.mean(small.predict(X) == (X @ weights.T).argmax(1)) > 0.9
     with pytest.warns(UserWarning, match="shrunk"):
         ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=96, projection="principal")
+
+
+@pytest.mark.parametrize("projection", ["hadamard", "principal"])
+def test_operations_of_any_device_give_the_same_within_rounding(rng, weights, projection):
+    """Inputs are rounded to the same bytes, but where another order of additions moves one across a border."""
+    with pytest.warns(UserWarning, match="shrunk") if projection == "principal" else _nothing():
+        layer = AdaptiveLinear.from_head(head_of(weights, rng, projection=projection))
+    x = torch.from_numpy(rng.standard_normal((30, 96)).astype(np.float32))
+    x[3] = 0
+    made = layer.recipe, x, layer.codes, layer.scales, layer.bias
+    expected = layer(x)
+    error = (operators.tensor_logits(*made) - expected).abs().amax(1) / expected.abs().max()
+    assert error.max() < 1e-6 if projection == "hadamard" else (error < 1e-6).float().mean() > 0.5
+    assert error.max() < 0.01
+    values, classes = operators.tensor_topk(*made, 5)
+    assert_allclose(values[3], layer.topk(x, 5).values[3])
+    assert (classes == layer.topk(x, 5).indices).float().mean() > 0.95
 
 
 def test_what_does_not_go_together_raises(rng, weights):

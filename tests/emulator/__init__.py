@@ -106,7 +106,16 @@ class EmulatedModule:
             path = FOLDER / f"{digest}.cpp"
             path.write_text(self._present(content, constants))
             made = FOLDER / f"{digest}.{np.random.default_rng().integers(2**60)}.so"
-            command = [str(COMPILER), "-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
+            command = [
+                str(COMPILER),
+                "-std=c++17",
+                "-O1",
+                "-shared",
+                "-fPIC",
+                "-ffp-contract=off",
+                "-w",
+                "-U_FORTIFY_SOURCE",
+            ]
             command += ["-include", str(HEADER), *options, str(path), "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
@@ -121,7 +130,7 @@ class EmulatedModule:
             content = re.sub(r'extern "C" void launch_product\w*\(.*\n', "", content)
         if not constants.get("N_FEATURES"):
             content = re.sub(r'extern "C" void launch_rotate\(.*\n', "", content)
-        if constants["SIGNS"]:
+        if constants.get("SIGNS", 1):
             content = re.sub(r'extern "C" void launch_pack_codes\(.*\n', "", content)
         return content
 

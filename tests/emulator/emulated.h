@@ -3,6 +3,7 @@
 #pragma once
 #define EMULATED 1
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -37,8 +38,11 @@ namespace emulated {
 
 alignas(16) static unsigned char dynamic_shared[256 * 1024];
 
+// A fibre begins by its context, and goes on by jumps: those make no system calls.
 struct Fibre {
     ucontext_t context;
+    jmp_buf place;
+    bool begun = false;
     std::vector<char> stack;
     dim3 index;
     bool done = false;
@@ -47,14 +51,22 @@ struct Fibre {
 };
 
 static std::vector<Fibre> fibres;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static unsigned current;
 
 inline void yield() {
-    const unsigned self = current;
-    swapcontext(&fibres[self].context, &scheduler);
-    current = self;
-    threadIdx = fibres[self].index;
+    if (!_setjmp(fibres[current].place)) _longjmp(scheduler, 1);
+}
+
+// Runs a fibre until it yields or ends.
+inline void go_on(unsigned number) {
+    Fibre& fibre = fibres[number];
+    current = number;
+    threadIdx = fibre.index;
+    if (_setjmp(scheduler)) return;
+    if (fibre.begun) _longjmp(fibre.place, 1);
+    fibre.begun = true;
+    setcontext(&fibre.context);
 }
 
 // Waits until all fibres of [begin, end) that still run have reached the same number of barriers.
@@ -94,7 +106,7 @@ static void* arguments;
 static void enter() {
     body(arguments);
     fibres[current].done = true;
-    swapcontext(&fibres[current].context, &scheduler);
+    _longjmp(scheduler, 1);
 }
 
 template <class... A, size_t... I>
@@ -120,21 +132,18 @@ void launch(void (*kernel)(A...), unsigned grid_x, unsigned grid_y, unsigned blo
             for (unsigned i = 0; i < block; ++i) {
                 Fibre& fibre = fibres[i];
                 fibre.index = {i, 0, 0};
-                fibre.done = false;
+                fibre.done = fibre.begun = false;
                 fibre.barrier = fibre.warp_barrier = 0;
                 getcontext(&fibre.context);
                 fibre.context.uc_stack.ss_sp = fibre.stack.data();
                 fibre.context.uc_stack.ss_size = fibre.stack.size();
-                fibre.context.uc_link = &scheduler;
                 makecontext(&fibre.context, enter, 0);
             }
             for (bool left = true; left;) {
                 left = false;
                 for (unsigned i = 0; i < block; ++i) {
                     if (fibres[i].done) continue;
-                    current = i;
-                    threadIdx = fibres[i].index;
-                    swapcontext(&scheduler, &fibres[i].context);
+                    go_on(i);
                     left = left || !fibres[i].done;
                 }
             }
@@ -170,6 +179,13 @@ inline unsigned __brev(unsigned v) {
 inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
     shift = std::min(shift, 32u);
     return unsigned(((uint64_t(high) << 32 | low) << shift) >> 32);
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+    return unsigned(((uint64_t(high) << 32 | low) << (shift & 31)) >> 32);
+}
+inline int __dp4a(int a, int b, int sum) {
+    for (int i = 0; i < 4; ++i) sum += static_cast<signed char>(a >> 8 * i) * static_cast<signed char>(b >> 8 * i);
+    return sum;
 }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return unsigned((uint64_t(high) << 32 | low) >> (shift & 31));

@@ -1,8 +1,9 @@
 """Searches on a device: the best codes of each query, or all that reach a threshold, as the processor finds them.
 
 A scan offers the codes whose rounded score, with its margin, may exceed the query's bar, the k-th best score so far. It
-never takes more codes than there is room for candidates, so that none is lost. They are then scored exactly, in the
-order of additions that all kernels share, and merged with those held; that raises the bar.
+takes no more codes than there is room for candidates, or is done again when there was none, so that none is lost. They
+are then scored exactly, in the order of additions that all kernels share, and merged with those held; that raises the
+bar.
 """
 
 from __future__ import annotations
@@ -13,50 +14,58 @@ import numpy as np
 
 from .._arrays import Float32, Int64
 from .device import Array, Device
-from .scan import DEFAULT, TILE, Candidates, GatherScanner, Part, Tuning, make_scanner, search_digits
+from .rings import TrellisFormat
+from .scan import DEFAULT, TILE, Candidates, GatherScanner, Part, Scanner, Tuning, make_scanner, search_digits
 from .stripes import Format
+from .trellis import make_trellis_scanner
 
 MAX_K = 2048  # entries of a query that one block sorts; more are merged on the host
 WARPS = 8  # of a block that scores exactly
 
 
 class BestSearch:
-    """The k best codes of a batch of queries. Parts must come in the order of their positions."""
+    """The k best codes of a batch of queries. Parts must come in the order of their positions.
+
+    With ``waits`` scans take more codes than there is room for candidates, and are done again where that was too many:
+    fewer and larger ones, but the host looks at each. Calls that become a CUDA graph cannot wait.
+    """
 
     def __init__(
         self,
         device: Device,
-        form: Format,
+        form: Format | TrellisFormat,
         n_queries: int,
         k: int,
         n_codes: int,
         *,
         whole: bool = False,
         fill: bool = False,
+        waits: bool = False,
         tuning: Tuning = DEFAULT,
     ) -> None:
         self.device, self.format, self.k = device, form, k
-        self.n_queries, self.whole, self.fill, self.tuning = n_queries, whole, fill, tuning
-        self.scanner = make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)
+        self.n_queries, self.whole, self.fill, self.waits, self.tuning = n_queries, whole, fill, waits, tuning
+        self.scanner = search_scanner(device, form, n_queries, whole=whole, tuning=tuning)
         capacity = tuning.capacity(n_queries, n_codes)
         self.candidates = Candidates.empty(device, n_queries, capacity)
         self.held = device.empty((n_queries, k), np.uint64), device.empty((n_queries, k), np.uint32)
         self.scores = device.empty((n_queries, k), np.float32)
         self.positions = device.empty((n_queries, k), np.int64)
         self._done = device.zeros((n_queries,), np.uint32)
-        self._module = form.module(device, "best.cu")
+        self._module = form.best_module(device)
         self._room = 512
         while self._room < 2 * k:
             self._room *= 2
-        self._scratch = scratch_bytes(form)
+        self._scratch = form.scratch_bytes
         self._blocks = max(2, min(64, 16 * device.n_processors // n_queries))  # that share a query
+        self._blocks = 1 if form.scores_exactly else self._blocks
         self._cached = min(capacity, 17 * 1024)  # bounds of candidates in shared memory
         self._seen = 0
         self._projected: Array = None
 
     def start(self, projected: Array) -> None:
-        """New queries, (n_queries, n_pool) float32 on the device."""
-        self._projected = projected
+        """New queries, (n_queries, n_pool) float32 on the device; rounded ones for trellis codes."""
+        self._projected = None if self.format.scores_exactly else projected
         self._seen = 0
         self.scanner.round(projected, self.candidates, self.held, whole=self.whole)
 
@@ -68,13 +77,27 @@ class BestSearch:
             self._set_bars(part, sampled)
         while start < len(part):
             every = self._seen == 0 and not sampled
-            limit = max(self.tuning.first, self.tuning.growth * max(self._seen, sampled))
-            limit = max(TILE, min(limit, self.candidates.capacity) // TILE * TILE)
-            count = min(len(part) - start, limit)
+            count = min(len(part) - start, self._limit(max(self._seen, sampled)))
             self.scanner.scan(part, start, count, self.candidates, every=every)
+            if count > self.candidates.capacity and self._overflows():
+                self.candidates.counts[...] = 0
+                count = self.candidates.capacity
+                self.scanner.scan(part, start, count, self.candidates, every=every)
             self._keep(part, count if every else 0, out or (self.scores, self.positions))
             start += count
             self._seen += count
+
+    def _limit(self, seen: int) -> int:
+        """Codes of the next scan: what has room if all were candidates, or more where a scan can be done again."""
+        capacity, growth = self.candidates.capacity, self.tuning.growth
+        if not self.waits or not seen:
+            return max(TILE, min(max(self.tuning.first, growth * seen), capacity) // TILE * TILE)
+        growth = max(1, min(growth, capacity // (4 * self.k)))  # about k * growth candidates are expected
+        return max(capacity, min(self.tuning.largest, growth * seen)) // TILE * TILE
+
+    def _overflows(self) -> bool:
+        """Whether the last scan had more candidates of a query than there is room for."""
+        return int(self.device.get(self.candidates.counts).max()) > self.candidates.capacity
 
     def _set_bars(self, part: Part, n_codes: int) -> None:
         self._module.launch(
@@ -138,14 +161,18 @@ class BestSearch:
         )
 
 
-def scratch_bytes(form: Format) -> int:
-    """Shared memory of a warp that scores a code exactly."""
-    return 4 * (min(form.n_bits, 1024) + (form.code_words if form.code_words <= 2048 else 0))
+def search_scanner(
+    device: Device, form: Format | TrellisFormat, n_queries: int, *, whole: bool, tuning: Tuning
+) -> Scanner:
+    """The scanner of a search for so many queries."""
+    if isinstance(form, TrellisFormat):
+        return make_trellis_scanner(device, form, n_queries, tuning=tuning)
+    return make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)
 
 
 def search_within(
     device: Device,
-    form: Format,
+    form: Format | TrellisFormat,
     projected: Array,
     thresholds: Float32,
     parts: Iterable[Part],
@@ -159,7 +186,7 @@ def search_within(
     No part has more than ``largest`` codes.
     """
     n_queries = len(thresholds)
-    scanner = make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)
+    scanner = search_scanner(device, form, n_queries, whole=whole, tuning=tuning)
     candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, largest))
     shape = (n_queries, candidates.capacity)
     positions, scores = device.empty(shape, np.uint32), device.empty(shape, np.float32)
@@ -168,7 +195,7 @@ def search_within(
     bars = np.where(unusable, np.float32(np.inf), np.nextafter(thresholds, np.float32(-np.inf)))
     candidates.bars[...] = device.put(bars)
     limits = device.put(thresholds)
-    module = form.module(device, "best.cu")
+    module = form.best_module(device)
     for part in parts:
         for start in range(0, len(part), candidates.capacity):
             count = min(candidates.capacity, len(part) - start)
@@ -180,7 +207,7 @@ def search_within(
                 (min(64, -(-count // WARPS)), n_queries),
                 32 * WARPS,
                 part.stripes.words,
-                projected,
+                None if form.scores_exactly else projected,
                 part.weights,
                 np.uint32(part.base),
                 np.uint32(candidates.capacity),
@@ -190,7 +217,8 @@ def search_within(
                 kept,
                 positions,
                 scores,
-                shared=WARPS * scratch_bytes(form),
+                candidates.centers,
+                shared=WARPS * form.scratch_bytes,
             )
             counts = device.get(kept)
             for query in np.flatnonzero(counts):

@@ -81,10 +81,13 @@ class GpuEncoder:
             part = signals[rows]
             self.project(part, projected)
             self._module.launch("pack_codes", len(part), 512, projected, codes[rows], totals[rows], shared=self._shared)
-        blocks = -(-n_signals // 8)
-        counts = np.uint32(n_signals), np.uint32(self.n_features)
-        self._module.launch("square_norms", blocks, 256, signals, *counts, squares)
+        self.square_norms(signals, squares)
         return codes, np.sqrt(squares).astype(np.float32), (squares / totals).astype(np.float32)
+
+    def square_norms(self, signals: Array, out: Array) -> None:
+        """Square norms of signals, float64, summed as on the processor."""
+        counts = np.uint32(len(signals)), np.uint32(self.n_features)
+        self._module.launch("square_norms", -(-len(signals) // 8), 256, signals, *counts, out)
 
     @property
     def _shared(self) -> int:

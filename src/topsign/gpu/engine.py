@@ -40,7 +40,7 @@ class Run:
 
 
 class GpuEngine:
-    """See :class:`topsign.index.search.Engine`."""
+    """Entries of adaptive codes and signs: see :class:`topsign.index.search.Engine`."""
 
     def __init__(self, device: Device, pieces: Pieces, tuning: Tuning = DEFAULT) -> None:
         self.device, self.pieces, self.tuning = device, pieces, tuning
@@ -84,12 +84,12 @@ class GpuEngine:
             hits = self._within(snapshot, layout, values, least, column=column, whole=whole)
             return hits[np.arange(len(hits.rows)) - np.searchsorted(hits.rows, hits.rows) < wanted]
         if wanted == 0:
-            return _no_hits(np.float32)
+            return no_hits(np.float32)
         parts = []
         for start in range(0, len(values), MAX_QUERIES):
             block = values[start : start + MAX_QUERIES]
             projected = self.device.put(block)
-            for run in self._runs(snapshot):
+            for run in runs_of(snapshot):
                 search = BestSearch(
                     self.device, Format.of(layout), len(block), wanted, len(run), whole=whole, tuning=self.tuning
                 )
@@ -99,7 +99,7 @@ class GpuEngine:
                 positions, scores = self.device.get(search.positions), self.device.get(search.scores)
                 found = positions >= 0
                 rows = start + np.nonzero(found)[0]
-                parts.append(self._hits(snapshot, run, rows, positions[found], scores[found]))
+                parts.append(hits_at(snapshot, rows, run.places_of(positions[found]), scores[found]))
         return Hits.merge(parts, descending=True, k=wanted)
 
     def _within(
@@ -112,11 +112,11 @@ class GpuEngine:
         column: str | None,
         whole: bool,
     ) -> Hits:
-        parts = [_no_hits(np.float32)]
+        parts = [no_hits(np.float32)]
         for start in range(0, len(values), MAX_QUERIES):
             block = slice(start, start + MAX_QUERIES)
             projected = self.device.put(values[block])
-            for run in self._runs(snapshot):
+            for run in runs_of(snapshot):
                 found = search_within(
                     self.device,
                     Format.of(layout),
@@ -127,34 +127,36 @@ class GpuEngine:
                     whole=whole,
                     tuning=self.tuning,
                 )
-                parts += [self._hits(snapshot, run, start + rows, here, scores) for rows, here, scores in found]
+                parts += [hits_at(snapshot, start + rows, run.places_of(here), scores) for rows, here, scores in found]
         return Hits.merge(parts, descending=True)
 
-    def _hits(self, snapshot: Snapshot, run: Run, rows: Int64, positions: Int64, scores: Float32) -> Hits:
-        places = run.places_of(positions)
-        return Hits(rows, places, snapshot.gather("ids", places), scores)
 
-    def _runs(self, snapshot: Snapshot) -> Iterator[Run]:
-        """The living segments in runs of ascending ids: one, but where ids were given out of order."""
-        living = [(start, segment) for start, segment in zip(snapshot.starts, snapshot.segments, strict=False)]
-        living = [(start, segment) for start, segment in living if segment.n_alive]
-        living.sort(key=lambda pair: int(pair[1].ids[0]))
-        runs: list[list[tuple[int, Segment]]] = []
-        for start, segment in living:
-            first = int(segment.ids[0])
-            run = next((run for run in runs if int(run[-1][1].ids[-1]) < first), None)
-            runs.append([(start, segment)]) if run is None else run.append((start, segment))
-        for run in runs:
-            placed: Placed = []
-            bases, places, base = [], [], 0
-            for start, segment in run:
-                for piece in pieces_of(segment):
-                    alive = segment.alive
-                    placed.append((piece, alive if alive is None else alive[piece.rows.start // 8 :], base))
-                    bases.append(base)
-                    places.append(int(start) + piece.rows.start)
-                    base += len(piece)
-            yield Run(placed, np.array(bases, np.int64), np.array(places, np.int64))
+def hits_at(snapshot: Snapshot, rows: Int64, places: Int64, scores: Float32) -> Hits:
+    """Hits of entries by their places in a snapshot."""
+    return Hits(rows, places, snapshot.gather("ids", places), scores)
+
+
+def runs_of(snapshot: Snapshot) -> Iterator[Run]:
+    """The living segments in runs of ascending ids: one, but where ids were given out of order."""
+    living = [(start, segment) for start, segment in zip(snapshot.starts, snapshot.segments, strict=False)]
+    living = [(start, segment) for start, segment in living if segment.n_alive]
+    living.sort(key=lambda pair: int(pair[1].ids[0]))
+    runs: list[list[tuple[int, Segment]]] = []
+    for start, segment in living:
+        first = int(segment.ids[0])
+        run = next((run for run in runs if int(run[-1][1].ids[-1]) < first), None)
+        runs.append([(start, segment)]) if run is None else run.append((start, segment))
+    for run in runs:
+        placed: Placed = []
+        bases, places, base = [], [], 0
+        for start, segment in run:
+            for piece in pieces_of(segment):
+                alive = segment.alive
+                placed.append((piece, alive if alive is None else alive[piece.rows.start // 8 :], base))
+                bases.append(base)
+                places.append(int(start) + piece.rows.start)
+                base += len(piece)
+        yield Run(placed, np.array(bases, np.int64), np.array(places, np.int64))
 
 
 def sign_values(queries: Queries, layout: Layout) -> tuple[Float32, Int64]:
@@ -172,7 +174,7 @@ def counted(hits: Hits, compared: Int64) -> Hits:
     return Hits(hits.rows, hits.places, hits.ids, values)
 
 
-def _no_hits(dtype: type) -> Hits:
+def no_hits(dtype: type) -> Hits:
     none = np.empty(0, np.int64)
     values: Array = np.empty(0, dtype)
     return Hits(none, none, none, values)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy.typing as npt
 
 from ..index import Index, Matches, Neighbors
+from ..index.search import Engine, TrellisEngine
 from ..index.storage import MemoryStore
 from .device import Device, cuda_device
 from .engine import GpuEngine
 from .errors import GpuError
 from .pieces import Pieces
+from .trellis_engine import GpuTrellisEngine, TrellisPieces
 
-FAMILIES = ("adaptive", "sign")
 FREE_SHARE = 0.9  # of the free memory that codes may take; searches need the rest
 
 
@@ -23,7 +24,8 @@ class GpuIndex:
 
     ``search`` and ``within`` take what the index takes, queries also as CUDA tensors, and return what it returns, to
     the last bit: rounded scores of 8 bits with a proven margin choose the few entries that are scored exactly, in the
-    order of additions that all kernels share. Queries are projected on the processor.
+    order of additions that all kernels share; sums of trellis codes are whole numbers. Queries are projected on the
+    processor.
 
     Parameters
     ----------
@@ -36,14 +38,16 @@ class GpuIndex:
     """
 
     def __init__(self, index: Index[Any], *, device: str | Device = "cuda", memory: int | None = None) -> None:
-        if index.recipe.family not in FAMILIES:
-            raise GpuError(
-                f"a GPU searches {' and '.join(FAMILIES)} codes, got {index.recipe.family} ones; search this index on "
-                "the processor"
-            )
         self._device = cuda_device(device_number(device)) if isinstance(device, str) else device
         limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
-        self._pieces = Pieces(self._device, index.recipe.layout, limit)
+        self._engine: Engine | TrellisEngine
+        self._pieces: Pieces | TrellisPieces
+        if index.recipe.family == "trellis":
+            self._pieces = TrellisPieces(self._device, index.recipe, limit)
+            self._engine = GpuTrellisEngine(self._device, self._pieces)
+        else:
+            self._pieces = Pieces(self._device, index.recipe.layout, limit)
+            self._engine = GpuEngine(self._device, self._pieces)
         self._index = index
         self._frozen: Index[Any] = object.__new__(type(index))  # the index of one moment
         self._take_entries()
@@ -86,8 +90,7 @@ class GpuIndex:
         index, store = self._index, MemoryStore()
         store.snapshot, store.sources, store.next_id = index.store.snapshot, index.store.sources, index.store.next_id
         self._pieces.keep(store.snapshot)
-        engine = GpuEngine(self._device, self._pieces)
-        self._frozen.__dict__.update(index.__dict__, store=store, engine=engine)
+        self._frozen.__dict__.update(index.__dict__, store=store, engine=self._engine)
 
     def __repr__(self) -> str:
         return (

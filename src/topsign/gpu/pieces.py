@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,6 +37,16 @@ class Piece:
         return id(self.columns), self.rows.start
 
 
+class Held(Protocol):
+    """A piece on a device."""
+
+    @property
+    def piece(self) -> Piece: ...
+
+    def weights(self, column: str | None) -> object:
+        """A column of weights, which is there from now on."""
+
+
 class Resident:
     """A piece on the device; columns of weights follow when they are first asked for."""
 
@@ -54,17 +65,24 @@ class Resident:
         return self._weights[column]
 
 
-class Pieces:
+Kept = TypeVar("Kept", bound="Held")
+
+
+class HeldPieces(ABC, Generic[Kept]):
     """Pieces of snapshots on a device: those that fit stay there, the others are copied whenever they are asked for."""
 
-    def __init__(self, device: Device, layout: Layout, memory: int) -> None:
-        self.device, self.layout, self.memory = device, layout, memory
-        self._resident: dict[tuple[int, int], Resident] = {}
+    def __init__(self, device: Device, memory: int) -> None:
+        self.device, self.memory = device, memory
+        self._resident: dict[tuple[int, int], Kept] = {}
         self._lock = threading.Lock()
 
+    @abstractmethod
     def nbytes(self, n_entries: int) -> int:
-        """Bytes of so many entries: codes, and two columns of weights."""
-        return Format.of(self.layout).nbytes(n_entries) + 8 * n_entries
+        """Bytes of so many entries: codes, and columns of weights."""
+
+    @abstractmethod
+    def load(self, piece: Piece) -> Kept:
+        """A copy of a piece on the device."""
 
     def needed_bytes(self, snapshot: Snapshot) -> int:
         """Bytes of all entries of a snapshot."""
@@ -84,32 +102,51 @@ class Pieces:
                 taken += 0 if key in self._resident else self.nbytes(len(piece))
                 if key in self._resident or taken > self.memory:
                     continue
-                self._resident[key] = Resident(self.device, self.layout, piece)
+                self._resident[key] = self.load(piece)
                 copied += len(piece)
             return copied
 
-    def parts(self, pieces: list[tuple[Piece, Bytes | None, int]], column: str | None) -> Iterator[Part]:
-        """Parts in order, of (piece, alive, base); those not resident are copied while the one before is scanned."""
-        missing = [piece for piece, _, _ in pieces if piece.key not in self._resident]
+    def held(self, pieces: list[Piece], column: str | None = None) -> Iterator[Kept]:
+        """Pieces in order, with a column of weights; those not resident are copied while the one before is scanned."""
+        missing = [piece for piece in pieces if piece.key not in self._resident]
         with ThreadPoolExecutor(1) as copier:
             coming = iter([copier.submit(self._copy, piece, column) for piece in missing[:1]])
             left = iter(missing[1:])
-            for piece, alive, base in pieces:
+            for piece in pieces:
                 held = self._resident.get(piece.key)
                 if held is None:
                     held = next(coming).result()
                     coming = iter([copier.submit(self._copy, following, column) for following in _take(left)])
-                bitmap = None if alive is None else self.device.put(_words(alive))
-                yield Part(held.stripes, held.weights(column), None, bitmap, base)
+                yield held
                 if piece.key not in self._resident:
                     self.device.wait()  # the scan has read it: its memory may be taken again
 
-    def _copy(self, piece: Piece, column: str | None) -> Resident:
+    def _copy(self, piece: Piece, column: str | None) -> Kept:
         with self.device.background():
-            made = Resident(self.device, self.layout, piece)
+            made = self.load(piece)
             made.weights(column)
             self.device.wait()
         return made
+
+
+class Pieces(HeldPieces[Resident]):
+    """Pieces of adaptive codes and signs."""
+
+    def __init__(self, device: Device, layout: Layout, memory: int) -> None:
+        super().__init__(device, memory)
+        self.layout = layout
+
+    def nbytes(self, n_entries: int) -> int:
+        return Format.of(self.layout).nbytes(n_entries) + 8 * n_entries
+
+    def load(self, piece: Piece) -> Resident:
+        return Resident(self.device, self.layout, piece)
+
+    def parts(self, pieces: list[tuple[Piece, Bytes | None, int]], column: str | None) -> Iterator[Part]:
+        """Parts in order, of (piece, alive, base)."""
+        for held, (_, alive, base) in zip(self.held([piece for piece, _, _ in pieces], column), pieces, strict=True):
+            bitmap = None if alive is None else self.device.put(bitmap_words(alive))
+            yield Part(held.stripes, held.weights(column), None, bitmap, base)
 
 
 def pieces_of(segment: Segment) -> list[Piece]:
@@ -118,7 +155,7 @@ def pieces_of(segment: Segment) -> list[Piece]:
     return [Piece(segment.columns, slice(start, min(start + PIECE, len(segment)))) for start in starts]
 
 
-def _words(alive: Bytes) -> Array:
+def bitmap_words(alive: Bytes) -> Array:
     """A bitmap of bytes as words of 32 bits."""
     padded = np.zeros(-(-len(alive) // 4) * 4, np.uint8)
     padded[: len(alive)] = alive

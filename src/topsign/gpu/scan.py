@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .device import Array, Device
-from .stripes import GROUP, Format, Stripes
+from .device import Array, Device, Module
+from .stripes import GROUP, CodeFormat, Format, Stripes
 
 TILE = 128  # codes of one product
 LONG_BITS = 1024  # from so many on, queries are rounded to two digits: the margin of one would let too many pass
 FEW_COLUMNS = 16
+Held = tuple[Array, Array] | None  # keys and positions of the best so far
 PRODUCT_COLUMNS = {1: (16, 32, 64, 128, 256), 2: (16, 32, 64, 128, 256), 3: (48, 96, 192)}  # by digits
 
 
@@ -71,7 +73,8 @@ class Candidates:
 
     @classmethod
     def empty(cls, device: Device, n_queries: int, capacity: int) -> Candidates:
-        steps, margins, bars = (device.empty((n_queries,), np.float32) for _ in range(3))
+        steps = device.empty((2 * n_queries,), np.float32)  # and the constants of trellis codes
+        margins, bars = (device.empty((n_queries,), np.float32) for _ in range(2))
         counts = device.zeros((n_queries,), np.uint32)
         positions = device.empty((n_queries, capacity), np.uint32)
         centers = device.empty((n_queries, capacity), np.float32)
@@ -101,41 +104,14 @@ class Candidates:
 class Scanner(ABC):
     """A batch of queries, rounded, against codes of one format."""
 
-    def __init__(self, device: Device, form: Format, n_queries: int, digits: int) -> None:
+    def __init__(self, device: Device, form: CodeFormat, n_queries: int) -> None:
         self.device = device
         self.format = form
         self.n_queries = n_queries
-        self.digits = digits
 
-    @property
     @abstractmethod
-    def width(self) -> int:
-        """Bytes of a row of the table; 0 for columns of the product."""
-
-    @property
-    @abstractmethod
-    def digits_of_queries(self) -> Array: ...
-
-    def round(self, projected: Array, to: Candidates, held: tuple[Array, Array] | None, *, whole: bool) -> None:
-        """Rounds queries (n_queries, n_pool) and empties what was found before."""
-        keys, positions = held or (None, None)
-        n_held = 0 if held is None else held[0].shape[1]
-        self.format.module(self.device, "queries.cu", DIGITS=self.digits).launch(
-            "round_queries",
-            self.n_queries,
-            512,
-            projected,
-            np.uint32(self.width),
-            np.uint32(whole),
-            self.digits_of_queries,
-            to.steps,
-            to.margins,
-            to.bars,
-            to.counts,
-            keys,
-            positions,
-            np.uint32(n_held),
-        )
+    def round(self, queries: Any, to: Candidates, held: Held, *, whole: bool) -> None:
+        """Takes queries (n_queries, n_pool) and empties what was found before."""
 
     @abstractmethod
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
@@ -146,11 +122,28 @@ class Scanner(ABC):
         """All scores, (n_queries, n_codes) float32, within the rounding of the digits."""
 
 
+def start_search(module: Module, kernel: str, arguments: tuple[object, ...], to: Candidates, held: Held) -> None:
+    """Launches the kernel that writes queries as scans read them, and empties what was found before."""
+    keys, positions = held or (None, None)
+    n_held = np.uint32(0 if held is None else held[0].shape[1])
+    found = to.steps, to.margins, to.bars, to.counts, keys, positions, n_held
+    module.launch(kernel, to.n_queries, 512, *arguments, *found)
+
+
+def round_digits(
+    scanner: Scanner, digits: int, table: Array, width: int, queries: Array, to: Candidates, held: Held, *, whole: bool
+) -> None:
+    """Rounds queries to digits: a table with rows of ``width`` bytes, or 0 for columns of the product."""
+    module = scanner.format.module(scanner.device, "queries.cu", DIGITS=digits)
+    start_search(module, "round_queries", (queries, np.uint32(width), np.uint32(whole), table), to, held)
+
+
 class GatherScanner(Scanner):
     """A few queries: their values at the locations of each code are looked up."""
 
     def __init__(self, device: Device, form: Format, n_queries: int, digits: int, tuning: Tuning = DEFAULT) -> None:
-        super().__init__(device, form, n_queries, digits)
+        super().__init__(device, form, n_queries)
+        self.digits = digits
         columns = n_queries * digits
         self._width = next(width for width in (1, 4, 8, 16) if width >= columns)
         table_bytes = -(-form.n_pool * max(4, self._width) // 16) * 16
@@ -169,13 +162,8 @@ class GatherScanner(Scanner):
             GATHER_THREADS=self._threads,
         )
 
-    @property
-    def width(self) -> int:
-        return self._width
-
-    @property
-    def digits_of_queries(self) -> Array:
-        return self._table
+    def round(self, queries: Array, to: Candidates, held: Held, *, whole: bool) -> None:
+        round_digits(self, self.digits, self._table, self._width, queries, to, held, whole=whole)
 
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
         arguments = to.arguments(part, start, count, every=every)
@@ -205,60 +193,53 @@ class GatherScanner(Scanner):
         return min(resident, -(-count // self._threads))
 
 
-class ProductScanner(Scanner):
-    """A batch of queries: codes are widened to bytes and multiplied with the queries by the tensor cores."""
+class TileScanner(Scanner):
+    """A batch of queries: codes become rows of bytes, which the tensor cores multiply with the queries.
 
-    def __init__(self, device: Device, form: Format, n_queries: int, digits: int, tuning: Tuning = DEFAULT) -> None:
-        super().__init__(device, form, n_queries, digits)
+    ``row_bytes`` are shared memory that rows keep, ``stage_bytes`` what they need beside the columns. A launch has
+    ``codes`` codes at most; ``across`` blocks share the columns of a tile, all of them where 0.
+    """
+
+    rows_file: str  # kernels that make rows of codes
+    row_bytes, stage_bytes, codes, across = 0, 0, 2**30, 0
+
+    def __init__(
+        self, device: Device, form: CodeFormat, n_queries: int, n_pool: int, digits: int, **constants: int
+    ) -> None:
+        super().__init__(device, form, n_queries)
         columns = -(-n_queries // 8) * 8 * digits
-        sizes = PRODUCT_COLUMNS[digits]
-        self._tile_columns = next((size for size in sizes if size >= columns), sizes[-1])
-        self._column_tiles = -(-columns // self._tile_columns)
-        slices = -(-form.n_pool // TILE)
-        self._columns = device.zeros((self._column_tiles * self._tile_columns, slices * TILE), np.uint8)
-        tiles = {"COLUMNS": self._tile_columns, "WGMMA": int(device.has_wgmma)}
-        self._module = form.module(device, "product.cu", DIGITS=digits, **tiles)
-        queries = self._tile_columns // digits
-        centers = 4 * (TILE * (queries + 8) + max(queries, 2 * TILE))  # and the numbers beside them
-        self._shared = max(TILE * TILE * 2 + 3 * TILE * self._tile_columns, centers)
-        self._window_shared = GROUP * (min(slices, 64) * 8 + 1) * 4
-        self._codes = tuning.waves * device.n_processors * TILE  # widened at a time
-        kept = 0 if form.signs else self._codes * form.n_bits
-        self._kept = device.empty((kept,), np.uint16 if form.n_pool <= 2**15 else np.uint32)
-        self._bitmaps = device.empty((self._codes * slices * 8,), np.uint32)
+        sizes = [size for size in PRODUCT_COLUMNS[digits] if self._needed(size, digits) + 1024 <= device.shared_bytes]
+        size = next((size for size in sizes if size >= columns), sizes[-1])
+        self._column_tiles, self._shared = -(-columns // size), self._needed(size, digits)
+        self._columns = device.zeros((self._column_tiles * size, -(-n_pool // TILE) * TILE), np.uint8)
+        constants |= {"COLUMNS": size, "WGMMA": int(device.has_wgmma)}
+        self._module = form.module(device, "tiles.cuh", self.rows_file, "product.cu", DIGITS=digits, **constants)
 
-    @property
-    def width(self) -> int:
-        return 0
+    def _needed(self, columns: int, digits: int) -> int:
+        """Shared memory of a block."""
+        queries = columns // digits
+        centers = 4 * (TILE * (queries + 8) + 2 * max(queries, TILE))  # and the numbers beside them
+        return self.row_bytes + max(self.stage_bytes + 3 * TILE * columns, centers)
 
-    @property
-    def digits_of_queries(self) -> Array:
-        return self._columns
+    @abstractmethod
+    def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:
+        """What the product reads of ``n`` codes."""
 
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
-        for first in range(start, start + count, self._codes):
-            n = min(self._codes, start + count - first)
-            self._draw(part, first, n)
+        for first in range(start, start + count, self.codes):
+            n = min(self.codes, start + count - first)
             arguments = list(to.arguments(part, first, n, every=every))
             if every:  # each code has a place of its own among those of the whole scan
                 arguments[-2:] = [to.positions.ravel()[first - start :], to.centers.ravel()[first - start :]]
-            grid = -(-n // TILE) * self._column_tiles
-            columns = np.uint32(self._column_tiles)
-            self._module.launch(
-                "product", grid, 256, self._bitmaps, self._columns, columns, *arguments, shared=self._shared
-            )
+            self._launch("product", self._rows(part, first, n), n, *arguments)
 
     def scores(self, part: Part, steps: Array, out: Array) -> None:
-        for first in range(0, len(part), self._codes):
-            n = min(self._codes, len(part) - first)
-            self._draw(part, first, n)
-            self._module.launch(
+        for first in range(0, len(part), self.codes):
+            n = min(self.codes, len(part) - first)
+            self._launch(
                 "product_all",
-                -(-n // TILE) * self._column_tiles,
-                256,
-                self._bitmaps,
-                self._columns,
-                np.uint32(self._column_tiles),
+                self._rows(part, first, n),
+                n,
                 steps,
                 None if part.weights is None else part.weights[first:],
                 None if part.biases is None else part.biases[first:],
@@ -266,16 +247,41 @@ class ProductScanner(Scanner):
                 np.uint32(self.n_queries),
                 np.uint64(len(part)),
                 out.ravel()[first:],
-                shared=self._shared,
             )
 
-    def _draw(self, part: Part, first: int, n: int) -> None:
+    def _launch(self, kernel: str, rows: tuple[Array, ...], n: int, *arguments: object) -> None:
+        across = self.across or self._column_tiles
+        columns = self._columns, np.uint32(self._column_tiles), np.uint32(across)
+        self._module.launch(kernel, -(-n // TILE) * across, 256, *rows, *columns, *arguments, shared=self._shared)
+
+
+class ProductScanner(TileScanner):
+    """A batch of queries: adaptive codes are widened to bytes of -1, 0, 1."""
+
+    format: Format
+    rows_file, stage_bytes = "bitmaps.cu", 2 * TILE * TILE
+
+    def __init__(self, device: Device, form: Format, n_queries: int, digits: int, tuning: Tuning = DEFAULT) -> None:
+        super().__init__(device, form, n_queries, form.n_pool, digits)
+        self.digits = digits
+        slices = -(-form.n_pool // TILE)
+        self._window_shared = GROUP * (min(slices, 64) * 8 + 1) * 4
+        self.codes = tuning.waves * device.n_processors * TILE  # widened at a time
+        kept = 0 if form.signs else self.codes * form.n_bits
+        self._kept = device.empty((kept,), np.uint16 if form.n_pool <= 2**15 else np.uint32)
+        self._bitmaps = device.empty((self.codes * slices * 8,), np.uint32)
+
+    def round(self, queries: Array, to: Candidates, held: Held, *, whole: bool) -> None:
+        round_digits(self, self.digits, self._columns, 0, queries, to, held, whole=whole)
+
+    def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:
         codes, groups = part.stripes.at(first), -(-n // GROUP)
         if self.format.signs:
             self._module.launch("draw_signs", groups, 256, codes, self._bitmaps)
-            return
-        self._module.launch("list_kept", -(-groups // 4), 4 * GROUP, codes, np.uint32(n), self._kept)
-        self._module.launch("draw_bitmaps", groups, 512, self._kept, self._bitmaps, shared=self._window_shared)
+        else:
+            self._module.launch("list_kept", -(-groups // 4), 4 * GROUP, codes, np.uint32(n), self._kept)
+            self._module.launch("draw_bitmaps", groups, 512, self._kept, self._bitmaps, shared=self._window_shared)
+        return (self._bitmaps,)
 
 
 def make_scanner(device: Device, form: Format, n_queries: int, *, digits: int, tuning: Tuning = DEFAULT) -> Scanner:

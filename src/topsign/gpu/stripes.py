@@ -1,7 +1,8 @@
-"""Codes on a device: groups of 32, word by word, as ``cuda/common.cuh`` describes."""
+"""Adaptive codes on a device: groups of 32, word by word, as ``cuda/codes.cuh`` describes."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,17 +18,56 @@ GROUP = 32
 COPY_BYTES = 2**28  # of codes on their way to the device
 
 
+class CodeFormat(ABC):
+    """What kernels know of the codes that they read."""
+
+    reader: str  # file that reads a code
+    scratch_bytes: int  # shared memory of a warp that scores a code exactly
+    scores_exactly: bool = False  # whether scans do, so that nothing is scored again
+
+    @abstractmethod
+    def best_module(self, device: Device) -> Module:
+        """Kernels that find the best of candidates."""
+
+    @property
+    @abstractmethod
+    def constants(self) -> Mapping[str, int]:
+        """What kernels are compiled for."""
+
+    @property
+    @abstractmethod
+    def code_words(self) -> int:
+        """Words of a code."""
+
+    def nbytes(self, n_codes: int) -> int:
+        """Bytes of so many codes on the device; one group more is never read past."""
+        return 4 * GROUP * (self.code_words * -(-n_codes // GROUP) + 1)
+
+    def module(self, device: Device, *files: str, **constants: int) -> Module:
+        """Kernels of these files for this format."""
+        return device.module((self.reader, *files), {**self.constants, "DIGITS": 1, **constants})
+
+
 @dataclass(frozen=True)
-class Format:
+class Format(CodeFormat):
     """Sizes of a code on the device; both adaptive layouts have the same."""
 
     n_bits: int
     n_pool: int
     signs: bool = False  # of the whole pool, without locations
 
+    reader = "codes.cuh"
+
     @classmethod
     def of(cls, layout: Layout) -> Format:
         return cls(layout.n_bits, layout.n_pool, layout.name == "signs")
+
+    def best_module(self, device: Device) -> Module:
+        return self.module(device, "exact.cu", "best.cu", "bars.cu")
+
+    @property
+    def scratch_bytes(self) -> int:  # type: ignore[override]
+        return 4 * (min(self.n_bits, 1024) + (self.code_words if self.code_words <= 2048 else 0))
 
     @lazy
     def low_bits(self) -> int:
@@ -51,21 +91,12 @@ class Format:
             "SIGNS": int(self.signs),
         }
 
-    def nbytes(self, n_codes: int) -> int:
-        """Bytes of so many codes on the device; one group more is never read past."""
-        return 4 * GROUP * (self.code_words * -(-n_codes // GROUP) + 1)
-
-    def module(self, device: Device, *files: str, **constants: int) -> Module:
-        """Kernels of these files for this format."""
-        needed: Mapping[str, int] = self.constants | {"DIGITS": 1} | constants
-        return device.module(files, needed)
-
 
 @dataclass(frozen=True, eq=False)
 class Stripes:
     """Codes on a device."""
 
-    format: Format
+    format: CodeFormat
     words: Array  # uint32, flat
     n_codes: int
 
@@ -73,7 +104,7 @@ class Stripes:
     def load(cls, device: Device, layout: Layout, codes: npt.NDArray[np.uint8] | Any) -> Stripes:
         """Copies codes, of host or device, in parts; a code that is not valid raises ValueError."""
         form = Format.of(layout)
-        kernels = form.module(device, "stripes.cu", "best.cu")
+        kernels = form.module(device, "stripes.cu")
         n_codes = len(codes)
         words = device.zeros((form.nbytes(n_codes) // 4,), np.uint32)
         first_bad = device.put(np.array([2**32 - 1], np.uint32))

@@ -16,7 +16,9 @@ from ..codes import check_content
 from ..encoding import project
 from ..errors import install
 from ..recipe import Recipe
-from .scores import LogitScores
+from .queries import rounded_inputs
+from .recipes import CODES
+from .scores import EstimatedLogits, LogitScores, TrellisScores
 
 DOMAIN = "ai.onnx.contrib"
 LINEAR, TOPK = "TopsignLinear", "TopsignTopK"
@@ -63,19 +65,24 @@ def _topk(x: Float32, codes: Bytes, scales: Float32, bias: Float32, *, recipe: s
     return values.astype(np.float32).reshape(shape), classes.reshape(shape)
 
 
-def _prepared(x: Array, codes: Bytes, scales: Float32, bias: Float32, recipe: str) -> tuple[LogitScores, Float32]:
+def _prepared(x: Array, codes: Bytes, scales: Float32, bias: Float32, recipe: str) -> tuple[EstimatedLogits, Any]:
+    """The scores of the codes, and inputs as they take them."""
     made = _read_recipe(recipe)
     check_content(made.layout, codes, name="codes")  # a model is a file from outside, and kernels check nothing
-    if scales.shape != codes.shape[:1] or bias.shape not in (codes.shape[:1], (0,)):
+    if scales.shape != (codes.shape[:1] if made.beside else (0,)) or bias.shape not in (codes.shape[:1], (0,)):
         raise ValueError(f"scales {scales.shape} and bias {bias.shape} do not fit codes {codes.shape}")
     biases = bias.astype(np.float64) if bias.any() else None
-    scores = LogitScores(made.layout, np.ascontiguousarray(codes), np.ascontiguousarray(scales), biases)
-    return scores, project(made, x.reshape(-1, made.n_features), name="inputs")[0]
+    codes, rows = np.ascontiguousarray(codes), x.reshape(-1, made.n_features)
+    if made.family == "trellis":
+        return TrellisScores(made.cells[0].tables, codes, biases), rounded_inputs(made, rows, "inputs")
+    return LogitScores(made.layout, codes, np.ascontiguousarray(scales), biases), project(made, rows, name="inputs")[0]
 
 
 @lru_cache(maxsize=64)
 def _read_recipe(text: str) -> Recipe:
     recipe = Recipe.from_json(json.loads(text), "the recipe of an ONNX model")
-    if recipe.family != "adaptive":
-        raise ValueError(f"this operator takes adaptive codes, not {recipe.family} codes")
+    if recipe.family not in CODES or recipe.n_local > 1 or not recipe.norms:
+        raise ValueError(
+            f"this operator takes adaptive codes, or trellis codes of one basis, with scales, not {recipe.family} codes"
+        )
     return recipe

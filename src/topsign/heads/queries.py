@@ -66,12 +66,17 @@ def _encode_trellis(recipe: Recipe, weights: Array) -> Bytes:
 
 def trellis_queries(recipe: Recipe, signals: Array, name: str) -> Iterator[tuple[slice, RoundedQueries]]:
     """Blocks of inputs as the kernels of trellis codes take them, with their norms in scales and constants."""
-    (cell,) = recipe.cells
     for start in range(0, len(signals), recipe.projection.block_signals):
         rows = slice(start, min(start + recipe.projection.block_signals, len(signals)))
-        projected, norms = project(recipe, signals, part=rows, name=name)
-        queries, lengths = cell.round(projected), norms.astype(np.float32)
-        yield rows, replace(queries, scales=queries.scales * lengths, constants=queries.constants * lengths)
+        yield rows, rounded_inputs(recipe, signals, name, part=rows)
+
+
+def rounded_inputs(recipe: Recipe, signals: Array, name: str, *, part: slice | None = None) -> RoundedQueries:
+    """Inputs, or a part of them, as the kernels of trellis codes of one basis take them."""
+    (cell,) = recipe.cells
+    projected, norms = project(recipe, signals, part=part, name=name)
+    queries, lengths = cell.round(projected), norms.astype(np.float32)
+    return replace(queries, scales=queries.scales * lengths, constants=queries.constants * lengths)
 
 
 def query_blocks(

@@ -25,7 +25,7 @@ from .filters import Where, select
 from .nulls import KEY
 from .pairs import PairFinding, PairLimit, compare_entries
 from .results import Codes, Note
-from .search import Calibration, Engine, Hits, KernelEngine, Reach, Scan, SignalSample, make_scans
+from .search import Calibration, Engine, Hits, KernelEngine, Reach, Scan, SignalSample, TrellisEngine, make_scans
 from .searching import Searching
 from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, check_equal, open_file, store_for_recipe
@@ -42,7 +42,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
     family: ClassVar[str]  # of the codes, see Recipe
     families: ClassVar[dict[str, type[Index[Any]]]] = {}
 
-    engine: Engine = KernelEngine()  # what finds the entries
+    engine: Engine | TrellisEngine = KernelEngine()  # what finds the entries
 
     _sample: SignalSample | None = None
     _known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says

@@ -22,6 +22,7 @@ from ..projections import Projection
 from ..trellis import check_trellis
 from .index import Index, open_index
 from .results import Note
+from .search import TrellisKernelEngine
 from .storage import MemoryStore, Snapshot
 from .storage.stores import Path, store_for_recipe
 
@@ -68,6 +69,7 @@ class TrellisIndex(Index[TrellisCodes]):
     """
 
     family = "trellis"
+    engine = TrellisKernelEngine()
 
     @named
     def __init__(

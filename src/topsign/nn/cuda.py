@@ -15,8 +15,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ..gpu import GpuEncoder, GpuError, HeadScanner, cuda_device
 from ..gpu.best import MAX_K
+from ..gpu.heads import TrellisHeadScanner
+from ..gpu.rings import RoundedOnDevice
+from ..kernels import Layout
 from ..projections import Hadamard, Projection
 from ..recipe import Recipe
+from . import tensors
 
 LAYERS = 16  # whose codes are kept on devices for the kernels
 
@@ -25,7 +29,7 @@ LAYERS = 16  # whose codes are kept on devices for the kernels
 class Held:
     """A head on its device. The tensors it was made of are kept, so that no others take their addresses."""
 
-    scanner: HeadScanner
+    scanner: HeadScanner | TrellisHeadScanner
     encoder: GpuEncoder | None  # None for projections that are matrix products
     tensors: tuple[Tensor | None, ...]
     stream: int = 0  # of the last call
@@ -59,7 +63,7 @@ def usable() -> bool:
 def cuda_logits(recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     """Estimated logits of float32 rows, (n_rows, n_classes), within the rounding of float32."""
     held = _head(recipe, codes, scales, bias)
-    found: Tensor = held.scanner.logits(_project(recipe.projection, held, rows))
+    found: Tensor = held.scanner.logits(_inputs(recipe, held, rows))
     return found
 
 
@@ -68,7 +72,7 @@ def cuda_topk(
 ) -> tuple[Tensor, Tensor]:
     """The k highest estimated logits of float32 rows, and their classes: the processor's, for Hadamard projections."""
     held = _head(recipe, codes, scales, bias)
-    projected = _project(recipe.projection, held, rows)
+    projected = _inputs(recipe, held, rows)
     if k > MAX_K:  # more than a block sorts
         logits = held.scanner.logits(projected)
         order = logits.argsort(dim=1, descending=True, stable=True)[:, :k]
@@ -100,6 +104,24 @@ class _Pinned:
         }
 
 
+def _inputs(recipe: Recipe, held: Held, rows: Tensor) -> Tensor | RoundedOnDevice:
+    """Inputs as the scanner takes them: projected, and rounded for trellis codes."""
+    if recipe.family != "trellis":
+        return _project(recipe.projection, held, rows)
+    squares = _square_norms(held, rows)
+    rounded = tensors.round_queries(recipe, squares, lambda units: _project(recipe.projection, held, units), rows)
+    return RoundedOnDevice(*rounded)
+
+
+def _square_norms(held: Held, rows: Tensor) -> Tensor:
+    if held.encoder is None:
+        return rows.double().square().sum(1)
+    squares = rows.new_empty(len(rows), dtype=torch.float64)
+    with held.encoder.device.stream_of(rows):
+        held.encoder.square_norms(rows.contiguous(), squares)
+    return squares
+
+
 def _project(projection: Projection, held: Held, rows: Tensor) -> Tensor:
     if held.encoder is None:
         return rows @ _matrix(projection, rows.device).T
@@ -122,11 +144,17 @@ def _head(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) ->
         if key not in _held:
             device = cuda_device(codes.device.index or 0)
             encoder = None
+            trellis = recipe.family == "trellis"
             if isinstance(recipe.projection, Hadamard):
-                encoder = GpuEncoder(recipe.projection, recipe.layout, device=device)
+                layout = Layout("signs", recipe.n_pool, recipe.n_pool) if trellis else recipe.layout
+                encoder = GpuEncoder(recipe.projection, layout, device=device)
             biases = None if bias is None else bias.contiguous()
+            scanner: HeadScanner | TrellisHeadScanner
             with device.stream_of(codes):
-                scanner = HeadScanner(codes.contiguous(), scales.contiguous(), biases, recipe.layout, device=device)
+                if trellis:
+                    scanner = TrellisHeadScanner(codes.contiguous(), biases, recipe.cells[0].tables, device=device)
+                else:
+                    scanner = HeadScanner(codes.contiguous(), scales.contiguous(), biases, recipe.layout, device=device)
             _held[key] = Held(scanner, encoder, tensors)
             while len(_held) > LAYERS:
                 _held.popitem(last=False)

@@ -58,7 +58,7 @@ class AdaptiveLinear(torch.nn.Module):
         Length of an input, and number of classes.
     codes : "adaptive" or "trellis"
         How weight vectors are coded. Of trellis codes n_bits is the size of one in bits; they have their scales
-        inside, and run on the CPU.
+        inside.
     n_bits, n_pool : int
         Projections kept for each class, and computed; n_pool is in_features when not given.
     projection : kind or Projection

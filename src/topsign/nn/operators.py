@@ -140,10 +140,6 @@ def _path(x: Tensor, recipe: Recipe) -> tuple[Callable[..., Tensor], Callable[..
     """Functions for logits and for the best classes where the input is: kernels on the CPU and on CUDA."""
     if x.device.type == "cpu":
         return cpu_logits, cpu_topk
-    if recipe.family == "trellis":
-        raise ValueError(
-            f"layers of trellis codes run on the CPU, got inputs on {x.device}; move the layer and its inputs"
-        )
     if x.is_cuda and cuda.usable():
         return cuda.cuda_logits, cuda.cuda_topk
     return tensor_logits, tensor_topk
@@ -216,13 +212,23 @@ def _blocks(
     recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Classes of a block, and the logits of all rows for them."""
-    projected = _project(recipe.projection, rows)
+    logits = _logits_of(recipe, rows)
     every = torch.arange(len(codes), device=rows.device)
     size = max(1, BLOCK_VALUES // recipe.n_pool)
     for start in range(0, len(codes), size):
         part = slice(start, start + size)
-        values = tensors.score_sums(recipe.layout, codes[part], projected) * scales[part]
+        values = logits(codes[part], scales[part])
         yield every[part], values if bias is None else values + bias[part]
+
+
+def _logits_of(recipe: Recipe, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """What gives the logits of all rows for some codes and their scales, without biases."""
+    if recipe.family == "trellis":
+        squares, tables = rows.double().square().sum(1), recipe.cells[0].tables
+        rounded = tensors.round_queries(recipe, squares, lambda units: _project(recipe.projection, units), rows)
+        return lambda codes, scales: tensors.trellis_logits(tables, codes, rounded)
+    projected = _project(recipe.projection, rows)
+    return lambda codes, scales: tensors.score_sums(recipe.layout, codes, projected) * scales
 
 
 def _project(projection: Projection, rows: Tensor) -> Tensor:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels import Layout
+from ..kernels import Layout, TrellisTables
 from ..kernels.layout import BLOCK_ROWS
+from ..kernels.tables import N_SEQUENCES, norm_fractions, trellis_levels
+from ..recipe import Recipe
 
 
 def rotate(signals: Tensor, signs: Tensor) -> Tensor:
@@ -72,3 +77,72 @@ def _walsh_hadamard(x: Tensor) -> Tensor:
         x = torch.stack([low + high, low - high], dim=2).reshape(rows, n)
         step *= 2
     return x
+
+
+# Trellis codes of one cell
+
+
+def round_queries(
+    recipe: Recipe, squares: Tensor, project: Callable[[Tensor], Tensor], rows: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs as the kernels of trellis codes take them: bytes, scales, constants. ``squares`` are their square norms.
+
+    The bits of :meth:`topsign.cells.Cell.round` where squares and projections are those of the processor and no mean
+    is put back.
+    """
+    coded, values, mean = _rounding(recipe, rows.device)
+    norms = squares.sqrt()
+    units = rows * torch.where(norms > 0, 1 / norms, 0.0).float().unsqueeze(1)
+    projected = project(units)
+    weighted = projected[:, coded].double() * values
+    scales = weighted.abs().amax(1) / 127
+    rounded = (weighted / torch.where(scales > 0, scales, 1.0).unsqueeze(1)).round().to(torch.int8)
+    lengths = norms.float()
+    constants = torch.zeros_like(lengths) if mean is None else (projected.double() @ mean).float()
+    return rounded, scales.float() * lengths, constants * lengths
+
+
+@lru_cache(maxsize=16)
+def _rounding(recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Which coordinates are coded, what they are multiplied with, and the projected mean where there is one."""
+    (cell,) = recipe.cells
+    root = np.sqrt(recipe.n_features)
+    coded = torch.from_numpy(cell.design.coded.astype(np.int64)).to(device)
+    values = torch.from_numpy(cell.design.values / root).to(device)
+    if recipe.mean is None:
+        return coded, values, None
+    projected = recipe.projection.apply(recipe.mean[np.newaxis])[0].astype(np.float64)
+    return coded, values, torch.from_numpy(projected / root).to(device)
+
+
+def decode_levels(tables: TrellisTables, codes: Tensor) -> Tensor:
+    """Levels of trellis codes, (n_codes, n_coded) int64."""
+    shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
+    bits = ((codes.unsqueeze(2) >> shifts) & 1).flatten(1)[:, : tables.n_bits].long()
+    words = torch.zeros_like(bits)
+    for place in range(tables.window):
+        words += bits.roll(-place, 1) << 15 - place
+    turn = np.arange(tables.n_coded) % N_SEQUENCES
+    multipliers, addends = (
+        torch.from_numpy(values[turn].astype(np.int64)).to(codes.device) for values in tables.sequences
+    )
+    offsets = torch.from_numpy(tables.offsets.astype(np.int64)).to(codes.device)
+    scrambled = words[:, offsets] * multipliers + addends & 0xFFFF
+    return torch.from_numpy(trellis_levels()).to(codes.device).long()[scrambled >> 9]
+
+
+def trellis_logits(tables: TrellisTables, codes: Tensor, rounded: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Logits of classes by their codes, whose norms are scales; sums are those of a float32 matrix product."""
+    values, scales, constants = rounded
+    levels = decode_levels(tables, codes)
+    quadratic, linear = (
+        torch.from_numpy(one.astype(np.int64)).to(codes.device) for one in (tables.quadratic, tables.linear)
+    )
+    squares = (levels * (levels * quadratic + linear)).sum(1).float() * float(np.float32(tables.unit))
+    squares = squares + float(np.float32(tables.constant))
+    weights = torch.where(squares > 0, 1 / squares.sqrt(), 0.0)
+    steps = codes[:, -2].long() | codes[:, -1].long() << 8
+    fractions = torch.from_numpy(norm_fractions()).to(codes.device)[steps & 0x1FF]
+    norms = torch.where(steps > 0, torch.ldexp(fractions, (steps >> 9) - 64), 0.0)
+    sums = values.float() @ levels.float().T
+    return (sums * scales.unsqueeze(1) + constants.unsqueeze(1)) * (weights * norms)

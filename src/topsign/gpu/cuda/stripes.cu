@@ -53,3 +53,52 @@ extern "C" __global__ void convert_fast(const u8* codes, u32 n_codes, u32* strip
         out[(SIGN_WORDS + LOW_WORDS + bit / 32) * GROUP] |= 0x80000000u >> bit % 32;
     }
 }
+
+// The first code that is not valid: its locations must ascend inside the pool, N_BITS of them. One warp per code.
+extern "C" __global__ void check_codes(const u32* stripes, u32 n_codes, u32* first_bad) {
+#if !SIGNS
+    const u32 lane = threadIdx.x % 32;
+    for (u32 position = (blockIdx.x * blockDim.x + threadIdx.x) / 32; position < n_codes; position += gridDim.x * blockDim.x / 32) {
+        const u32* code = code_at(stripes, position);
+        u32 done = 0, previous = 0;
+        bool valid = true;
+        for (u32 first = 0; first < HIGH_WORDS; first += 32) {
+            u32 word = first + lane < HIGH_WORDS ? code[(SIGN_WORDS + LOW_WORDS + first + lane) * GROUP] : 0;
+            u32 through = __popc(word);
+            for (u32 d = 1; d < 32; d <<= 1) {
+                const u32 other = __shfl_up_sync(ALL, through, d);
+                if (lane >= d) through += other;
+            }
+            const u32 count = __shfl_sync(ALL, through, 31);
+            u32 smallest = ALL, largest = 0;  // of this lane; lanes ascend when their ranges do
+            for (u32 rank = through - __popc(word); word && done + rank < N_BITS; ++rank) {
+                const u32 zeros = __clz(word), i = done + rank, at = i * LOW_BITS;
+                word &= ~(0x80000000u >> zeros);
+                u32 low = 0;
+                if (LOW_BITS > 0) {
+                    const u32 near = code[(SIGN_WORDS + at / 32) * GROUP];
+                    const u32 far = at % 32 + LOW_BITS > 32 ? code[(SIGN_WORDS + at / 32 + 1) * GROUP] : 0;
+                    low = __funnelshift_r(near, far, at % 32) & LOW_MASK;
+                }
+                const u32 next = location_of((first + lane) * 32 + zeros, i, low) + 1;  // so that 0 is before all
+                valid = valid && next > largest && next <= N_POOL;
+                smallest = min(smallest, next);
+                largest = next;
+            }
+            // The largest of all lanes before this one.
+            u32 highest = largest;
+            for (u32 d = 1; d < 32; d <<= 1) {
+                const u32 other = __shfl_up_sync(ALL, highest, d);
+                if (lane >= d) highest = max(highest, other);
+            }
+            u32 ahead = __shfl_up_sync(ALL, highest, 1);
+            ahead = max(lane == 0 ? 0 : ahead, previous);
+            valid = valid && smallest > ahead;
+            previous = max(previous, __shfl_sync(ALL, highest, 31));
+            done += count;
+        }
+        if (!__all_sync(ALL, valid) || done != N_BITS)
+            if (lane == 0) atomicMin(first_bad, position);
+    }
+#endif
+}

@@ -10,6 +10,7 @@ from .reach import Reach
 from .rescoring import Originals, Source, rank_exactly
 from .scans import Scan, isotropic_law, make_scans
 from .significance import Significance, shared_significance
+from .trellis_engine import TrellisEngine, TrellisKernelEngine
 
 __all__ = [
     "Calibration",
@@ -25,6 +26,8 @@ __all__ = [
     "SignalSample",
     "Significance",
     "Source",
+    "TrellisEngine",
+    "TrellisKernelEngine",
     "column_of",
     "isotropic_law",
     "learn_calibration",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -24,6 +24,7 @@ from .hits import Hits
 from .queries import Queries, check_kept, prepare_queries
 from .reach import Reach
 from .significance import Significance, shared_significance
+from .trellis_engine import TrellisEngine, TrellisKernelEngine
 
 PAIRS = 2**15  # codes gathered at a time when single pairs of query and entry are compared
 
@@ -40,7 +41,7 @@ def make_scans(
     n_threads: int | None = None,
     n_bytes: int | None = None,
     significance: Significance | None = None,
-    engine: Engine | None = None,
+    engine: Engine | TrellisEngine | None = None,
 ) -> Iterator[tuple[slice, Scan]]:
     """Blocks of queries, each with the scan that compares it with entries of this recipe.
 
@@ -48,30 +49,36 @@ def make_scans(
     """
     check_choice(scoring, "scoring", SCORINGS)
     n_kept, threads = check_kept(recipe, adaptive_bits), kernels.n_threads(n_threads)
-    kind: type[Scan] = HammingScan
+    kind: type[SignScan] = HammingScan
     if scoring == "asymmetric":
         kind = ChosenRowsScan if n_kept is not None else AsymmetricScan if recipe.norms else ExpectedScaleScan
     law = isotropic_law(recipe, recipe.layout.n_bits if n_kept is None else n_kept)
     if significance is not None and n_kept is None:
         law = significance
     if recipe.family == "trellis":
-        if engine is not None and not isinstance(engine, KernelEngine):
-            raise ValueError("trellis codes are scanned on the processor alone; search the index itself, not its copy")
-        yield from _trellis_scans(recipe, queries, law, scoring, threads, n_bytes)
+        trellis_engine = cast(TrellisEngine, engine or TrellisKernelEngine())
+        yield from _trellis_scans(recipe, queries, law, scoring, threads, n_bytes, trellis_engine)
         return
+    sign_engine = cast(Engine, engine or KernelEngine())
     for rows, prepared in prepare_queries(recipe, queries, n_kept=n_kept, n_threads=threads, n_bytes=n_bytes):
-        yield rows, kind(recipe.layout, prepared, law, recipe.metric, threads, engine or KernelEngine())
+        yield rows, kind(recipe.layout, prepared, law, recipe.metric, threads, sign_engine)
 
 
 def _trellis_scans(
-    recipe: Recipe, queries: Array, law: Significance, scoring: str, n_threads: int, n_bytes: int | None
+    recipe: Recipe,
+    queries: Array,
+    law: Significance,
+    scoring: str,
+    n_threads: int,
+    n_bytes: int | None,
+    engine: TrellisEngine,
 ) -> Iterator[tuple[slice, Scan]]:
     from .trellis_scans import TrellisScan  # which is a Scan
 
     if scoring != "asymmetric":
         raise ValueError(f'trellis codes have no signs to compare: scoring must be "asymmetric", got {scoring!r}')
     for rows, prepared in prepare_queries(recipe, queries, n_kept=None, n_threads=n_threads, n_bytes=n_bytes):
-        yield rows, TrellisScan(recipe.layout, prepared, law, recipe.metric, n_threads, KernelEngine(), recipe)
+        yield rows, TrellisScan(recipe.layout, prepared, law, recipe.metric, n_threads, engine, recipe)
 
 
 def isotropic_law(recipe: Recipe, n_bits: int) -> Significance:
@@ -92,7 +99,6 @@ class Scan(ABC):
     significance: Significance
     metric: str
     n_threads: int
-    engine: Engine
 
     def nearest(self, snapshot: Snapshot, k: int) -> Hits:
         """The k best entries of each query, or all where there are fewer."""
@@ -134,7 +140,14 @@ class Scan(ABC):
         return norms
 
 
-class HammingScan(Scan):
+@dataclass(frozen=True, eq=False)
+class SignScan(Scan):
+    """Compares signs of projections."""
+
+    engine: Engine
+
+
+class HammingScan(SignScan):
     """Compares by the number of signs that differ."""
 
     descending = False
@@ -176,7 +189,7 @@ class HammingScan(Scan):
         return self.engine.within_mismatches(snapshot, self.layout, self.queries, radii, n_threads=self.n_threads)
 
 
-class AsymmetricScan(Scan):
+class AsymmetricScan(SignScan):
     """Compares by the sum of the query's real projections, each with the entry's sign.
 
     Subclasses choose what kernels multiply these sums with, what each query divides them by, and the null law.

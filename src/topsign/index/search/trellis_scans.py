@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import t as student
 
-from ... import kernels
-from ..._arrays import Booleans, Float32, Float64, Int64
+from ..._arrays import Booleans, Float32, Float64
 from ..._lazy import lazy
-from ...kernels import RoundedQueries, TrellisEntries
+from ...kernels import RoundedQueries
 from ...kernels.tables import unpack_norms
 from ...recipe import LEARNED, Recipe
-from ..storage import Segment, Snapshot
+from ..storage import Snapshot
 from .hits import Hits
 from .reach import Reach
 from .scans import Scan
 from .significance import sample_pvalues
+from .trellis_engine import TrellisEngine
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +30,7 @@ class TrellisScan(Scan):
     before the index is calibrated.
     """
 
+    engine: TrellisEngine
     recipe: Recipe
 
     descending = True
@@ -54,16 +54,9 @@ class TrellisScan(Scan):
         return np.where(self.queries.norms[hits.rows] > 0, cosines, 0.0)
 
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
-        def kernel(segment: Segment, k: int) -> tuple[Int64, Float32]:
-            return best_of_cells(
-                [
-                    kernels.active().trellis_search(entries, queries, k, n_threads=self.n_threads)
-                    for entries, queries in self._cells(segment, self.metric)
-                ],
-                k,
-            )
-
-        return Hits.nearest(snapshot, kernel, len(self.queries), k, descending=self.descending)
+        return self.engine.rank_trellis(
+            snapshot, self.recipe, self.rounded, k, norms=self.metric == "inner_product", n_threads=self.n_threads
+        )
 
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
         norms = self.queries.norms[hits.rows]
@@ -118,16 +111,9 @@ class TrellisScan(Scan):
     def _within(self, snapshot: Snapshot, thresholds: Float64, metric: str) -> Hits:
         with np.errstate(over="ignore"):
             needed = np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))
-
-        def kernel(segment: Segment) -> tuple[Int64, Int64, Float32]:
-            return all_of_cells(
-                [
-                    kernels.active().trellis_within(entries, queries, needed, n_threads=self.n_threads)
-                    for entries, queries in self._cells(segment, metric)
-                ]
-            )
-
-        return Hits.within(snapshot, kernel, len(self.queries), descending=self.descending)
+        return self.engine.within_trellis(
+            snapshot, self.recipe, self.rounded, needed, norms=metric == "inner_product", n_threads=self.n_threads
+        )
 
     def _p_values(self, cosines: Float64) -> Float64:
         if self.significance.learned:
@@ -139,33 +125,3 @@ class TrellisScan(Scan):
         if not hits.places.size:
             return np.empty(0, np.float32)
         return unpack_norms(snapshot.gather("codes", hits.places)[:, -2:])
-
-    def _cells(self, segment: Segment, metric: str) -> Iterator[tuple[TrellisEntries, RoundedQueries]]:
-        """The entries of each cell, and the queries as its kernels take them."""
-        codes, norms = segment.codes, metric == "inner_product"
-        if len(self.recipe.cells) == 1:
-            yield TrellisEntries(self.recipe.cells[0].tables, codes, norms, segment.alive), self.rounded[0]
-            return
-        for cell, places in self.recipe.cells.of_codes(codes):
-            yield TrellisEntries(cell.tables, codes, norms, segment.alive, places), self.rounded[cell.number]
-
-
-def best_of_cells(parts: list[tuple[Int64, Float32]], k: int) -> tuple[Int64, Float32]:
-    """The k best of all cells: positions and scores, by falling score, then by position; -1 and nan after."""
-    if len(parts) == 1:
-        return parts[0]
-    positions, scores = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
-    order = np.lexsort((positions, np.where(positions < 0, np.inf, -scores)))[:, :k]
-    return np.take_along_axis(positions, order, axis=1), np.take_along_axis(scores, order, axis=1)
-
-
-def all_of_cells(parts: list[tuple[Int64, Int64, Float32]]) -> tuple[Int64, Int64, Float32]:
-    """What all cells found: starts, positions ascending, scores."""
-    if len(parts) == 1:
-        return parts[0]
-    n_queries = len(parts[0][0]) - 1
-    rows = np.concatenate([np.repeat(np.arange(n_queries), np.diff(starts)) for starts, _, _ in parts])
-    positions, scores = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-    order = np.lexsort((positions, rows))
-    starts = np.append(0, np.cumsum(np.bincount(rows, minlength=n_queries))).astype(np.int64)
-    return starts, positions[order], scores[order]

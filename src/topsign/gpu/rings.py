@@ -1,0 +1,165 @@
+"""Trellis codes on a device: rings of bits in groups of 32, word by word, as ``cuda/trellis.cuh`` describes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels import RoundedQueries, TrellisTables
+from ..kernels.tables import N_SEQUENCES, norm_fractions, trellis_levels
+from .device import Array, Device, Module
+from .errors import GpuError
+from .stripes import COPY_BYTES, GROUP, CodeFormat, Stripes
+
+PIECE = 16  # coordinates that are written together
+LEVELS = 128
+THREADS = 256
+TURNS = 0x80000000
+
+
+class TrellisFormat(CodeFormat):
+    """Trellis codes of one cell: their sizes, and the tables that kernels read on the device."""
+
+    reader = "trellis.cuh"
+    scratch_bytes = 0
+    scores_exactly = True
+
+    def __init__(self, device: Device, tables: TrellisTables) -> None:
+        self.device, self.tables, self.n_pool = device, tables, tables.n_coded
+        if self.table_bytes + 1024 > device.shared_bytes:
+            raise GpuError(
+                f"a GPU reads trellis codes of at most {(device.shared_bytes - 1024 - LEVELS) // 8} coordinates, got "
+                f"{self.n_pool}; search this index on the processor"
+            )
+        self.coordinates = device.put(coordinate_table(tables))
+        self.levels = device.put(trellis_levels().view(np.uint8))
+        self._norm = device.put(norm_table(tables))
+        self._fractions = device.put(norm_fractions())
+
+    def best_module(self, device: Device) -> Module:
+        return shared_module(device, "best.cu")
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {
+            "TRELLIS": 1,
+            "RING_BITS": self.tables.n_bits,
+            "WINDOW": self.tables.window,
+            "N_POOL": self.n_pool,
+        }
+
+    @property
+    def code_words(self) -> int:
+        return ring_words(self.tables)
+
+    @property
+    def table_bytes(self) -> int:
+        """Shared memory of the tables of coordinates and levels."""
+        return 8 * padded(self.n_pool) + LEVELS
+
+    def load(self, codes: npt.NDArray[np.uint8] | Any, *, norms: bool) -> Rings:
+        """Copies codes, of host or device, in parts. Any bytes are a code."""
+        device, kernels = self.device, self.module(self.device, "rings.cu")
+        count = len(codes)
+        words = device.zeros((self.nbytes(count) // 4,), np.uint32)
+        weights = device.empty((count,), np.float32)
+        with_norms = device.empty((count,), np.float32) if norms else None
+        size = max(GROUP, COPY_BYTES // self.tables.code_bytes // GROUP * GROUP)
+        for start in range(0, count, size):
+            rows = slice(start, min(start + size, count))
+            part = codes[rows]
+            bytes_ = device.put(part) if isinstance(part, np.ndarray) else part
+            n, width = np.uint32(rows.stop - start), np.uint32(self.tables.code_bytes)
+            out = words[start * self.code_words :]
+            blocks = -(-int(n) // THREADS)
+            kernels.launch("unroll", blocks, THREADS, bytes_, width, n, out)
+            kernels.launch(
+                "weigh",
+                blocks,
+                THREADS,
+                out,
+                self.coordinates,
+                self.levels,
+                self._norm,
+                np.float32(self.tables.unit),
+                np.float32(self.tables.constant),
+                self._fractions,
+                bytes_,
+                width,
+                n,
+                weights[rows],
+                None if with_norms is None else with_norms[rows],
+                shared=self.table_bytes,
+            )
+            device.wait()  # the bytes may go
+        return Rings(self, words, count, weights, with_norms)
+
+
+@dataclass(frozen=True, eq=False)
+class Rings(Stripes):
+    """Trellis codes on a device, and what their scores are multiplied with."""
+
+    weights: Array  # one over the norms of reconstructions
+    with_norms: Array | None  # these times the norms in the codes
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedOnDevice:
+    """Rounded queries on a device, see :class:`topsign.kernels.RoundedQueries`."""
+
+    values: Array  # (n_queries, n_coded) int8
+    scales: Array
+    constants: Array
+
+    @classmethod
+    def put(cls, device: Device, queries: RoundedQueries) -> RoundedOnDevice:
+        """A copy on the device."""
+        return cls(device.put(queries.values), device.put(queries.scales), device.put(queries.constants))
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.values, self.scales, self.constants
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> RoundedOnDevice:
+        return RoundedOnDevice(self.values[rows], self.scales[rows], self.constants[rows])
+
+
+def shared_module(device: Device, *files: str) -> Module:
+    """Kernels that are the same for trellis codes of all sizes."""
+    return device.module(files, {"TRELLIS": 1, "DIGITS": 1, "RING_BITS": 1, "WINDOW": 1})
+
+
+def padded(n_coded: int) -> int:
+    """Coordinates in tables: whole pieces."""
+    return -(-n_coded // PIECE) * PIECE
+
+
+def ring_words(tables: TrellisTables) -> int:
+    """Words of a ring that is read past its end."""
+    return -(-(tables.n_bits + tables.window - 1) // 32)
+
+
+def coordinate_table(tables: TrellisTables) -> npt.NDArray[np.uint32]:
+    """Where coordinates read and how they scramble it, (padded n_coded, 2); the last one fills up."""
+    which = np.minimum(np.arange(padded(tables.n_coded)), tables.n_coded - 1)
+    offsets, turn = tables.offsets[which].astype(np.uint32), which % N_SEQUENCES
+    multipliers, addends = (values[turn].astype(np.uint32) for values in tables.sequences)
+    words = offsets // 32
+    turns = np.diff(words, prepend=words[0]) > 0
+    turns = np.repeat(turns.reshape(-1, 4).any(axis=1), 4)
+    places = offsets % 32 | words << np.uint32(5) | np.where(turns, np.uint32(TURNS), np.uint32(0))
+    return np.stack([places, addends << np.uint32(16) | multipliers], axis=1)
+
+
+def norm_table(tables: TrellisTables) -> npt.NDArray[np.uint32]:
+    """Coefficients of the square norm: quadratic ones in the low 16 bits, linear ones in the high; zeros after them."""
+    table = np.zeros(padded(tables.n_coded), np.uint32)
+    linear = tables.linear.astype(np.int64) & 0xFFFF
+    table[: tables.n_coded] = linear << 16 | (tables.quadratic.astype(np.int64) & 0xFFFF)
+    return table
