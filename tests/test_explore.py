@@ -109,6 +109,27 @@ def test_a_sign_index_too(rng):
     assert client.get("/secret/api/neighbors?id=7").json()["neighbors"][0]["id"] == 7
 
 
+@pytest.mark.parametrize("options", [{"n_local": 2}, {"basis": "hadamard", "center": False}])
+@pytest.mark.filterwarnings("ignore:axes of 16 features")
+def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
+    signals = rng.standard_normal((300, 16)).astype(np.float32)
+    with ts.TrellisIndex(n_features=16, n_bytes=8, random_state=7, path=tmp_path / "it.topsign", **options) as made:
+        made.add(signals, metadata=[{"row": row} for row in range(300)])
+    with ts.open_index(tmp_path / "it.topsign") as index:
+        client = TestClient(make_app(index, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
+        summary = client.get("/secret/api/summary").json()["index"]
+        assert (summary["n_entries"], summary["description"]) == (300, repr(index))
+        assert client.get("/secret/api/entries").json()["entries"][3]["id"] == 3
+        for found in (
+            client.get("/secret/api/neighbors?id=7").json()["neighbors"],
+            client.post("/secret/api/search", content=str(signals[7].tolist()).encode()).json()["neighbors"],
+        ):
+            assert found[0]["id"] == 7
+            assert (found[0]["p_value"] is None) == (
+                "n_local" in options
+            )  # learned axes have no law without calibration
+
+
 def test_text_ids(rng):
     signals = rng.standard_normal((30, 64)).astype(np.float32)
     made = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)

@@ -235,3 +235,22 @@ def test_distances_are_those_of_correlations_without_bias(rng, options):
     errors = np.cos(np.pi * found) - exact[::4]
     assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(len(errors)) + 0.01  # the share itself is measured
     assert index.recipe.kept_cosine < 0.75
+
+
+@pytest.mark.parametrize("basis", ["principal", "hadamard"])
+def test_a_mean_may_be_given(rng, basis, tmp_path):
+    signals = rng.standard_normal((700, 32)).astype(np.float32) + np.linspace(0, 2, 32, dtype=np.float32)
+    learned = ts.TrellisEncoder(8, basis=basis, random_state=1).fit(signals)
+    given = ts.TrellisEncoder(8, basis=basis, center=learned.mean_, random_state=1).fit(signals)
+    assert_array_equal(given.mean_, learned.mean_)
+    assert (learned.encode(signals).data == given.encode(signals).data).mean() > 0.99  # float32 of the same mean
+    other = np.full(32, 0.1)
+    index = ts.TrellisIndex(n_features=32, n_bytes=8, basis=basis, center=other, random_state=1, path=tmp_path / "it")
+    index.add(signals)
+    assert_allclose(index.recipe.mean, other, rtol=1e-7)
+    assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.9
+    index.close()
+    with pytest.raises(ValueError, match="another mean"):
+        ts.TrellisIndex(n_features=32, n_bytes=8, basis=basis, center=2 * other, path=tmp_path / "it")
+    with pytest.raises(ValueError, match="a mean of 32 finite values"):
+        ts.TrellisIndex(n_features=32, n_bytes=8, center=[1.0])

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ._arrays import Array, Float32, Float64
-from ._checks import check_choice, check_count, check_flag
+from ._checks import check_choice, check_count
 from ._random import RandomState, make_seed
 from .cells import MAX_CELLS, cell_bits
 from .codes import reconstruct
@@ -18,7 +19,7 @@ from .projections import Hadamard, Local, Principal, Projection
 from .projections.blocks import float_blocks
 from .projections.learned import Moments, is_orthonormal, leading_axes, round_axes
 from .projections.local import cluster, nearest_means
-from .recipe import Recipe
+from .recipe import Recipe, check_mean
 from .trellis import TrellisDesign, check_trellis, design_trellis
 
 BASES = ("hadamard", "principal")
@@ -45,7 +46,7 @@ def learn_recipe(
     *,
     n_bits: int,
     basis: str | Projection = "principal",
-    center: bool = True,
+    center: bool | npt.ArrayLike = True,
     window: int = 10,
     norms: bool = False,
     metric: str = "correlation",
@@ -54,10 +55,10 @@ def learn_recipe(
 ) -> Recipe:
     """The recipe of trellis codes for signals like these.
 
-    A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals.
+    A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals. A mean that is given
+    takes the place of the one that would be learned.
     """
     n_bits, window = check_trellis(n_bits, window)
-    check_flag(center, "center")
     if check_local(n_local, basis=basis, center=center) > 1:
         n_ring = check_trellis(n_bits - cell_bits(n_local), window)[0]
         local, designs = _learn_cells(signals, n_local, n_ring, window, make_seed(random_state))
@@ -76,20 +77,23 @@ def _measured(recipe: Recipe, signals: Array) -> Recipe:
     return replace(recipe, kept=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
 
 
-def check_local(n_local: int, *, basis: str | Projection, center: bool) -> int:
+def check_local(n_local: int, *, basis: str | Projection, center: bool | npt.ArrayLike) -> int:
     """The number of local bases, checked."""
     n_local = check_count(n_local, "n_local", maximum=MAX_CELLS)
     if n_local & (n_local - 1):
         raise ValueError(f"n_local must be a power of two, so that its bits are used up, got {n_local}")
-    if n_local > 1 and (basis != "principal" or not center):
+    if n_local > 1 and (basis != "principal" or center is not True):
         raise ValueError(
             f'local bases are principal axes around means: n_local={n_local} needs basis="principal" and center=True'
         )
     return n_local
 
 
-def _learn(signals: Array, basis: str | Projection, center: bool, n_bits: int, random_state: RandomState) -> Learned:
+def _learn(
+    signals: Array, basis: str | Projection, center: bool | npt.ArrayLike, n_bits: int, random_state: RandomState
+) -> Learned:
     n_features = signals.shape[1]
+    given = None if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
     if isinstance(basis, Projection):
         if not is_orthonormal(basis) or basis.n_features != n_features:
             raise ValueError(
@@ -103,20 +107,23 @@ def _learn(signals: Array, basis: str | Projection, center: bool, n_bits: int, r
         check_choice(basis, "basis", BASES)
         seed = make_seed(random_state)
         projection = Hadamard(n_features=n_features, random_state=seed)
-    if basis != "principal" and not center:
+    if basis != "principal" and center is False:
         for _ in _unit_blocks(signals):
             pass  # only checks them
         return Learned(projection, None, np.ones(n_features))
     _check_sample(len(signals), n_features, principal=basis == "principal")
     if basis == "principal":
-        return _learn_axes(signals, center, n_bits, seed)
-    total, count = np.zeros(n_features), 0
-    for values in _unit_blocks(signals):
-        total += values.sum(axis=0, dtype=np.float64)
-        count += len(values)
-    mean = (total / count).astype(np.float32)
-    left = max(1e-6, 1 - float(mean.astype(np.float64) @ mean))
-    return Learned(projection, mean, np.full(n_features, left))
+        return _learn_axes(signals, center is not False, given, n_bits, seed)
+    found = _mean(signals)
+    mean = found.astype(np.float32) if given is None else given
+    left = 1 - float(mean.astype(np.float64) @ (mean if given is None else 2 * found - mean))
+    return Learned(projection, mean, np.full(n_features, max(1e-6, left)))
+
+
+def _mean(signals: Array) -> Float64:
+    """Of the unit signals of the sample."""
+    parts = [(values.sum(axis=0, dtype=np.float64), len(values)) for values in _unit_blocks(signals)]
+    return np.asarray(sum(part[0] for part in parts) / sum(part[1] for part in parts))
 
 
 def _check_sample(n_signals: int, n_features: int, *, principal: bool, n_local: int = 1) -> None:
@@ -141,21 +148,19 @@ def _shrinkage(n_signals: int, n_features: int) -> float:
     return n_features / (n_features + 10 * n_signals) if n_signals < ENOUGH * n_features else 0.0
 
 
-def _learn_axes(signals: Array, center: bool, n_bits: int, seed: int) -> Learned:
+def _learn_axes(signals: Array, center: bool, given: Float32 | None, n_bits: int, seed: int) -> Learned:
     n_features = signals.shape[1]
     if n_features <= EXACT_FEATURES:
         moments = Moments(n_features)
         for values in _unit_blocks(signals):
             moments.add(values)
         mean = moments.total / moments.count if center else np.zeros(n_features)
-        spread, turns = np.linalg.eigh(moments.covariance(centered=center))
+        mean = mean if given is None else given.astype(np.float64)
+        spread, turns = np.linalg.eigh(moments.around(mean))
         axes, spread = turns.T[::-1], np.maximum(spread[::-1], 0)
         total = float(spread.sum())
     else:
-        mean = np.zeros(n_features)
-        if center:
-            parts = [(values.sum(axis=0, dtype=np.float64), len(values)) for values in _unit_blocks(signals)]
-            mean = sum(part[0] for part in parts) / sum(part[1] for part in parts)
+        mean = np.zeros(n_features) if not center else _mean(signals) if given is None else given.astype(np.float64)
         axes, spread, total = leading_axes(lambda: _unit_blocks(signals), mean, MAX_AXES, seed)
     weight = _shrinkage(len(signals), n_features)
     spread = (1 - weight) * spread + weight * total / n_features

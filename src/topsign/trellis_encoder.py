@@ -34,8 +34,8 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         The same as a rate, rounded up to whole bytes. Exactly one of the two must be given.
     basis : "principal", "hadamard" or an orthonormal Projection
         ``principal`` gives bits to the directions in which signals vary most.
-    center : bool
-        Learn the mean of the unit signals, and put it back before scores are taken.
+    center : bool or array of shape (n_features,)
+        A mean of unit signals, learned (True) or given, that is put back before scores are taken.
     n_local : power of two, at most 256
         Cells, found by k-means, that have a mean, principal axes and rates of their own. The number of the cell takes
         its bits from ``n_bytes``. Worth it with some hundred signals per cell to learn from, and few bytes: their axes
@@ -71,7 +71,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         bits_per_feature: float | None = None,
         basis: str | Projection = "principal",
         n_local: int = 1,
-        center: bool = True,
+        center: bool | npt.ArrayLike = True,
         window: int = 10,
         norms: bool = False,
         random_state: RandomState = None,

@@ -11,6 +11,7 @@ import numpy as np
 from .. import theory
 from .._arrays import Array, Float32
 from .._checks import as_signals, check_count
+from ..codes import TrellisCodes
 from ..index import Index, SignIndex
 
 AnyIndex = Index[Any]
@@ -55,11 +56,11 @@ def neighbors(index: AnyIndex, signal: Array, *, k: int) -> dict[str, Any]:
     if len(signal) != 1:
         raise ValueError(f"one vector is looked up at a time, got {len(signal)}")
     found = index.search(signal, k=check_count(k, "k", maximum=1000))
-    kept = found.p_values[0] >= 0  # not nan: there may be fewer entries than asked for
+    kept = ~np.isnan(found.scores[0])  # there may be fewer entries than asked for
     ids = found.ids[0][kept]
     notes = index.get(ids).metadata if len(ids) else []
     measures = (found.scores, found.distances, found.p_values, found.e_values)
-    columns = [column[0][kept].tolist() for column in measures]
+    columns = [[None if np.isnan(value) else value for value in column[0][kept].tolist()] for column in measures]
     rows = [
         {"id": _plain(id), "score": score, "distance": distance, "p_value": p, "e_value": e, "metadata": note}
         for id, score, distance, p, e, note in zip(ids, *columns, notes, strict=True)
@@ -77,7 +78,7 @@ def _histogram(index: AnyIndex, signal: Array) -> dict[str, Any]:
     scores = index.search(signal, k=len(ids), among=ids).scores[0].astype(np.float64)
     counts, edges = np.histogram(scores, bins=N_BINS)
     expected: list[float] = []
-    if index.metric == "correlation":
+    if index.metric == "correlation" and index.family != "trellis":
         tails = theory.match_pvalue(
             edges,
             n_bits=index.n_bits,
@@ -93,6 +94,9 @@ def _histogram(index: AnyIndex, signal: Array) -> dict[str, Any]:
 def _signal_of(index: AnyIndex, id: Any) -> Float32:
     """The direction that a code stands for: the kept rows of the projection, added with their signs."""
     codes: Any = index.get([id]).codes
+    if isinstance(codes, TrellisCodes):
+        signal: Float32 = codes.decode()[0]
+        return signal
     if isinstance(index, SignIndex):
         rows = np.arange(index.n_pool)
         signs = np.unpackbits(codes, axis=1, count=index.n_pool, bitorder="little")[0].astype(np.float32) * 2 - 1

@@ -19,6 +19,7 @@ from ..codes import TrellisCodes
 from ..kernels.tables import level_rms
 from ..learning import check_local, learn_recipe
 from ..projections import Projection
+from ..recipe import check_mean
 from ..trellis import check_trellis
 from .index import Index, open_index
 from .results import Note
@@ -44,8 +45,8 @@ class TrellisIndex(Index[TrellisCodes]):
     basis : "principal", "hadamard" or an orthonormal Projection
     n_local : power of two
         Cells with axes and a mean of their own, see :class:`topsign.TrellisEncoder`.
-    center : bool
-        Learn the mean of the unit signals, and put it back before scores are taken.
+    center : bool or array of shape (n_features,)
+        A mean of unit signals, learned (True) or given, that is put back before scores are taken.
     window : int in [4, 12]
         Bits that a coordinate reads, see :class:`topsign.TrellisEncoder`.
     metric : "correlation" or "inner_product"
@@ -79,7 +80,7 @@ class TrellisIndex(Index[TrellisCodes]):
         n_bytes: int,
         basis: str | Projection = "principal",
         n_local: int = 1,
-        center: bool = True,
+        center: bool | npt.ArrayLike = True,
         window: int = 10,
         metric: str = "correlation",
         norms: bool = False,
@@ -93,7 +94,7 @@ class TrellisIndex(Index[TrellisCodes]):
             "n_bits": n_bits,
             "basis": basis,
             "n_local": check_local(n_local, basis=basis, center=center),
-            "center": center,
+            "center": center if isinstance(center, bool) else check_mean(center, n_features),
             "window": window,
             "metric": metric,
             "norms": norms,
@@ -103,7 +104,7 @@ class TrellisIndex(Index[TrellisCodes]):
         self.store, self._learning = MemoryStore(), threading.Lock()
         if path is not None and os.path.lexists(path):
             self._join(path, timeout)
-        elif basis != "principal" and not center:
+        elif basis != "principal" and center is False:
             self._learn(np.empty((0, n_features), np.float32))
 
     def _join(self, path: Path, timeout: float | None) -> None:
@@ -117,6 +118,11 @@ class TrellisIndex(Index[TrellisCodes]):
         if have != want:
             found.close()
             raise ValueError(f"{path} was written with {have}, got {want}; topsign.open_index takes what the file has")
+        center = self._parameters["center"]
+        mean = found.recipe.mean
+        if not isinstance(center, bool) and (mean is None or not np.array_equal(mean, center)):
+            found.close()
+            raise ValueError(f"{path} was written with another mean than center; topsign.open_index takes the file's")
         self.recipe, self.store = found.recipe, found.store
 
     def __getattr__(self, name: str) -> Any:

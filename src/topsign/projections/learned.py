@@ -152,11 +152,14 @@ class Moments:
         wide = values.astype(np.float64)
         self.products += wide.T @ wide
 
-    def covariance(self, *, centered: bool) -> Float64:
-        """Covariance of the rows, or their second moments around zero."""
-        mean = self.total / self.count
+    def around(self, center: Float64) -> Float64:
+        """Second moments of the rows around a point: around their mean, the covariance."""
         moments: Float64 = self.products / self.count
-        return moments - np.outer(mean, mean) if centered else moments
+        if not center.any():
+            return moments
+        mean = self.total / self.count
+        off = mean - center
+        return moments - np.outer(mean, mean) + np.outer(off, off)
 
 
 def leading_axes(blocks: Any, mean: Float64, n_axes: int, seed: int) -> tuple[Float64, Float64, float]:
