@@ -228,6 +228,11 @@ def test_none_is_a_local_cluster_and_any_file_system_will_do(source, tmp_path, s
             assert_same(index.search(queries), memory.search(queries))
             index.verify()
         assert ts.distributed.encode("memory://in", "memory://out", memory, shard_entries=90).n_written == 0
+        with ts.distributed.open("memory://out") as index:
+            index.remove([0, 749])
+            gone = index.compact()
+            assert (gone.n_versions, gone.n_shards) == (1, 2)
+            index.verify()
         name = next(name for name in folders.Folder("memory://out").sizes() if name.endswith(".parquet"))
         fs.pipe_file(f"/out/{name}", fs.cat_file(f"/out/{name}")[:-9])
         with pytest.raises(ts.StorageError, match=f"memory://out/{name}, shard: damaged: "):
