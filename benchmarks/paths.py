@@ -2,10 +2,12 @@
 
     python benchmarks/paths.py [--entries 100000] [--batches 1 16 64 256] [--threads 1] [--repeats 3] [--json FILE]
     python benchmarks/paths.py --pools 8192 65536 262144 1048576    # cost per kept projection, on the fastest path
+    python benchmarks/paths.py --threads 16 --batches 64 256        # one thread to sixteen, and segments
 
 Codes of 512 of 8192 and queries are uniform random, the ten best are kept. Medians are shown, of processor time where
-one thread works, which other work on the machine disturbs least. With several threads the fastest path also runs on
-one, and one query is timed over 100 to a million codes, where threads could only lose.
+one thread works, which other work on the machine disturbs least. With several threads, on the fastest path: one query
+over 100 to a million codes, where threads could only lose; batches over the most codes; and the same codes in segments,
+searched one by one and together.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import numpy as np
 from shared.results import save
 
 from topsign import kernels
-from topsign.kernels import Layout
+from topsign.kernels import CodeSegment, Layout
 
 N_BITS, N_POOL, K = 512, 8192, 10
 
@@ -116,19 +118,53 @@ def over_paths(paths, rng, options):
 
 
 def over_threads(kernel, rng, options):
-    """One query over few and many codes: more threads than one must never lose."""
+    """More threads than one must never lose, and segments cost little."""
     rows, layout = [], Layout("fast", N_BITS, N_POOL)
-    query = kernel.pack_bits(rng.standard_normal((1, N_POOL), dtype=np.float32))
-    codes = random_codes(kernel, rng, layout, max(options.sizes))
+    queries = rng.standard_normal((max(1, *options.batches), N_POOL), dtype=np.float32)
+    bits, codes = kernel.pack_bits(queries), random_codes(kernel, rng, layout, max(options.sizes))
+    counts = sorted({1, *(2**i for i in range(1, 10) if 2**i < options.threads), options.threads})
     for n_codes in options.sizes:
         some = codes[:n_codes]
         runs = {
-            f"{n} threads": lambda n=n: kernel.search_mismatches(layout, some, query, K, n_threads=n)  # noqa: B023
-            for n in sorted({1, 2, options.threads})
+            f"{n} threads": lambda n=n: kernel.search_mismatches(layout, some, bits[:1], K, n_threads=n)  # noqa: B023
+            for n in counts
         }
         repeats = options.repeats * max(1, 100_000 // n_codes)
         rows.append(show(f"one query, {n_codes}", medians(runs, repeats, time.perf_counter), n_codes))
+    for n_queries in options.batches:
+        some, asked = bits[:n_queries], queries[:n_queries]
+        hamming = {
+            f"{n} threads": lambda n=n: kernel.search_mismatches(layout, codes, some, K, n_threads=n)  # noqa: B023
+            for n in counts
+        }
+        real = {
+            f"{n} threads": lambda n=n: kernel.search_scores(layout, codes, asked, K, n_threads=n)  # noqa: B023
+            for n in counts
+        }
+        for name, runs in (("Hamming", hamming), ("real", real)):
+            taken = medians(runs, options.repeats, time.perf_counter)
+            rows.append(show(f"{name} {n_queries}", taken, n_queries * len(codes)))
+        for n_segments in options.segments:
+            runs = segment_runs(kernel, layout, np.array_split(codes, n_segments), some, options.threads)
+            taken = medians(runs, options.repeats, time.perf_counter)
+            rows.append(show(f"Hamming {n_queries}, {n_segments} parts", taken, n_queries * len(codes)))
     return rows
+
+
+def segment_runs(kernel, layout, parts, bits, n_threads):
+    """Searches of segments one by one and together, with one thread and with several."""
+    starts = np.append(0, np.cumsum([len(part) for part in parts]))
+    segments = [CodeSegment(part, ids=start + np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]
+
+    def one_by_one(n):
+        for segment in segments:
+            kernel.search_mismatches(layout, segment.codes, bits, K, n_threads=n)
+
+    runs = {}
+    for n in (1, n_threads):
+        runs[f"each, {n} threads"] = lambda n=n: one_by_one(n)
+        runs[f"all, {n} threads"] = lambda n=n: kernel.rank_mismatches(layout, segments, bits, K, n_threads=n)
+    return runs
 
 
 def main():
@@ -137,6 +173,7 @@ def main():
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64, 256])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--segments", type=int, nargs="*", default=[16], help="with several threads")
     parser.add_argument("--pools", type=int, nargs="+", help="measure these sizes of the pool instead")
     parser.add_argument("--kept", type=int, default=100_000_000, help="projections kept in all codes of a pool")
     parser.add_argument("--repeats", type=int, default=3)
