@@ -38,6 +38,7 @@ class alignas(64) Top {
     void unordered() { ordered_ = false; }
 
     Key bound() const { return bound_.load(std::memory_order_relaxed); }
+    int64_t wanted() const { return k_; }
 
     void offer(const Kept<Key>& code) {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -79,6 +80,7 @@ class Best {
     void unordered() { top_->unordered(); }
     void enter(const int64_t* ids, int64_t start) { ids_ = ids, start_ = start; }
     Key bound() const { return top_->bound(); }
+    int64_t wanted() const { return top_->wanted(); }
     void offer(Key key, int64_t position) {
         const int64_t place = start_ + position;
         top_->offer({key, ids_ ? ids_[position] : place, place});
@@ -121,6 +123,7 @@ class Within {
     void unordered() {}
     void enter(const int64_t*, int64_t start) { start_ = start; }
     Key bound() const { return bound_; }
+    int64_t wanted() const { return std::numeric_limits<int64_t>::max(); }
     void offer(Key key, int64_t position) { found_.emplace_back(key, start_ + position); }
     const std::vector<std::pair<Key, int64_t>>& found() const { return found_; }
 

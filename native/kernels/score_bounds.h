@@ -1,6 +1,7 @@
 // Rounded sums of up to 64 queries with a code, and which of them may reach their bounds.
 #pragma once
 
+#include <functional>
 #include <limits>
 
 #include "few_scores.h"
@@ -55,27 +56,51 @@ class ScoreBounds {
     ScoreBounds(const ts_codes& codes, const ts_rows& queries, Collector* best)
         : n_queries_(queries.count), best_(best), exact_(codes, queries, best) {
         std::fill(at, at + kScoreTile, std::numeric_limits<float>::infinity());
+        std::fill(expected_, expected_ + kScoreTile, -std::numeric_limits<float>::infinity());
         for (int q = 0; q < n_queries_; ++q) query_at_[slot_of<kPerRegister>(q)] = q;
         refresh();
     }
 
     // Other threads lower them.
     void refresh() {
-        for (int q = 0; q < n_queries_; ++q) at[slot_of<kPerRegister>(q)] = -best_[q].bound();
+        for (int q = 0; q < n_queries_; ++q) set(slot_of<kPerRegister>(q), q);
+    }
+
+    // Gives queries that have no bound yet what as many of these codes as are wanted reach at least, by their rounded
+    // sums, so that few of the others are summed exactly.
+    void expect(const Steps& tile, const ts_codes& codes, const TileSums* sums, const int64_t* positions, int64_t n) {
+        std::vector<float> least(n);
+        for (int q = 0; q < n_queries_; ++q) {
+            const int64_t wanted = best_[q].wanted();
+            if (wanted > n || best_[q].bound() < std::numeric_limits<float>::max()) continue;
+            const int slot = slot_of<kPerRegister>(q);
+            for (int64_t c = 0; c < n; ++c) {
+                const float weight = weight_of(codes, positions[c]);
+                const float margin = weight < 0 ? -tile.margins[slot] : tile.margins[slot];
+                const float score = (float(sums[c].sum[slot]) * tile.steps[slot] - margin) * weight;
+                least[c] = score == score ? score : -std::numeric_limits<float>::infinity();
+            }
+            std::nth_element(least.begin(), least.begin() + (wanted - 1), least.end(), std::greater<>());
+            expected_[slot] = least[wanted - 1];
+            set(slot, q);
+        }
     }
 
     void offer(uint64_t hits, int64_t i) {
         for (; hits; hits &= hits - 1) {
             const int slot = count_trailing_zeros(hits), q = query_at_[slot];
             exact_.offer(i, q);
-            at[slot] = -best_[q].bound();
+            set(slot, q);
         }
     }
 
     alignas(64) float at[kScoreTile];
 
    private:
+    void set(int slot, int q) { at[slot] = std::max(-best_[q].bound(), expected_[slot]); }
+
     const int64_t n_queries_;
+    float expected_[kScoreTile];
     Collector* best_;
     ExactScores<Isa, Collector> exact_;
     int query_at_[kScoreTile] = {};

@@ -94,7 +94,7 @@ void add_wide_rows(const uint8_t* table, const uint16_t* rows, int64_t n, TileSu
 }
 
 // Sums of a group of codes after another, each of them tile by tile: add(slot, tile, rows, n) for each code and tile,
-// then done(position, slot).
+// then done(positions, n_codes) of the group.
 template <class Isa, int64_t kTileRows, class Start, class Add, class Done>
 void for_each_tile_of_groups(const ts_codes& codes, int64_t begin, int64_t end, int shift, const Start& start,
                              const Add& add, const Done& done) {
@@ -113,7 +113,7 @@ void for_each_tile_of_groups(const ts_codes& codes, int64_t begin, int64_t end, 
         }
         for (int64_t tile = 0; tile < Reader::n_tiles(layout); ++tile)
             for (int64_t c = 0; c < n_codes; ++c) add(c, tile, rows, reader.read(c, tile, rows));
-        for (int64_t c = 0; c < n_codes; ++c) done(group[c], c);
+        done(group, n_codes);
     }
 }
 
@@ -132,8 +132,10 @@ void scan_wide(const ts_codes& codes, const ts_rows& queries, const WideTable<Is
             table.prefetch(slot, tile + 1);
             add_wide_rows<Isa>(table.tile(tile), rows, n, sums[slot]);
         },
-        [&](int64_t i, int64_t slot) {
-            bounds.offer(reaching<Isa>(table, sums[slot], weight_of(codes, i), bounds.at), i);
+        [&](const int64_t* group, int64_t n_codes) {
+            bounds.expect(table, codes, sums.data(), group, n_codes);
+            for (int64_t c = 0; c < n_codes; ++c)
+                bounds.offer(reaching<Isa>(table, sums[c], weight_of(codes, group[c]), bounds.at), group[c]);
         });
 }
 
@@ -157,10 +159,11 @@ void scan_single(const ts_codes& codes, const ts_rows& queries, const RoundedTo<
                 sums[slot * kSingleQueries + q] += sum[0] + sum[1] + sum[2] + sum[3];
             }
         },
-        [&](int64_t i, int64_t slot) {
-            for (int64_t q = 0; q < queries.count; ++q)
-                if (may_enter(rounded, q, sums[slot * kSingleQueries + q], weight_of(codes, i), best[q]))
-                    exact.offer(i, q);
+        [&](const int64_t* group, int64_t n_codes) {
+            for (int64_t c = 0; c < n_codes; ++c)
+                for (int64_t q = 0; q < queries.count; ++q)
+                    if (may_enter(rounded, q, sums[c * kSingleQueries + q], weight_of(codes, group[c]), best[q]))
+                        exact.offer(group[c], q);
         });
 }
 
