@@ -17,7 +17,7 @@ LAYERS = [
     {"errors", "_arrays", "_lazy", "_named"},
     {"_rows"},
     {"_checks", "_files"},
-    {"_random", "_page"},
+    {"_random", "_page", "_estimators"},
     {"kernels", "theory"},
     {"projections", "trellis"},
     {"cells"},

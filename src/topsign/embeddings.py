@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
+from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState
 from .codes import AdaptiveCodes, as_projected, universal_bits, universal_dither
 from .encoding import encode, project, project_blocks
@@ -24,42 +25,19 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class _Embedding(TransformerMixin, BaseEstimator):
-    """What all embeddings share: a projection made by ``fit``, and signals checked as scikit-learn does."""
+class _Embedding(SignalsTransformer):
+    """What all embeddings share: a projection made by ``fit``."""
 
     projection: str | Projection
     random_state: RandomState
     projection_: Projection
     seed_: int
-    n_features_in_: int
 
     def _make_projection(self, n_pool: int) -> None:
         self.projection_ = resolve_projection(
             self.projection, n_features=self.n_features_in_, n_pool=n_pool, random_state=self.random_state
         )
         self.seed_ = self.projection_.seed
-
-    def _check(self, signals: object, *, reset: bool = False) -> Array:
-        """Shape, type and feature names; finiteness is checked block by block where signals are read.
-
-        Sparse rows become dense a block at a time, see ``as_signals``.
-        """
-        array: Array = validate_data(
-            self,
-            interchanged(signals),
-            accept_sparse="csr",
-            reset=reset,
-            dtype="numeric",
-            ensure_all_finite=False,
-            ensure_min_samples=int(reset),
-        )
-        return as_signals(array)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = []
-        return tags
 
 
 class SignEmbedding(_Embedding):
@@ -94,14 +72,14 @@ class SignEmbedding(_Embedding):
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learns the number of features and makes the projection; the values do not matter."""
         n_bits = check_count(self.n_bits, "n_bits")
-        _check_finite(self._check(signals, reset=True))
+        _check_finite(check_signals(self, signals, reset=True))
         self._make_projection(n_bits)
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
         """Packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
-        signals = self._check(signals)
+        signals = check_signals(self, signals)
         threads = kernels.n_threads(None)
         out = np.empty((len(signals), -(-self.projection_.n_pool // 8)), np.uint8)
         for block, projected in project_blocks(self.projection_, signals, n_threads=threads):
@@ -146,7 +124,7 @@ class UniversalEmbedding(_Embedding):
         """Learns the number of features, makes the projection and the dither."""
         n_bits = check_count(self.n_bits, "n_bits")
         step = check_positive(self.step, "step")
-        _check_finite(self._check(signals, reset=True))
+        _check_finite(check_signals(self, signals, reset=True))
         self._make_projection(n_bits)
         self.dither_ = universal_dither(self.seed_, n_bits, step) if self.dither else np.zeros(n_bits)
         return self
@@ -154,7 +132,7 @@ class UniversalEmbedding(_Embedding):
     def transform(self, signals: npt.ArrayLike) -> Bytes:
         """Packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
-        signals = self._check(signals)
+        signals = check_signals(self, signals)
         out = np.empty((len(signals), -(-len(self.dither_) // 8)), np.uint8)
         for block, projected in project_blocks(self.projection_, signals):
             out[block.rows] = universal_bits(projected, self.dither_, self.step)
@@ -210,7 +188,7 @@ class AdaptiveEmbedding(_Embedding):
                 f"AdaptiveEmbedding adapts to exactly one reference, got {len(signals)} rows; "
                 "use AdaptiveEncoder to give every signal its own locations"
             )
-        signals = self._check(signals, reset=True)
+        signals = check_signals(self, signals, reset=True)
         n_pool = self.n_features_in_ if self.n_pool is None else self.n_pool
         n_bits, n_pool = check_pool(resolve_bits(self.n_bits, None, n_pool, "compact"), n_pool)
         (block,) = float_blocks(signals, 1, name="reference")
@@ -228,7 +206,7 @@ class AdaptiveEmbedding(_Embedding):
         given: Any = interchanged(signals)
         if not hasattr(given, "tocsr"):
             given = np.atleast_2d(np.asarray(given))
-        signals = self._check(given)
+        signals = check_signals(self, given)
         return kernels.active().pack_bits(self.projection_.apply(signals, rows=self.locations_))
 
 
@@ -290,7 +268,7 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learns the number of features (and the mean, with ``center=True``) and makes the recipe."""
-        signals = self._check(signals, reset=True)
+        signals = check_signals(self, signals, reset=True)
         given = self.center
         learned = _check_finite(signals, mean=given is True)
         if given is True:
@@ -344,7 +322,7 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         A zero signal has no code: its row is empty.
         """
         check_is_fitted(self)
-        made = encode(replace(self.recipe_, norms=True), self._check(signals), allow_zero=True)
+        made = encode(replace(self.recipe_, norms=True), check_signals(self, signals), allow_zero=True)
         rows = AdaptiveCodes.unchecked(self.recipe_.layout, made.codes).to_sparse()
         if made.norms is not None and not made.norms.all():
             rows.data[np.repeat(made.norms == 0, self.recipe_.n_bits)] = 0

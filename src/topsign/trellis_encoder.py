@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.utils.validation import check_is_fitted
 
-from ._arrays import Array, Float32
-from ._checks import as_signals, check_count, check_positive, interchanged
+from ._arrays import Float32
+from ._checks import as_signals, check_count, check_positive
+from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState
 from .codes import TrellisCodes, reconstruct
 from .encoding import encode, project
@@ -19,7 +20,7 @@ from .projections import Projected, Projection
 from .projections.blocks import float_blocks
 
 
-class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
     """Trellis codes: smaller than adaptive ones for a given quality, and slower to make.
 
     Each code is a ring of bits of which every coordinate reads a window; the encoder searches for the bits whose
@@ -87,7 +88,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learns the number of features, and the mean, axes and variances where the basis has them."""
-        array = self._check(signals, reset=True)
+        array = check_signals(self, signals, reset=True)
         self.recipe_ = learn_recipe(
             array,
             n_bits=8 * n_bytes_of(self.n_bytes, self.bits_per_feature, array.shape[1]),
@@ -127,7 +128,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         A zero signal stays zero.
         """
         check_is_fitted(self)
-        array = self._check(signals)
+        array = check_signals(self, signals)
         decoded = reconstruct(self.recipe_, encode(self.recipe_, array, allow_zero=True).codes)
         for block in float_blocks(array, self.recipe_.projection.block_signals):
             decoded[block.rows] *= np.sqrt(block.square_norms)[:, np.newaxis].astype(np.float32)
@@ -137,26 +138,6 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _n_features_out(self) -> int:
         """Columns of :meth:`transform`, as scikit-learn asks for them."""
         return self.n_features_in_
-
-    n_features_in_: int
-
-    def _check(self, signals: object, *, reset: bool = False) -> Array:
-        array: Array = validate_data(
-            self,
-            interchanged(signals),
-            accept_sparse="csr",
-            reset=reset,
-            dtype="numeric",
-            ensure_all_finite=False,
-            ensure_min_samples=int(reset),
-        )
-        return as_signals(array)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = []
-        return tags
 
 
 def n_bytes_of(n_bytes: int | None, bits_per_feature: float | None, n_features: int) -> int:
