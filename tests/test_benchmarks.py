@@ -167,7 +167,7 @@ def test_a_stopped_benchmark_is_continued(tmp_path, load):
     record = load("shared.results").Record
 
     def begun(**options):
-        options = argparse.Namespace(json=str(tmp_path / "rows.json"), **options)
+        options = argparse.Namespace(json=str(tmp_path / "rows.json"), rates=(0.5, 1.0), **options)
         return record(options, ["a", "b"], "{name}".format_map, sizes=3)
 
     begun(seeds=2, threads=1).add({"name": "b", "recall": 0.5})

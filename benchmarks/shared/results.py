@@ -79,7 +79,7 @@ class Record:
         self.runs.append(here() | {"options": settings(options), "rows": []})
 
     def _continue(self, report):
-        measured, given = report["measured"], settings(self.options)
+        measured, given = report["measured"], json.loads(json.dumps(settings(self.options)))
         same = all(value == given.get(name) for name, value in report["options"].items() if name not in self.PASSING)
         if measured["complete"] or not same:
             return
