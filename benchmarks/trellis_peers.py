@@ -1,9 +1,9 @@
 """Trellis codes beside other codes of the same bytes, all scored by the cosine of their reconstructions.
 
-    python benchmarks/trellis_peers.py text|unseen|shift|cifar|source [--bytes 12 24 48 96] [--json FILE]
+    python benchmarks/trellis_peers.py text|few|unseen|shift|cifar|source [--bytes 12 24 48 96] [--json FILE]
 
-``text`` are the sentence vectors of text_embeddings.py (384 features), ``unseen`` the same learned from a fifth that is
-not encoded, ``shift`` learned from nouns with verbs encoded, ``cifar`` features of the CIFAR-10 test images that the
+``text`` are the sentence vectors of text_embeddings.py (384 features), ``few`` a fifth of them, ``unseen`` the others
+learned from that fifth, ``shift`` learned from nouns with verbs encoded, ``cifar`` features of the CIFAR-10 test images that the
 paper's head classifies (1,024), ``source`` TF-IDF of the Python files of this environment, reduced to 300 features.
 Queries are neither learned from nor encoded. Vectors in the cache may be float16, for all codes alike.
 
@@ -121,7 +121,7 @@ def compare(options):
     print(whole.sizes, f"{len(record.missing)} rows", flush=True)
     todo = [one for one in planned if names[one] in record.missing and one[0] not in options.skip]
     jobs = [(*one, seed) for one in todo for seed in range(whole.seeds(*one))]
-    jobs.sort(key=lambda job: (job[0] not in LEARNED_LONG, -job[1]))  # what takes long first
+    jobs.sort(key=lambda job: (job[0] in LEARNED_LONG, job[1]))  # what takes long last: a run may be stopped
     runs, recalls, spawn = {one: {} for one in planned}, {}, multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, spawn, start_worker, (options,)) as pool:
         started = {pool.submit(work, job): job for job in jobs}

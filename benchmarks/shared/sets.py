@@ -17,6 +17,13 @@ def text(options):
     return entries, entries, queries
 
 
+def few(options):
+    """A fifth of the sentence vectors, all of which are learned from."""
+    entries, queries = load(options)
+    entries = entries[: len(entries) // 5]
+    return entries, entries, queries
+
+
 def unseen(options):
     """Sentence vectors, learned from a fifth of them that are not entries."""
     entries, queries = load(options)
@@ -67,4 +74,4 @@ def source(options):
     return vectors[options.queries :], vectors[options.queries :], vectors[: options.queries]
 
 
-SETS = {make.__name__: make for make in (text, unseen, shift, cifar, source)}
+SETS = {make.__name__: make for make in (text, few, unseen, shift, cifar, source)}

@@ -8,6 +8,7 @@ from .markdown import join, listed, table
 
 SETS = {
     "text": "**Sentences**, everything learned from the entries: {entries:,} of {features} features.",
+    "few": "**Few sentences**, everything learned from the entries: {entries:,}.",
     "unseen": "**Unseen sentences**: learned from {learned_from:,}, {entries:,} others coded.",
     "shift": "**Shift**: learned from {learned_from:,} definitions of nouns, {entries:,} of verbs coded.",
     "cifar": "**Features of CIFAR-10 images**: {entries:,} of {features} features, learned from the entries.",
