@@ -3,9 +3,9 @@
     python benchmarks/trellis_peers.py text|few|unseen|shift|cifar|source [--bytes 12 24 48 96] [--json FILE]
 
 ``text`` are the sentence vectors of text_embeddings.py (384 features), ``few`` a fifth of them, ``unseen`` the others
-learned from that fifth, ``shift`` learned from nouns with verbs encoded, ``cifar`` features of the CIFAR-10 test images that the
-paper's head classifies (1,024), ``source`` TF-IDF of the Python files of this environment, reduced to 300 features.
-Queries are neither learned from nor encoded. Vectors in the cache may be float16, for all codes alike.
+learned from that fifth, ``shift`` learned from nouns with verbs encoded, ``cifar`` features of the CIFAR-10 test images
+that the paper's head classifies (1,024), ``source`` TF-IDF of the Python files of this environment, reduced to 300
+features. Queries are neither learned from nor encoded. Vectors in the cache may be float16, for all codes alike.
 
 Recall@10 against the exact cosine. Everything that is drawn at random is drawn for each seed: a query's recall is the
 mean over seeds, intervals of 95% are bootstrapped over queries, and differences are those on the same queries. Seconds

@@ -96,6 +96,8 @@ def _differences(found):
 def _seeds(rows, name="method"):
     """How many seeds means are of, and what they differ by."""
     several = [row["by_seed"] for row in rows if len(row["by_seed"]) > 1]
+    if not several:
+        return "One seed."
     spread, counts = max(np.std(one, ddof=1) for one in several), sorted({len(one) for one in several})
     alone = [row[name] for row in rows if len(row["by_seed"]) == 1]
     some = [one for one in dict.fromkeys(alone) if alone.count(one) < sum(row[name] == one for row in rows)]
