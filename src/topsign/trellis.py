@@ -126,10 +126,10 @@ def design_trellis(
     weights = (np.maximum(variances, 0) / largest) ** emphasis
     from .theory.water_filling import water_filling  # SciPy, which the theory needs, takes long to import
 
-    level, rates = water_filling(variances * weights, n_bits)
-    most = _most_sharing(rates, n_bits)
-    coded = _shuffled(np.flatnonzero(rates > most))
-    chosen = rates[coded]
+    _, rates = water_filling(variances * weights, n_bits)
+    first = np.argsort(-rates, kind="stable")[: min(np.count_nonzero(rates), MAX_SHARING * n_bits)]
+    coded = _shuffled(np.sort(first))
+    level, chosen = water_filling((variances * weights)[coded], n_bits)
     ends = np.cumsum(chosen)
     offsets = np.floor((ends - chosen) * (n_bits / ends[-1])).astype(np.int32) % n_bits
     if chosen.min() == chosen.max():
@@ -147,12 +147,6 @@ def design_trellis(
         emphases=weights[coded].astype(np.float32),
         deviations=np.sqrt(spread).astype(np.float32),
     )
-
-
-def _most_sharing(rates: Float64, n_bits: int) -> float:
-    """The rate above which coordinates are coded: at most MAX_SHARING * n_bits of them."""
-    limit = MAX_SHARING * n_bits
-    return 0.0 if np.count_nonzero(rates) <= limit else float(np.sort(rates)[-limit - 1])
 
 
 def _shuffled(coordinates: Array) -> Array:
