@@ -259,6 +259,24 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=1)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch):
+    class Dropped:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    plain_add, dropped = ts.AdaptiveIndex.add, [Dropped()]
+
+    def add(self, *arguments, **options):
+        dropped.clear()
+        return plain_add(self, *arguments, **options)
+
+    monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
+    monkeypatch.setattr(ts.AdaptiveIndex, "add", add)
+    shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
+    assert "interrupted: 40 of 300 signals are stored; go on with: topsign build" in shown
+
+
 def test_sigint_keeps_what_was_built(folder, rng):
     """A process interrupted by the keyboard's signal, then resumed, then verified."""
     np.save("many.npy", rng.standard_normal((40_000, N_FEATURES)).astype(np.float32))

@@ -13,7 +13,7 @@ from ..index import TrellisIndex, open_index
 from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import CodeOptions, Index, SignalPath, SourceOptions, Threads, make_index, spread
-from .output import progress_bar
+from .output import kept_interrupts, progress_bar
 
 CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
 """Signals that a build adds in one transaction: what an interruption may cost."""
@@ -114,7 +114,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
     total = sum(file.n_signals for file in files)
     done = sum(taken.get(file.name, 0) for file in files)
     try:
-        with progress_bar() as progress:
+        with progress_bar() as progress, kept_interrupts() as raise_interrupt:
             bar = progress.add_task("encoding", total=total, completed=done)
             for file in files:
                 identity, rows, beside = file.identity(), file.rows(), columns.read(file)
@@ -124,6 +124,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
                         index.add(rows, rows=chunk, n_threads=threads, source=note, **beside(chunk))
                     done += chunk.stop - chunk.start
                     progress.update(bar, completed=done)
+                    raise_interrupt()
     except KeyboardInterrupt:
         message = f"interrupted: {len(index):,} of {total:,} signals are stored; go on with: {again}"
         errors.print(message, highlight=False, soft_wrap=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -44,6 +46,30 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
     with progress_bar() as progress:
         shown = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(shown, completed=done, total=total)
+
+
+@contextmanager
+def kept_interrupts() -> Iterator[Callable[[], None]]:
+    """Yields a call that raises KeyboardInterrupt if one was lost: Python drops those raised in finalizers."""
+    received = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.default_int_handler(number, frame)
+
+    def raise_lost() -> None:
+        if received:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # ignored, or somebody else's
+        yield raise_lost
+        return
+    signal.signal(signal.SIGINT, receive)
+    try:
+        yield raise_lost
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
