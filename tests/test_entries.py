@@ -264,3 +264,9 @@ def test_defaults_fit_any_length_and_warn_where_they_cannot(recwarn):
 def test_a_file_says_its_bits_where_none_are_given(tmp_path):
     ts.AdaptiveIndex(n_features=64, n_bits=9, path=tmp_path / "a.topsign").close()
     assert ts.AdaptiveIndex(n_features=64, path=tmp_path / "a.topsign").n_bits == 9
+
+
+def test_a_warning_points_at_the_line_of_the_user():
+    with pytest.warns(UserWarning, match="keeps 33% of the pool") as told:
+        ts.AdaptiveIndex(n_features=384, n_bits=128)
+    assert told[0].filename == __file__

@@ -14,7 +14,7 @@ ROOT = Path(topsign.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
-    {"errors", "_arrays", "_lazy", "_named"},
+    {"errors", "_arrays", "_lazy", "_named", "_warning"},
     {"_rows"},
     {"_checks", "_files"},
     {"_random", "_page", "_estimators"},

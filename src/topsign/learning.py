@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from ._arrays import Array, Float32, Float64
 from ._checks import check_choice, check_count
 from ._random import RandomState, make_seed
+from ._warning import warn
 from .cells import MAX_CELLS, cell_bits
 from .codes import reconstruct
 from .encoding import encode
@@ -136,11 +136,9 @@ def _check_sample(n_signals: int, n_features: int, *, principal: bool, n_local: 
             'give more signals, or take basis="hadamard" with center=False, which learns nothing'
         )
     if principal and n_signals < ENOUGH * n_features:
-        warnings.warn(
+        warn(
             f"axes of {n_features} features are learned from {n_signals} signals, fewer than {ENOUGH} per feature: "
             f"their covariance is shrunk towards equal variances by {_shrinkage(n_signals, n_features):.3f}",
-            UserWarning,
-            stacklevel=5,
         )
 
 

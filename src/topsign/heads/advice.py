@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from .._arrays import Array, Float64
+from .._warning import warn
 from ..kernels import Layout
 from ..recipe import Recipe
 
@@ -118,7 +118,6 @@ def sized_recipe(
     *,
     shortlist: int = 1,
     measured: Callable[[Recipe], float] | None = None,
-    stacklevel: int,
 ) -> tuple[Recipe, Choice]:
     """The recipe with the number of bits that the automatic choice finds, and the choice.
 
@@ -136,13 +135,13 @@ def sized_recipe(
     else:
         choice = choose(recipe.n_pool, lambda n_bits: measured(sized(n_bits)), "data")
     if not choice.reached:
-        warn_of_choice(choice, recipe.n_pool, stacklevel=stacklevel + 1)
+        warn_of_choice(choice, recipe.n_pool)
     elif shortlist == 1:
-        warn_of_size(recipe.n_features, sized(choice.n_bits).layout, stacklevel=stacklevel + 1)
+        warn_of_size(recipe.n_features, sized(choice.n_bits).layout)
     return sized(choice.n_bits), choice
 
 
-def warn_of_size(n_features: int, layout: Layout, *, stacklevel: int) -> None:
+def warn_of_size(n_features: int, layout: Layout) -> None:
     """Warns where most of the pool is kept, or where float16 rows would be as small."""
     n_bits, n_pool = layout.n_bits, layout.n_pool
     code_bytes = layout.code_bytes + 4
@@ -155,23 +154,21 @@ def warn_of_size(n_features: int, layout: Layout, *, stacklevel: int) -> None:
     advice = (
         f"n_bits={best} of the same pool errs by {least:.1%}" if least < error else "no n_bits of this pool errs less"
     )
-    warnings.warn(
+    warn(
         f"{why}: estimated logits err by {error:.1%} of |w| |x| at {code_bytes} bytes per class, float16 rows by 0.03% "
         f"at {2 * n_features}; {advice}; raise n_pool, keep a shortlist, or leave a head of {n_features} features as "
         "it is",
         SizeWarning,
-        stacklevel=stacklevel + 1,
     )
 
 
-def warn_of_choice(choice: Choice, n_pool: int, *, stacklevel: int) -> None:
+def warn_of_choice(choice: Choice, n_pool: int) -> None:
     """Warns where no number of bits reaches the target."""
-    warnings.warn(
+    warn(
         f'n_bits="auto" found no size that reaches {TARGET:.0%} agreement: the best, n_bits={choice.n_bits} of '
         f"n_pool={n_pool}, is expected to agree on {choice.agreement:.1%} ({choice.basis}); raise n_pool, keep a "
         "shortlist, or leave this head as it is",
         SizeWarning,
-        stacklevel=stacklevel + 1,
     )
 
 

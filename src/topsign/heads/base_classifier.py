@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
@@ -20,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._arrays import Array, Float64
 from .._checks import check_choice, check_count, check_real, interchanged
 from .._random import RandomState
+from .._warning import warn
 from ..errors import StorageError
 from ..projections import Projection
 from ..recipe import Recipe
@@ -333,11 +333,9 @@ class CompressedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 def _warn_unused(intercept: Float64) -> None:
     if intercept.any():
-        warnings.warn(
+        warn(
             f"intercepts, here up to {np.abs(intercept).max():.3g}, play no part in Hamming scores, which compare "
             'directions alone; fit the estimator with fit_intercept=False, or take scoring="asymmetric"',
-            UserWarning,
-            stacklevel=4,
         )
 
 

@@ -150,13 +150,13 @@ class AdaptiveLinearClassifier(CompressedClassifier):
             return self._trellis_recipe(coef) if self.projection == "principal" else recipe
         if self.n_bits != "auto":
             if self.shortlist is None:
-                warn_of_size(recipe.n_features, recipe.layout, stacklevel=4)
+                warn_of_size(recipe.n_features, recipe.layout)
             return recipe
         if X is None and self.scoring == "hamming":
             raise ValueError('n_bits="auto" without data predicts logits, not Hamming scores; give n_bits a number')
         measured = None if X is None else _agreement_on(X, coef, intercept, made)
         size = 1 if self.shortlist is None else self.shortlist
-        recipe, self.choice_ = sized_recipe(recipe, coef, shortlist=size, measured=measured, stacklevel=4)
+        recipe, self.choice_ = sized_recipe(recipe, coef, shortlist=size, measured=measured)
         return recipe
 
     @classmethod

@@ -139,7 +139,6 @@ class Head:
             projection=projection,
             layout=layout,
             random_state=random_state,
-            stacklevel=2,
         )
         return cls.of(recipe, rows, check_intercepts(biases, len(rows)), labels, link=link)
 

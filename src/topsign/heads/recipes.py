@@ -25,7 +25,6 @@ def head_recipe(
     layout: str,
     random_state: RandomState,
     shortlist: int | None = None,
-    stacklevel: int,
 ) -> Recipe:
     """What weight vectors are coded with; warns where that does not pay."""
     if check_choice(codes, "codes", CODES) == "trellis":
@@ -42,9 +41,9 @@ def head_recipe(
         random_state=random_state,
     )
     if n_bits == "auto":
-        return sized_recipe(recipe, weights, shortlist=shortlist or 1, stacklevel=stacklevel + 1)[0]
+        return sized_recipe(recipe, weights, shortlist=shortlist or 1)[0]
     if shortlist is None:
-        warn_of_size(recipe.n_features, recipe.layout, stacklevel=stacklevel + 1)
+        warn_of_size(recipe.n_features, recipe.layout)
     return recipe
 
 

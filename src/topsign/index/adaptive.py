@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Int64
 from .._named import named
 from .._random import RandomState
+from .._warning import warn
 from ..codes import AdaptiveCodes
 from ..projections import Projection
 from .index import Index
@@ -107,11 +106,10 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
 
     def _warn_of_share(self) -> None:
         signs = -(-self.n_pool // 8)
-        warnings.warn(
+        warn(
             f"n_bits={self.n_bits} keeps {self.n_bits / self.n_pool:.0%} of the pool of {self.n_pool}, in "
             f"{self.recipe.layout.code_bytes} bytes per code; more than a quarter gains little over SignIndex, which "
             f"keeps all signs in {signs} bytes: lower n_bits, raise n_pool, or use SignIndex",
-            stacklevel=3,
         )
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from .._checks import as_signals, check_count
 from .._named import named
 from .._random import RandomState
 from .._rows import take_rows
+from .._warning import warn
 from ..errors import CalibrationWarning
 from ..recipe import Recipe
 from .search import Calibration, LearnedSignificance, Population, isotropic_law, learn_calibration, make_scans
@@ -169,7 +169,7 @@ class Nulls(ABC):
         self._n_checked = n_entries
         found = _check_pairs(self.recipe, entries, queries, scoring, self._significance())
         if not found.trusted:
-            warnings.warn(f"{found}: {CAUSE}; {self._remedy(n_entries)}", CalibrationWarning, stacklevel=4)
+            warn(f"{found}: {CAUSE}; {self._remedy(n_entries)}", CalibrationWarning)
 
     def _remedy(self, n_entries: int) -> str:
         if self.calibration is not None:

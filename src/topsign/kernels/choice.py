@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from .._checks import check_choice, check_count
+from .._warning import warn
 from .interface import Kernels
 from .native import NativeKernels, all_native_paths, native_paths
 from .numpy import NumpyKernels
@@ -120,11 +120,10 @@ def _choose(name: str | None) -> Kernels:
     except OSError as error:
         if name is not None:
             raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but {error}") from error
-        warnings.warn(
+        warn(
             f"topsign runs on its slow NumPy kernels, because {error}; results are the same. "
             "Install topsign with a C++ compiler, or set TOPSIGN_KERNELS=numpy to accept this.",
             RuntimeWarning,
-            stacklevel=4,
         )
         return NumpyKernels()
     if name is not None and name not in supported:

@@ -52,7 +52,6 @@ def compress(
         layout=layout,
         random_state=random_state,
         shortlist=shortlist,
-        stacklevel=3,
     )
     layer = AdaptiveLinear.of_recipe(
         recipe,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .._warning import warn
 from ..gpu import GpuEncoder, GpuError, HeadScanner, cuda_device
 from ..gpu.best import MAX_K
 from ..gpu.heads import TrellisHeadScanner
@@ -55,7 +55,7 @@ def usable() -> bool:
     try:
         cuda_device(torch.cuda.current_device())
     except GpuError as error:
-        warnings.warn(f"layers on CUDA use PyTorch's operations, which are slow: {error}", RuntimeWarning, stacklevel=2)
+        warn(f"layers on CUDA use PyTorch's operations, which are slow: {error}", RuntimeWarning)
         return False
     return True
 
