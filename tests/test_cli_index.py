@@ -259,8 +259,17 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=1)
 
 
+@pytest.fixture
+def interruptible():
+    """The keyboard's signal interrupts this process and those it starts, even where a shell in the background made it
+    ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch):
+def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch, interruptible):
     class Dropped:
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
@@ -277,7 +286,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch):
     assert "interrupted: 40 of 300 signals are stored; go on with: topsign build" in shown
 
 
-def test_sigint_keeps_what_was_built(folder, rng):
+def test_sigint_keeps_what_was_built(folder, rng, interruptible):
     """A process interrupted by the keyboard's signal, then resumed, then verified."""
     np.save("many.npy", rng.standard_normal((40_000, N_FEATURES)).astype(np.float32))
     program = "import sys, topsign.cli; sys.modules['topsign.cli.build'].CHUNK_ROWS = 20; topsign.cli.main()"
