@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from .._arrays import Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
-from .searches import CodeSegment
+from .searches import Searches
 from .trellis import TrellisKernels
 
 __all__ = ["Booleans", "Bytes", "Float32", "Float64", "Int32", "Int64", "Kernels"]
 
 
-class Kernels(TrellisKernels, Protocol):
+class Kernels(Searches, TrellisKernels, Protocol):
     """The operations everything else is built on; every implementation gives the same bits.
 
     Arrays are C-ordered; bits are packed little-endian, 1 standing for ``>= 0`` (or a sign of +1).
@@ -68,117 +67,6 @@ class Kernels(TrellisKernels, Protocol):
 
     def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
         """Sum over a code's locations of its sign times the query's projection: (n_queries, n_codes)."""
-        ...
-
-    def search_mismatches(
-        self,
-        layout: Layout,
-        codes: Bytes,
-        query_bits: Bytes,
-        k: int,
-        *,
-        masks: Bytes | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int32]:
-        """The k codes with fewest mismatches to each query: positions and mismatches, (n_queries, k).
-
-        Sorted by mismatches, then by position; -1 and -1 where fewer codes are left. ``alive`` is a packed bitmap of
-        the codes that take part. With the layout "signs", ``masks`` (packed, one per query) names the bits compared.
-        """
-        ...
-
-    def search_scores(
-        self,
-        layout: Layout,
-        codes: Bytes,
-        queries: Float32,
-        k: int,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Float32]:
-        """The k codes of highest score: positions and scores, by falling score, then by position; -1 and nan after.
-
-        The score is that of ``score_sums``, times the code's weight (in float32) where weights are given.
-        """
-        ...
-
-    def within_mismatches(
-        self,
-        layout: Layout,
-        codes: Bytes,
-        query_bits: Bytes,
-        radii: Int32,
-        *,
-        masks: Bytes | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int64, Int32]:
-        """Every code within a query's radius: starts (n_queries + 1,), positions ascending, mismatches."""
-        ...
-
-    def within_scores(
-        self,
-        layout: Layout,
-        codes: Bytes,
-        queries: Float32,
-        thresholds: Float32,
-        *,
-        weights: Float32 | None = None,
-        alive: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int64, Float32]:
-        """Every code that scores at least a query's threshold: starts, positions ascending, scores."""
-        ...
-
-    def rank_mismatches(
-        self,
-        layout: Layout,
-        segments: Sequence[CodeSegment],
-        query_bits: Bytes,
-        k: int,
-        *,
-        masks: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int32]:
-        """As ``search_mismatches`` over at least one segment: places counted through them, and mismatches.
-
-        Of equal ones the lower id comes first. Queries are prepared once, and the k-th best of all segments is the
-        bound everywhere.
-        """
-        ...
-
-    def rank_scores(
-        self, layout: Layout, segments: Sequence[CodeSegment], queries: Float32, k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
-        """As ``search_scores`` over segments, all with weights or none: places and scores, the lower id first."""
-        ...
-
-    def collect_mismatches(
-        self,
-        layout: Layout,
-        segments: Sequence[CodeSegment],
-        query_bits: Bytes,
-        radii: Int32,
-        *,
-        masks: Bytes | None = None,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int64, Int32]:
-        """As ``within_mismatches`` over segments: starts, places ascending, mismatches."""
-        ...
-
-    def collect_scores(
-        self,
-        layout: Layout,
-        segments: Sequence[CodeSegment],
-        queries: Float32,
-        thresholds: Float32,
-        *,
-        n_threads: int = 1,
-    ) -> tuple[Int64, Int64, Float32]:
-        """As ``within_scores`` over segments: starts, places ascending, scores."""
         ...
 
     def encode_sets(self, locations: Int32, n_pool: int, capacity: int, *, n_threads: int = 1) -> tuple[Bytes, Int64]:
