@@ -241,6 +241,19 @@ def shortlisted(scores, exact, size):
     return min(best_classes(scores, size)[0], key=lambda row: (-exact[row], row))
 
 
+def reflected_axes(axes):
+    """Columns: the axes made orthonormal in their order, then what the Householder reflections make of the rest."""
+    rest, turned = axes.T.astype(float), np.eye(axes.shape[1])
+    signs = np.ones(axes.shape[1])
+    for j in range(len(axes)):
+        normal = np.where(np.arange(len(rest)) >= j, rest[:, j], 0)
+        signs[j] = -1 if normal[j] >= 0 else 1
+        normal[j] -= signs[j] * np.sqrt(normal @ normal)
+        reflection = np.eye(len(rest)) - 2 * np.outer(normal, normal) / (normal @ normal)
+        rest, turned = reflection @ rest, turned @ reflection
+    return turned * signs
+
+
 def trellis_level(state, coordinate, window, multipliers, addends, levels):
     """What the bits of a window mean to a coordinate."""
     turn = coordinate % len(multipliers)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reference
 import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -166,6 +167,19 @@ def test_principal_projections_are_orthonormal(rng, n_features, n_axes):
     again = Principal(n_features=n_features, random_state=1, **projection.options)
     assert again == projection
     assert again.fingerprint() == projection.fingerprint()
+
+
+@pytest.mark.parametrize(("n_features", "n_axes"), [(8, 8), (9, 3), (40, 1), (150, 100)])
+def test_principal_projections_are_those_of_plain_reflections(rng, n_features, n_axes):
+    """Within float32: files keep axes, and other code than that which wrote them must turn signals the same way."""
+    axes = round_axes(np.linalg.qr(rng.standard_normal((n_features, n_features)))[0][:n_axes])
+    signals = rng.standard_normal((5, n_features)).astype(np.float32)
+    expected = signals @ reference.reflected_axes(axes)
+    if n_axes < n_features:
+        rest = Hadamard(n_features=n_features - n_axes, random_state=1)
+        expected[:, n_axes:] = rest.apply(expected[:, n_axes:]) / np.sqrt(rest.n_features)
+    projected = Principal(n_features=n_features, random_state=1, axes=axes).apply(signals)
+    assert_allclose(projected, expected * np.sqrt(n_features), atol=2e-6 * n_features)
 
 
 def test_many_features_learn_their_first_axes_at_random(rng, monkeypatch):

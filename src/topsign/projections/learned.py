@@ -59,22 +59,12 @@ class Principal(Projection):
     @lazy
     def _reflections(self) -> tuple[Float32, Float32, Float32]:
         """V and T of the reflections ``Q = I - V T V'`` whose first columns are the axes, and their signs."""
-        rest = self.axes.T.astype(np.float64)
-        n, r = rest.shape
-        vectors, triangle, signs = np.zeros((n, r)), np.zeros((r, r)), np.ones(r)
-        for j in range(r):
-            column = rest[j:, j].copy()
-            length = np.sqrt(np.sum(column * column))
-            signs[j] = -1.0 if column[0] >= 0 else 1.0
-            column[0] -= signs[j] * length
-            square = np.sum(column * column)
-            if square == 0:
-                continue  # depends on the axes before it, or stands already where it should
-            vectors[j:, j] = column
-            scale = 2 / square
-            rest[j:, j:] -= scale * np.outer(column, column @ rest[j:, j:])
-            triangle[:j, j] = -scale * (triangle[:j, :j] @ (vectors[:, :j].T @ vectors[:, j]))
-            triangle[j, j] = scale
+        reduced, factors = np.linalg.qr(self.axes.T.astype(np.float64), mode="raw")  # LAPACK's, by blocks
+        vectors = np.tril(reduced.T, -1) + np.eye(self.n_features, self.n_axes)
+        vectors[:, factors == 0] = 0  # depends on the axes before it, or stands already where it should
+        products = np.triu(vectors.T @ vectors, 1)
+        triangle = np.linalg.inv(products + np.diag(1 / np.where(factors == 0, 1, factors)))
+        signs = np.where(np.diag(reduced) > 0, 1, -1)
         return np.asarray(vectors, np.float32), np.asarray(triangle, np.float32), np.asarray(signs, np.float32)
 
     @lazy
