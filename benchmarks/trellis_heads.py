@@ -138,11 +138,11 @@ def compare(options):
     )
     exact = best(inputs, weights, k)
     for name, bits in wholes.items():
-        if name in record.missing:
+        if name in record.wanted:
             found = best(inputs, rounded(weights, bits), k)[np.newaxis]
             record.add(row(name, n_features * bits // 8 + SCALE, 0, found, exact, bits_per_weight=None))
     for name, rate in planned:
-        if names[name, rate] in record.missing:
+        if names[name, rate] in record.wanted:
             seeds = range(options.seeds if name in RANDOM else 1)
             runs = [methods[name](weights, inputs, sizes[rate], seed, k) for seed in seeds]
             found = np.stack([classes for classes, _ in runs])
@@ -167,6 +167,7 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--opq-rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help='such as "OPQ, 1.0 bits a weight"')
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()

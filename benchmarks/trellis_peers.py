@@ -9,7 +9,9 @@ features. Queries are neither learned from nor encoded. Vectors in the cache may
 
 Recall@10 against the exact cosine. Everything that is drawn at random is drawn for each seed: a query's recall is the
 mean over seeds, intervals of 95% are bootstrapped over queries, and differences are those on the same queries. Seconds
-are those of the clock with the threads given. Rows are written as they are measured.
+are those of the clock with the threads given. Rows are written as they are measured, and kept by later runs; those
+that ``--only`` names are measured again. Differences are taken of rows of one run: to have those of a row that was
+missing, name the row of local bases beside it.
 """
 
 import argparse
@@ -92,15 +94,16 @@ def per_query(found, truth):
     return np.stack([right[:, :K].sum(axis=1), right.sum(axis=1)]) / K
 
 
-def differences(recalls, method, n_bytes):
-    """Recall of local bases less that of others on the same queries, as far as a row adds to them."""
-    pairs = [other for other in recalls if other[1] == n_bytes and OURS in (method, other[0]) and other[0] != method]
-    found = []
-    for other in pairs:
-        less = other[0] if method == OURS else method
-        gain = recalls[OURS, n_bytes] - recalls[less, n_bytes]
-        found.append({"less": less, "bytes": n_bytes, "mean": float(gain.mean()), "interval": bootstrap(gain)})
-    return found
+def differences(before, recalls, method, n_bytes):
+    """Recall of local bases less that of others on the same queries: those before, and what a row adds to them."""
+    found = {(one["less"], one["bytes"]): one for one in before}
+    for other, size in recalls:
+        if size == n_bytes and OURS in (method, other) and other != method:
+            less = other if method == OURS else method
+            gain = recalls[OURS, n_bytes] - recalls[less, n_bytes]
+            one = {"less": less, "bytes": n_bytes, "mean": float(gain.mean()), "interval": bootstrap(gain)}
+            found[less, n_bytes] = one
+    return list(found.values())
 
 
 def start_worker(options):
@@ -118,8 +121,8 @@ def compare(options):
     planned = whole.planned()
     names = {one: "{}, {} bytes".format(*one) for one in planned}
     record = Record(options, names.values(), "{method}, {bytes} bytes".format_map, **whole.sizes, differences=[])
-    print(whole.sizes, f"{len(record.missing)} rows", flush=True)
-    todo = [one for one in planned if names[one] in record.missing and one[0] not in options.skip]
+    print(whole.sizes, f"{len(record.wanted)} rows", flush=True)
+    todo = [one for one in planned if names[one] in record.wanted]
     jobs = [(*one, seed) for one in todo for seed in range(whole.seeds(*one))]
     jobs.sort(key=lambda job: (job[0] in LEARNED_LONG, job[1]))  # what takes long last: a run may be stopped
     runs, recalls, spawn = {one: {} for one in planned}, {}, multiprocessing.get_context("spawn")
@@ -131,7 +134,7 @@ def compare(options):
             of_row[seed] = done.result()
             if len(of_row) == whole.seeds(method, n_bytes):
                 measured, recalls[method, n_bytes] = row(method, n_bytes, of_row)
-                record.notes["differences"] += differences(recalls, method, n_bytes)
+                record.notes["differences"] = differences(record.notes["differences"], recalls, method, n_bytes)
                 record.add(measured)
 
 
@@ -149,7 +152,7 @@ def main():
     parser.add_argument("--opq-rounds", type=int, default=20)
     parser.add_argument("--beam", type=int, default=5, help="of the residual quantiser")
     parser.add_argument("--most-residual", type=int, default=24, help="bytes above which it would take too long")
-    parser.add_argument("--skip", nargs="*", default=[], help="codes to leave to another run")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help='such as "OPQ, 96 bytes"')
     parser.add_argument("--workers", type=int, default=1, help="rows measured at a time")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each")
     parser.add_argument("--cache", default=str(Path.home() / ".cache" / "topsign"), help="folder of the vectors")

@@ -164,23 +164,58 @@ def test_camera_codes_are_compared_at_equal_sizes(tmp_path):
 
 def test_a_stopped_benchmark_is_continued(tmp_path, load):
     """Rows that are there are kept, with the run they are from; other options begin anew."""
-    record = load("shared.results").Record
+    record, path = load("shared.results").Record, tmp_path / "rows.json"
 
-    def begun(**options):
-        options = argparse.Namespace(json=str(tmp_path / "rows.json"), rates=(0.5, 1.0), **options)
-        return record(options, ["a", "b"], "{name}".format_map, sizes=3)
+    def begun(planned="ab", **options):
+        options = argparse.Namespace(json=str(path), rates=(0.5, 1.0), **options)
+        return record(options, planned, "{name}".format_map, sizes=3)
+
+    def written():
+        measured = json.loads(path.read_text())["measured"]
+        return measured, [(run["options"]["threads"], run["rows"]) for run in measured["runs"]]
 
     begun(seeds=2, threads=1).add({"name": "b", "recall": 0.5})
-    stopped = json.loads((tmp_path / "rows.json").read_text())["measured"]
+    stopped, _ = written()
     assert (stopped["complete"], stopped["missing"]) == (False, ["a"])
     assert begun(seeds=3, threads=1).missing == ["a", "b"]
     continued = begun(seeds=2, threads=8)
-    assert continued.missing == ["a"]
+    assert continued.missing == continued.wanted == ["a"]
     continued.add({"name": "a", "recall": 0.25})
-    measured = json.loads((tmp_path / "rows.json").read_text())["measured"]
+    measured, runs = written()
     assert measured["complete"]
     assert [row["name"] for row in measured["rows"]] == ["a", "b"]
-    assert [(run["options"]["threads"], run["rows"]) for run in measured["runs"]] == [(1, ["b"]), (8, ["a"])]
+    assert runs == [(1, ["b"]), (8, ["a"])]
+    assert begun(seeds=2, threads=8).wanted == ["a", "b"]  # nothing is missing: all is measured anew
+
+
+def test_rows_are_added_to_a_complete_record_and_measured_again(tmp_path, load):
+    record, path = load("shared.results").Record, tmp_path / "rows.json"
+
+    def begun(planned, only=(), **options):
+        options = argparse.Namespace(json=str(path), only=list(only), **options)
+        return record(options, planned, "{name}".format_map)
+
+    begun("a", threads=1, most_residual=24).add({"name": "a", "recall": 0.5})
+    more = begun("ab", threads=2, most_residual=48)
+    assert more.wanted == ["b"]
+    more.add({"name": "b", "recall": 0.25})
+    again = begun("a", "a", threads=3, most_residual=24)  # b is not planned now, and stays
+    assert (again.wanted, again.missing) == (["a"], [])
+    again.add({"name": "a", "recall": 0.75})
+    measured = json.loads(path.read_text())["measured"]
+    assert [(row["name"], row["recall"]) for row in measured["rows"]] == [("a", 0.75), ("b", 0.25)]
+    assert [(run["options"]["threads"], run["rows"]) for run in measured["runs"]] == [(2, ["b"]), (3, ["a"])]
+    with pytest.raises(SystemExit, match=r"no such rows: \['c'\]; there are: a; b"):
+        begun("ab", "ac")
+
+
+def test_differences_are_taken_on_the_same_queries(load):
+    peers = load("trellis_peers")
+    ours, opq, old = np.array([0.5, 1.0]), np.array([0.25, 0.5]), {"less": "OPQ", "bytes": 24, "mean": 0.5}
+    recalls = {(peers.OURS, 24): ours, ("OPQ", 24): opq, ("OPQ", 12): opq, ("signs", 24): opq}
+    found = peers.differences([old, old | {"bytes": 48}], recalls, "OPQ", 24)
+    assert [(one["less"], one["bytes"], one["mean"]) for one in found] == [("OPQ", 24, 0.375), ("OPQ", 48, 0.5)]
+    assert len(peers.differences(found, recalls, peers.OURS, 24)) == 3
 
 
 def test_codes_of_peers_are_ranked_by_their_reconstructions(load):

@@ -65,25 +65,34 @@ def here():
 class Record:
     """Rows of a benchmark, written as each is done; a run that was stopped is continued from what it had written.
 
-    ``runs`` says of every row which run it is from: ``missing`` names rows that none has measured yet.
+    ``runs`` says of every row which run it is from: ``missing`` names rows that none has measured yet, ``wanted`` those
+    to measure now: what ``options.only`` names, again where it was measured, or all that are missing. Each row has the
+    load of the machine when it was done.
     """
 
-    PASSING = ("json", "cache", "threads", "workers", "skip", "learned_seeds")  # may differ between runs
+    # Options that may differ between runs; ``skip`` is in older files.
+    PASSING = ("json", "cache", "threads", "workers", "only", "skip", "most_residual", "learned_seeds")
 
     def __init__(self, options, planned, name_of, **notes):
         self.options, self.planned, self.name_of, self.notes = options, list(planned), name_of, notes
         self.rows, self.runs = {}, []
+        only = getattr(options, "only", [])
+        if unknown := [name for name in only if name not in self.planned]:
+            raise SystemExit(f"no such rows: {unknown}; there are: {'; '.join(self.planned)}")
         path = Path(options.json) if options.json else None
         if path is not None and path.exists():
-            self._continue(json.loads(path.read_text()))
+            self._continue(json.loads(path.read_text()), only)
+        self.wanted = [name for name in self.planned if name in (only or self.missing)]
         self.runs.append(here() | {"options": settings(options), "rows": []})
 
-    def _continue(self, report):
+    def _continue(self, report, only):
         measured, given = report["measured"], json.loads(json.dumps(settings(self.options)))
         same = all(value == given.get(name) for name, value in report["options"].items() if name not in self.PASSING)
-        if measured["complete"] or not same:
+        rows = {self.name_of(row): row for row in measured["rows"]}
+        if not same or not (only or set(self.planned) - set(rows)):
             return
-        self.rows = {self.name_of(row): row for row in measured["rows"]}
+        self.rows = rows
+        self.planned += [name for name in rows if name not in self.planned]
         self.notes |= {name: measured[name] for name in self.notes if name in measured}
         first = {name: report[name] for name in ("options", "date", "commit", "machine", "versions")}
         self.runs = measured.get("runs", [first | {"rows": list(self.rows)}])
@@ -94,11 +103,14 @@ class Record:
 
     def add(self, row):
         name = self.name_of(row)
-        self.rows[name] = row
+        for run in self.runs:
+            run["rows"] = [other for other in run["rows"] if other != name]
+        self.rows[name] = row | {"load": load()}
         self.runs[-1]["rows"].append(name)
         print(f"{name}: {row}; {len(self.missing)} rows left", flush=True)
         if self.options.json:
-            found = {"complete": not self.missing, "missing": self.missing, "runs": self.runs}
+            runs = [run for run in self.runs if run["rows"]]
+            found = {"complete": not self.missing, "missing": self.missing, "runs": runs}
             rows = [self.rows[name] for name in self.planned if name in self.rows]
             save(self.options.json, self.options, found | self.notes | {"rows": rows})
 
@@ -121,9 +133,14 @@ def machine():
         "processor": _first("/proc/cpuinfo", "model name") or platform.processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "load": round(os.getloadavg()[0], 2),  # of the last minute, this benchmark's own included
+        "load": load(),
         "kernels": kernels.info()["kernels"],
     }
+
+
+def load():
+    """Of the last minute, this benchmark's own included."""
+    return round(os.getloadavg()[0], 2)
 
 
 def versions():
