@@ -218,6 +218,29 @@ def test_differences_are_taken_on_the_same_queries(load):
     assert len(peers.differences(found, recalls, peers.OURS, 24)) == 3
 
 
+def test_seconds_of_a_busy_machine_are_left_out(load):
+    page = load("shared.trellis_page")
+    sizes = {"shared_bytes": 1000, "recall": 0.5, "interval": [0.4, 0.6], "by_seed": [0.5]}
+    row = {"method": "OPQ", "seconds_to_learn": 30.0, "seconds_to_code": 2.0} | sizes
+    rows = [row | {"bytes": 12}, row | {"bytes": 24, "load": 9.0}, row | {"bytes": 48, "load": 2.1}]
+    machine = {"processor": "P", "cores": 2, "kernels": "avx2"}
+    run = {"commit": "c", "date": "d", "options": {}}
+    runs = [
+        run | {"machine": machine | {"load": 7.0}, "rows": ["OPQ, 12 bytes", "OPQ, 48 bytes"]},
+        run | {"machine": machine | {"load": 1.0}, "rows": ["OPQ, 24 bytes"]},
+    ]
+    measured = {"rows": rows, "runs": runs, "missing": ["OPQ, 96 bytes"], "differences": [], "entries": 9000}
+    report = {"script": "trellis_peers.py", "options": {"set": "few"}, "measured": measured}
+
+    def text():
+        return page.blocks({"trellis/few": report})["peers"]
+
+    assert "| 1.0 | 30; 2.0 |" in text()
+    assert text().endswith("Not measured yet: OPQ, 96 bytes.")
+    rows[2]["load"] = 9.0
+    assert "| 1.0 |  |" in text()
+
+
 def test_codes_of_peers_are_ranked_by_their_reconstructions(load):
     pytest.importorskip("faiss")
     codes, peers = load("shared.codes"), load("trellis_peers")

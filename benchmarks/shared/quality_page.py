@@ -122,6 +122,8 @@ def text_section(results):
         "definitions as queries; recall@10 against the exact cosine, with half the width of its 95% interval "
         "(bootstrap over queries); "
         f"adaptive and sign codes are means of {options['seeds']} seeds. " + source(results, "text_embeddings"),
+        "Trellis codes of these sentences are on [their page](trellis.md#on-text), beside PCA + ITQ, OPQ and a "
+        "residual quantiser by the cosine of their reconstructions.",
         "![Recall against bytes](images/text_embeddings.png)",
     ]
     for equal, words in [
