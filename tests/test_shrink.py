@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.index.storage import lmdb_change, lmdb_count, lmdb_shrink, segments
+from topsign.index.storage import lmdb_change, lmdb_count, lmdb_environment, lmdb_shrink, segments
 
 N_FEATURES = 64
 
@@ -124,6 +124,37 @@ def test_another_process_goes_over(holey, signals, verb):
                 assert said == (["True", "51", "ours"] if verb == "refresh" else ["False", "52", "theirs"])
                 index.refresh()
                 assert len(index) == (51 if verb == "refresh" else 52)
+        finally:
+            other.kill()
+
+
+SHRINKING = """
+    import sys, topsign as ts
+    index = ts.open_index(sys.argv[1])
+    index.compact(shrink=True)
+    print("shrunk", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_file_that_is_shrunk_while_it_is_opened(holey, signals, monkeypatch):
+    """Another process puts the shrunk file there, and uses it, before we look for the lock file of the old one."""
+    command = [sys.executable, "-c", textwrap.dedent(SHRINKING), str(holey)]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        claimed = []
+
+        def claim_late(*arguments):
+            if not claimed:
+                assert other.stdout.readline() == "shrunk\n"
+            claimed.append(arguments)
+            return claim_lock(*arguments)
+
+        claim_lock = lmdb_environment.claim_lock
+        monkeypatch.setattr(lmdb_environment, "claim_lock", claim_late)
+        try:
+            with ts.open_index(holey) as index:
+                assert len(claimed) == 2  # the second time for the new file
+                assert_whole(index, signals)
         finally:
             other.kill()
 

@@ -23,7 +23,18 @@ from typing import Any, ClassVar, NoReturn
 import lmdb
 
 from ...errors import StorageError
-from .lmdb_lock import READERS, Key, check_single_name, claim_lock, key_of, mark_file, raise_no_locks
+from .lmdb_lock import (
+    READERS,
+    Key,
+    ReplacedError,
+    check_same,
+    check_single_name,
+    claim_lock,
+    key_of,
+    mark_file,
+    raise_no_locks,
+    raise_replaced,
+)
 from .lmdb_pages import PageReader
 from .lmdb_view import View
 
@@ -38,6 +49,9 @@ MAP_BYTES = 2**40
 GROW_SECONDS = 60.0
 """How long growing beyond the reserved addresses waits for searches to end."""
 
+GROW_PATIENCE = 0.05
+"""How long growing first keeps new views out, which one of those searches may need to end; then twice as long."""
+
 ATTEMPTS = 100
 """How often an operation is tried again that another process can disturb."""
 
@@ -45,10 +59,6 @@ READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors of a folder in which no lock file can be made."""
 
 _tokens = itertools.count()
-
-
-class ReplacedError(StorageError):
-    """The path leads to another file than the one that is open."""
 
 
 class Environment:
@@ -74,7 +84,7 @@ class Environment:
         try:
             self.key = key_of(os.fstat(self._descriptor))
             if self.key in Environment._open:
-                self._raise_replaced()
+                raise_replaced(path)
             check_single_name(path, self._descriptor)
             self.pages = PageReader(path, self._descriptor)
             self.pages.metas()  # before LMDB follows them
@@ -92,8 +102,7 @@ class Environment:
         with cls._opening:
             cls._close_unused()
             try:
-                key = key_of(os.stat(path))
-                environment = cls._open.get(key) or cls._opened(path, key)
+                environment = cls._opened(path)
             except OSError as error:
                 raise StorageError(path, "file", f"cannot be opened: {error.strerror}") from None
             if environment.path != path:
@@ -103,17 +112,20 @@ class Environment:
         return environment, token
 
     @classmethod
-    def _opened(cls, path: str, key: Key) -> Environment:
+    def _opened(cls, path: str) -> Environment:
         for attempt in range(ATTEMPTS):
+            key = key_of(os.stat(path))
+            if key in cls._open:
+                return cls._open[key]
             try:
                 cls._close_inherited(key)
                 environment = cls(path)
-                cls._open[environment.key] = environment
-                return environment
             except ReplacedError:  # while it was opened
                 if attempt == ATTEMPTS - 1:
                     raise
-                key = key_of(os.stat(path))
+            else:
+                cls._open[environment.key] = environment
+                return environment
         raise AssertionError
 
     def leave(self, token: int) -> None:
@@ -242,20 +254,30 @@ class Environment:
 
     def _grow(self, wanted: int) -> None:
         """Maps the file anew, ``wanted`` bytes of it (0: what another process mapped), once no view is open."""
-        with self._transacting, self._mapping:
-            deadline = time.monotonic() + GROW_SECONDS
+        with self._transacting:
+            deadline, patience = time.monotonic() + GROW_SECONDS, GROW_PATIENCE
+            while not self._try_to_grow(wanted, min(deadline, time.monotonic() + patience)):
+                if time.monotonic() > deadline:
+                    why = f"must be mapped anew to grow, but searches went on for {GROW_SECONDS:g} s"
+                    raise StorageError(self.path, "file", f"{why}; nothing was changed")
+                time.sleep(GROW_PATIENCE)  # lets in those who hold a view, or are waited for by one, and need another
+                patience *= 2
+
+    def _try_to_grow(self, wanted: int, deadline: float) -> bool:
+        """Whether all views were released by then, with new ones kept out, and the file is mapped anew."""
+        with self._mapping:
             while True:
                 self._drop_views()
                 if not self.open_views:
                     break
                 if time.monotonic() > deadline:
-                    why = f"must be mapped anew to grow, but searches went on for {GROW_SECONDS:g} s"
-                    raise StorageError(self.path, "file", f"{why}; nothing was changed")
+                    return False
                 time.sleep(0.002)
             try:
                 self._lmdb.set_mapsize(wanted)
             except lmdb.Error as error:
                 raise StorageError(self.path, "file", f"cannot be mapped anew: {error}") from None
+            return True
 
     @property
     def is_ours(self) -> bool:
@@ -269,20 +291,7 @@ class Environment:
 
     def check_identity(self) -> None:
         """Raises ReplacedError where the path leads to another file than the one that is open."""
-        try:
-            same = key_of(os.stat(self.path)) == self.key
-        except OSError:
-            same = False
-        if not same:
-            self._raise_replaced()
-
-    def _raise_replaced(self) -> NoReturn:
-        raise ReplacedError(
-            self.path,
-            "file",
-            "was replaced, moved or deleted since it was opened: changes would be lost with the old file; "
-            "close this index and open it again",
-        )
+        check_same(self.path, self.key)
 
     def _open_locked(self) -> lmdb.Environment:
         """Opens LMDB under the lock file that serves this very file."""
@@ -301,7 +310,6 @@ class Environment:
         try:
             mark_file(self.path, self._descriptor, lock)
             opened = self._map(readonly=not self.writable, lock=True)
-            self.check_identity()
             opened.reader_check()  # slots of processes that died
             return opened
         finally:
@@ -319,7 +327,7 @@ class Environment:
         return self._map(readonly=True, lock=False)
 
     def _map(self, *, readonly: bool, lock: bool) -> lmdb.Environment:
-        """Opens LMDB with as many addresses as the system gives."""
+        """Opens LMDB with as many addresses as the system gives; ReplacedError where its name led to another file."""
         length = os.fstat(self._descriptor).st_size
         size = max(MAP_BYTES, 2 * length)
         options: dict[str, Any] = {"subdir": False, "create": False, "lib_version": 0, "max_readers": READERS}
@@ -327,13 +335,21 @@ class Environment:
         options |= {"max_spare_txns": 0}  # a spare one would be shared with forked children
         while True:
             try:
-                return lmdb.open(self.path, map_size=size, **options)
+                opened = lmdb.open(self.path, map_size=size, **options)
             except (MemoryError, lmdb.Error) as error:
                 if not isinstance(error, MemoryError) and "annot allocate memory" not in str(error):
                     raise StorageError(self.path, "file", f"cannot be opened: {error}") from None
+            else:
+                break
             if size // 2 < length + 2**20:
                 raise StorageError(self.path, "file", f"cannot be mapped: {size} bytes of addresses are refused")
             size //= 2
+        try:
+            self.check_identity()
+        except ReplacedError:
+            opened.close()
+            raise
+        return opened
 
     @classmethod
     def _before_fork(cls) -> None:

@@ -47,8 +47,22 @@ MARKS, N_MARKS = 2**62, 2**30
 FLOCK = struct.Struct("hhqqi0q")
 
 
+class ReplacedError(StorageError):
+    """The path leads to another file than the one that is open."""
+
+
 def key_of(found: os.stat_result) -> Key:
     return found.st_dev, found.st_ino
+
+
+def check_same(path: str, key: Key) -> None:
+    """Raises ReplacedError where the path does not lead to the file of this key."""
+    try:
+        same = key_of(os.stat(path)) == key
+    except OSError:
+        same = False
+    if not same:
+        raise_replaced(path)
 
 
 def claim_lock(path: str, descriptor: int, held: Mapping[Key, int]) -> int:
@@ -56,24 +70,27 @@ def claim_lock(path: str, descriptor: int, held: Mapping[Key, int]) -> int:
 
     ``held`` has the lock files that this process has open: one must not be opened and closed again, which would end
     all POSIX locks that the process has on it. The returned descriptor is one that was not held before.
+
+    ReplacedError where the path has come to lead to another file: the lock file is that one's, and others may use it.
     """
     name, data = f"{path}-lock", os.fstat(descriptor)
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         try:
             found = os.lstat(name)
+            _check_lock_file(path, name, found, data)
+            ours = held.get(key_of(found))
+            lock = os.open(name, os.O_RDWR | os.O_NOFOLLOW) if ours is None else ours
         except FileNotFoundError:
             _create(path, name, data)
             continue
-        _check_lock_file(path, name, found, data)
-        ours = held.get(key_of(found))
-        lock = os.open(name, os.O_RDWR | os.O_NOFOLLOW) if ours is None else ours
         claimed = False
         try:
             if _try_flock(path, lock) and _same(name, lock):
                 if _identity(lock) == key_of(data):
                     claimed = True
                     return lock
+                check_same(path, key_of(data))  # with the lock in hand: nobody gets to open what comes after
                 os.unlink(name)  # of a file that was here before; who has that one open keeps its lock
                 _create(path, name, data)
             elif ours is None and not _same(name, lock):
@@ -198,6 +215,16 @@ def _fcntl(path: str, descriptor: int, command: int, argument: bytes) -> bytes:
         return fcntl.fcntl(descriptor, command, argument)
     except OSError as error:
         raise_no_locks(path, error)
+
+
+def raise_replaced(path: str) -> Never:
+    """The file that is open has lost its name."""
+    raise ReplacedError(
+        path,
+        "file",
+        "was replaced, moved or deleted since it was opened: changes would be lost with the old file; "
+        "close this index and open it again",
+    )
 
 
 def raise_no_locks(path: str, error: OSError) -> Never:

@@ -19,7 +19,8 @@ from ...recipe import Recipe
 from . import segments
 from .lmdb_change import FileChange
 from .lmdb_columns import StoredColumns
-from .lmdb_environment import ATTEMPTS, Environment, ReplacedError, raise_readonly
+from .lmdb_environment import ATTEMPTS, Environment, raise_readonly
+from .lmdb_lock import ReplacedError
 from .lmdb_new_file import create
 from .lmdb_records import FORMAT, MAGIC, State, column_key, read_record, read_state, segment_key
 from .lmdb_shrink import is_successor, remove_draft, write_shrunk
