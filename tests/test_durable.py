@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -510,6 +511,34 @@ def test_the_map_grows_by_itself(path, rng, monkeypatch):
     assert index.store._environment._lmdb.info()["map_size"] >= os.path.getsize(path) > 2**19
     assert_same(index, memory, queries)
     index.verify()
+
+
+@pytest.mark.parametrize("opener", ["the same thread", "another thread"])
+def test_growing_lets_a_search_end_that_needs_another_view(path, signals, monkeypatch, opener):
+    """A search that holds a view and opens one more, itself or in a thread that it waits for."""
+    monkeypatch.setattr(environment, "MAP_BYTES", 2**18)
+    index = make_index("fast", path)
+    index.add(signals)
+    growing, held = threading.Event(), threading.Event()
+    drop = index.store.drop
+    monkeypatch.setattr(index.store, "drop", lambda: (drop(), growing.set()))  # new views are kept out by now
+
+    def search():
+        before = index.store.load()
+        held.set()
+        assert growing.wait(30)
+        if opener == "the same thread":
+            return before, index.store.load()
+        with ThreadPoolExecutor(1) as pool:
+            return before, pool.submit(index.store.load).result()
+
+    with ThreadPoolExecutor(1) as pool:
+        searching = pool.submit(lambda: [state.sequence for state, _ in search()])
+        assert held.wait(30)
+        index.add(np.repeat(signals, 45, axis=0))
+        assert searching.result() == [1, 1]
+    assert index.store._environment._lmdb.info()["map_size"] > 2**18
+    assert len(index) == 9200
 
 
 def test_a_file_that_another_process_outgrew_is_mapped_anew(path, signals, monkeypatch):
