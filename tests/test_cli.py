@@ -69,9 +69,11 @@ def test_mistakes_are_explained_without_a_traceback(arguments, code, words):
     assert "Traceback" not in result.output
 
 
-def test_the_installed_command():
-    command = [sys.executable, "-m", "topsign.cli", "--version"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "0.1.0"
+def test_the_package_is_the_command():
+    command = [sys.executable, "-m", "topsign", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "0.1.0\n"
+
+
+def test_help_has_examples():
     helped = run("plan", "--help")
     assert "Examples" in helped.stdout

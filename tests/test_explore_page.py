@@ -43,7 +43,7 @@ def address(tmp_path_factory):
     with ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=7, path=folder / "x.topsign") as index:
         index.add(signals, metadata=[{"row": row} for row in range(200)])
     np.save(folder / "vector.npy", signals[33])
-    command = [sys.executable, "-m", "topsign.cli", "explore", str(folder / "x.topsign"), "--no-browser"]
+    command = [sys.executable, "-m", "topsign", "explore", str(folder / "x.topsign"), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         yield server.stdout.readline().strip(), folder
         server.terminate()

@@ -33,6 +33,7 @@ LAYERS = [
     {"__init__"},
     {"paper"},
     {"cli"},
+    {"__main__"},
 ]
 
 INDEX_LAYERS = [

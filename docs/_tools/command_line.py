@@ -26,7 +26,10 @@ def below(name: str, command) -> Iterator[tuple[str, typer.core.TyperCommand]]:
 
 def page() -> str:
     """The page, in MyST Markdown."""
-    text = "# Command line\n\nEvery command has `--help`. Exit codes: 0 done, 1 the data, 2 the call.\n\n"
+    text = (
+        "# Command line\n\n`python -m topsign` is `topsign`, where that script is not on the path. Every command has "
+        "`--help`. Exit codes: 0 done, 1 the data, 2 the call.\n\n"
+    )
     return text + "\n".join(section(name, command) for name, command in commands())
 
 

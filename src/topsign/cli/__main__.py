@@ -1,5 +1,0 @@
-"""``python -m topsign.cli``"""
-
-from . import main
-
-main()
