@@ -1,17 +1,20 @@
 """Trellis codes: energy kept of white signals, the paper's detection problem, and speed beside faiss.
 
-    python benchmarks/trellis.py [shares] [detection] [speed] [long] [--json FILE]
+    python benchmarks/trellis.py [shares] [detection] [scores] [speed] [long] [--json FILE]
 
 ``shares`` is what docs/trellis.md and ``topsign.theory`` quote: the mean squared cosine of white signals and their
-reconstructions. Speed is one thread, in processor time, medians of interleaved repeats. What trellis codes find in real
-sets, beside other codes, is measured by trellis_peers.py, trellis_heads.py and trellis_cameras.py.
+reconstructions. ``scores`` ranks what one code keeps by two scores. Speed is one thread, in processor time, medians of
+interleaved repeats. What trellis codes find in real sets, beside other codes, is measured by trellis_peers.py,
+trellis_heads.py and trellis_cameras.py.
 """
 
 import argparse
 import time
 
 import numpy as np
+from shared.codes import best
 from shared.results import save, spread
+from shared.sets import cifar
 
 import topsign as ts
 from topsign import kernels
@@ -72,6 +75,25 @@ def detection(options):
         error = float(match.std() / np.sqrt(len(match)) * np.sqrt(n_features))
         rows.append({"window": window, "bytes": 409, "d_prime": index_of_detection, "error": error})
         rows[-1]["impostor_mean"] = float(impostor.mean() * np.sqrt(n_features))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def scores(options):
+    """Recall@10 among CIFAR features of one code in 24 bytes, random bases: cosines, and products without norms."""
+    _, entries, queries = cifar(argparse.Namespace(queries=1000))
+    truth, rows = best(queries, entries, 10), []
+    for seed in range(4):
+        index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=24, basis="hadamard", random_state=seed)
+        codes = index.fit(entries).get(index.add(entries)).codes
+        cell = index.recipe.cells[0]
+        levels = kernels.active().trellis_decode(cell.tables, codes.data, n_threads=kernels.n_threads(None))
+        sums = cell.signals(levels)  # mean plus reconstruction, of any norm
+        ways = {"index": index.search(queries, k=10).ids, "cosine": best(queries, codes.decode(), 10)}
+        ways["inner_product"] = best(queries, sums, 10)
+        recalls = {way: float((found[:, None] == truth[..., None]).any(1).mean()) for way, found in ways.items()}
+        norms = np.linalg.norm(sums, axis=1)
+        rows.append({"seed": seed, "bytes": 24, **recalls, "spread_of_norms": float(norms.std() / norms.mean())})
         print(rows[-1], flush=True)
     return rows
 
@@ -143,7 +165,7 @@ def long(options):
     return rows
 
 
-PARTS = {part.__name__: part for part in (shares, detection, speed, long)}
+PARTS = {part.__name__: part for part in (shares, detection, scores, speed, long)}
 
 
 def main():
