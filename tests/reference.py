@@ -288,6 +288,36 @@ def trellis_norm(low, high):
     return np.float32(np.float32(2.0 ** (steps % 512 / 512)) * 2.0 ** (steps // 512 - 64)) if steps else np.float32(0)
 
 
+def trellis_coordinates(levels, values, mean, coded):
+    """A reconstruction in its basis, in multiples of 2**-23: coded coordinates, then the length of all others."""
+    n_features = len(mean)
+    scale = 2.0**23 / math.sqrt(n_features)
+    steps = [float(value) * scale for value in values]
+    middle = [float(mean[place]) * scale for place in coded]
+    beside = [(float(mean[place]) * scale) ** 2 for place in range(n_features) if place not in set(coded)]
+    rows = [round(place + int(level) * step) for level, step, place in zip(levels, steps, middle, strict=True)]
+    return [*rows, round(math.sqrt(math.fsum(beside)))]
+
+
+def trellis_signal(levels, values, mean, axes):
+    """A reconstruction in a local cell, in multiples of 2**-23: the mean, and axes rounded to multiples of 2**-33."""
+    n_features = len(mean)
+    signal = []
+    for place in range(n_features):
+        total = 0
+        for level, value, axis in zip(levels, values, axes, strict=True):
+            total += int(level) * round(float(axis[place]) * (float(value) * (2.0**33 / n_features)))
+        signal.append(round(total / 2.0**10 + float(mean[place]) * 2.0**23))
+    return signal
+
+
+def trellis_cosine(first, second):
+    """Cosine of two reconstructions in whole numbers."""
+    product = sum(a * b for a, b in zip(first, second, strict=True))
+    squares = float(sum(a * a for a in first)) * float(sum(b * b for b in second))
+    return product / math.sqrt(squares) if squares else 0.0
+
+
 def trellis_cost(code, values, tables, multipliers, addends, levels):
     """What the encoder minimises."""
     decoded = trellis_decode(code, tables.n_bits, tables.window, tables.offsets, multipliers, addends, levels)

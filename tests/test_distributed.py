@@ -553,7 +553,7 @@ def test_means_and_nulls_go_with_the_shards(client, tmp_path):
             assert_same(index.search(queries), centred.search(queries))
 
 
-def test_sparse_and_trellis_codes(client, tmp_path, signals):
+def test_sparse_and_trellis_codes(client, tmp_path, signals, monkeypatch):
     matrix = scipy.sparse.random_array((300, N_FEATURES), density=0.2, rng=np.random.default_rng(7), format="csr")
     scipy.sparse.save_npz(tmp_path / "sparse.npz", matrix)
     np.save(tmp_path / "dense.npy", signals)
@@ -565,6 +565,21 @@ def test_sparse_and_trellis_codes(client, tmp_path, signals):
         with ts.distributed.open(tmp_path / f"codes {name}", client=client) as opened:
             assert_same(opened.search(signals[:5]), index.search(signals[:5]))
             assert opened.get([4]).codes == index.get([4]).codes
+            if index is trellis:
+                assert_same_trellis_pairs(opened, index, monkeypatch, k=2)
+    local = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=12, n_local=4, random_state=7).fit(signals)
+    local.add(signals[::2])
+    ts.distributed.split(local, tmp_path / "local", shard_entries=90)
+    with ts.distributed.open(tmp_path / "local", client=client) as opened:
+        assert_same_trellis_pairs(opened, local, monkeypatch, threshold=0.9)
+
+
+def assert_same_trellis_pairs(opened, index, monkeypatch, **limit):
+    monkeypatch.setattr(pairing, "TRAVELLING_BYTES", 150 * index.recipe.layout.code_bytes)
+    found, expected = opened.pairs(**limit), index.pairs(**limit)
+    assert len(expected)
+    for name in ("first", "second", "scores", "p_values"):
+        assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
 def test_tables_of_numbers_and_vector_files(client, tmp_path, signals):

@@ -41,6 +41,7 @@ INDEX_LAYERS = [
     {"results"},
     {"storage"},
     {"search", "filters"},
+    {"trellis_pairs"},
     {"pairs", "verbs"},
     {"entries", "nulls", "centering"},
     {"searching"},

@@ -141,9 +141,8 @@ def dedupe(shards: Shards, options: GroupOptions, version: Version = None, sched
 
     topsign cluster dedupe codes -o groups.parquet
     """
-    limit = options.limit()
     with _opened(shards, scheduler, version) as index:
-        write_groups(index, options.output, limit)
+        write_groups(index, options.output, options.limit(index.recipe.family))
 
 
 @cluster.command()

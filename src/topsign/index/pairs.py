@@ -3,7 +3,8 @@
 Two codes are compared where both keep a sign: the *agreement* of a pair is the number of common locations whose signs
 agree less the number whose signs differ. It is symmetric. Of independent signals the number of common locations is
 hypergeometric and each sign agrees with probability one half, which gives the p-values (exact for independent normal
-projections); the correlation at which an agreement is expected is its score.
+projections); the correlation at which an agreement is expected is its score. Trellis codes are compared by the cosine
+of their reconstructions, see :mod:`topsign.index.trellis_pairs`; for these there are no p-values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy.special import ndtr
 from scipy.stats import binom, hypergeom, norm
 
 from .. import kernels
-from .._arrays import Array, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import check_count, check_false_alarm, check_real
 from .._lazy import lazy
 from .._named import named
@@ -28,6 +29,7 @@ from ..recipe import Recipe
 from .search import Hits, KernelEngine, Queries
 from .storage import Snapshot
 from .tables import Table
+from .trellis_pairs import Cosines, living_blocks
 
 BLOCK_BYTES = 2**22
 """Codes that are compared with all others at a time, as real numbers."""
@@ -42,8 +44,8 @@ class Pairs(Table):
 
     first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
     second: Any  # (n_pairs,) ids
-    scores: Float64  # (n_pairs,) estimated correlations
-    p_values: Float64  # (n_pairs,) chance that two independent signals look as much alike
+    scores: Float64  # (n_pairs,) estimated correlations; of trellis codes cosines of reconstructions
+    p_values: Float64  # (n_pairs,) chance that two independent signals look as much alike; nan of trellis codes
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -120,8 +122,8 @@ class Agreement:
 class PairLimit:
     """Which pairs are wanted: those that agree enough, or of every entry the ``k`` that agree most with it."""
 
-    law: Agreement
-    least: int  # agreement
+    law: Agreement | Cosines
+    least: float  # agreement or cosine
     k: int | None
 
     @classmethod
@@ -133,18 +135,24 @@ class PairLimit:
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             raise ValueError("give exactly one of false_alarm, threshold and k, got " + (" and ".join(named) or "none"))
-        if recipe.family not in ("adaptive", "sign"):
-            raise ValueError(f"pairs are found among adaptive and sign codes, those of this index are {recipe.family}")
+        k = None if k is None else check_count(k, "k")
+        limit = None if threshold is None else check_real(threshold, "threshold", minimum=-1, maximum=1)
+        if recipe.family == "trellis":
+            if false_alarm is not None:
+                raise ValueError(
+                    "false_alarm needs the law of two codes of unrelated signals, which trellis codes do not follow; "
+                    "give threshold, the least cosine of two reconstructions, or k"
+                )
+            return cls(Cosines.of(recipe), -1.0 if limit is None else limit, k)
         law = Agreement(recipe.n_bits, recipe.n_pool)
         least = -law.n_bits
         if false_alarm is not None:
             n_pairs = max(1, n_entries * (n_entries - 1) // 2)
             level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
             least = law.least(lambda value: law.p_values(value) <= level)
-        elif threshold is not None:
-            limit = check_real(threshold, "threshold", minimum=-1, maximum=1)
+        elif limit is not None:
             least = law.least(lambda value: law.scores(value) >= limit)
-        return cls(law, least, None if k is None else check_count(k, "k"))
+        return cls(law, least, k)
 
     def kept(self, numbers: Int64, hits: Hits) -> Hits:
         """Of the hits of entries with these numbers, which become their rows: each pair once, or the k best others."""
@@ -199,9 +207,9 @@ class PairFinding(ABC, Generic[Entries]):
         ----------
         false_alarm : float in (0, 1)
             Pairs significant at this level for the whole index: with P pairs of entries, those whose p-value is at
-            most ``1 - (1 - false_alarm) ** (1 / P)``.
-        threshold : float
-            Pairs whose estimated correlation is at least this.
+            most ``1 - (1 - false_alarm) ** (1 / P)``. Not for trellis codes, whose law is not known.
+        threshold : float in [-1, 1]
+            Pairs whose estimated correlation is at least this; of trellis codes, the cosine of their reconstructions.
         k : int
             Pairs in which one is among the k entries most like the other.
         progress : callable, optional
@@ -224,22 +232,18 @@ def compare_entries(
     recipe: Recipe, blocks: Snapshot, snapshot: Snapshot, limit: PairLimit, n_threads: int
 ) -> Iterator[tuple[int, Hits]]:
     """Entries of one snapshot, a block at a time: how many, and what is kept of comparing them with another's."""
-    for numbers, block in _blocks(recipe, blocks, n_threads):
-        yield len(numbers), limit.kept(numbers, _compare(recipe, snapshot, block, limit, n_threads))
+    n_values = recipe.n_features if recipe.family == "trellis" else recipe.n_pool
+    for numbers, _, codes in living_blocks(blocks, max(1, BLOCK_BYTES // (4 * n_values))):
+        if isinstance(limit.law, Cosines):
+            more = None if limit.k is None else limit.k + 1  # one of them is the entry itself
+            hits = limit.law.compare(recipe, numbers, codes, snapshot, least=limit.least, k=more)
+        else:
+            hits = _compare(recipe, snapshot, _signs(recipe, codes, n_threads), limit, n_threads)
+        yield len(numbers), limit.kept(numbers, hits)
 
 
-def _blocks(recipe: Recipe, snapshot: Snapshot, n_threads: int) -> Iterator[tuple[Int64, Float32]]:
-    """Ids of living entries and their codes as rows of +-1 and 0, a block at a time."""
-    n_rows = max(1, BLOCK_BYTES // (4 * recipe.n_pool))
-    for segment in snapshot.segments:
-        rows = np.flatnonzero(segment.living)
-        for start in range(0, len(rows), n_rows):
-            here = rows[start : start + n_rows]
-            codes = np.ascontiguousarray(segment.codes[here])
-            yield segment.ids[here], _signs(recipe, codes, n_threads)
-
-
-def _signs(recipe: Recipe, codes: Array, n_threads: int) -> Float32:
+def _signs(recipe: Recipe, codes: Bytes, n_threads: int) -> Float32:
+    """Codes as rows of +-1 and 0."""
     if recipe.family == "sign":
         bits = np.unpackbits(codes, axis=1, count=recipe.n_pool, bitorder="little")
         return bits.astype(np.float32) * 2 - 1

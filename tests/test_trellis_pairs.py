@@ -1,0 +1,174 @@
+"""Pairs of trellis codes: scores are exactly those of the definition, and pairs those of comparing all."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_allclose, assert_array_equal
+from test_trellis import steep
+from typer.testing import CliRunner
+
+import topsign as ts
+from topsign.cli import app
+from topsign.index import pairs as module
+from topsign.index import trellis_pairs
+from topsign.index.storage import segments
+
+OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}, {"n_local": 4}]
+N_FEATURES = 32
+
+
+@pytest.fixture
+def signals(rng):
+    """Every tenth signal has a copy that is nearly the same, and one that is the same."""
+    signals = steep(rng, 60)
+    signals[1::10] = signals[::10] + 0.01 * steep(rng, 6)
+    signals[2::10] = signals[::10]
+    return signals
+
+
+def make(signals, **options):
+    index = ts.TrellisIndex(n_features=N_FEATURES, **{"n_bytes": 6, "random_state": 1} | options)
+    return index if index.is_fitted else index.fit(steep(np.random.default_rng(5), 700))
+
+
+def plain_cosines(index, ids):
+    """Of all pairs, by the definition."""
+    codes, recipe = index.get(ids).codes, index.recipe
+    levels, rows = codes.levels.tolist(), [None] * len(codes)
+    for cell, places in recipe.cells.of_codes(codes.data):
+        values = cell.design.values.tolist()
+        for place in places:
+            own = levels[place][: len(values)]
+            if recipe.n_local > 1:
+                axes = recipe.projection.matrix[recipe.projection.rows_of(cell.number)]
+                rows[place] = reference.trellis_signal(own, values, cell.mean, axes)
+            else:
+                mean = np.zeros((1, N_FEATURES), np.float32)
+                if cell.mean is not None:
+                    recipe.projection.project_block(cell.mean[np.newaxis], None, mean, 1)
+                rows[place] = reference.trellis_coordinates(own, values, mean[0], cell.design.coded.tolist())
+    cosines = np.empty((len(rows), len(rows)))
+    for i, one in enumerate(rows):
+        for j in range(i, len(rows)):
+            cosines[i, j] = cosines[j, i] = reference.trellis_cosine(one, rows[j])
+    return cosines
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_pairs_are_those_of_the_plain_comparison(signals, options, path, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 16)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * N_FEATURES * 7)
+    monkeypatch.setattr(trellis_pairs, "COMPARED_BYTES", 8 * N_FEATURES * 9)
+    index = make(signals, **options)
+    numbers = np.random.default_rng(2).permutation(500)[:60]
+    for part in np.array_split(np.arange(60), 3):
+        index.add(signals[part], ids=numbers[part])
+    index.remove(numbers[[5, 50, 59]])
+    ids = index.ids
+    cosines = plain_cosines(index, ids)
+    decoded = index.get(ids).codes.decode().astype(np.float64)
+    assert_allclose(cosines, decoded @ decoded.T, atol=1e-6)  # multiples of 2**-23, and float32
+    first, second = np.triu_indices(len(ids), 1)
+    values = cosines[first, second]
+    for threshold in (0.9, float(np.sort(values)[-20]), -1):
+        found, kept = index.pairs(threshold=threshold), values >= threshold
+        order = np.lexsort((second[kept], first[kept], -values[kept]))
+        assert_array_equal(found.first, ids[first[kept][order]])
+        assert_array_equal(found.second, ids[second[kept][order]])
+        assert_array_equal(found.scores, values[kept][order])
+        assert np.isnan(found.p_values).all()
+    assert (values == 1).sum() >= 5  # copies
+    for k in (1, 3, 80):
+        found = index.pairs(k=k)
+        off = cosines.copy()
+        np.fill_diagonal(off, -np.inf)
+        nearest = np.argsort(-off, axis=1, kind="stable")[:, : min(k, len(ids) - 1)]  # ties by ascending id
+        wanted = {tuple(sorted((int(ids[i]), int(ids[j])))) for i in range(len(ids)) for j in nearest[i]}
+        have = list(zip(found.first.tolist(), found.second.tolist(), strict=True))
+        assert len(have) == len(set(have))
+        assert set(have) == wanted
+        assert_array_equal(found.scores, [cosines[tuple(np.searchsorted(ids, pair))] for pair in have])
+
+
+def test_few_and_many_pairs_have_the_same_scores(signals, monkeypatch):
+    index = make(signals)
+    index.add(signals)
+    few = index.pairs(threshold=0.99)
+    monkeypatch.setattr(trellis_pairs, "MANY", 10**9)
+    assert_array_equal(few.scores, index.pairs(threshold=0.99).scores)
+    assert 0 < len(few) < 60
+
+
+@pytest.mark.parametrize("options", [{}, {"n_local": 4, "norms": True, "metric": "inner_product"}])
+def test_files_give_the_same_pairs(signals, options, tmp_path):
+    memory, file = make(signals, **options), make(signals, path=tmp_path / "a.topsign", **options)
+    for index in (memory, file):
+        index.add(signals, ids=[f"doc-{row:03d}" for row in range(60)])
+    file.close()
+    for limit in ({"threshold": 0.9}, {"k": 2}):
+        expected = memory.pairs(**limit)
+        with ts.open_index(tmp_path / "a.topsign", readonly=True) as opened:
+            found = opened.pairs(**limit)
+        assert len(expected)
+        for name in ("first", "second", "scores", "p_values"):
+            assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert found.groups() == expected.groups()
+
+
+def test_limits_that_do_not_go_with_trellis_codes_are_refused(signals):
+    index = make(signals)
+    assert len(index.pairs(k=1)) == 0
+    index.add(signals)
+    with pytest.raises(ValueError, match="trellis codes do not follow; give threshold"):
+        index.pairs(false_alarm=1e-3)
+    with pytest.raises(ValueError, match="give exactly one of false_alarm, threshold and k, got threshold and k"):
+        index.pairs(threshold=0.5, k=2)
+    with pytest.raises(ValueError, match=r"threshold must be in \[-1, 1\], got 1.5"):
+        index.pairs(threshold=1.5)
+
+
+def test_codes_of_nothing_resemble_nothing(signals):
+    """A reconstruction may be zero by construction alone: here all levels are worth nothing."""
+    index = make(signals, basis="hadamard", center=False)
+    index.add(signals[:5])
+    cosines = trellis_pairs.Cosines.of(index.recipe)
+    cosines.cells[0].steps[:] = 0
+    codes = index.get(range(5)).codes.data
+    hits = cosines.compare(index.recipe, np.arange(5), codes, index.store.snapshot, least=-1.0, k=2)
+    assert_array_equal(hits.values, np.zeros(10))
+
+
+def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("signals.npy", np.concatenate([signals, steep(np.random.default_rng(5), 700)]))
+
+    def run(command, code=0):
+        shown = CliRunner().invoke(app, command.split())
+        assert shown.exit_code == code, shown.output
+        return " ".join(shown.output.split())
+
+    codes = "--codes trellis --bytes 6"
+    assert "entries in " in run(f"dedupe signals.npy {codes} --threshold 0.999 -o groups.csv")
+    with open("groups.csv") as file:
+        groups = {}
+        for row in csv.DictReader(file):
+            groups.setdefault(row["group"], set()).add(int(row["id"]))
+    for row in range(0, 60, 10):
+        assert any({row, row + 2} <= group for group in groups.values())
+    run(f"build signals.npy -o some.topsign {codes}")
+    run("dedupe some.topsign --threshold 0.999 -o again.csv")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "groups.csv").read_text()
+    run("dedupe some.topsign --threshold 0.999 -o groups.json")
+    assert len(json.loads((tmp_path / "groups.json").read_text())) == sum(map(len, groups.values()))
+    for wrong, why in (
+        (f"dedupe signals.npy {codes} -o no.csv", "trellis codes need --threshold"),
+        ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
+        ("dedupe signals.npy --bytes 6 -o no.csv", "--bytes and --local go with --kind trellis"),
+        ("dedupe signals.npy --codes trellis --threshold 0.9 -o no.csv", "--kind trellis needs --bytes"),
+        (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "has its codes and ids already"),
+    ):
+        assert why in run(wrong, code=2)
+    assert not (tmp_path / "no.csv").exists()
