@@ -30,6 +30,28 @@ def test_plan_prints_json():
     assert found["n_features"] == 512
 
 
+def test_plan_shows_trellis_codes_alone_where_only_they_reach_the_target(tmp_path):
+    """In 20 bytes adaptive codes of 512 features do not, and in 10 neither family does."""
+    within = [*TARGET, "--max-bytes", "20"]
+    shown = run("plan", *within)
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.stdout.split())
+    assert "plan: trellis codes alone reach it n_bytes" in text
+    assert "adaptive codes: a detection of 0.9 at a false alarm of 0.01" in text
+    found = json.loads(run("plan", *within, "--json").stdout)
+    assert found["trellis"]["n_bytes"] <= 20
+    assert found["trellis"]["detection"] >= 0.9
+    assert "cannot be reached within 20 bytes" in found["adaptive"]
+    drawn = run("plan", *within, "--plot", str(tmp_path / "plan.png"))
+    assert drawn.exit_code == 1
+    assert "--plot draws adaptive codes" in drawn.output
+    for most, words in ((10, "cannot be reached"), (2, "fits max_bytes=2")):
+        neither = run("plan", *TARGET, "--max-bytes", str(most))
+        assert neither.exit_code == 1
+        for family in ("adaptive codes: ", "trellis codes: "):
+            assert words in neither.output.split(family)[1].split(" codes: ")[0].replace("\n", " ")
+
+
 def test_info_names_the_kernels_and_why_not_others():
     shown = json.loads(run("info", "--json").stdout)
     assert shown["kernels"] in shown["available"]

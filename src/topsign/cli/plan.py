@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -38,42 +37,45 @@ def plan(
 
     topsign plan --correlation 0.1 --max-bytes 256 --false-alarm 1e-3 --features 8192 --json
     """
+    target = {"correlation": correlation, "false_alarm": false_alarm, "n_features": features, "n_entries": entries}
     try:
-        found = make_plan(
-            correlation=correlation,
-            detection=detection,
-            false_alarm=false_alarm,
-            n_features=features,
-            n_entries=entries,
-            max_bytes=max_bytes,
-            projection=projection,
-        )
+        found, why = _reached(**target, detection=detection, max_bytes=max_bytes, projection=projection)
+        wanted = found.detection if isinstance(found, Plan) and detection is None else detection
+        trellis, why_not = _reached(**target, detection=wanted, max_bytes=max_bytes, codes="trellis")
     except ValueError as error:
-        raise fail(str(error), code=1 if isinstance(error, TargetError) else 2) from None
+        raise fail(str(error), code=2) from None
+    if found is None and trellis is None:
+        raise fail(f"adaptive codes: {why}\ntrellis codes: {why_not}", code=1)
     if plot is not None:
+        if found is None:
+            raise fail(f"--plot draws adaptive codes; leave it out for the plan of trellis codes. {why}", code=1)
         draw_plan(found, plot)
-    trellis = None
-    with suppress(TargetError):
-        trellis = make_plan(
-            codes="trellis",
-            correlation=correlation,
-            detection=found.detection if detection is None else detection,
-            false_alarm=false_alarm,
-            n_features=features,
-            n_entries=entries,
-        )
     if as_json:
-        print(json.dumps(found.as_dict() | {"trellis": trellis and trellis.as_dict()}, indent=2))
-    else:
-        show_plan(found)
-        show_trellis(found, trellis)
-        if plot is not None:
-            console.print(f"drawn: {plot}", highlight=False)
+        shown = {"adaptive": why} if found is None else found.as_dict()
+        print(json.dumps(shown | {"trellis": trellis and trellis.as_dict()}, indent=2))
+        return
+    if found is None:
+        show_plan(trellis)
+        console.print(f"\nadaptive codes: {why}", highlight=False, soft_wrap=True)
+        return
+    show_plan(found)
+    show_trellis(found, trellis, why_not)
+    if plot is not None:
+        console.print(f"drawn: {plot}", highlight=False)
 
 
-def show_plan(found: Plan) -> None:
+def _reached(**target: Any) -> tuple[Any, str]:
+    """The plan of one family, or None and why there is none."""
+    try:
+        return make_plan(**target), ""
+    except TargetError as error:
+        return None, str(error)
+
+
+def show_plan(found: Plan | TrellisPlan) -> None:
     """The plan as a table, then what it assumes."""
-    table = Table(show_header=False, title="plan", title_justify="left", box=None, pad_edge=False)
+    title = "plan" if isinstance(found, Plan) else "plan: trellis codes alone reach it"
+    table = Table(show_header=False, title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column(justify="right", style="bold")
     table.add_column()
     for name, value in found.lines():
@@ -84,10 +86,10 @@ def show_plan(found: Plan) -> None:
         console.print(f"  - {line}", highlight=False, soft_wrap=True)
 
 
-def show_trellis(found: Plan, trellis: TrellisPlan | None) -> None:
+def show_trellis(found: Plan, trellis: TrellisPlan | None, why_not: str) -> None:
     """The smaller of both families."""
     if trellis is None:
-        console.print("\ntrellis codes of up to 4 bits per feature do not reach this", highlight=False)
+        console.print(f"\ntrellis codes: {why_not}", highlight=False, soft_wrap=True)
         return
     smaller = "trellis" if trellis.n_bytes < found.bytes_per_entry else "adaptive"
     console.print(

@@ -179,7 +179,7 @@ def plan(
         if (found := target.best_within(max_bytes, n_pool, kind)) is not None
     ]
     if not within:
-        raise ValueError(f"no code of {N_BITS_STEP} bits or more fits max_bytes={max_bytes}; allow more bytes")
+        raise TargetError(f"no code of {N_BITS_STEP} bits or more fits max_bytes={max_bytes}; allow more bytes")
     best = max(within, key=lambda found: (found.detection, -found.bytes_per_entry))
     if detection is None:
         return target.finished(best)

@@ -64,6 +64,27 @@ class TrellisPlan:
         """All fields, for JSON."""
         return asdict(self)
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the numbers rest on."""
+        return (
+            f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
+            "an impostor is independent of the reference; signals are isotropic, as the basis is random",
+            "detection is an approximation: measured shares of energy, Fisher's law for matches",
+            f"entries per search: {self.n_entries:,}; false alarms are counted per search",
+        )
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Rows of a table: names and readable values."""
+        return [
+            ("n_bytes", f"{self.n_bytes:,} (basis hadamard, center False)"),
+            ("window", f"{self.window}"),
+            ("accept when", f"cosine with the reconstruction at least {self.threshold:.5f}"),
+            ("detection", f"{self.detection:.6g}"),
+            ("false alarm", f"{self.false_alarm:.3g} per search, {self.false_alarm_per_entry:.3g} per entry"),
+            ("bytes, all entries", f"{self.n_bytes * self.n_entries:,}"),
+        ]
+
 
 def plan_trellis(
     *,
@@ -90,7 +111,9 @@ def plan_trellis(
     # At least two windows, at most 4 bits per feature.
     least, most = -(-2 * window // 8), max(3, n_features // 2)
     if max_bytes is not None:
-        most = min(most, check_count(max_bytes, "max_bytes", minimum=least))
+        most = min(most, check_count(max_bytes, "max_bytes"))
+    if most < least:
+        raise TargetError(f"no code of two windows, {least} bytes, fits max_bytes={max_bytes}; allow more bytes")
     sizes = np.arange(least, most + 1)
     means = np.arctanh(np.minimum(rho * np.sqrt(trellis_energy(8 * sizes / n_features, window=window)), 1 - 1e-12))
     reached = ndtr((means - np.arctanh(threshold)) * np.sqrt(n_features - 2))
