@@ -1,9 +1,10 @@
-"""Searches of trellis codes on a CUDA device beside dense vectors of half precision there, and the processor.
+"""Searches and encoding of trellis codes on a CUDA device, beside dense vectors there and the processor.
 
     python benchmarks/gpu_trellis.py [--out benchmarks/results/trellis/gpu.json]
 
-Codes are random bytes, of which any are a code, over 384 features and a random basis. Every figure is a median; ratios
-are of interleaved measurements of one run. Ids and scores are compared with the processor's, to the last bit.
+Codes that are searched are random bytes, of which any are a code, over 384 features and a random basis. Figures are
+medians; ratios are of interleaved measurements of one run. Ids, scores and codes are compared with the processor's, to
+the last bit. ``--only encoding encoders`` measures how codes are made.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from topsign.gpu import cuda_device
 from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part
+from topsign.gpu.viterbi import Viterbi
 from topsign.kernels import RoundedQueries, TrellisEntries
 from topsign.learning import learn_recipe
 
@@ -166,6 +168,64 @@ def whole_index(n: int) -> list[dict[str, Any]]:
     return found
 
 
+def encoding(device: Any, n: int, n_bytes: int, window: int) -> dict[str, Any]:
+    """Codes of coordinates, without projections, on the device (copies included) and on all threads."""
+    recipe = learn_recipe(
+        np.empty((0, FEATURES), np.float32),
+        n_bits=8 * n_bytes,
+        basis="hadamard",
+        center=False,
+        window=window,
+        random_state=3,
+    )
+    tables = recipe.cells[0].tables
+    values = np.random.default_rng(4).standard_normal((n, tables.n_coded), dtype=np.float32)
+    some, encoder = values[: n // 20], Viterbi(device)
+    made = encoder.trellis_encode(tables, values)  # compiles
+    begin = time.perf_counter()
+    expected = kernels.active().trellis_encode(tables, some, n_threads=THREADS)
+    seconds = time.perf_counter() - begin
+    times = interleaved({"ours": lambda: encoder.trellis_encode(tables, values)}, 5)
+    found = {
+        "signals": n,
+        "bytes_per_code": n_bytes,
+        "window": window,
+        "microseconds_per_signal": round(times["ours"] / n, 4),
+        "processor_microseconds_per_signal": round(1e6 * seconds / len(some), 4),
+        "signals_compared": len(some),
+        "same_as_processor": bool(np.array_equal(made[: len(some)], expected)),
+    }
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def encoders(n: int) -> list[dict[str, Any]]:
+    """An encoder with the projections of signals, on the processor and by ``to("cuda")``: three kinds of bases."""
+    signals = np.random.default_rng(5).standard_normal((n, 128), dtype=np.float32)
+    signals *= np.geomspace(1, 0.1, 128).astype(np.float32)
+    found = []
+    for basis, n_local in (("hadamard", 1), ("principal", 1), ("principal", 16)):
+        made = ts.TrellisEncoder(16, basis=basis, n_local=n_local, random_state=7).fit(signals[:20_000])
+        held = made.to("cuda")
+        held.encode(signals[:100])
+        times, codes = {}, []
+        for name, encoder in (("device", held), ("processor", made)):
+            begin = time.perf_counter()
+            codes.append(encoder.encode(signals))
+            times[name] = round(1e6 * (time.perf_counter() - begin) / n, 3)
+        found.append(
+            {
+                "signals": n,
+                "basis": basis,
+                "n_local": n_local,
+                "microseconds_per_signal": times,
+                "same_as_processor": codes[0] == codes[1],
+            }
+        )
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
 def head(n_classes: int, n_features: int, n_bits: int, inputs: tuple[int, ...]) -> dict[str, Any]:
     """Top 10 of a layer, with the projection of inputs, beside a bfloat16 Linear; codes are random bytes."""
     layer = ts.nn.AdaptiveLinear(n_features, n_classes, codes="trellis", n_bits=n_bits, bias=False, random_state=3)
@@ -230,6 +290,10 @@ def main() -> None:
         "index": indexes,
         "pq": lambda: [pq(10**6, n_bytes, n_queries) for n_bytes in (24, 48) for n_queries in (1, 64)],
         "whole_index": lambda: whole_index(200_000),
+        "encoding": lambda: [
+            encoding(device, 200_000, n_bytes, window) for n_bytes in (24, 48) for window in (8, 10, 12)
+        ],
+        "encoders": lambda: encoders(200_000),
         "heads": lambda: [head(128_256, 4096, 2048, (1, 16, 256))],
     }
     for name, step in steps.items():

@@ -15,8 +15,7 @@ import topsign as ts
 from topsign import gpu, kernels
 from topsign.gpu import pieces
 from topsign.gpu.best import BestSearch
-from topsign.gpu.device import multiply_tile
-from topsign.gpu.index import device_number, on_host
+from topsign.gpu.device import device_number, multiply_tile, on_host
 from topsign.gpu.scan import GatherScanner, Part, ProductScanner, Tuning
 from topsign.gpu.stripes import Format, Stripes
 from topsign.heads.scores import LogitScores

@@ -13,8 +13,10 @@ from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part, Tuning
 from topsign.gpu.stripes import Stripes
+from topsign.gpu.viterbi import Viterbi
 from topsign.kernels import Layout, RoundedQueries, TrellisEntries
 from topsign.learning import learn_recipe
+from topsign.trellis import design_trellis
 
 pytestmark = pytest.mark.gpu
 
@@ -126,6 +128,45 @@ def test_encoding(device, n_features, n_pool, layout):
     made = encoder.encode(device.put(signals))
     for ours, theirs in zip(made, (expected.data, expected.norms, expected.scales), strict=True):
         assert_array_equal(device.get(ours), theirs)
+
+
+@pytest.mark.parametrize("window", range(4, 13))
+@pytest.mark.parametrize(("n_features", "n_bits"), [(300, 64), (60, 75), (7, 100), (1, 40)])
+def test_trellis_encoding(device, n_features, n_bits, window):
+    rng = np.random.default_rng(window)
+    for variances in (np.ones(n_features), np.geomspace(1, 0.05, n_features)):
+        design = design_trellis(variances, n_bits=n_bits, window=window)
+        tables = design.tables(np.zeros(design.n_coded), 0.0, -(-n_bits // 8) + 1)
+        values = rng.standard_normal((5000, design.n_coded)).astype(np.float32) * design.deviations
+        values[1] *= 100
+        values[2] = 0
+        values[3] = design.deviations
+        for n in (0, 1, 33, 5000):
+            expected = kernels.active().trellis_encode(tables, values[:n], n_threads=4)
+            assert_array_equal(Viterbi(device).trellis_encode(tables, values[:n]), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"basis": "hadamard", "center": False},
+        {"basis": "principal", "norms": True},
+        {"basis": "principal", "n_local": 16},
+    ],
+    ids=["hadamard", "principal", "local"],
+)
+def test_signals_are_added_to_indexes_by_the_device(device, options):
+    signals = np.random.default_rng(0).standard_normal((9000, 96)) * np.geomspace(1, 0.2, 96)
+    encoder = ts.TrellisEncoder(12, random_state=7, **options).fit(signals)
+    assert encoder.to("cuda").encode(signals) == encoder.encode(signals)
+    ours, theirs = (ts.TrellisIndex(n_features=96, n_bytes=12, random_state=7, **options) for _ in range(2))
+    for index, where in ((ours, "cuda"), (theirs, None)):
+        if not index.is_fitted:
+            index.fit(signals)
+        index.add(signals, device=where)
+    assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
+    adaptive = ts.AdaptiveEncoder(64, center=True, random_state=7).fit(signals)
+    assert adaptive.to("cuda").encode(signals) == adaptive.encode(signals)
 
 
 def test_damaged_codes_and_full_memory_raise_and_leave_the_device_usable(device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -301,6 +302,15 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         made = encode(self.recipe_, signals, n_threads=n_threads)
         space = self.recipe_.space
         return AdaptiveCodes.unchecked(self.recipe_.layout, made.codes, made.norms, made.scales, space=space)
+
+    def to(self, device: str) -> Any:
+        """An encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
+
+        A :class:`topsign.gpu.SignalEncoder`, for Hadamard projections.
+        """
+        check_is_fitted(self)
+        gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
+        return gpu.SignalEncoder(self.recipe_, device=device)
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64
 from ._checks import as_signals
+from .kernels import TrellisTables
 from .kernels.tables import pack_norms
 from .projections import Projection
 from .projections.blocks import Block, float_blocks
@@ -29,6 +30,17 @@ class Encoded:
     scales: Float32 | None  # |u|**2 over the sum of the kept |projections|
 
 
+@runtime_checkable
+class Coder(Protocol):
+    """Makes codes elsewhere than on this processor, with the bytes that its kernels make."""
+
+    def adaptive_encode(self, values: Float32) -> tuple[Bytes, Float64]:
+        """Adaptive codes of signals, and the sums of the magnitudes that they keep."""
+
+    def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
+        """Trellis codes of coordinates, as :meth:`topsign.kernels.trellis.TrellisKernels.trellis_encode` makes them."""
+
+
 def encode(
     recipe: Recipe,
     signals: Array,
@@ -37,8 +49,9 @@ def encode(
     n_threads: int | None = None,
     name: str = "signals",
     allow_zero: bool = False,
+    coder: Coder | None = None,
 ) -> Encoded:
-    """Codes of signals, or of a part of them; errors name the row of the whole.
+    """Codes of signals, or of a part of them, made by this processor or by a coder; errors name the row of the whole.
 
     Signals are read block by block, so that a memory map larger than memory is fine. A zero signal raises, because all
     its projections tie; with ``allow_zero`` it gets some code, and scale zero.
@@ -46,17 +59,15 @@ def encode(
     threads = kernels.n_threads(n_threads)
     first, end, _ = (part or slice(None)).indices(len(signals))
     if recipe.family == "trellis":
-        return _encode_trellis(recipe, signals, slice(first, end), threads, name, allow_zero)
+        return _encode_trellis(recipe, signals, slice(first, end), threads, name, allow_zero, coder or kernels.active())
     codes = np.empty((end - first, recipe.layout.code_bytes), np.uint8)
     norms, scales = np.empty((2, end - first), np.float32)
-    for block, projected in project_blocks(
-        recipe.projection, signals, part=slice(first, end), mean=recipe.mean, n_threads=threads, name=name
-    ):
+    for block, values in _blocks_for(recipe, signals, slice(first, end), threads, name, coder):
         rows = slice(block.rows.start - first, block.rows.stop - first)
         zeros = np.flatnonzero(block.square_norms == 0)
         if zeros.size and not allow_zero:
             _raise_zero_signal(block.rows.start + int(zeros[0]), name, centered=recipe.mean is not None)
-        codes[rows], totals = _packed(recipe, projected, threads)
+        codes[rows], totals = _packed(recipe, values, threads) if coder is None else coder.adaptive_encode(values)
         norms[rows] = np.sqrt(block.square_norms)
         # Totals near zero: the pool has next to nothing of this signal, and scales would not be finite.
         empty = np.flatnonzero((totals <= MIN_TOTAL * norms[rows]) & (block.square_norms > 0))
@@ -136,10 +147,17 @@ def unit_rows(block: Block) -> Float32:
     return block.values * inverse[:, np.newaxis]
 
 
-def _encode_trellis(recipe: Recipe, signals: Array, part: slice, threads: int, name: str, allow_zero: bool) -> Encoded:
+def _encode_trellis(
+    recipe: Recipe,
+    signals: Array,
+    part: slice,
+    threads: int,
+    name: str,
+    allow_zero: bool,
+    coder: Coder | kernels.Kernels,
+) -> Encoded:
     """Trellis codes, each with its norm at the end where norms are kept."""
-    n_signals, chosen = part.stop - part.start, kernels.active()
-    codes = np.empty((n_signals, recipe.layout.code_bytes), np.uint8)
+    codes = np.empty((part.stop - part.start, recipe.layout.code_bytes), np.uint8)
     for block in float_blocks(signals, recipe.projection.block_signals, part=part, n_threads=threads, name=name):
         start = block.rows.start - part.start
         zeros = np.flatnonzero(block.square_norms == 0)
@@ -149,11 +167,23 @@ def _encode_trellis(recipe: Recipe, signals: Array, part: slice, threads: int, n
             )
         values = unit_rows(block)
         for cell, places in recipe.cells.of_signals(values):
-            made = chosen.trellis_encode(cell.tables, cell.coordinates(values[places], threads), n_threads=threads)
+            made = coder.trellis_encode(cell.tables, cell.coordinates(values[places], threads), n_threads=threads)
             codes[start + places] = recipe.cells.mark(made, cell)
         if recipe.norms:
             codes[start : start + len(values), -2:] = pack_norms(np.sqrt(block.square_norms))
     return Encoded(codes, None, None)
+
+
+def _blocks_for(
+    recipe: Recipe, signals: Array, part: slice, threads: int, name: str, coder: Coder | None
+) -> Iterator[tuple[Block, Float32]]:
+    """Blocks of signals with what codes are made of: projections, or the signals themselves for a coder."""
+    if coder is None:
+        yield from project_blocks(recipe.projection, signals, part=part, mean=recipe.mean, n_threads=threads, name=name)
+        return
+    n_rows = recipe.projection.block_signals
+    for block in float_blocks(signals, n_rows, part=part, minus=recipe.mean, n_threads=threads, name=name):
+        yield block, block.values
 
 
 def _packed(recipe: Recipe, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from importlib import import_module
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,15 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         check_is_fitted(self)
         made = encode(self.recipe_, as_signals(signals, n_features=self.n_features_in_), n_threads=n_threads)
         return TrellisCodes(made.codes, recipe=self.recipe_)
+
+    def to(self, device: str) -> Any:
+        """An encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
+
+        A :class:`topsign.gpu.SignalEncoder`. Signals are projected by the processor.
+        """
+        check_is_fitted(self)
+        gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
+        return gpu.SignalEncoder(self.recipe_, device=device)
 
     def decode(self, codes: TrellisCodes) -> Float32:
         """Signals made again from their codes, see :meth:`topsign.TrellisCodes.decode`."""

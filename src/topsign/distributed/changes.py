@@ -88,12 +88,13 @@ class ShardedVerbs(Verbs[Any]):
         ids: npt.ArrayLike | None = None,
         metadata: Iterable[Note] | None = None,
         n_threads: int | None = None,
+        device: str | None = None,
     ) -> Any:
         """Adds signals as one further shard, encoded by the client, and returns their ids; see :meth:`Index.add`.
 
         For a few entries beside those of :func:`encode`, which is for many.
         """
-        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, replacing=False)
+        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, replacing=False)
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replaces the metadata of entries; None takes it away. An unknown id raises before any is changed."""
@@ -128,12 +129,13 @@ class ShardedVerbs(Verbs[Any]):
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
         n_threads: int | None,
+        device: Any,
         replacing: bool,
     ) -> Any:
         whole, texts = self._whole(), ids is not None and are_texts(ids)
         check_added_kind(whole.has_names if len(whole) else None, given=ids is not None, texts=texts)
         local = Index.from_recipe(self.recipe)
-        new = local.add(signals, ids=ids, metadata=metadata, n_threads=n_threads)
+        new = local.add(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device)
         if not len(local):
             return new
         segment, next_id = merge_segments(local.store.snapshot.segments), self._manifest.next_id

@@ -1,7 +1,8 @@
 """Searching and encoding on a CUDA device: the same bits as on the processor. Needs CuPy (extra ``gpu``).
 
 :meth:`topsign.Index.to` makes a :class:`GpuIndex`; :class:`topsign.nn.AdaptiveLinear` uses a :class:`HeadScanner` on
-CUDA; :class:`GpuEncoder` projects and encodes signals that are there already.
+CUDA; a :class:`SignalEncoder` makes codes of signals, a :class:`GpuEncoder` adaptive ones of signals that are there
+already.
 """
 
 from __future__ import annotations
@@ -11,5 +12,14 @@ from .encoding import GpuEncoder
 from .errors import GpuError, GpuMemoryError
 from .heads import HeadScanner
 from .index import GpuIndex
+from .signal_encoder import SignalEncoder
 
-__all__ = ["GpuEncoder", "GpuError", "GpuIndex", "GpuMemoryError", "HeadScanner", "cuda_device"]
+__all__ = [
+    "GpuEncoder",
+    "GpuError",
+    "GpuIndex",
+    "GpuMemoryError",
+    "HeadScanner",
+    "SignalEncoder",
+    "cuda_device",
+]

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib.resources
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -197,7 +198,8 @@ class CudaDevice:
             needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
             raise GpuMemoryError(
                 f"{self.name} has {self.free_bytes():,} bytes free, and {needed:,} more are needed; free memory on the "
-                "card, search fewer queries at a time, or give a smaller memory limit so that codes are streamed"
+                "card, search fewer queries at a time, give a smaller memory limit so that codes are streamed, or "
+                "encode on the processor"
             ) from error
 
 
@@ -347,3 +349,27 @@ def _check_device(cupy: Any, number: int) -> None:
 def cuda_device(number: int = 0) -> CudaDevice:
     """The device of this number, with what was compiled for it."""
     return CudaDevice(number)
+
+
+def find_device(device: str | Device) -> Device:
+    """The device of a name, "cuda" or "cuda:1"; a device as it is."""
+    if isinstance(device, str) or not hasattr(device, "module"):
+        return cuda_device(device_number(device))
+    return device
+
+
+def device_number(name: object) -> int:
+    """The number of a device by its name."""
+    found = re.fullmatch(r"cuda(?::(\d+))?", name) if isinstance(name, str) else None
+    if found is None:
+        raise GpuError(f'the device must be "cuda" or "cuda:" and a number, got {name!r}')
+    return int(found[1] or 0)
+
+
+def on_host(values: Any) -> Any:
+    """Signals or queries of a CUDA device as NumPy arrays; others as they are."""
+    if getattr(values, "is_cuda", False):
+        return values.detach().float().cpu().numpy()
+    if hasattr(values, "__cuda_array_interface__"):
+        return values.get()
+    return values

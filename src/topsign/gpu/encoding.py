@@ -9,6 +9,7 @@ import numpy as np
 from ..kernels import Layout
 from ..projections import Hadamard
 from .device import Array, Device
+from .errors import GpuError
 from .stripes import Format
 
 PROJECTED_BYTES = 2**28  # held at a time
@@ -71,9 +72,21 @@ class GpuEncoder:
 
     def encode(self, signals: Array) -> tuple[Array, Array, Array]:
         """Codes (n_signals, code_bytes), norms and scales of signals on the device; zero signals have no scale."""
+        codes, totals = self.pack(signals)
+        squares = self.device.empty((len(signals),), np.float64)
+        self.square_norms(signals, squares)
+        return codes, np.sqrt(squares).astype(np.float32), (squares / totals).astype(np.float32)
+
+    def pack(self, signals: Array) -> tuple[Array, Array]:
+        """Codes of signals on the device, and the sums of the magnitudes that they keep, float64."""
         n_signals, device = len(signals), self.device
+        if self._shared + 1024 > device.shared_bytes:
+            raise GpuError(
+                f"codes of {self.layout.n_bits} bits need {self._shared + 1024:,} bytes of shared memory, and this GPU "
+                f"has {device.shared_bytes:,}; encode on the processor"
+            )
         codes = device.empty((n_signals, self.layout.code_bytes), np.uint8)
-        totals, squares = (device.empty((n_signals,), np.float64) for _ in range(2))
+        totals = device.empty((n_signals,), np.float64)
         size = max(1, PROJECTED_BYTES // (4 * self.n_pool))
         projected = device.empty((min(size, n_signals), self.n_pool), np.float32)
         for start in range(0, n_signals, size):
@@ -81,8 +94,7 @@ class GpuEncoder:
             part = signals[rows]
             self.project(part, projected)
             self._module.launch("pack_codes", len(part), 512, projected, codes[rows], totals[rows], shared=self._shared)
-        self.square_norms(signals, squares)
-        return codes, np.sqrt(squares).astype(np.float32), (squares / totals).astype(np.float32)
+        return codes, totals
 
     def square_norms(self, signals: Array, out: Array) -> None:
         """Square norms of signals, float64, summed as on the processor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy.typing as npt
@@ -10,9 +9,8 @@ import numpy.typing as npt
 from ..index import Index, Matches, Neighbors
 from ..index.search import Engine, TrellisEngine
 from ..index.storage import MemoryStore
-from .device import Device, cuda_device
+from .device import Device, find_device, on_host
 from .engine import GpuEngine
-from .errors import GpuError
 from .pieces import Pieces
 from .trellis_engine import GpuTrellisEngine, TrellisPieces
 
@@ -38,7 +36,7 @@ class GpuIndex:
     """
 
     def __init__(self, index: Index[Any], *, device: str | Device = "cuda", memory: int | None = None) -> None:
-        self._device = cuda_device(device_number(device)) if isinstance(device, str) else device
+        self._device = find_device(device)
         limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
         self._engine: Engine | TrellisEngine
         self._pieces: Pieces | TrellisPieces
@@ -96,20 +94,3 @@ class GpuIndex:
         return (
             f"GpuIndex({len(self)} entries on {self.device}, {self.nbytes:,} of {self.needed_bytes:,} bytes resident)"
         )
-
-
-def device_number(name: str) -> int:
-    """The number of a device by its name."""
-    found = re.fullmatch(r"cuda(?::(\d+))?", name)
-    if found is None:
-        raise GpuError(f'the device must be "cuda" or "cuda:" and a number, got {name!r}')
-    return int(found[1] or 0)
-
-
-def on_host(queries: Any) -> Any:
-    """Queries of a CUDA device as NumPy arrays; others as they are."""
-    if getattr(queries, "is_cuda", False):
-        return queries.detach().float().cpu().numpy()
-    if hasattr(queries, "__cuda_array_interface__"):
-        return queries.get()
-    return queries

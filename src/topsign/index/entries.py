@@ -7,6 +7,8 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from .._arrays import Array, Int64
 from .._checks import MAX_ID, as_signals, check_ids, check_metadata, listed
 from .._files import Record, draft_of, publish
 from .._named import named
-from ..encoding import check_signals, encode
+from ..encoding import Coder, check_signals, encode
 from ..recipe import Recipe
 from .ids import are_texts, check_added_kind, check_asked, check_found, check_names
 from .results import Codes, Entries, Note
@@ -67,6 +69,7 @@ class EntryVerbs(Verbs[Codes]):
         ids: npt.ArrayLike | None = None,
         metadata: Iterable[Note] | None = None,
         n_threads: int | None = None,
+        device: str | None = None,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
     ) -> Ids:
@@ -86,6 +89,9 @@ class EntryVerbs(Verbs[Codes]):
             integers or texts, never both.
         metadata : sequence of n_signals dicts or None, optional
             JSON objects, one per signal; :meth:`get` returns them.
+        device : str, optional
+            Make the codes on this CUDA device, "cuda" or "cuda:1": the same bytes. For trellis codes, and for
+            adaptive ones of Hadamard projections.
         rows : slice, optional
             Add only these rows of the signals; errors still name rows of the whole. ``ids`` and ``metadata`` are those
             of the rows added.
@@ -101,7 +107,14 @@ class EntryVerbs(Verbs[Codes]):
             Where a durable index cannot be written or is damaged; nothing is added.
         """
         return self._write(
-            signals, ids=ids, metadata=metadata, n_threads=n_threads, replacing=False, rows=rows, source=source
+            signals,
+            ids=ids,
+            metadata=metadata,
+            n_threads=n_threads,
+            device=device,
+            replacing=False,
+            rows=rows,
+            source=source,
         )
 
     def _write(
@@ -111,10 +124,12 @@ class EntryVerbs(Verbs[Codes]):
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
         n_threads: int | None,
+        device: Any,
         replacing: bool,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
     ) -> Ids:
+        coder = self._coder(device)
         signals = as_signals(signals, n_features=self.recipe.n_features)
         first, end, _ = (rows or slice(None)).indices(len(signals))
         n_signals, threads = end - first, kernels.n_threads(n_threads)
@@ -138,12 +153,19 @@ class EntryVerbs(Verbs[Codes]):
                 check_signals(self.recipe, signals, part=slice(first, end), n_threads=threads)
             for part in parts:
                 here = slice(first + part.start, first + part.stop)
-                made = encode(self.recipe, signals, part=here, n_threads=threads)
+                made = encode(self.recipe, signals, part=here, n_threads=threads, coder=coder)
                 noted, named = texts and texts[part], names and names[part]
                 change.add(make_segments(new[part].copy(), made.codes, made.norms, made.scales, noted, named))
             change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
             change.sources.update([source] if source else [])
         return new if names is None else _texts(name.decode() for name in names)
+
+    def _coder(self, device: Any) -> Coder | None:
+        """What makes codes on a device, by its name or made already; None for this processor."""
+        if device is None or isinstance(device, Coder):
+            return device
+        gpu = import_module("topsign.gpu.coder")  # a room above this one, which needs packages of its own
+        return gpu.GpuCoder(self.recipe, device)  # type: ignore[no-any-return]
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replaces the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""

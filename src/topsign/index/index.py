@@ -55,12 +55,13 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         self.recipe, self.store = recipe, store
         self._learning = threading.Lock()
 
-    def _write(self, signals: npt.ArrayLike, *, rows: slice | None = None, **options: Any) -> Ids:
+    def _write(self, signals: npt.ArrayLike, *, device: Any = None, rows: slice | None = None, **options: Any) -> Ids:
+        coder = self._coder(device)  # before anything is learned
         values = as_signals(signals, n_features=self.n_features)
         first, end, _ = (rows or slice(None)).indices(len(values))
         if self._unlearned is not None and end > first:
             self._learn_mean(values, slice(first, end))
-        new = super()._write(values, rows=rows, **options)
+        new = super()._write(values, device=coder, rows=rows, **options)
         with self._learning:
             self._offer_sample(new, values, first)
         return new

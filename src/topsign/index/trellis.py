@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -166,13 +167,18 @@ class TrellisIndex(Index[TrellisCodes]):
         ids: npt.ArrayLike | None = None,
         metadata: Iterable[Note] | None = None,
         n_threads: int | None = None,
+        device: str | None = None,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
     ) -> Int64:
         """Adds signals as :meth:`Index.add` does; the first ones are learned from, unless :meth:`fit` was called."""
         if not self.is_fitted:
+            if device is not None:
+                import_module("topsign.gpu.device").find_device(device)  # raises before anything is learned
             self.fit(signals)
-        return super().add(signals, ids=ids, metadata=metadata, n_threads=n_threads, rows=rows, source=source)
+        return super().add(
+            signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, rows=rows, source=source
+        )
 
     @property
     def n_bytes(self) -> int:

@@ -40,6 +40,7 @@ class Verbs(ABC, Generic[Codes]):
         ids: npt.ArrayLike | None,
         metadata: Iterable[Note] | None,
         n_threads: int | None,
+        device: Any,
         replacing: bool,
     ) -> Ids:
         """Adds signals; entries with the same ids are replaced, or refused."""
@@ -62,12 +63,13 @@ class Verbs(ABC, Generic[Codes]):
         ids: npt.ArrayLike,
         metadata: Iterable[Note] | None = None,
         n_threads: int | None = None,
+        device: str | None = None,
     ) -> Ids:
         """Adds signals, and replaces the entries whose ids are in the index already, all in one transaction.
 
         Entries that are replaced lose their metadata where none is given. Parameters are those of :meth:`add`.
         """
-        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, replacing=True)
+        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, replacing=True)
 
     @named
     def add_table(
@@ -79,6 +81,7 @@ class Verbs(ABC, Generic[Codes]):
         metadata_columns: Sequence[str] = (),
         upsert: bool = False,
         n_threads: int | None = None,
+        device: str | None = None,
     ) -> Ids:
         """Adds the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replaces those of known ids.
 
@@ -95,4 +98,11 @@ class Verbs(ABC, Generic[Codes]):
         found = from_table(table, vector_column=vector_column, id_column=id_column, metadata_columns=metadata_columns)
         if upsert and found.ids is None:
             raise ValueError("upsert needs id_column: entries are replaced by their ids")
-        return self._write(found.signals, ids=found.ids, metadata=found.metadata, n_threads=n_threads, replacing=upsert)
+        return self._write(
+            found.signals,
+            ids=found.ids,
+            metadata=found.metadata,
+            n_threads=n_threads,
+            device=device,
+            replacing=upsert,
+        )

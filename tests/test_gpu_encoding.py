@@ -1,0 +1,188 @@
+"""Encoding on a GPU without one: the kernels run by this processor give the bytes of the processor's kernels."""
+
+import numpy as np
+import pytest
+from emulator import COMPILER, EmulatedDevice
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign import gpu, kernels
+from topsign.gpu import viterbi
+from topsign.gpu.viterbi import Viterbi, event_table, source_table
+from topsign.trellis import design_trellis
+
+emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
+
+
+@pytest.fixture(scope="module")
+def device():
+    return EmulatedDevice()
+
+
+def make(n_features, n_bits, window, *, uneven=True, extra=0):
+    variances = np.geomspace(1, 0.05, n_features) if uneven else np.ones(n_features)
+    design = design_trellis(variances, n_bits=n_bits, window=window)
+    return design, design.tables(np.zeros(design.n_coded), 0.0, -(-n_bits // 8) + extra)
+
+
+# n_features, n_bits, window: rates below and above one, rings of whole bytes and not, one event, two events, advances
+# of a bit and of a whole window, and windows that many coordinates share.
+SHAPES = [
+    (40, 24, 4),
+    (300, 64, 4),
+    (1, 16, 4),
+    (7, 40, 4),
+    (60, 23, 5),
+    (3, 24, 6),
+    (70, 75, 7),
+    (16, 16, 8),
+    (2, 300, 8),
+    (70, 75, 9),
+    (40, 32, 10),
+    (24, 200, 10),
+    (20, 22, 11),
+    (30, 100, 12),
+    (3, 100, 12),
+]
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
+def test_trellis_codes_are_the_bytes_of_the_processor(device, rng, n_features, n_bits, window):
+    for uneven in (False, True):
+        design, tables = make(n_features, n_bits, window, uneven=uneven, extra=int(uneven))
+        values = rng.standard_normal((5, design.n_coded)).astype(np.float32) * design.deviations
+        values[1] *= 100  # far beyond what targets hold
+        values[2] = 0  # ties
+        values[3] = design.deviations
+        made = Viterbi(device).trellis_encode(tables, values)
+        assert_array_equal(made, kernels.active().trellis_encode(tables, values))
+
+
+@emulated
+@pytest.mark.slow
+def test_blocks_take_signals_in_turn_and_chunks_do(device, rng, monkeypatch):
+    design, tables = make(40, 24, 4)
+    values = rng.standard_normal((7, design.n_coded)).astype(np.float32)
+    expected = kernels.active().trellis_encode(tables, values)
+    for size in (1, 4 * design.n_coded * 3, 2**20):  # a signal, some and all at a time
+        monkeypatch.setattr(viterbi, "CHUNK_BYTES", size)
+        for n in (0, 1, 7):
+            assert_array_equal(Viterbi(device).trellis_encode(tables, values[:n]), expected[:n])
+
+
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
+def test_events_say_where_the_bits_of_a_code_come_from(n_features, n_bits, window):
+    _, tables = make(n_features, n_bits, window, extra=1)
+    events, n_words = event_table(tables)
+    assert_array_equal(events[1:, 0], events[:-1, 1])
+    assert (events[0, 0], events[-1, 1]) == (0, tables.n_coded)
+    assert n_words <= len(events) * max(12, 2**window // 64)
+    sources = source_table(tables, events)
+    assert len(sources) == 8 * tables.code_bytes
+    read = np.zeros(8 * tables.code_bytes, bool)
+    for first, end, advance, _ in events:
+        assert len(set(tables.offsets[first:end])) == 1
+        assert 1 <= advance <= window
+        read[(tables.offsets[first] + np.arange(window)) % n_bits] = True
+    assert_array_equal(sources != viterbi.NONE, read)
+    bits = np.flatnonzero(read)
+    starts = tables.offsets[events[sources[bits] // 16, 0]]
+    assert_array_equal((starts + window - 1 - sources[bits] % 16) % n_bits, bits)
+
+
+def some_signals(n, n_features):
+    return np.random.default_rng(1).standard_normal((n, n_features)) * np.geomspace(1, 0.3, n_features)
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*shrunk")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"basis": "hadamard", "center": False, "random_state": 7},
+        {"basis": "principal", "norms": True, "random_state": 7},
+        {"basis": "principal", "n_local": 4, "random_state": 7},
+        {"basis": ts.make_projection("circulant", n_features=24, random_state=2), "center": np.full(24, 0.01)},
+    ],
+    ids=["hadamard", "principal", "local", "given"],
+)
+def test_encoders_and_indexes_of_trellis_codes_on_the_device(device, options):
+    signals = some_signals(80, 24)
+    encoder = ts.TrellisEncoder(6, window=6, **options).fit(signals)
+    held = encoder.to(device)
+    for n in (0, 1, 33):
+        assert held.encode(signals[:n]) == encoder.encode(signals[:n])
+    with pytest.raises(ValueError, match="row 1 is zero"):
+        held.encode([signals[0], 0 * signals[0]])
+    with pytest.raises(ValueError, match="24"):
+        held.encode(signals[:, :20])
+    ours, theirs = (ts.TrellisIndex(n_features=24, n_bytes=6, window=6, **options) for _ in range(2))
+    for index, where in ((ours, device), (theirs, None)):
+        if not index.is_fitted:
+            index.fit(signals)
+        index.add(signals[:40], device=where)
+        index.upsert(signals[30:50], ids=np.arange(30, 50), device=where)
+    assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("center", [False, True])
+def test_adaptive_codes_are_made_on_the_device(device, center):
+    signals = some_signals(9, 64) + 1
+    encoder = ts.AdaptiveEncoder(16, n_pool=64, center=center, random_state=7).fit(signals)
+    assert encoder.to(device).encode(signals) == encoder.encode(signals)
+    ours, theirs = (ts.AdaptiveIndex(n_features=64, n_bits=16, center=center, random_state=7) for _ in range(2))
+    ours.add(signals, device=device)
+    theirs.add(signals)
+    assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
+    with pytest.raises(ValueError, match="row 0"):
+        ours.add(np.zeros((1, 64)) + (0 if ours.recipe.mean is None else ours.recipe.mean), device=device)
+    assert len(ours) == 9
+
+
+def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_path):
+    signals = some_signals(20, 8)
+    others = ts.SignIndex(n_features=8, n_pool=16, random_state=1)
+    with pytest.raises(TypeError, match="adaptive codes and trellis codes, got a recipe of sign codes"):
+        others.add(signals, device=EmulatedDevice())
+    others = ts.AdaptiveIndex(
+        n_features=8, n_bits=4, projection="gaussian", center=True, random_state=1, path=tmp_path / "adaptive"
+    )
+    with pytest.raises(TypeError, match="Hadamard projections, got a gaussian one"):
+        others.add(signals, device=EmulatedDevice())
+    index = ts.TrellisIndex(n_features=8, n_bytes=4, random_state=1, path=tmp_path / "trellis")
+    for name in ("cpu", "cuda:", 3):
+        with pytest.raises(gpu.GpuError, match='must be "cuda" or "cuda:" and a number, got'):
+            index.add(signals, device=name)
+    assert not index.is_fitted
+    assert list(tmp_path.iterdir()) == []
+
+
+@emulated
+@pytest.mark.slow
+def test_codes_too_long_for_the_device_are_refused():
+    device = EmulatedDevice()
+    device.shared_bytes = 1024
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, n_pool=64, random_state=1)
+    with pytest.raises(gpu.GpuError, match=r"codes of 16 bits need .* bytes of shared memory, and this GPU has 1,024"):
+        index.add(some_signals(2, 64), device=device)
+    assert len(index) == 0
+
+
+def test_a_missing_device_is_named_before_anything_is_written(tmp_path, monkeypatch):
+    def missing(number):
+        raise gpu.GpuError(f"no card {number}")
+
+    monkeypatch.setattr("topsign.gpu.device.cuda_device", missing)
+    signals = some_signals(20, 8)
+    index = ts.TrellisIndex(n_features=8, n_bytes=4, random_state=1, path=tmp_path / "index")
+    with pytest.raises(gpu.GpuError, match="no card 1"):
+        index.add(signals, device="cuda:1")
+    assert list(tmp_path.iterdir()) == []
+    encoder = ts.TrellisEncoder(4, basis="hadamard", center=False, random_state=1).fit(signals)
+    with pytest.raises(gpu.GpuError, match="no card 0"):
+        encoder.to("cuda")
