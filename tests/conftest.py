@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from topsign import kernels
 
 collect_ignore_glob = ["data/*"]  # programs that wrote the data
 
-# The same examples in every run: a failure here is a failure everywhere.
-settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=60)
+# The same examples in every run, however slow the machine: a failure here is a failure everywhere.
+SLOWNESS = [HealthCheck.too_slow]
+settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=60, suppress_health_check=SLOWNESS)
 settings.load_profile("fixed")
 
 

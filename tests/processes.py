@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+PATIENCE = 300  # seconds that waiting for a start may take on a busy machine
+
 ENVIRONMENT = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -33,7 +35,7 @@ class Processes:
         self._scheduler = self._run(
             "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", told
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not (told.exists() and told.read_text().endswith("}")):
             assert self._scheduler.poll() is None, "the scheduler ended"
             assert time.monotonic() < deadline, "the scheduler did not start"
@@ -45,7 +47,16 @@ class Processes:
             self.start_worker()
 
     def start_worker(self):
-        options = ("--no-nanny", "--nthreads", 1, "--no-dashboard", "--memory-limit", "1GB", "--death-timeout", 60)
+        options = (
+            "--no-nanny",
+            "--nthreads",
+            1,
+            "--no-dashboard",
+            "--memory-limit",
+            "1GB",
+            "--death-timeout",
+            PATIENCE,
+        )
         self._workers.append(self._run("worker", self.address, *options, "--local-directory", self.folder))
 
     def client(self):
@@ -54,7 +65,7 @@ class Processes:
 
         client = Client(self.address, set_as_default=False)
         self._clients.append(client)
-        client.wait_for_workers(self.n_workers, timeout=60)
+        client.wait_for_workers(self.n_workers, timeout=PATIENCE)
         return client
 
     def kill_worker(self, pid):
@@ -68,7 +79,7 @@ class Processes:
 
     def stop(self):
         for client in self._clients:
-            client.close(timeout=2)
+            client.close(timeout=PATIENCE)
         for process in (*self._workers, self._scheduler):
             process.kill()
             process.wait()

@@ -296,7 +296,7 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
             assert building.poll() is None
             time.sleep(0.01)
         building.send_signal(signal.SIGINT)
-        _, complaints = building.communicate(timeout=60)
+        _, complaints = building.communicate(timeout=300)
     assert building.returncode == 130
     assert "of 40,000 signals are stored; go on with: topsign build many.npy -o m.topsign --resume" in complaints
     assert "Traceback" not in complaints

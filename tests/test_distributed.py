@@ -23,7 +23,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import scipy.sparse
 from faults import cluster as faults
-from processes import Processes
+from processes import PATIENCE, Processes
 from typer.testing import CliRunner
 
 from topsign._files import seal_record
@@ -622,7 +622,7 @@ def test_an_empty_index_finds_nothing(tmp_path, queries):
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_faults(processes, client, tmp_path, fault):
     client = fault(processes, client, tmp_path, random.Random(5)) or client
-    client.wait_for_workers(4, timeout=60)
+    client.wait_for_workers(4, timeout=PATIENCE)
 
 
 def test_a_job_that_kills_its_workers_is_named(processes, client, monkeypatch):
@@ -636,7 +636,7 @@ def test_a_job_that_kills_its_workers_is_named(processes, client, monkeypatch):
     finally:
         faults.allow_failures(client, 3)
         processes.start_worker()
-        client.wait_for_workers(4, timeout=60)
+        client.wait_for_workers(4, timeout=PATIENCE)
     assert (job, result, type(error)) == ("x", None, RuntimeError)
     assert re.match(r"shard x: 1 workers died one after another .*, the last at tcp://127.0.0.1:\d+;", str(error))
 

@@ -526,7 +526,7 @@ def test_growing_lets_a_search_end_that_needs_another_view(path, signals, monkey
     def search():
         before = index.store.load()
         held.set()
-        assert growing.wait(30)
+        assert growing.wait(120)
         if opener == "the same thread":
             return before, index.store.load()
         with ThreadPoolExecutor(1) as pool:
@@ -534,7 +534,7 @@ def test_growing_lets_a_search_end_that_needs_another_view(path, signals, monkey
 
     with ThreadPoolExecutor(1) as pool:
         searching = pool.submit(lambda: [state.sequence for state, _ in search()])
-        assert held.wait(30)
+        assert held.wait(120)
         index.add(np.repeat(signals, 45, axis=0))
         assert searching.result() == [1, 1]
     assert index.store._environment._lmdb.info()["map_size"] > 2**18
@@ -672,7 +672,7 @@ def test_a_second_writer_waits_or_gives_up(filled, signals):
         assert waiting.is_alive()
         holder.stdin.write("\n")
         holder.stdin.flush()
-        waiting.join(30)
+        waiting.join(120)
         assert not waiting.is_alive()
         assert len(patient) == 57
     impatient.add(signals[:1])
@@ -700,9 +700,11 @@ WRITER = """
     import sys, numpy as np, topsign as ts
     signals = np.load(sys.argv[2])
     index = ts.AdaptiveIndex(n_features=96, n_bits=20, random_state=7, path=sys.argv[1])
-    for batch in np.split(signals, 200):
+    for number, batch in enumerate(np.split(signals, 200)):
         index.add(batch)
         print(len(index), flush=True)
+        if number % 5 == 0:
+            sys.stdin.readline()  # so that the reader sees many states, however slow it is
 """
 
 
@@ -719,14 +721,16 @@ def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
         answers[n] = [ids + (5 - len(ids)) * [-1] for ids in best]
     index = make_index("compact", path)
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), str(tmp_path / "signals.npy")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         seen = []
-        for line in writer.stdout:
+        for number, line in enumerate(writer.stdout):
             index.refresh()
             n, found = len(index), index.search(queries, k=5, scoring="hamming").ids.tolist()
             assert n >= int(line)
             assert found == answers[n]
             seen.append(n)
+            if number % 5 == 0:
+                print(file=writer.stdin, flush=True)
     assert seen[-1] == 600
     assert len(set(seen)) > 20
 

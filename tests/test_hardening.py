@@ -126,7 +126,7 @@ def filled(path, signals):
 
 def run_python(program, *arguments, **options):
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 ADD = """
@@ -375,7 +375,7 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
                 except BaseException as error:
                     os.write(2, repr(error).encode())
                     os._exit(3)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
                 time.sleep(0.01)
             if ended[0] == 0:

@@ -380,7 +380,7 @@ def test_the_page_in_a_browser(made, tmp_path, width):
         [browser(), *options, f"--user-data-dir={tmp_path}", "--dump-dom", (tmp_path / "frame.html").as_uri()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert "CONSOLE" not in shown.stderr

@@ -51,7 +51,7 @@ def holey(path, signals):
 
 def run_python(program, *arguments, **options):
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 def assert_whole(index, signals):

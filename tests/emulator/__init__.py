@@ -100,12 +100,18 @@ class EmulatedModule:
         options = [f"-D{name}={value}" for name, value in constants.items()]
         content = f"{text}\n{launchers}\n"
         digest = hashlib.sha256((HEADER.read_text() + content + str(options)).encode()).hexdigest()[:24]
-        FOLDER.mkdir(exist_ok=True)
         library = FOLDER / f"{digest}.so"
         if not library.exists():
-            path = FOLDER / f"{digest}.cpp"
-            path.write_text(self._present(content, constants))
-            made = FOLDER / f"{digest}.{np.random.default_rng().integers(2**60)}.so"
+            self._compile(self._present(content, constants), options, library)
+        self._library = ctypes.CDLL(str(library))
+
+    @staticmethod
+    def _compile(content: str, options: list[str], library: Path) -> None:
+        """In a folder of its own: other processes may compile the same at the same time."""
+        FOLDER.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            code, made = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+            code.write_text(content)
             command = [
                 str(COMPILER),
                 "-std=c++17",
@@ -116,12 +122,11 @@ class EmulatedModule:
                 "-w",
                 "-U_FORTIFY_SOURCE",
             ]
-            command += ["-include", str(HEADER), *options, str(path), "-o", str(made)]
+            command += ["-include", str(HEADER), *options, str(code), "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(done.stderr[:4000])
             made.replace(library)
-        self._library = ctypes.CDLL(str(library))
 
     @staticmethod
     def _present(content: str, constants: Mapping[str, int]) -> str:

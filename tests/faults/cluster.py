@@ -23,7 +23,7 @@ from numpy.testing import assert_array_equal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from processes import Processes
+from processes import PATIENCE, Processes
 
 import topsign as ts
 
@@ -108,7 +108,7 @@ def kill_with_suspicion(processes, client, folder, rng):
     try:
         encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
     finally:
-        killer.join(60)
+        killer.join(PATIENCE)
         allow_failures(client, 3)
     assert encoded.n_written == encoded.n_shards == FILES * ROWS // SHARD
     with ts.distributed.open(out, client=client) as opened:
@@ -130,7 +130,7 @@ def kill_while_searching(processes, client, folder, rng):
         time.sleep(rng.uniform(0.1, 0.6))
         assert search.is_alive()
         processes.kill_worker(pids[address])
-        search.join(60)
+        search.join(PATIENCE)
         assert not search.is_alive(), "the search hangs"
         assert_same(found[0], expected)
         assert address not in opened.placement
@@ -198,7 +198,7 @@ def main():
                 start = time.perf_counter()
                 with tempfile.TemporaryDirectory(dir=scratch) as folder:
                     client = fault(processes, client, folder, rng) or client
-                    client.wait_for_workers(processes.n_workers, timeout=60)
+                    client.wait_for_workers(processes.n_workers, timeout=PATIENCE)
                 print(f"round {number}: {fault.__name__}: {time.perf_counter() - start:.1f} s", flush=True)
     print(f"{options.rounds} rounds of {len(FAULTS)} faults (seed {options.seed}): all answers right, nothing redone")
 

@@ -2,10 +2,12 @@
 
     python tests/faults/kill.py [--rounds 200] [--seed 0] [--folder FOLDER]
 
-Each round a process adds (several segments, written ahead), removes, compacts or shrinks, and is killed: half of the
-rounds at an instant uniform over the time the operation usually takes, half inside one of its commits. Another then
-opens the file, verifies every checksum and id, and compares all entries with those before the operation and with those
-after it: it must be one of the two, and the latter if the writer had returned. The next round goes on with the file.
+Each round a process adds (several segments, written ahead), removes, compacts or shrinks, and is killed: in half of the
+rounds at an instant uniform over the time the operation usually takes; in the others inside one of its commits or soon
+after it, by an alarm that it sets itself and that ends it as suddenly, so that it is in time on a busy machine too.
+Another then opens the file, verifies every checksum and id, and compares all entries with those before the operation
+and with those after it: it must be one of the two, and the latter if the writer had returned. The next round goes on
+with the file.
 """
 
 import argparse
@@ -54,9 +56,17 @@ def after(entries, operation):
     return entries | set(ids) if kind == "add" else entries - set(ids) if kind == "remove" else entries
 
 
-def draw_operation(rng, entries, next_id):
-    kinds = ["add", "add", "remove", "compact", "shrink"] if len(entries) > 200 else ["add"]
-    kind = rng.choice(kinds if len(entries) < 1500 else ["remove", "compact", "shrink"])
+def draw_kinds(rng):
+    """Kinds of operations without end, all of them among any few."""
+    while True:
+        yield from rng.sample(["add", "add", "remove", "compact", "shrink"], 5)
+
+
+def draw_operation(rng, kind, entries, next_id):
+    if len(entries) <= 200:
+        kind = "add"
+    elif len(entries) >= 1500 and kind == "add":
+        kind = "remove"
     if kind == "add":
         return kind, list(range(next_id, next_id + rng.choice([1, 40, 300, 300])))
     return kind, rng.sample(sorted(entries), rng.randrange(1, len(entries) // 2)) if kind == "remove" else []
@@ -74,8 +84,11 @@ def forked(work):
         os._exit(70)
 
 
-def write(path, operation, ready, phase):
-    """Child: opens the file, says so, operates, says so, and waits for its end."""
+def write(path, operation, ready, phase, commit, delay):
+    """Child: opens the file, says so, operates, says so, and waits for its end.
+
+    That comes so long after the commit of this number began; with 0 somebody else kills it.
+    """
     plain_write = Environment.write
 
     def watched_write(self, work):
@@ -84,6 +97,8 @@ def write(path, operation, ready, phase):
             work(transaction)
             phase[1] = min(phase[1] + 1, 255)
             phase[0] = COMMITTING
+            if phase[1] == commit:
+                signal.setitimer(signal.ITIMER_REAL, max(delay, 1e-6))
 
         plain_write(self, watched_work)
         phase[0] = BETWEEN
@@ -118,22 +133,19 @@ def killed(path, operation, delay, commit):
     """Runs an operation and kills it; returns whether it was acknowledged, and in which phase it died."""
     phase = mmap.mmap(-1, 2)
     receiving, sending = os.pipe()
-    child = forked(lambda: write(path, operation, sending, phase))
+    child = forked(lambda: write(path, operation, sending, phase, commit, delay))
     os.close(sending)
     said = os.read(receiving, 1)
-    if said:
-        if commit:  # wait for the commit of this number, unless there are fewer
-            end = time.monotonic() + 20 * delay + 0.5
-            while not (phase[1] >= commit and phase[0] == COMMITTING) and time.monotonic() < end:
-                pass
-        time.sleep(delay / 20 if commit else delay)
-        died_in = PHASES[phase[0]]
-        os.kill(child, signal.SIGKILL)
-        said += os.read(receiving, 2)
+    if said and commit:
+        said += os.read(receiving, 1)  # nothing when it is dead; done, if it had fewer commits
+    elif said:
+        time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    said += os.read(receiving, 2)
     os.waitpid(child, 0)
     os.close(receiving)
     assert said[:1] == b"r", "the writer failed before it began"
-    return said[1:] == b"d", died_in
+    return said[1:] == b"d", PHASES[phase[0]]
 
 
 def usual_times(folder):
@@ -175,16 +187,19 @@ def main():
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = os.path.join(folder, "killed.topsign")
         times = usual_times(folder)
-        entries, next_id, outcomes = set(range(600)), 600, Counter()
+        entries, next_id, outcomes, kinds = set(range(600)), 600, Counter(), draw_kinds(rng)
         assert os.waitpid(forked(lambda: operate(open_or_make(path), ("add", sorted(entries)))), 0)[1] == 0
         for number in range(options.rounds):
-            operation = draw_operation(rng, entries, next_id)
+            operation = draw_operation(rng, next(kinds), entries, next_id)
             wanted = after(entries, operation)
             next_id = max([next_id, *(i + 1 for i in operation[1])])
             name = "little" if operation[0] == "add" and len(operation[1]) <= 40 else operation[0]
             n_commits = -(-len(operation[1]) // SEGMENT) if operation[0] == "add" else 1
-            commit = rng.randint(1, n_commits) if rng.random() < 0.5 else 0
-            acknowledged, died_in = killed(path, operation, rng.uniform(0, 1.1 * times[name]), commit)
+            commit = rng.randint(1, n_commits) if number % 2 else 0
+            delay = rng.uniform(0, 1.1 * times[name])
+            if commit:
+                delay *= rng.choice([0, 1 / 20, 1 / 4])  # as the commit begins, within it, around its end
+            acknowledged, died_in = killed(path, operation, delay, commit)
             status = os.waitpid(forked(lambda: check(path, entries, wanted, acknowledged)), 0)[1]  # noqa: B023
             status = os.waitstatus_to_exitcode(status)
             if status not in (0, 1):
