@@ -42,7 +42,7 @@ INDEX_LAYERS = [
     {"storage"},
     {"search", "filters"},
     {"trellis_pairs"},
-    {"pairs", "verbs"},
+    {"pairs", "verbs", "first"},
     {"entries", "nulls", "centering"},
     {"searching"},
     {"index"},

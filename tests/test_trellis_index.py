@@ -145,7 +145,7 @@ def test_files_keep_recipe_and_entries(rng, tmp_path, options):
         assert_array_equal(found.scores, expected.scores)
         again.verify()
         again.add(signals[:3], ids=[5000, 5001, 5002])
-    joined = ts.TrellisIndex(n_features=32, n_bytes=5, n_local=options.get("n_local", 1), path=path)
+    joined = ts.TrellisIndex(n_features=32, n_bytes=5, path=path, **options)
     assert len(joined) == 703
     joined.close()
     with pytest.raises(ValueError, match="was written with"):
@@ -160,6 +160,24 @@ def test_drift_says_how_well_the_basis_fits(rng):
     other = ts.Index.from_recipe(index.recipe)
     other.add(rng.standard_normal((500, 32)))
     assert other.drift() < 0.9
+
+
+def test_drift_is_that_of_the_last_thousand_entries(rng):
+    """Over all segments, however small the last addition was, without removed ones."""
+    signals, others = steep(rng, 3000), rng.standard_normal((900, 32))
+    index = make(signals)
+    index.add(signals)
+    index.add(others)
+    index.add(signals[:100])
+    assert index.n_segments == 3
+    alone = ts.Index.from_recipe(index.recipe)
+    alone.add(np.concatenate([others, signals[:100]]))
+    assert_allclose(index.drift(), alone.drift(), rtol=1e-9)
+    assert index.drift() < 0.9
+    index.remove(index.ids[3000:3890])
+    assert 0.95 < index.drift() < 1.05
+    index.remove(index.ids)
+    assert np.isnan(index.drift())
 
 
 def test_the_shell_builds_inspects_and_searches(rng, tmp_path):

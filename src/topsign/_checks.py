@@ -267,6 +267,19 @@ def _json(entry: object, row: int) -> bytes:
     return text.encode()
 
 
+def check_source(source: Any) -> None:
+    """The name and record of a source of signals, as JSON can hold them; None for no source."""
+    if source is None:
+        return
+    try:
+        name, record = source
+        sound = isinstance(name, str) and isinstance(record, dict) and json.loads(json.dumps(record)) == record
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise TypeError(f"source must be a name and a dict that JSON can hold, got {source!r}")
+
+
 def import_pyarrow(why: str) -> Any:
     """pyarrow, or how to get it."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -29,8 +29,12 @@ class Encoded:
     norms: Float32 | None  # (n_signals,), where the recipe keeps them
     scales: Float32 | None  # |u|**2 over the sum of the kept |projections|
 
+    def rows(self, part: slice) -> Encoded:
+        """Those of some of the signals."""
+        norms, scales = (None if one is None else one[part] for one in (self.norms, self.scales))
+        return Encoded(self.codes[part], norms, scales)
 
-@runtime_checkable
+
 class Coder(Protocol):
     """Makes codes elsewhere than on this processor, with the bytes that its kernels make."""
 
@@ -79,11 +83,14 @@ def encode(
 
 def check_signals(recipe: Recipe, signals: Array, *, part: slice, n_threads: int) -> None:
     """Raises what :func:`encode` would raise of signals that cannot be used, without encoding any."""
-    n_rows = recipe.projection.block_signals
-    for block in float_blocks(signals, n_rows, part=part, minus=recipe.mean, n_threads=n_threads):
-        zeros = np.flatnonzero(block.square_norms == 0)
+    n_rows, trellis = recipe.projection.block_signals, recipe.family == "trellis"
+    mean = None if trellis else recipe.mean
+    for block in float_blocks(signals, n_rows, part=part, minus=mean, n_threads=n_threads):
+        zeros = block.rows.start + np.flatnonzero(block.square_norms == 0)
+        if zeros.size and trellis:
+            _raise_no_direction(int(zeros[0]), "signals")
         if zeros.size:
-            _raise_zero_signal(block.rows.start + int(zeros[0]), "signals", centered=recipe.mean is not None)
+            _raise_zero_signal(int(zeros[0]), "signals", centered=mean is not None)
 
 
 def mean_signal(values: object, part: slice | None = None) -> Float32:
@@ -162,9 +169,7 @@ def _encode_trellis(
         start = block.rows.start - part.start
         zeros = np.flatnonzero(block.square_norms == 0)
         if zeros.size and not allow_zero:
-            raise ValueError(
-                f"{name} row {block.rows.start + int(zeros[0])} is zero: it has no direction; drop that row"
-            )
+            _raise_no_direction(block.rows.start + int(zeros[0]), name)
         values = unit_rows(block)
         for cell, places in recipe.cells.of_signals(values):
             made = coder.trellis_encode(cell.tables, cell.coordinates(values[places], threads), n_threads=threads)
@@ -201,6 +206,10 @@ def _raise_no_projections(row: int, name: str, recipe: Recipe) -> NoReturn:
         f"{name} row {row}: all its kept projections are zero on this {recipe.projection.kind} pool of "
         f"{recipe.n_pool}, so its code says nothing; take a larger n_pool or a dense projection, or drop that row"
     )
+
+
+def _raise_no_direction(row: int, name: str) -> NoReturn:
+    raise ValueError(f"{name} row {row} is zero: it has no direction; drop that row")
 
 
 def _raise_zero_signal(row: int, name: str, *, centered: bool) -> NoReturn:

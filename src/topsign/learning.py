@@ -33,6 +33,31 @@ TOWARDS_ALL = 100.0  # members that the covariance of all cells counts as, in th
 
 
 @dataclass(frozen=True, eq=False)
+class Sample:
+    """Signals, or a part of them, to learn from; errors name rows of the whole."""
+
+    signals: Array
+    part: slice
+
+    def __len__(self) -> int:
+        return int(self.part.stop - self.part.start)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.signals.shape[1])
+
+    def unit_blocks(self) -> Iterator[Float32]:
+        """Unit signals, in blocks: some evenly spaced ones where there are many. Zero signals are left out."""
+        n_rows = max(1, 2**22 // max(1, self.n_features))
+        step = max(1, -(-len(self) // SAMPLE))
+        for block in float_blocks(self.signals, n_rows, part=self.part):
+            rows = slice((self.part.start - block.rows.start) % step, None, step)
+            norms, values = np.sqrt(block.square_norms[rows]), block.values[rows]
+            kept = norms > 0
+            yield (values[kept] / norms[kept, np.newaxis]).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
 class Learned:
     """A basis, the mean that is removed, and the variances of its coordinates."""
 
@@ -44,6 +69,7 @@ class Learned:
 def learn_recipe(
     signals: Array,
     *,
+    part: slice | None = None,
     n_bits: int,
     basis: str | Projection = "principal",
     center: bool | npt.ArrayLike = True,
@@ -53,28 +79,34 @@ def learn_recipe(
     n_local: int = 1,
     random_state: RandomState = None,
 ) -> Recipe:
-    """The recipe of trellis codes for signals like these.
+    """The recipe of trellis codes for signals like these, or like a part of them.
 
     A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals. A mean that is given
     takes the place of the one that would be learned.
     """
     n_bits, window = check_trellis(n_bits, window)
+    sample = Sample(signals, slice(*(part or slice(None)).indices(len(signals))[:2]))
     if check_local(n_local, basis=basis, center=center) > 1:
         n_ring = check_trellis(n_bits - cell_bits(n_local), window)[0]
-        local, designs = _learn_cells(signals, n_local, n_ring, window, make_seed(random_state))
-        return _measured(Recipe.make_trellis(local, designs, norms=norms, metric=metric), signals)
-    learned = _learn(signals, basis, center, n_bits, random_state)
+        local, designs = _learn_cells(sample, n_local, n_ring, window, make_seed(random_state))
+        return _measured(Recipe.make_trellis(local, designs, norms=norms, metric=metric), sample)
+    learned = _learn(sample, basis, center, n_bits, random_state)
     design = design_trellis(learned.variances, n_bits=n_bits, window=window)
     recipe = Recipe.make_trellis(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
-    return recipe if learned.mean is None and basis != "principal" else _measured(recipe, signals)
+    return recipe if learned.mean is None and basis != "principal" else _measured(recipe, sample)
 
 
-def _measured(recipe: Recipe, signals: Array) -> Recipe:
+def _measured(recipe: Recipe, sample: Sample) -> Recipe:
     """With the mean cosine of some of the signals and their reconstructions."""
-    step = max(1, min(len(signals), SAMPLE) // MEASURED)
-    some = np.concatenate([values[::step] for values in _unit_blocks(signals)])
+    step = max(1, min(len(sample), SAMPLE) // MEASURED)
+    some = np.concatenate([values[::step] for values in sample.unit_blocks()])
     decoded = reconstruct(recipe, encode(recipe, some).codes)
     return replace(recipe, kept=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
+
+
+def check_basis(basis: str | Projection) -> str | Projection:
+    """A basis by its name, or as a projection, which is looked at when it is used."""
+    return basis if isinstance(basis, Projection) else check_choice(basis, "basis", BASES)
 
 
 def check_local(n_local: int, *, basis: str | Projection, center: bool | npt.ArrayLike) -> int:
@@ -90,9 +122,9 @@ def check_local(n_local: int, *, basis: str | Projection, center: bool | npt.Arr
 
 
 def _learn(
-    signals: Array, basis: str | Projection, center: bool | npt.ArrayLike, n_bits: int, random_state: RandomState
+    sample: Sample, basis: str | Projection, center: bool | npt.ArrayLike, n_bits: int, random_state: RandomState
 ) -> Learned:
-    n_features = signals.shape[1]
+    n_features = sample.n_features
     given = None if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
     if isinstance(basis, Projection):
         if not is_orthonormal(basis) or basis.n_features != n_features:
@@ -104,25 +136,25 @@ def _learn(
             raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
         projection, seed = basis, basis.seed
     else:
-        check_choice(basis, "basis", BASES)
+        check_basis(basis)
         seed = make_seed(random_state)
         projection = Hadamard(n_features=n_features, random_state=seed)
     if basis != "principal" and center is False:
-        for _ in _unit_blocks(signals):
+        for _ in sample.unit_blocks():
             pass  # only checks them
         return Learned(projection, None, np.ones(n_features))
-    _check_sample(len(signals), n_features, principal=basis == "principal")
+    _check_sample(len(sample), n_features, principal=basis == "principal")
     if basis == "principal":
-        return _learn_axes(signals, center is not False, given, n_bits, seed)
-    found = _mean(signals)
+        return _learn_axes(sample, center is not False, given, n_bits, seed)
+    found = _mean(sample)
     mean = found.astype(np.float32) if given is None else given
     left = 1 - float(mean.astype(np.float64) @ (mean if given is None else 2 * found - mean))
     return Learned(projection, mean, np.full(n_features, max(1e-6, left)))
 
 
-def _mean(signals: Array) -> Float64:
+def _mean(sample: Sample) -> Float64:
     """Of the unit signals of the sample."""
-    parts = [(values.sum(axis=0, dtype=np.float64), len(values)) for values in _unit_blocks(signals)]
+    parts = [(values.sum(axis=0, dtype=np.float64), len(values)) for values in sample.unit_blocks()]
     return np.asarray(sum(part[0] for part in parts) / sum(part[1] for part in parts))
 
 
@@ -146,11 +178,11 @@ def _shrinkage(n_signals: int, n_features: int) -> float:
     return n_features / (n_features + 10 * n_signals) if n_signals < ENOUGH * n_features else 0.0
 
 
-def _learn_axes(signals: Array, center: bool, given: Float32 | None, n_bits: int, seed: int) -> Learned:
-    n_features = signals.shape[1]
+def _learn_axes(sample: Sample, center: bool, given: Float32 | None, n_bits: int, seed: int) -> Learned:
+    n_features = sample.n_features
     if n_features <= EXACT_FEATURES:
         moments = Moments(n_features)
-        for values in _unit_blocks(signals):
+        for values in sample.unit_blocks():
             moments.add(values)
         mean = moments.total / moments.count if center else np.zeros(n_features)
         mean = mean if given is None else given.astype(np.float64)
@@ -158,9 +190,9 @@ def _learn_axes(signals: Array, center: bool, given: Float32 | None, n_bits: int
         axes, spread = turns.T[::-1], np.maximum(spread[::-1], 0)
         total = float(spread.sum())
     else:
-        mean = np.zeros(n_features) if not center else _mean(signals) if given is None else given.astype(np.float64)
-        axes, spread, total = leading_axes(lambda: _unit_blocks(signals), mean, MAX_AXES, seed)
-    weight = _shrinkage(len(signals), n_features)
+        mean = np.zeros(n_features) if not center else _mean(sample) if given is None else given.astype(np.float64)
+        axes, spread, total = leading_axes(sample.unit_blocks, mean, MAX_AXES, seed)
+    weight = _shrinkage(len(sample), n_features)
     spread = (1 - weight) * spread + weight * total / n_features
     variances = _padded(spread, total, n_features)
     # Axes that get no bits need not be kept: the space they span is rotated, and gets none either.
@@ -172,27 +204,27 @@ def _learn_axes(signals: Array, center: bool, given: Float32 | None, n_bits: int
 
 
 def _learn_cells(
-    signals: Array, n_local: int, n_bits: int, window: int, seed: int
+    sample: Sample, n_local: int, n_bits: int, window: int, seed: int
 ) -> tuple[Local, list[TrellisDesign]]:
     """Means and axes of clusters, and how bits are shared out in each.
 
     Covariances of cells with few members are shrunk towards what all have in common.
     """
-    n_features = signals.shape[1]
+    n_features = sample.n_features
     if n_features > EXACT_FEATURES:
         raise ValueError(f"local bases need n_features <= {EXACT_FEATURES}, got {n_features}; take n_local=1")
-    _check_sample(len(signals), n_features, principal=True, n_local=n_local)
-    sample = np.concatenate(list(_unit_blocks(signals)))
-    means = cluster(sample[:: max(1, len(sample) // CLUSTERED)], n_local, seed)
-    nearest = nearest_means(sample, means)
-    members = [sample[nearest == cell].astype(np.float64) for cell in range(n_local)]
+    _check_sample(len(sample), n_features, principal=True, n_local=n_local)
+    units = np.concatenate(list(sample.unit_blocks()))
+    means = cluster(units[:: max(1, len(units) // CLUSTERED)], n_local, seed)
+    nearest = nearest_means(units, means)
+    members = [units[nearest == cell].astype(np.float64) for cell in range(n_local)]
     for cell, values in enumerate(members):
         if len(values):
             means[cell] = values.mean(axis=0)
             values -= means[cell]
     products = [values.T @ values for values in members]
-    pooled = sum(products) / len(sample)
-    weight = _shrinkage(len(signals), n_features)
+    pooled = sum(products) / len(units)
+    weight = _shrinkage(len(sample), n_features)
     pooled = (1 - weight) * pooled + weight * np.trace(pooled) / n_features * np.eye(n_features)
     axes, designs = [], []
     for values, product in zip(members, products, strict=True):
@@ -217,14 +249,3 @@ def _padded(spread: Float64, total: float, n_features: int) -> Float64:
     n_rest = n_features - len(spread)
     rest = np.full(n_rest, max(0.0, total - float(spread.sum())) / max(1, n_rest))
     return np.asarray(np.maximum(np.concatenate([spread, rest]) * n_features, 1e-9))
-
-
-def _unit_blocks(signals: Array) -> Iterator[Float32]:
-    """Unit signals of the sample, in blocks; zero signals are left out."""
-    n_rows = max(1, 2**22 // max(1, signals.shape[1]))
-    step = max(1, -(-len(signals) // SAMPLE))
-    for block in float_blocks(signals, n_rows):
-        rows = slice(-block.rows.start % step, None, step)
-        norms, values = np.sqrt(block.square_norms[rows]), block.values[rows]
-        kept = norms > 0
-        yield (values[kept] / norms[kept, np.newaxis]).astype(np.float32)

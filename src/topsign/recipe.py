@@ -80,9 +80,7 @@ class Recipe:
             shape = Layout("signs", n_pool, n_pool)
         else:
             shape = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
-        metric = "correlation" if metric == "cosine" else metric  # another name of the same
-        check_choice(metric, "metric", METRICS)
-        _check_norms(metric, norms)
+        metric = check_metric(metric, norms)
         made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
         _check_sizes(made.n_features, made.n_pool)
         return cls(family, made, shape, check_flag(norms, "norms"), metric, mean)
@@ -99,9 +97,7 @@ class Recipe:
         kept: float | None = None,
     ) -> Recipe:
         """A recipe of trellis codes; :func:`topsign.learning.learn_recipe` makes one from signals."""
-        metric = "correlation" if metric == "cosine" else metric  # another name of the same
-        check_choice(metric, "metric", METRICS)
-        _check_norms(metric, norms)
+        metric = check_metric(metric, norms)
         _check_designs(projection, designs, mean)
         n_bits = designs[0].n_bits + cell_bits(len(designs))
         layout = Layout("trellis", n_bits + NORM_BITS * check_flag(norms, "norms"), projection.n_pool)
@@ -286,6 +282,18 @@ def resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, lay
     return least
 
 
+def check_metric(metric: str, norms: bool) -> str:
+    """What scores estimate; inner products need norms."""
+    metric = "correlation" if metric == "cosine" else metric  # another name of the same
+    check_choice(metric, "metric", METRICS)
+    if metric == "inner_product" and not check_flag(norms, "norms"):
+        raise ValueError(
+            'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
+            'metric="correlation"'
+        )
+    return metric
+
+
 def check_mean(center: npt.ArrayLike, n_features: int) -> Float32:
     """A mean that is removed from signals and queries: n_features finite values."""
     mean = np.asarray(center)
@@ -326,14 +334,6 @@ def _check_designs(projection: Projection, designs: Sequence[TrellisDesign], mea
         raise ValueError("codes of all cells must have the same bits, and whole bytes with the number of the cell")
     if mean is not None:
         raise ValueError("local bases have means of their own")
-
-
-def _check_norms(metric: str, norms: bool) -> None:
-    if metric == "inner_product" and not check_flag(norms, "norms"):
-        raise ValueError(
-            'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
-            'metric="correlation"'
-        )
 
 
 def _check_sizes(n_features: object, n_pool: object) -> None:

@@ -11,13 +11,16 @@ from .viterbi import Viterbi
 
 
 class GpuCoder:
-    """Makes the codes of a recipe on a device: see :class:`topsign.encoding.Coder`."""
+    """Makes the codes of a recipe on a device: see :class:`topsign.encoding.Coder`.
 
-    def __init__(self, recipe: Recipe, device: str | Device) -> None:
+    None stands for trellis codes whose recipe is still to be learned.
+    """
+
+    def __init__(self, recipe: Recipe | None, device: str | Device) -> None:
         self.device = find_device(device)
         self._viterbi: Viterbi | None = None
         self._adaptive: GpuEncoder | None = None
-        if recipe.family == "trellis":
+        if recipe is None or recipe.family == "trellis":
             self._viterbi = Viterbi(self.device)
         elif recipe.family == "adaptive":
             self._adaptive = GpuEncoder(recipe.projection, recipe.layout, device=self.device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -84,23 +86,23 @@ class AdaptiveIndex(Index[AdaptiveCodes]):
         path: Path | None = None,
         timeout: float | None = None,
     ) -> None:
-        recipe, store = make_store(
-            self.family,
-            n_features=n_features,
-            n_bits=n_bits,
-            n_bytes=n_bytes,
-            n_pool=n_pool,
-            projection=projection,
-            metric=metric,
-            norms=norms,
-            center=center,
-            layout=layout,
-            random_state=random_state,
-            path=path,
-            timeout=timeout,
-        )
+        parameters: dict[str, Any] = {
+            "n_features": n_features,
+            "n_bits": n_bits,
+            "n_bytes": n_bytes,
+            "n_pool": n_pool,
+            "projection": projection,
+            "metric": metric,
+            "norms": norms,
+            "center": center,
+            "layout": layout,
+            "random_state": random_state,
+            "path": path,
+            "timeout": timeout,
+        }
+        recipe, store = make_store(self.family, **parameters)
         super().__init__(recipe, store)
-        self._center_later(center, path, timeout)
+        self._center_later(parameters)
         if 4 * recipe.n_bits > recipe.n_pool and n_bits != recipe.n_pool:
             self._warn_of_share()
 

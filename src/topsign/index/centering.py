@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Float32
 from .._checks import as_signals
 from ..encoding import mean_signal, project
+from ..errors import StorageError
 from ..projections import Projected
 from ..recipe import Recipe
-from .storage import MemoryStore
-from .storage.stores import Path, check_equal, store_for_recipe
-
-if TYPE_CHECKING:
-    from .storage import Store
+from .first import FirstAddition
+from .storage import Store
+from .storage.stores import make_store
 
 
-class Centering:
+class Centering(FirstAddition):
     """Methods of an index that concern the mean it removes."""
 
-    recipe: Recipe
-    store: Store
-    _unlearned: tuple[Path | None, float | None] | None = None  # file and timeout of an index without its mean yet
-    _learning: threading.Lock
+    family: ClassVar[str]
+    _parameters: dict[str, Any]  # of the constructor, where there is something to learn
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
@@ -42,24 +38,19 @@ class Centering:
         """Whether the mean is to be learned from the first addition, which has not come yet."""
         return self._unlearned is not None
 
-    def _center_later(self, center: object, path: Path | None, timeout: float | None) -> None:
+    def _center_later(self, parameters: dict[str, Any]) -> None:
         """Notes that the first addition gives the mean, where the index asks for one and has none."""
-        if center is True and self.recipe.mean is None:
-            self._unlearned = path, timeout
+        center = parameters["center"]
+        if isinstance(center, (bool, np.bool_)) and center and self.recipe.mean is None:
+            if isinstance(parameters["random_state"], np.random.Generator):
+                parameters = parameters | {"random_state": self.recipe.seed}  # drawn once
+            self._parameters, self._unlearned = parameters, (parameters["path"], parameters["timeout"])
 
-    def _learn_mean(self, signals: Array, rows: slice) -> None:
-        """Learns the mean from the first addition, and makes the file that waits for it."""
-        with self._learning:
-            if self._unlearned is None:
-                return
-            path, timeout = self._unlearned
-            recipe = replace(self.recipe, mean=mean_signal(signals, rows))
-            store = store_for_recipe(recipe, path=path, timeout=timeout)
-            if not isinstance(store, MemoryStore):
-                check_equal(store, recipe)
-            self.recipe, self.store, self._unlearned = recipe, store, None
+    def _learn(self, signals: Array, part: slice) -> Recipe:
+        return replace(self.recipe, mean=mean_signal(signals, part))
 
-    def _waiting_path(self) -> str | None:
-        """The file that will be made once the mean is known."""
-        waiting = None if self._unlearned is None else self._unlearned[0]
-        return None if waiting is None else os.path.abspath(waiting)
+    def _joined(self) -> tuple[Recipe, Store]:
+        recipe, store = make_store(self.family, **self._parameters)
+        if store.path is None:
+            raise StorageError(self._parameters["path"], "file", "was there a moment ago, and is gone; add again")
+        return recipe, store

@@ -7,6 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -15,23 +16,29 @@ import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Int64
-from .._checks import MAX_ID, as_signals, check_ids, check_metadata, listed
+from .._checks import MAX_ID, as_signals, check_metadata, check_source, listed
 from .._files import Record, draft_of, publish
 from .._named import named
-from ..encoding import Coder, check_signals, encode
+from ..encoding import Coder, Encoded, check_signals, encode
 from ..recipe import Recipe
-from .ids import are_texts, check_added_kind, check_asked, check_found, check_names
+from .first import FirstAddition
+from .ids import check_added_kind, check_asked, check_found, check_new_ids
 from .results import Codes, Entries, Note
 from .storage import Change, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, store_for_recipe
 from .verbs import Ids, Verbs
 
 
-class EntryVerbs(Verbs[Codes]):
+class EntryVerbs(FirstAddition, Verbs[Codes]):
     """What an index does with its entries, other than searching them."""
 
     recipe: Recipe  # what the codes are made with
     store: Store  # where the entries are kept; for the library's own modules
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Length of a signal."""
 
     @property
     def ids(self) -> Ids:
@@ -129,43 +136,40 @@ class EntryVerbs(Verbs[Codes]):
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
     ) -> Ids:
-        coder = self._coder(device)
-        signals = as_signals(signals, n_features=self.recipe.n_features)
-        first, end, _ = (rows or slice(None)).indices(len(signals))
-        n_signals, threads = end - first, kernels.n_threads(n_threads)
-        texts = check_metadata(metadata, n_signals)
-        names = check_names(ids, n_signals) if ids is not None and are_texts(ids) else None
+        values = as_signals(signals, n_features=self.n_features)
+        coder = None if device is None else cache(partial(_make_coder, device))
+        if coder is not None:
+            coder(getattr(self, "recipe", None))  # what a device cannot do is refused before anything is learned
+        whole = slice(*(rows or slice(None)).indices(len(values))[:2])
+        n_signals, threads = whole.stop - whole.start, kernels.n_threads(n_threads)
+        texts, given = check_metadata(metadata, n_signals), check_new_ids(ids, n_signals)
+        check_source(source)
+        names = given if isinstance(given, list) else None
+        if self._unlearned is not None and not n_signals:
+            if source is not None:
+                raise ValueError("a source without signals cannot be kept before the first signals; add some first")
+            return np.empty(0, np.int64)
+
+        def encoded(recipe: Recipe, part: slice) -> Encoded:
+            return encode(recipe, values, part=part, n_threads=threads, coder=coder and coder(recipe))
+
+        made = self._learn_first(values, whole, encoded, n_threads=threads)
         with self.store.change() as change:
             check_added_kind(change.snapshot.has_names, given=ids is not None, texts=names is not None)
-            if names is not None:
-                new, taken = _numbers_for(change, names, replacing=replacing)
-            elif ids is None:
-                new, taken = change.free_ids(n_signals), np.empty(0, np.int64)
-            else:
-                new = check_ids(ids)
-                held = np.unique(new[change.snapshot.locate(new) >= 0]) if replacing else np.empty(0, np.int64)
-                change.check_new(new, n_signals, known=held)
-                taken = held
+            new, taken = _numbers_for(change, given, n_signals, replacing=replacing)
             if taken.size:
                 change.replace(taken)
             parts = list(change.parts(n_signals))
-            if len(parts) > 1:  # parts are written one by one: what would be refused later is refused now
-                check_signals(self.recipe, signals, part=slice(first, end), n_threads=threads)
+            if len(parts) > 1 and made is None:  # written one by one: what would be refused later is refused now
+                check_signals(self.recipe, values, part=whole, n_threads=threads)
             for part in parts:
-                here = slice(first + part.start, first + part.stop)
-                made = encode(self.recipe, signals, part=here, n_threads=threads, coder=coder)
+                here = slice(whole.start + part.start, whole.start + part.stop)
+                one = encoded(self.recipe, here) if made is None else made.rows(part)
                 noted, named = texts and texts[part], names and names[part]
-                change.add(make_segments(new[part].copy(), made.codes, made.norms, made.scales, noted, named))
+                change.add(make_segments(new[part].copy(), one.codes, one.norms, one.scales, noted, named))
             change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
             change.sources.update([source] if source else [])
         return new if names is None else _texts(name.decode() for name in names)
-
-    def _coder(self, device: Any) -> Coder | None:
-        """What makes codes on a device, by its name or made already; None for this processor."""
-        if device is None or isinstance(device, Coder):
-            return device
-        gpu = import_module("topsign.gpu.coder")  # a room above this one, which needs packages of its own
-        return gpu.GpuCoder(self.recipe, device)  # type: ignore[no-any-return]
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replaces the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""
@@ -252,8 +256,29 @@ class EntryVerbs(Verbs[Codes]):
         return out
 
 
-def _numbers_for(change: Change, names: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
-    """Numbers of new entries, and those among them that entries of the same names have already."""
+def _make_coder(device: Any, recipe: Recipe | None) -> Coder:
+    """What makes codes of a recipe on a device, by its name."""
+    gpu = import_module("topsign.gpu.coder")  # a room above this one, which needs packages of its own
+    return gpu.GpuCoder(recipe, device)  # type: ignore[no-any-return]
+
+
+def _numbers_for(
+    change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, replacing: bool
+) -> tuple[Int64, Int64]:
+    """Numbers of new entries, and those among them that entries with the same ids have already."""
+    if ids is None:
+        return change.free_ids(n_entries), np.empty(0, np.int64)
+    if not isinstance(ids, list):
+        taken = change.held(ids)
+        if taken.size and not replacing:
+            raise ValueError(
+                f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries, or choose others"
+            )
+        return ids, taken
+    return _numbers_of_names(change, ids, replacing=replacing)
+
+
+def _numbers_of_names(change: Change, names: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
     places = change.snapshot.find_names(names)
     held = places >= 0
     if held.any() and not replacing:

@@ -46,6 +46,21 @@ def check_names(ids: Any, n_entries: int | None, name: str = "ids") -> list[byte
     return names
 
 
+def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
+    """Ids of new entries as numbers or texts: one per entry, all different; None where none were given."""
+    if ids is None:
+        return None
+    if are_texts(ids):
+        return check_names(ids, n_entries)
+    numbers = check_ids(ids)
+    if len(numbers) != n_entries:
+        raise ValueError(f"ids must be one per signal, got {len(numbers)} ids for {n_entries} signals")
+    unique, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"ids must differ, but {listed(unique[counts > 1])} given more than once")
+    return numbers
+
+
 def check_added_kind(has_names: bool | None, *, given: bool, texts: bool) -> None:
     """Ids of new entries are texts where those of an index are, and integers where those are; None: it has none yet."""
     if has_names and not texts:

@@ -55,15 +55,11 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         self.recipe, self.store = recipe, store
         self._learning = threading.Lock()
 
-    def _write(self, signals: npt.ArrayLike, *, device: Any = None, rows: slice | None = None, **options: Any) -> Ids:
-        coder = self._coder(device)  # before anything is learned
+    def _write(self, signals: npt.ArrayLike, *, rows: slice | None = None, **options: Any) -> Ids:
         values = as_signals(signals, n_features=self.n_features)
-        first, end, _ = (rows or slice(None)).indices(len(values))
-        if self._unlearned is not None and end > first:
-            self._learn_mean(values, slice(first, end))
-        new = super()._write(values, device=coder, rows=rows, **options)
+        new = super()._write(values, rows=rows, **options)
         with self._learning:
-            self._offer_sample(new, values, first)
+            self._offer_sample(new, values, (rows or slice(None)).indices(len(values))[0])
         return new
 
     @classmethod
@@ -198,7 +194,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
 
     def _offer_sample(self, ids: Array, signals: Array, first: int) -> None:
         if self._sample is None:
-            self._sample = SignalSample(self.recipe.n_features)
+            self._sample = SignalSample(self.n_features)
         self._sample.offer(ids, signals, first)
 
     def to(self, device: str, *, memory: int | None = None) -> Any:
@@ -231,7 +227,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
 
         A search sees the state at the opening, at the last change by this index, or at its last refresh.
         """
-        return self.store.refresh()
+        return self._join_waiting() or self.store.refresh()
 
     def verify(self) -> None:
         """Reads all of a durable index again: every checksum, every id. Raises StorageError naming what is damaged."""

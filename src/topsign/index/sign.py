@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -57,20 +59,20 @@ class SignIndex(Index[Bytes]):
         path: Path | None = None,
         timeout: float | None = None,
     ) -> None:
-        recipe, store = make_store(
-            self.family,
-            n_features=n_features,
-            n_pool=n_pool,
-            projection=projection,
-            metric=metric,
-            norms=norms,
-            center=center,
-            random_state=random_state,
-            path=path,
-            timeout=timeout,
-        )
+        parameters: dict[str, Any] = {
+            "n_features": n_features,
+            "n_pool": n_pool,
+            "projection": projection,
+            "metric": metric,
+            "norms": norms,
+            "center": center,
+            "random_state": random_state,
+            "path": path,
+            "timeout": timeout,
+        }
+        recipe, store = make_store(self.family, **parameters)
         super().__init__(recipe, store)
-        self._center_later(center, path, timeout)
+        self._center_later(parameters)
 
     def _codes(self, snapshot: Snapshot, places: Int64) -> Bytes:
         return (

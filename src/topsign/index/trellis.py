@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterable
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Int64
+from .._arrays import Array, Int64
 from .._checks import as_signals, check_count
 from .._files import Record
 from .._named import named
-from .._random import RandomState
+from .._random import RandomState, make_seed
 from ..codes import TrellisCodes
 from ..kernels.tables import level_rms
-from ..learning import check_local, learn_recipe
-from ..projections import Projection
-from ..recipe import check_mean
+from ..learning import check_basis, check_local, learn_recipe
+from ..projections import Local, Principal, Projection
+from ..recipe import Recipe, check_mean, check_metric
 from ..trellis import check_trellis
-from .index import Index, open_index
-from .results import Note
+from .index import Index
 from .search import TrellisKernelEngine
-from .storage import MemoryStore, Snapshot
-from .storage.stores import Path, store_for_recipe
+from .storage import MemoryStore, Snapshot, Store
+from .storage.stores import Path, check_place, open_file
 
 RECENT = 1000  # entries that say how well the basis fits
 
@@ -35,7 +31,8 @@ class TrellisIndex(Index[TrellisCodes]):
     """Exact search over trellis codes by the cosine of the query with each entry's reconstruction.
 
     The fewest bytes for a given recall. What the codes are made with is learned once, by :meth:`fit` or from the first
-    signals added; a Hadamard basis with ``center=False`` needs no learning, and gives p-values.
+    signals added; a Hadamard basis with ``center=False`` needs no learning, and gives p-values. Nothing is learned, and
+    no file made, where those signals, their ids or their metadata are refused.
 
     Parameters
     ----------
@@ -91,40 +88,70 @@ class TrellisIndex(Index[TrellisCodes]):
     ) -> None:
         self._n_features = check_count(n_features, "n_features", minimum=2)
         n_bits, window = check_trellis(8 * check_count(n_bytes, "n_bytes"), window)
+        center = bool(center) if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
         self._parameters: Record = {
             "n_bits": n_bits,
-            "basis": basis,
+            "basis": check_basis(basis),
             "n_local": check_local(n_local, basis=basis, center=center),
-            "center": center if isinstance(center, bool) else check_mean(center, n_features),
+            "center": center,
             "window": window,
-            "metric": metric,
+            "metric": check_metric(metric, norms),
             "norms": norms,
-            "random_state": random_state,
+            "random_state": None if random_state is None else make_seed(random_state),
         }
-        self._place: tuple[Path | None, float | None] = path, timeout
         self.store, self._learning = MemoryStore(), threading.Lock()
-        if path is not None and os.path.lexists(path):
-            self._join(path, timeout)
+        self._unlearned = path, timeout
+        check_place(path, timeout)
+        if self._has_file():
+            self._begin(*self._joined())
         elif basis != "principal" and center is False:
-            self._learn(np.empty((0, n_features), np.float32))
+            recipe = self._learn(np.empty((0, n_features), np.float32), slice(0, 0))
+            store = self._new_store(recipe)
+            self._begin(*self._joined() if store is None else (recipe, store))
 
-    def _join(self, path: Path, timeout: float | None) -> None:
-        """Takes over a file that exists, where it has what was asked for."""
-        found = open_index(path, timeout=timeout)
-        if not isinstance(found, TrellisIndex):
-            raise ValueError(f"{found.path} holds codes of the kind {found.family!r}; topsign.open_index opens it")
-        names = ("n_features", "n_bits", "metric", "norms")
-        have = {name: getattr(found, name) for name in names} | {"n_local": found.recipe.n_local}
-        want = {name: self._parameters.get(name, self._n_features) for name in have}
-        if have != want:
-            found.close()
-            raise ValueError(f"{path} was written with {have}, got {want}; topsign.open_index takes what the file has")
-        center = self._parameters["center"]
-        mean = found.recipe.mean
-        if not isinstance(center, bool) and (mean is None or not np.array_equal(mean, center)):
-            found.close()
+    def _joined(self) -> tuple[Recipe, Store]:
+        path, timeout = self._unlearned or (None, None)
+        assert path is not None
+        store = open_file(path, readonly=False, timeout=timeout)
+        try:
+            self._check_joined(store.recipe, store.path)
+        except ValueError:
+            store.close()
+            raise
+        return store.recipe, store
+
+    def _check_joined(self, found: Recipe, path: str) -> None:
+        """Raises ValueError unless a file has what was asked for; ``random_state=None`` and a mean take the file's."""
+        if found.family != self.family:
+            raise ValueError(f"{path} holds codes of the kind {found.family!r}; topsign.open_index opens it")
+        asked = self._parameters
+        basis, center, seed = asked["basis"], asked["center"], asked["random_state"]
+        centered = found.mean is not None or found.n_local > 1
+        have = {
+            "n_features": found.n_features,
+            "n_bytes": found.n_bits // 8,
+            "basis": "principal" if isinstance(found.projection, (Local, Principal)) else found.projection.kind,
+            "n_local": found.n_local,
+            "center": centered,
+            "window": found.designs[0].window,
+            "metric": found.metric,
+            "norms": found.norms,
+            "random_state": found.seed,
+        }
+        want = {name: asked[name] for name in have if name in asked} | {
+            "n_features": self._n_features,
+            "n_bytes": asked["n_bits"] // 8,
+            "center": center is not False,
+            "random_state": found.seed if seed is None else seed,
+        }
+        if isinstance(basis, Projection):
+            have["basis"] = found.projection
+        differing = [name for name in have if have[name] != want[name]]
+        if differing:
+            written, got = (", ".join(f"{name}={values[name]!r}" for name in differing) for values in (have, want))
+            raise ValueError(f"{path} was written with {written}, got {got}; topsign.open_index takes what it has")
+        if not isinstance(center, bool) and (found.mean is None or not np.array_equal(found.mean, center)):
             raise ValueError(f"{path} was written with another mean than center; topsign.open_index takes the file's")
-        self.recipe, self.store = found.recipe, found.store
 
     def __getattr__(self, name: str) -> Any:
         if name == "recipe":
@@ -138,7 +165,7 @@ class TrellisIndex(Index[TrellisCodes]):
     @property
     def is_fitted(self) -> bool:
         """Whether what codes are made with is known."""
-        return "recipe" in self.__dict__
+        return self._unlearned is None
 
     def fit(self, sample: npt.ArrayLike) -> Self:
         """Learns mean, axes and variances from signals like those to come; once.
@@ -149,36 +176,22 @@ class TrellisIndex(Index[TrellisCodes]):
             Where the basis is known already, because entries of two bases cannot be compared; or where the sample is
             too small.
         """
-        if self.is_fitted:
-            raise ValueError("this index has its basis already; make another index to learn from other signals")
-        self._learn(as_signals(sample, n_features=self._n_features, name="sample"))
+        values = as_signals(sample, n_features=self._n_features, name="sample")
+        with self._learning:
+            if self.is_fitted:
+                raise ValueError("this index has its basis already; make another index to learn from other signals")
+            recipe = None if self._has_file() else self._learn(values, slice(0, len(values)))
+            store = None if recipe is None else self._new_store(recipe)
+            if recipe is None or store is None:
+                raise ValueError(
+                    f"{self.path} was made meanwhile, and has its basis already; add signals to it without fit, or "
+                    "choose another path"
+                )
+            self._begin(recipe, store)
         return self
 
-    def _learn(self, sample: Any) -> None:
-        path, timeout = self._place
-        recipe = learn_recipe(sample, **self._parameters)
-        self.store = store_for_recipe(recipe, path=path, timeout=timeout)
-        self.recipe = recipe
-
-    def add(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike | None = None,
-        metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
-        device: str | None = None,
-        rows: slice | None = None,
-        source: tuple[str, Record] | None = None,
-    ) -> Int64:
-        """Adds signals as :meth:`Index.add` does; the first ones are learned from, unless :meth:`fit` was called."""
-        if not self.is_fitted:
-            if device is not None:
-                import_module("topsign.gpu.device").find_device(device)  # raises before anything is learned
-            self.fit(signals)
-        return super().add(
-            signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, rows=rows, source=source
-        )
+    def _learn(self, signals: Array, part: slice) -> Recipe:
+        return learn_recipe(signals, part=part, **self._parameters)
 
     @property
     def n_bytes(self) -> int:
@@ -195,10 +208,11 @@ class TrellisIndex(Index[TrellisCodes]):
 
         Of the last 1,000 entries; below 0.9 learning again would pay. nan without entries.
         """
-        segments = self.store.snapshot.segments
-        if not segments:
+        snapshot = self.store.snapshot
+        places = snapshot.last(RECENT)
+        if not places.size:
             return float("nan")
-        codes = TrellisCodes(segments[-1].codes[-RECENT:], recipe=self.recipe)
+        codes = self._codes(snapshot, places)
         levels, held, expected = codes.levels, 0.0, 0.0
         for cell, places in self.recipe.cells.of_codes(codes.data):
             amplitudes = cell.design.amplitudes.astype(np.float64)

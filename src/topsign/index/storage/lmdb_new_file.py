@@ -13,9 +13,7 @@ from ...errors import StorageError
 
 def create(path: str, records: dict[bytes, bytes]) -> None:
     """A new file with these records, complete from the moment it exists; one made meanwhile is left alone."""
-    folder = os.path.dirname(path)
-    if not os.path.isdir(folder):
-        raise StorageError(path, "file", f"cannot be made: the folder {folder} does not exist; make it first")
+    check_folder(path)
     try:
         with draft_of(path) as draft:
             os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666))
@@ -27,3 +25,10 @@ def create(path: str, records: dict[bytes, bytes]) -> None:
                 publish(draft, path, new=True)
     except (lmdb.Error, OSError) as error:
         raise StorageError(path, "file", f"cannot be made: {error}") from None
+
+
+def check_folder(path: str) -> None:
+    """Raises StorageError where there is no folder to make this file in."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise StorageError(path, "file", f"cannot be made: the folder {folder} does not exist; make it first")

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from ..._arrays import Int64
-from ..._checks import MAX_ID, listed
+from ..._checks import MAX_ID
 from ..._files import Record
 from .segments import Segment
 from .snapshot import Snapshot
@@ -30,20 +30,9 @@ class Change:
             raise ValueError(f"no ids are left after {self.next_id - 1}, the largest; give ids yourself")
         return np.arange(self.next_id, self.next_id + n_entries)
 
-    def check_new(self, ids: Int64, n_entries: int, *, known: Int64 | None = None) -> Int64:
-        """The same ids; raises ValueError unless they are one per entry, differ, and are free or ``known``."""
-        if len(ids) != n_entries:
-            raise ValueError(f"ids must be one per signal, got {len(ids)} ids for {n_entries} signals")
-        unique, counts = np.unique(ids, return_counts=True)
-        if (counts > 1).any():
-            raise ValueError(f"ids must differ, but {listed(unique[counts > 1])} given more than once")
-        taken = unique[self.snapshot.locate(unique) >= 0]
-        taken = taken if known is None else np.setdiff1d(taken, known)
-        if taken.size:
-            raise ValueError(
-                f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries, or choose others"
-            )
-        return ids
+    def held(self, ids: Int64) -> Int64:
+        """Those of the ids that entries have already, ascending."""
+        return np.unique(ids[self.snapshot.locate(ids) >= 0])
 
     def replace(self, ids: Int64) -> None:
         """Removes entries whose ids are added anew in the same change."""

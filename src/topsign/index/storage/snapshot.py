@@ -119,6 +119,16 @@ class Snapshot:
             places = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
         return self.among(rng.choice(places, n_entries, replace=False))
 
+    def last(self, n_entries: int) -> Int64:
+        """Places of the entries alive in the newest segments, at most so many of those with the largest ids there."""
+        found: list[Int64] = []
+        for start, segment in zip(self.starts[-2::-1], reversed(self.segments), strict=True):
+            left = n_entries - sum(map(len, found))
+            if left <= 0:
+                break
+            found.append(start + np.flatnonzero(segment.living)[-left:])
+        return np.concatenate([np.empty(0, np.int64), *reversed(found)])
+
     def mask(self, places: Int64) -> Booleans:
         """Whether each place is among these."""
         kept = np.zeros(self.starts[-1], bool)

@@ -33,6 +33,7 @@ def make_store(
     made = None
     if path is None or not os.path.lexists(path):
         if learned:
+            check_place(path, timeout)
             return Recipe.make(family, **parameters), MemoryStore()
         made = Recipe.make(family, **parameters)
         store = store_for_recipe(made, path=path, timeout=timeout)
@@ -64,9 +65,8 @@ def make_store(
 
 def store_for_recipe(recipe: Recipe, *, path: Path | None, timeout: float | None) -> MemoryStore | FileStore:
     """A new store for codes of this recipe; a file that another process makes at the same moment is opened."""
+    check_place(path, timeout)
     if path is None:
-        if timeout is not None:
-            raise ValueError(f"timeout is for a file that others may write, got timeout={timeout!r} without a path")
         return MemoryStore()
     from .lmdb_store import FileStore
 
@@ -74,12 +74,27 @@ def store_for_recipe(recipe: Recipe, *, path: Path | None, timeout: float | None
     return open_file(path, readonly=False, timeout=timeout)
 
 
+def check_place(path: Path | None, timeout: float | None) -> None:
+    """Raises where no store can be made here: a timeout without a file, or a file without a folder."""
+    if path is None:
+        if timeout is not None:
+            raise ValueError(f"timeout is for a file that others may write, got timeout={timeout!r} without a path")
+        return
+    from .lmdb_new_file import check_folder
+
+    check_folder(os.path.realpath(path))
+    _check_timeout(timeout)
+
+
+def _check_timeout(timeout: float | None) -> float | None:
+    return None if timeout is None else check_real(timeout, "timeout", minimum=0)
+
+
 def open_file(path: Path, *, readonly: bool, timeout: float | None) -> FileStore:
     """The store in a file that exists."""
     from .lmdb_store import FileStore
 
-    wait = None if timeout is None else check_real(timeout, "timeout", minimum=0)
-    return FileStore(path, readonly=readonly, timeout=wait)
+    return FileStore(path, readonly=readonly, timeout=_check_timeout(timeout))
 
 
 def check_equal(store: FileStore, wanted: Recipe) -> None:

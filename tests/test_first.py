@@ -1,0 +1,359 @@
+"""First additions: one recipe per file, no entry lost, and nothing learned or made by what is refused."""
+
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.exceptions import NotFittedError
+from test_trellis import steep
+
+import topsign as ts
+from topsign._rows import Rows
+
+# Signals here are anything but isotropic, and a random basis says so.
+pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
+
+KINDS = {
+    "principal": (ts.TrellisIndex, {"n_bytes": 5}),
+    "local": (ts.TrellisIndex, {"n_bytes": 5, "n_local": 2}),
+    "hadamard": (ts.TrellisIndex, {"n_bytes": 5, "basis": "hadamard"}),
+    "adaptive": (ts.AdaptiveIndex, {"n_bits": 8, "center": True}),
+    "sign": (ts.SignIndex, {"center": True}),
+}
+
+
+@pytest.fixture(params=KINDS)
+def make(request):
+    """Makes an index that learns from its first addition."""
+    kind, options = KINDS[request.param]
+    return lambda **others: kind(**{"n_features": 32} | options | others)
+
+
+def has_learned(index):
+    return index.is_fitted if isinstance(index, ts.TrellisIndex) else not index.awaits_mean
+
+
+def codes_of(index, ids):
+    codes = index.get(ids).codes
+    return codes if isinstance(codes, np.ndarray) else codes.data
+
+
+# A file that another process makes meanwhile: the tests' own process stands for it, with another index.
+
+
+def test_a_file_made_meanwhile_is_joined(rng, make, tmp_path):
+    """Its basis and mean are used, so that all its entries can be compared."""
+    signals, others, path = steep(rng, 700), steep(rng, 700) + 0.5, tmp_path / "i.topsign"
+    late, early = make(path=path), make(path=path)
+    early.add(signals)
+    late.add(others)
+    assert late.recipe == early.recipe
+    assert len(late) == 1400
+    alone = ts.Index.from_recipe(early.recipe)
+    assert_array_equal(codes_of(late, np.arange(700, 1400)), codes_of(alone, alone.add(others)))
+
+
+def test_a_file_made_while_learning_is_joined(rng, make, tmp_path, monkeypatch):
+    signals, others, path = steep(rng, 700), steep(rng, 700) + 0.5, tmp_path / "i.topsign"
+    late, early = make(path=path), make(path=path)
+    learn = late._learn
+
+    def learn_slowly(*arguments):
+        early.add(signals)
+        return learn(*arguments)
+
+    monkeypatch.setattr(late, "_learn", learn_slowly)
+    late.add(others)
+    assert late.recipe == early.recipe
+    assert len(late) == 1400
+    alone = ts.Index.from_recipe(early.recipe)
+    assert_array_equal(codes_of(late, np.arange(700, 1400)), codes_of(alone, alone.add(others)))
+
+
+def test_refresh_finds_a_file_made_meanwhile(rng, make, tmp_path):
+    signals = steep(rng, 700)
+    late, early = make(path=tmp_path / "i.topsign"), make(path=tmp_path / "i.topsign")
+    assert not late.refresh()
+    early.add(signals)
+    assert late.refresh()
+    assert_array_equal(late.search(signals[:5], k=3).ids, early.search(signals[:5], k=3).ids)
+
+
+def test_a_random_basis_without_learning_is_joined_too(rng, tmp_path, monkeypatch):
+    """Two processes that make a file at the same moment draw two seeds; the file has one."""
+    options = {"n_features": 32, "n_bytes": 5, "basis": "hadamard", "center": False, "path": tmp_path / "i.topsign"}
+    learn, made = ts.TrellisIndex._learn, []
+
+    def learn_slowly(self, *arguments):
+        if not made:
+            made.append(None)
+            made.append(ts.TrellisIndex(**options))
+        return learn(self, *arguments)
+
+    monkeypatch.setattr(ts.TrellisIndex, "_learn", learn_slowly)
+    late = ts.TrellisIndex(**options)
+    assert late.recipe == made[1].recipe
+    late.add(steep(rng, 10))
+    made[1].refresh()
+    assert len(made[1]) == 10
+
+
+def test_fit_says_that_the_file_has_its_basis(rng, tmp_path, monkeypatch):
+    signals, path = steep(rng, 700), tmp_path / "i.topsign"
+    options = {"n_features": 32, "n_bytes": 5, "path": path}
+    late, slow, early = (ts.TrellisIndex(**options) for _ in range(3))
+    learn = slow._learn
+
+    def learn_slowly(*arguments):
+        early.fit(signals)
+        return learn(*arguments)
+
+    monkeypatch.setattr(slow, "_learn", learn_slowly)
+    for index in (slow, late):
+        with pytest.raises(ValueError, match=r"i\.topsign was made meanwhile, and has its basis already; add signals"):
+            index.fit(signals + 1)
+        index.add(signals[:5])
+        assert index.recipe == early.recipe
+    assert len(late) == 10
+
+
+@pytest.mark.parametrize("first", ["constructor", "add"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_features": 33}, "n_features=32, got n_features=33"),
+        ({"n_bytes": 6}, "n_bytes=5, got n_bytes=6"),
+        ({"basis": "hadamard"}, "basis='principal', got basis='hadamard'"),
+        ({"n_local": 2}, "n_local=1, got n_local=2"),
+        ({"center": False}, "center=True, got center=False"),
+        ({"window": 8}, "window=10, got window=8"),
+        ({"norms": True}, "norms=False, got norms=True"),
+        ({"norms": True, "metric": "inner_product"}, "metric='correlation', norms=False, got metric='inner_product'"),
+        ({"random_state": 8}, "random_state=7, got random_state=8"),
+        ({"center": np.full(32, 0.1)}, "another mean than center"),
+        ({"basis": ts.make_projection("hadamard", n_features=32, random_state=7)}, "basis=Principal"),
+    ],
+    ids=str,
+)
+def test_parameters_must_be_those_of_the_file(rng, tmp_path, first, options, message):
+    signals, path = steep(rng, 700), tmp_path / "i.topsign"
+    asked = {"n_features": 32, "n_bytes": 5, "path": path}
+    late = ts.TrellisIndex(**asked | options) if first == "add" else None
+    more = np.ones((10, options.get("n_features", 32)))
+    ts.TrellisIndex(**asked, random_state=7).add(signals)
+    with pytest.raises(ValueError, match=message) as caught:
+        (late if late is not None else ts.TrellisIndex(**asked | options)).add(more)
+    assert "topsign.open_index takes" in str(caught.value)
+    assert len(ts.open_index(path)) == 700
+
+
+def test_what_is_left_open_is_taken_from_the_file(rng, tmp_path):
+    signals = steep(rng, 700)
+    for number, options in enumerate(({"n_local": 2}, {"basis": "hadamard"}, {"center": False}, {"metric": "cosine"})):
+        asked = {"n_features": 32, "n_bytes": 5, "path": tmp_path / str(number)} | options
+        ts.TrellisIndex(**asked, random_state=7).add(signals)
+        assert len(ts.TrellisIndex(**asked)) == len(ts.TrellisIndex(**asked, random_state=7)) == 700
+    projection = ts.make_projection("circulant", n_features=32, random_state=3)
+    asked = {"n_features": 32, "n_bytes": 5, "basis": projection, "path": tmp_path / "circulant"}
+    ts.TrellisIndex(**asked).add(signals)
+    assert len(ts.TrellisIndex(**asked)) == 700
+
+
+# Threads
+
+
+def test_two_threads_that_add_first_lose_nothing(rng, make, monkeypatch):
+    index, signals = make(), steep(rng, 3000)
+    learn, learned = index._learn, []
+
+    def learn_slowly(*arguments):
+        learned.append(threading.current_thread())
+        time.sleep(0.05)  # the other thread comes here too, unless it waits
+        return learn(*arguments)
+
+    monkeypatch.setattr(index, "_learn", learn_slowly)
+    threads = [threading.Thread(target=index.add, args=[signals[part::4]]) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(learned) == 1
+    assert len(index) == 3000
+    found = index.search(signals[::10], k=1).ids[:, 0]
+    assert len(np.unique(found)) > 200  # all of the same basis
+
+
+# What is refused
+
+
+def not_finite(signals):
+    signals[300, 5] = np.nan
+    return signals
+
+
+REFUSED = {
+    "nan": ({"change": not_finite}, "row 300, column 5"),
+    "features": ({"change": lambda signals: signals[:, :31]}, "must have 32 features"),
+    "none": ({"change": lambda _: None}, "got None"),
+    "ids twice": ({"ids": [7, 7, *range(10, 708)]}, "ids must differ, but 7 is given more than once"),
+    "texts twice": ({"ids": ["a", "a", *map(str, range(698))]}, "ids must differ, but a is given more than once"),
+    "few ids": ({"ids": [1, 2]}, "got 2 ids for 700 signals"),
+    "kind of ids": ({"ids": np.linspace(0, 1, 700)}, "ids must be a one-dimensional sequence of integers"),
+    "negative ids": ({"ids": np.arange(700) - 1}, r"ids must lie in \[0, 2\*\*63\)"),
+    "few notes": ({"metadata": [{}]}, "got 1 for 700 signals"),
+    "notes": ({"metadata": [{"a": {1}}] * 700}, "metadata at row 0 is not JSON"),
+    "source": ({"source": ("name", {"a": {1}})}, "source must be a name and a dict that JSON can hold"),
+    "threads": ({"n_threads": 0}, "n_threads must be"),
+}
+
+
+@pytest.mark.parametrize("kind", ["principal", "adaptive"])
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_first_addition_that_is_refused_leaves_nothing(rng, kind, refused, tmp_path):
+    make = partial(KINDS[kind][0], n_features=32, **KINDS[kind][1])
+    options, message = REFUSED[refused]
+    options, path, signals = dict(options), tmp_path / "i.topsign", steep(rng, 700)
+    change = options.pop("change", lambda signals: signals)
+    for index in (make(random_state=1), make(random_state=1, path=path)):
+        with pytest.raises((ValueError, TypeError), match=message):
+            index.add(change(steep(rng, 700) + 1), **options)
+        assert not has_learned(index)
+        assert not path.exists()
+        index.add(signals)  # learns from these alone
+        alone = make(random_state=1)
+        alone.add(signals)
+        assert index.recipe == alone.recipe
+        assert_array_equal(codes_of(index, index.ids), codes_of(alone, alone.ids))
+
+
+def zero(signals):
+    signals[300] = 0
+    return signals
+
+
+@pytest.mark.parametrize("held", [2**25, 100])
+@pytest.mark.parametrize("kind", ["principal", "local", "hadamard"])
+def test_a_zero_signal_leaves_nothing(rng, kind, held, tmp_path, monkeypatch):
+    monkeypatch.setattr("topsign.index.first.HELD_BYTES", held)
+    cls, options = KINDS[kind]
+    signals, path = steep(rng, 700), tmp_path / "i.topsign"
+    index = cls(n_features=32, path=path, **options)
+    with pytest.raises(ValueError, match="row 300 is zero: it has no direction; drop that row"):
+        index.add(zero(signals))
+    assert not index.is_fitted
+    assert not path.exists()
+
+
+def test_a_signal_that_equals_the_mean_leaves_nothing(tmp_path):
+    path = tmp_path / "i.topsign"
+    index = ts.SignIndex(n_features=4, center=True, path=path)
+    with pytest.raises(ValueError, match="row 1 equals the mean that center=True removes"):
+        index.add([[1, 2, 3, 5], [2, 2, 2, 2], [3, 2, 1, -1]])
+    assert index.awaits_mean
+    assert not path.exists()
+
+
+def test_large_first_additions_are_checked_before_the_file_is_made(rng, make, tmp_path, monkeypatch):
+    monkeypatch.setattr("topsign.index.first.HELD_BYTES", 100)
+    monkeypatch.setattr("topsign.index.storage.lmdb_store.SEGMENT_BYTES", 500)
+    path, signals = tmp_path / "i.topsign", steep(rng, 700)
+    index = make(path=path, random_state=1)
+    with pytest.raises(ValueError, match="row 300"):
+        index.add(not_finite(signals.copy()))
+    assert not path.exists()
+    ids = index.add(signals)
+    alone = make(random_state=1)
+    alone.add(signals)
+    assert_array_equal(codes_of(index, ids), codes_of(alone, ids))
+
+
+class CountedRows(Rows):
+    """Rows of an array that count how often each is read."""
+
+    def __init__(self, values):
+        super().__init__(values.shape, values.dtype)
+        self.values, self.counts = values, np.zeros(len(values), int)
+
+    def read(self, start, stop):
+        self.counts[start:stop] += 1
+        return self.values[start:stop]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("adaptive", 3), ("sign", 3), ("hadamard", 4), ("principal", 4)])
+def test_checks_read_no_rows_again(rng, tmp_path, kind, most):
+    """Once for the mean or the axes, once to measure what codes keep, once for codes, once for a sample for nulls."""
+    cls, options = KINDS[kind]
+    rows = CountedRows(steep(rng, 900))
+    index = cls(n_features=32, path=tmp_path / "i.topsign", **options)
+    index.add(rows, rows=slice(100, 800))
+    assert_array_equal(rows.counts[100:800], most)
+    assert not rows.counts[:100].any()
+    assert not rows.counts[800:].any()
+
+
+@pytest.mark.parametrize("kind", ["principal", "adaptive"])
+def test_only_the_rows_added_are_learned_from(rng, kind):
+    cls, options = KINDS[kind]
+    signals = steep(rng, 900)
+    signals[850] = np.nan
+    some, alone = (cls(n_features=32, random_state=1, **options) for _ in range(2))
+    some.add(signals, rows=slice(100, 800))
+    alone.add(signals[100:800])
+    assert some.recipe == alone.recipe
+    signals[120] = np.inf
+    with pytest.raises(ValueError, match="row 120, column 0"):
+        cls(n_features=32, **options).add(signals, rows=slice(100, 800))
+
+
+def test_adding_nothing_learns_nothing(rng, make, tmp_path):
+    index = make(path=tmp_path / "i.topsign")
+    assert index.add(np.empty((0, 32))).shape == (0,)
+    assert not has_learned(index)
+    with pytest.raises(ValueError, match="a source without signals"):
+        index.add(np.empty((0, 32)), source=("file", {"taken": 0}))
+    assert not (tmp_path / "i.topsign").exists()
+
+
+@pytest.mark.parametrize("verb", ["upsert", "add_table"])
+def test_other_verbs_learn_too(rng, make, verb):
+    signals, index = steep(rng, 700), make()
+    if verb == "upsert":
+        index.upsert(signals, ids=np.arange(700))
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        index.add_table(pyarrow.table({"vector": signals.tolist()}))
+    assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.5
+
+
+def test_places_that_cannot_be_used_are_refused_at_once(make, tmp_path):
+    with pytest.raises(ts.StorageError, match=r"the folder .*nowhere does not exist; make it first"):
+        make(path=tmp_path / "nowhere" / "i.topsign")
+    with pytest.raises(ValueError, match="timeout is for a file"):
+        make(timeout=3)
+    with pytest.raises(ValueError, match="timeout must be"):
+        make(timeout=-1, path=tmp_path / "i.topsign")
+
+
+def test_a_file_that_is_removed_after_learning_is_named(rng, tmp_path):
+    signals, path = steep(rng, 700), tmp_path / "i.topsign"
+    index = ts.TrellisIndex(n_features=32, n_bytes=5, path=path).fit(signals)
+    path.unlink()
+    with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
+        index.add(signals)
+    assert not path.exists()
+
+
+def test_parameters_are_checked_before_learning():
+    for options, message in (
+        ({"basis": "random"}, "basis must be one of"),
+        ({"metric": "euclidean"}, "metric must be one of"),
+        ({"metric": "inner_product"}, "needs the norms"),
+        ({"random_state": -1}, "random_state must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ts.TrellisIndex(n_features=32, n_bytes=5, **options)
+    with pytest.raises(NotFittedError, match="has not learned its basis yet"):
+        ts.TrellisIndex(n_features=32, n_bytes=5, center=np.True_).search(np.ones(32))
