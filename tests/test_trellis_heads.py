@@ -1,14 +1,19 @@
 """Heads of trellis codes: logits without bias, the same answers by every face, files, and what is refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
+from topsign.heads import advice
+from topsign.heads.advice import SizeWarning
 from topsign.heads.queries import encode_weights
-from topsign.heads.recipes import trellis_recipe
+from topsign.heads.recipes import no_weights, trellis_recipe
 from topsign.nn import AdaptiveLinear, compress, operators
+from topsign.paper.heads import load_cifar10_head
 
 
 @pytest.fixture
@@ -117,9 +122,62 @@ def test_operations_of_any_device_give_the_same_within_rounding(rng, weights, pr
     assert (classes == layer.topk(x, 5).indices).float().mean() > 0.95
 
 
+def test_the_automatic_size_is_predicted_from_weights():
+    """Within 3 points of what the CIFAR-10 head measures, mean of 3 seeds."""
+    head = load_cifar10_head()
+    features = head.features[::4]
+    exact = (features @ head.weights.T).argmax(axis=1)
+    predicted = advice.simulated_agreement(
+        head.weights,
+        lambda n_bits: advice.trellis_error(trellis_recipe(no_weights(1024), n_bits=n_bits, random_state=0)),
+    )
+    for n_bits in (24, 128, 512):
+        options = {"codes": "trellis", "n_bits": n_bits}
+        small = [ts.Head.from_weights(head.weights, random_state=seed, **options) for seed in range(3)]
+        measured = np.mean([one.predict(features) == exact for one in small])
+        assert abs(predicted(n_bits) - measured) < 0.03
+    auto = ts.AdaptiveLinearClassifier.from_weights(head.weights, codes="trellis", random_state=7)
+    assert auto.choice_.basis == "theory"
+    assert auto.choice_.reached
+    sizes = advice.trellis_candidates(1024)
+    less = sizes[sizes.index(auto.n_bits_) - 1]
+    assert predicted(less) < 0.99 <= predicted(auto.n_bits_) == auto.choice_.agreement
+    whole = ts.Head.from_weights(head.weights, codes="trellis", random_state=7)
+    assert_array_equal(whole.codes, auto.head_.codes)
+    linear = torch.nn.Linear(1024, 10, bias=False)
+    linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))
+    assert compress(linear, codes="trellis", random_state=7).n_bits == auto.n_bits_
+    assert compress(linear, codes="trellis", shortlist=3, random_state=7).n_bits < auto.n_bits_
+
+
+@pytest.mark.parametrize("projection", ["hadamard", "principal"])
+def test_the_automatic_size_is_measured_where_there_are_data(rng, weights, projection):
+    from sklearn.linear_model import LogisticRegression
+
+    y = np.repeat(np.arange(20), 40)
+    X = 3 * weights[y] + rng.standard_normal((800, 96)) * 6
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "axes of 96 features")
+        auto = ts.AdaptiveLinearClassifier(
+            LogisticRegression(max_iter=50), codes="trellis", projection=projection, random_state=7
+        ).fit(X, y)
+    assert auto.choice_.basis == "data"
+    assert auto.choice_.agreement == np.mean(auto.predict(X) == auto.estimator_.predict(X)) >= 0.99
+    assert auto.n_bits_ == auto.head_.recipe.n_bits in advice.trellis_candidates(96)
+    assert auto.head_.recipe.projection.kind == projection
+
+
+def test_heads_for_which_no_size_will_do_are_warned_of(rng):
+    alike = rng.standard_normal(64) + 0.01 * rng.standard_normal((200, 64))
+    with pytest.warns(
+        SizeWarning, match=r"found no size that reaches 99% agreement: the best, n_bits=256, 4 per weight"
+    ):
+        head = ts.Head.from_weights(alike, codes="trellis", random_state=7)
+    assert head.recipe.n_bits == 256
+
+
 def test_what_does_not_go_together_raises(rng, weights):
     for options, words in [
-        ({"n_bits": "auto"}, "needs n_bits"),
         ({"n_bits": 96, "n_pool": 200}, "do not go with"),
         ({"n_bits": 96, "layout": "fast"}, "do not go with"),
         ({"n_bits": 3}, "two windows"),

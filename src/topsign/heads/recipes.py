@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .._arrays import Array
 from .._checks import check_choice, check_count
-from .._random import RandomState
+from .._random import RandomState, make_seed
 from ..learning import learn_recipe
 from ..projections import Projection
 from ..recipe import Recipe
-from .advice import sized_recipe, warn_of_size
+from .advice import Choice, sized_recipe, sized_trellis, warn_of_size
 
 CODES = ("adaptive", "trellis")
 
@@ -28,9 +31,10 @@ def head_recipe(
 ) -> Recipe:
     """What weight vectors are coded with; warns where that does not pay."""
     if check_choice(codes, "codes", CODES) == "trellis":
-        return trellis_recipe(
-            weights, n_bits=n_bits, n_pool=n_pool, projection=projection, layout=layout, random_state=random_state
-        )
+        options: Any = {"n_pool": n_pool, "projection": projection, "layout": layout, "random_state": random_state}
+        if n_bits == "auto":
+            return automatic_trellis(weights, **options, shortlist=shortlist or 1)[0]
+        return trellis_recipe(weights, n_bits=n_bits, **options)
     recipe = Recipe.make(
         "adaptive",
         n_features=weights.shape[1],
@@ -60,11 +64,6 @@ def trellis_recipe(
 
     Over a random basis, or principal axes that are learned from the weights and kept with the head.
     """
-    if n_bits == "auto":
-        raise ValueError(
-            'codes="trellis" needs n_bits, the bits of one weight vector: half as many as features keep nearly half of '
-            "its energy, as many three quarters"
-        )
     if n_pool not in (None, weights.shape[1]) or layout not in ("compact", "trellis"):
         raise ValueError(f'n_pool and layout do not go with codes="trellis", got n_pool={n_pool}, layout={layout!r}')
     return learn_recipe(
@@ -75,6 +74,28 @@ def trellis_recipe(
         norms=True,
         random_state=random_state,
     )
+
+
+def automatic_trellis(
+    weights: Array,
+    *,
+    projection: str | Projection,
+    random_state: RandomState,
+    shortlist: int = 1,
+    measured: Callable[[Recipe], float] | None = None,
+    **options: Any,
+) -> tuple[Recipe, Choice]:
+    """A recipe of trellis codes of the size that the automatic choice finds, and the choice.
+
+    All sizes have the same seed. Over principal axes, axes are learned for each size that is tried.
+    """
+    seed = random_state if isinstance(projection, Projection) else make_seed(random_state)
+    rows = weights if projection == "principal" else no_weights(weights.shape[1])
+
+    def learned(n_bits: int) -> Recipe:
+        return trellis_recipe(rows, n_bits=n_bits, projection=projection, random_state=seed, **options)
+
+    return sized_trellis(learned, weights, shortlist=shortlist, measured=measured)
 
 
 def no_weights(n_features: int) -> Array:
