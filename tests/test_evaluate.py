@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,15 +79,46 @@ def test_exact_neighbors_are_exact(rng, monkeypatch, centred, block_values):
 
 
 def test_codes_grow_better_and_the_recommendation_names_one(found):
-    kinds = [("adaptive", 8), ("adaptive", 16), ("sign", 64), ("trellis", 32), ("trellis", 64), ("trellis", 64)]
+    trellis = [("trellis", size) for size in (32, 64, 32, 64)]
+    kinds = [("adaptive", 8), ("adaptive", 16), ("sign", 64), *trellis]
     assert [(one.family, one.n_bits) for one in found.candidates] == kinds
-    assert [one.projection for one in found.candidates[3:]] == ["principal", "principal", "hadamard"]
+    assert [one.projection for one in found.candidates[3:]] == ["principal", "principal", "local", "hadamard"]
     at_10 = [one.recall[1].share for one in found.candidates]
     assert at_10[0] < at_10[1]
     assert found.best in found.candidates
     assert found.center
     assert "--center" in found.command("my.npy")
     assert found.best.name in found.recommendation()
+
+
+def test_local_axes_are_measured_where_the_sample_is_large_enough(rng):
+    """In 1,024 entries and more of 64 features; the calls build what was measured, and its axes are counted."""
+    signals, queries = embeddings(rng, 1100), embeddings(rng, 40)
+    found = ts.evaluate(signals, queries=queries, n_bits=[8])
+    (local,) = (one for one in found.candidates if one.n_local > 1)
+    assert local.name == "trellis, 4 bytes, axes of 16 cells"
+    assert local.command("x.npy") == "topsign build x.npy -o index.topsign --codes trellis --bytes 4 --local 16"
+    names = {"ts": ts}
+    exec(f"index = {local.constructor(64)}", names)
+    index = names["index"]
+    with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from
+        index.add(signals)
+    projection, designs = index.recipe.projection, index.recipe.designs
+    shared = projection.axes.nbytes + 16 * 4 * 64 + 16 * sum(design.n_coded for design in designs)
+    assert_allclose(local.bytes_per_entry, index.nbytes / 1100 + shared / 1100)
+    units, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (signals, queries))
+    truth, ids = np.argsort(-(asked @ units.T), axis=1), index.search(queries, k=10).ids
+    expected = np.mean([len(set(a) & set(b[:10])) / 10 for a, b in zip(ids, truth, strict=True)])
+    assert_allclose(local.recall[1].share, expected)
+    few = ts.evaluate(signals[:1000], queries=queries, n_bits=[8])
+    assert all(one.n_local == 1 for one in few.candidates)
+    assert any("16 cells take at least 1,024 entries" in note for note in few.notes)
+    assert "--local 16" in render(replace(found, smaller=local))
+
+
+def test_signals_of_few_features_have_trellis_codes_of_two_windows(rng):
+    found = ts.evaluate(embeddings(rng, 400, 32), n_bits=[8], n_queries=20)
+    assert {one.n_bits for one in found.candidates if one.family == "trellis"} == {24, 32}
 
 
 def test_the_recommended_python_runs(found, rng):

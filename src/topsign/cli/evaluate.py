@@ -99,8 +99,9 @@ def _show(found: Evaluation, signals: str) -> None:
     console.print(f"\nrecommended: {found.recommendation()}", highlight=False)
     console.print(f"\n{found.command(signals)}\n", highlight=False, soft_wrap=True)
     console.print(found.python(), highlight=False, soft_wrap=True)
-    if found.alternative() is not None:
-        console.print(f"\n{found.alternative()}", highlight=False)
+    if found.smaller is not None:
+        console.print(f"\n{found.alternative()}\n", highlight=False)
+        console.print(found.smaller.command(signals), highlight=False, soft_wrap=True)
 
 
 def _plain(found: Evaluation, signals: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count
 from ..errors import CalibrationWarning
 from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex
+from ..recipe import Recipe
 from .data import Split, measure_isotropy, split_signals
 from .report import RESCORE_FACTOR, CalibrationRow, Candidate, Evaluation, Recall
 
@@ -25,11 +26,14 @@ SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
 TRELLIS_SHARES = (1 / 16, 1 / 8)
 """Bytes of trellis codes, as shares of the features: half a bit and one bit per feature."""
 
+N_LOCAL = 16
+"""Cells of trellis codes with axes of their own."""
+
 BLOCK_VALUES = 2**24
 """Values of entries that are compared exactly in one go."""
 
-MAX_TRELLIS_FEATURES = 2048
-"""Above it trellis codes are left out: to make them would take longer than all the rest."""
+MAX_TRELLIS_FEATURES, MAX_LOCAL_FEATURES = 2048, 1024
+"""Above these, trellis codes and local axes are left out: to make them would take longer than all the rest."""
 
 N_BOOTSTRAP = 1000
 N_TIMED = 32
@@ -81,6 +85,11 @@ def evaluate(
         part.notes.append(
             f"trellis codes were left out: with {n_features:,} features and {len(part.entries):,} entries, they take "
             "longer to make than all the rest"
+        )
+    elif not any(kind.startswith("local") for kind, _ in kinds):
+        part.notes.append(
+            f"local axes of trellis codes were left out: {N_LOCAL} cells take at least {_least_local(n_features):,} "
+            f"entries and at most {MAX_LOCAL_FEATURES:,} features, here are {len(part.entries):,} and {n_features:,}"
         )
     steps = len(kinds) + 3
 
@@ -166,18 +175,25 @@ def measure(index: Index[Any], part: Split, truth: Int64, *, center: bool, n_thr
     middle = time.perf_counter()
     index.search(few, k=10, rescore=part.entries, rescore_factor=RESCORE_FACTOR, n_threads=n_threads)
     more = max(0.0, (time.perf_counter() - middle) - (middle - begin)) / len(few)
-    shared = 4 * index.n_features if center else 0  # the mean is stored once
     return Candidate(
         family=index.family,
         n_bits=index.n_bits,
+        n_local=index.recipe.n_local,
         center=center,
         projection=index.recipe.projection.kind,
-        bytes_per_entry=index.nbytes / len(index) + shared / len(index),
+        bytes_per_entry=index.nbytes / len(index) + _shared_bytes(index.recipe) / part.n_signals,
         recall=[_recall(found[:, :k], truth, k) for k in shown],
         rescored=[_recall(found[:, : 10 * RESCORE_FACTOR if k <= 10 else 4 * k], truth, k) for k in shown],
         milliseconds=1e3 * plain,
         rescored_milliseconds=1e3 * (plain + more),
     )
+
+
+def _shared_bytes(recipe: Recipe) -> int:
+    """Bytes that all entries share: means, axes, and what says which coordinate of a trellis code reads which bits."""
+    projection = recipe.projection
+    learned = [recipe.mean, *(getattr(projection, name, None) for name in ("axes", "means"))]
+    return sum(one.nbytes for one in learned if one is not None) + sum(16 * one.n_coded for one in recipe.designs)
 
 
 def _reached(one: Candidate) -> float:
@@ -233,15 +249,24 @@ def _kinds(n_bits: Sequence[int] | None, n_features: int, n_entries: int) -> lis
     kinds = [("adaptive", size) for size in sorted(sizes)] + [("sign", 0)]
     enough = n_entries >= max(200, n_features // 8)  # to learn axes from
     if 32 <= n_features <= MAX_TRELLIS_FEATURES and enough:
-        n_bytes = [max(2, int(n_features * share)) for share in TRELLIS_SHARES]
-        kinds += [("trellis", size) for size in n_bytes] + [("random trellis", n_bytes[-1])]
+        n_bytes = [max(3, int(n_features * share)) for share in TRELLIS_SHARES]
+        kinds += [("trellis", size) for size in n_bytes]
+        if n_features <= MAX_LOCAL_FEATURES and n_entries >= _least_local(n_features):
+            kinds.append(("local trellis", n_bytes[0]))  # where they gain most
+        kinds.append(("random trellis", n_bytes[-1]))
     return kinds
+
+
+def _least_local(n_features: int) -> int:
+    """Entries that axes of cells are learned from, at least: with fewer they hold for these entries alone."""
+    return N_LOCAL * max(64, n_features // 4)
 
 
 def _make_index(kind: str, size: int, n_features: int, mean: Float32 | None, seed: int) -> Index[Any]:
     options: dict[str, Any] = {"n_features": n_features, "random_state": seed}
     if kind.endswith("trellis"):
         basis = "hadamard" if kind.startswith("random") else "principal"
+        options["n_local"] = N_LOCAL if kind.startswith("local") else 1
         return TrellisIndex(n_bytes=size, basis=basis, center=basis == "principal", **options)
     options["center"] = False if mean is None else mean
     return SignIndex(**options) if kind == "sign" else AdaptiveIndex(n_bits=size, **options)

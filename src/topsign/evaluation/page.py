@@ -30,6 +30,8 @@ def _body(found: Evaluation, source: str) -> Iterator[str]:
     yield f"<pre>{escape(found.command(source))}</pre><pre>{escape(found.python())}</pre>"
     if found.alternative() is not None:
         yield f"<p>{escape(str(found.alternative()))}</p>"
+    if found.smaller is not None:
+        yield f"<pre>{escape(found.smaller.command(source))}</pre>"
     yield '<h2 id="signals">The signals</h2>'
     yield f"<p>{escape(found.isotropy.sentence(found.n_features))}</p>"
     if found.notes:
@@ -40,7 +42,8 @@ def _body(found: Evaluation, source: str) -> Iterator[str]:
         + (" of centred signals (of the signals as they are, for trellis codes)" if found.center else "")
         + " that are found, with 95% bootstrap intervals over queries: by codes alone, and rescored by the original "
         "signals (100 candidates; 400 for the 100 nearest). Bytes per entry are all that are stored: code, norm, "
-        "scale, id, and the mean’s share. Times are per query, of one batch on all threads.</p>"
+        "scale, id, and the share of means and axes, which all signals have in common. Times are per query, of one "
+        "batch on all threads.</p>"
     )
     yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against bytes per entry: circles are codes '
     yield "alone, squares rescored; filled marks are sign codes, pale ones trellis codes.</figcaption></figure>"

@@ -26,8 +26,9 @@ class Candidate:
     family: str  # "adaptive", "sign" or "trellis"
     n_bits: int
     center: bool  # the mean is removed, from the exact neighbours too; trellis codes compare signals as they are
-    projection: str  # kind of the pool: random ("hadamard") or learned ("principal")
-    bytes_per_entry: float  # as stored: code, norm, scale and id, and the mean's share
+    projection: str  # kind of the pool: random ("hadamard") or learned ("principal", "local")
+    n_local: int  # cells with axes of their own
+    bytes_per_entry: float  # as stored: code, norm, scale and id, and the share of what all entries have in common
     recall: list[Recall]
     rescored: list[Recall]  # ordered by the original signals: of 100 candidates, of 400 for the 100 nearest
     milliseconds: float  # per query, a batch on all threads
@@ -37,9 +38,8 @@ class Candidate:
     def name(self) -> str:
         """As tables show it."""
         if self.family == "trellis":
-            return (
-                f"trellis, {self.n_bits // 8} bytes, {'learned' if self.projection == 'principal' else 'random'} axes"
-            )
+            axes = {"principal": "learned axes", "local": f"axes of {self.n_local} cells"}
+            return f"trellis, {self.n_bits // 8} bytes, {axes.get(self.projection, 'random axes')}"
         return f"{self.family}, {self.n_bits} bits"
 
     def command(self, signals: str) -> str:
@@ -50,6 +50,7 @@ class Candidate:
             "trellis": f"--codes trellis --bytes {self.n_bits // 8}",
         }[self.family]
         kind += " --projection hadamard" if self.family == "trellis" and self.projection == "hadamard" else ""
+        kind += f" --local {self.n_local}" if self.n_local > 1 else ""
         return f"topsign build {signals} -o index.topsign {kind}" + (" --center" if self.center else "")
 
     def constructor(self, n_features: int) -> str:
@@ -61,6 +62,7 @@ class Candidate:
         }[self.family]
         random = self.family == "trellis" and self.projection == "hadamard"
         options += ', basis="hadamard", center=False' if random else ""
+        options += f", n_local={self.n_local}" if self.n_local > 1 else ""
         options += ", center=True" if self.center else ""
         return f"ts.{name}(n_features={n_features}{options}, random_state=0)"
 
