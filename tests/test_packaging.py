@@ -30,6 +30,20 @@ def test_the_import_is_silent_and_light(tmp_path):
     assert shown.stdout.strip() == "[]"
 
 
+def test_indexes_and_theory_are_light(tmp_path):
+    """The parts of SciPy that take longest to import come with the first call that needs them."""
+    heavy = ["scipy.stats", "scipy.optimize", "scipy.interpolate", "sklearn"]
+    program = f"""
+import sys, topsign as ts
+ts.theory.expected_hamming
+with ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=7, path="a.topsign") as index:
+    index.add([[1.0] * 64])
+print([name for name in {heavy} if name in sys.modules])
+"""
+    shown = run("-W", "error", "-c", program, cwd=tmp_path)
+    assert (shown.stdout, shown.stderr) == ("[]\n", "")
+
+
 def test_every_public_name_can_be_had_and_is_listed(tmp_path):
     program = """
 import topsign

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta
+import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Array
 from .head import Head
@@ -82,6 +82,6 @@ def loss_interval(lost: int, gained: int, *, n_samples: int, confidence: float) 
     """
     risk = (1 - confidence) / 4  # two proportions, two sides
     counts = np.array([lost, gained])
-    low = np.where(counts > 0, beta.ppf(risk, counts, n_samples - counts + 1), 0.0)
-    high = np.where(counts < n_samples, beta.isf(risk, counts + 1, n_samples - counts), 1.0)
+    low = np.where(counts > 0, scipy.stats.beta.ppf(risk, counts, n_samples - counts + 1), 0.0)
+    high = np.where(counts < n_samples, scipy.stats.beta.isf(risk, counts + 1, n_samples - counts), 1.0)
     return float(low[0] - high[1]), float(high[0] - low[1])

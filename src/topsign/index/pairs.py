@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import ndtr
-from scipy.stats import binom, hypergeom, norm
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
@@ -55,7 +53,8 @@ class Pairs(Table):
         ids = list(dict.fromkeys([*self.first.tolist(), *self.second.tolist()]))
         at = {id: place for place, id in enumerate(ids)}
         rows = [at[id] for id in self.first.tolist()], [at[id] for id in self.second.tolist()]
-        _, labels = connected_components(coo_array((np.ones(len(self)), rows), shape=(len(ids), len(ids))), False)
+        graph = scipy.sparse.coo_array((np.ones(len(self)), rows), shape=(len(ids), len(ids)))
+        _, labels = scipy.sparse.csgraph.connected_components(graph, False)
         found: dict[int, list[Any]] = {}
         for id, label in zip(ids, labels.tolist(), strict=True):
             found.setdefault(label, []).append(id)
@@ -87,9 +86,9 @@ class Agreement:
         """Chance that the codes of independent signals agree at least so much."""
         values, places = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
         common = np.arange(self.n_bits + 1)
-        weights = hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
+        weights = scipy.stats.hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
         common, weights = common[weights > 0], weights[weights > 0]
-        tails = [float(weights @ binom.sf((common + value + 1) // 2 - 1, common, 0.5)) for value in values]
+        tails = [float(weights @ scipy.stats.binom.sf((common + value + 1) // 2 - 1, common, 0.5)) for value in values]
         return np.asarray(np.minimum(1.0, np.array(tails))[places], np.float64)
 
     def scores(self, agreements: Array) -> Float64:
@@ -108,9 +107,10 @@ class Agreement:
     @lazy
     def _expected(self) -> tuple[Float64, Float64]:
         """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
-        limit = norm.isf(self.n_bits / (2 * self.n_pool))  # projections beyond it are kept
+        limit = scipy.stats.norm.isf(self.n_bits / (2 * self.n_pool))  # projections beyond it are kept
         nodes, weights = np.polynomial.legendre.leggauss(300)
-        x, weights = limit + 4.5 * (nodes + 1), 4.5 * weights * norm.pdf(limit + 4.5 * (nodes + 1))
+        x = limit + 4.5 * (nodes + 1)
+        weights = 4.5 * weights * scipy.stats.norm.pdf(x)
         rho = np.sin(np.linspace(0, np.pi / 2, 400))[:-1]
         rest = np.sqrt(1 - rho**2)[:, None]
         both = ndtr((rho[:, None] * x - limit) / rest) - ndtr((-rho[:, None] * x - limit) / rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import betainc
 
 from .._arrays import Float64
@@ -112,7 +112,7 @@ def _largest_tail(n_bits: int, deviation: float) -> float:
     best = int(np.argmax(tail(means)))
     width = means[1] - means[0]
     bounds = (max(means[best] - width, 1e-12), min(means[best] + width, 1 - deviation))
-    refined = minimize_scalar(lambda p: -float(tail(p)), bounds=bounds, method="bounded")
+    refined = scipy.optimize.minimize_scalar(lambda p: -float(tail(p)), bounds=bounds, method="bounded")
     return max(float(tail(means[best])), -float(refined.fun))
 
 

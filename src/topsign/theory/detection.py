@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import ndtri
-from scipy.stats import nct
-from scipy.stats import t as student
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool, check_positive
@@ -126,8 +125,8 @@ def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Fl
         return np.asarray(inside / np.sqrt(1 - inside**2) * np.sqrt(freedom))
 
     return (
-        lambda scores: student.sf(scaled(scores), freedom),
-        lambda scores: np.clip(nct.sf(scaled(scores), freedom, np.sqrt(n_features) * kappa), 0, 1),
+        lambda scores: scipy.stats.t.sf(scaled(scores), freedom),
+        lambda scores: np.clip(scipy.stats.nct.sf(scaled(scores), freedom, np.sqrt(n_features) * kappa), 0, 1),
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
-from scipy.stats import binom
 
 from .._arrays import Float64
 from .._checks import check_pool, check_positive
@@ -85,7 +85,7 @@ def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floa
     rows = []
     for one in rho.ravel():
         flips, weights = flip_mixture(one, n_bits, n_pool)
-        rows.append(weights @ binom.pmf(counts, n_bits, flips[:, np.newaxis]))
+        rows.append(weights @ scipy.stats.binom.pmf(counts, n_bits, flips[:, np.newaxis]))
     return np.array(rows).reshape(*rho.shape, n_bits + 1)
 
 

@@ -8,9 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import betainc, ndtr, ndtri
-from scipy.stats import t as student
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool
@@ -176,7 +175,7 @@ class EmpiricalNull:
         if self.method == "rank":
             return np.asarray((1 + n - np.searchsorted(impostors, score, side="left")) / (1 + n))
         spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
-        return np.asarray(student.sf((score - impostors.mean()) / spread, n - 1))
+        return np.asarray(scipy.stats.t.sf((score - impostors.mean()) / spread, n - 1))
 
     def threshold(self, false_alarm: npt.ArrayLike) -> Float64:
         """The least close score whose p-value is at most this; infinitely close where no score's is.
@@ -190,7 +189,7 @@ class EmpiricalNull:
         n = len(impostors)
         if self.method == "normal":
             spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
-            found = impostors.mean() + spread * student.isf(levels, n - 1)
+            found = impostors.mean() + spread * scipy.stats.t.isf(levels, n - 1)
         else:
             n_above = np.floor(levels * (1 + n) * (1 + 1e-12)).astype(int) - 1  # impostors that may score as close
             below = impostors[np.clip(n - 1 - n_above, 0, n - 1)]
@@ -275,7 +274,7 @@ def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> fl
         # In units of a normal deviate a nearly normal tail is nearly straight: few steps are needed.
         return float(wanted + ndtri(np.clip(tail(np.array([score]))[0], 1e-300, 1 - 1e-16)))
 
-    return float(brentq(excess, low, high, xtol=1e-13))
+    return float(scipy.optimize.brentq(excess, low, high, xtol=1e-13))
 
 
 def _coordinate_tail(x: Float64, dimensions: int) -> Float64:
@@ -309,6 +308,6 @@ def _mismatch_interval(k: float, n_bits: int, n_pool: int, alpha: float) -> tupl
     def many(z: float) -> float:
         return float(hamming_sf(k - 1, correlation=np.tanh(z), n_bits=n_bits, n_pool=n_pool)) - alpha
 
-    low = -1.0 if k == n_bits else float(np.tanh(brentq(few, -limit, limit, xtol=1e-12)))
-    high = 1.0 if k == 0 else float(np.tanh(brentq(many, -limit, limit, xtol=1e-12)))
+    low = -1.0 if k == n_bits else float(np.tanh(scipy.optimize.brentq(few, -limit, limit, xtol=1e-12)))
+    high = 1.0 if k == 0 else float(np.tanh(scipy.optimize.brentq(many, -limit, limit, xtol=1e-12)))
     return low, high

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float64
 from .._checks import check_false_alarm
@@ -206,6 +206,6 @@ def _fit_tail(excesses: Float64, *, censored: float = math.inf) -> tuple[float, 
 
     options = {"xatol": 1e-5, "fatol": 1e-4, "maxiter": 500}
     starts = (np.array([0.0, 0.01]), np.array([0.1, -0.1]))
-    fits = [minimize(surprise, start, method="Nelder-Mead", options=options) for start in starts]
+    fits = [scipy.optimize.minimize(surprise, start, method="Nelder-Mead", options=options) for start in starts]
     best = min(fits, key=lambda fit: float(fit.fun))
     return mean * math.exp(float(best.x[0])), float(best.x[1])

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, gammaln, log_ndtr, ndtr, ndtri
-from scipy.stats import beta
+from scipy.special import betainc, betainccinv, betaincinv, gammaln, log_ndtr, ndtr, ndtri
 
 from .._arrays import Float64
 from .._checks import check_count, check_pool
@@ -95,8 +94,8 @@ def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
     if n_bits == n_pool:
         low = high = 0.5
     else:
-        tail = beta(n_bits + 1, n_pool - n_bits)
-        low, high = (-ndtri(np.array([tail.isf(1e-20), tail.ppf(1e-20)]) / 2)).tolist()
+        shape = n_bits + 1, n_pool - n_bits
+        low, high = (-ndtri(np.array([betainccinv(*shape, 1e-20), betaincinv(*shape, 1e-20)]) / 2)).tolist()
     finest = max(low, (high - low) / 24)
     n_geometric = max(2, int(np.log(finest / 1e-10) / np.log(1.3)))
     bulk = [np.linspace(low, high, 25), np.arange(high, 39, 0.5)]
@@ -172,8 +171,8 @@ def _normal_mean(rank: int, n: int) -> float:
     """Mean of the rank-th largest value, whose Q is Beta(rank, n - rank + 1)."""
     if 2 * rank > n + 1:
         return -_normal_mean(n + 1 - rank, n)
-    tail = beta(rank, n - rank + 1)
-    low, high = (-ndtri(np.array([tail.isf(1e-22), tail.ppf(1e-22)]))).tolist()
+    shape = rank, n - rank + 1
+    low, high = (-ndtri(np.array([betainccinv(*shape, 1e-22), betaincinv(*shape, 1e-22)]))).tolist()
     nodes, node_weights = legendre_rule(400)
     x = low + (high - low) * (1 + nodes) / 2
     log_beta = gammaln(rank) + gammaln(n - rank + 1) - gammaln(n + 1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq, minimize, minimize_scalar
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import ndtri
 
 from .._arrays import Float64
@@ -57,9 +59,10 @@ def captured_energy(
         assert n_pool is not None
         return np.asarray(n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool) ** 2 / n_pool)
     rates = _check_rate(rate)
-    if rates.size and rates.max() > _LARGEST_RATE:
+    largest = _rate(_peak(), np.zeros(0))
+    if rates.size and rates.max() > largest:
         raise ValueError(
-            f"rate must be at most {_LARGEST_RATE:.3f} bits per dimension, beyond which more rows of one level "
+            f"rate must be at most {largest:.3f} bits per dimension, beyond which more rows of one level "
             f"capture less, got {rates.max():g}; at such rates plain signs or finer quantisers are the better choice"
         )
     return np.array([_best_energy(one, levels) for one in rates.ravel().tolist()]).reshape(rates.shape)
@@ -78,7 +81,9 @@ def _best_energy(rate: float, levels: int) -> float:
 
     starts = [np.full(levels - 1, start) for start in (-6.0, -1.0)]
     options = {"xatol": 1e-6, "fatol": 1e-13, "maxiter": 400}
-    found = [-float(minimize(lost, start, method="Nelder-Mead", options=options).fun) for start in starts]
+    found = [
+        -float(scipy.optimize.minimize(lost, start, method="Nelder-Mead", options=options).fun) for start in starts
+    ]
     return max(alone, *found)
 
 
@@ -88,12 +93,12 @@ def _energy_of_split(rate: float, split: Float64) -> float:
     def excess(kept: float) -> float:
         return _rate(kept, split) - rate
 
-    peak = (
-        _PEAK if not split.size else float(minimize_scalar(lambda p: -excess(p), bounds=(0.3, 1), method="bounded").x)
-    )
+    peak = _peak()
+    if split.size:
+        peak = float(scipy.optimize.minimize_scalar(lambda p: -excess(p), bounds=(0.3, 1), method="bounded").x)
     if excess(peak) < 0:
         return 0.0  # this split cannot spend so many bits
-    kept = float(brentq(excess, 1e-300, peak, xtol=1e-300, rtol=1e-14))
+    kept = float(scipy.optimize.brentq(excess, 1e-300, peak, xtol=1e-300, rtol=1e-14))
     return _energy(kept, split)
 
 
@@ -126,7 +131,8 @@ def _check_rate(rate: npt.ArrayLike) -> Float64:
     return rates
 
 
-_NO_SPLIT = np.zeros(0)
-_PEAK = float(minimize_scalar(lambda p: -_energy(p, _NO_SPLIT), bounds=(0.3, 0.9), method="bounded").x)
-"""Share of rows kept at which one level captures most, 0.54: keeping more costs energy."""
-_LARGEST_RATE = _rate(_PEAK, _NO_SPLIT)
+@cache
+def _peak() -> float:
+    """Share of rows kept at which one level captures most, 0.54: keeping more costs energy."""
+    alone = np.zeros(0)
+    return float(scipy.optimize.minimize_scalar(lambda p: -_energy(p, alone), bounds=(0.3, 0.9), method="bounded").x)

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import PchipInterpolator
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import ndtr
-from scipy.stats import t as student
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_real
@@ -41,7 +40,7 @@ def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
         raise ValueError(f"rate must be positive and finite, got {rate!r}")
     if window not in SHARES:
         raise ValueError(f"window must be one of {tuple(SHARES)}, at which codes were measured, got {window!r}")
-    ratios = PchipInterpolator(np.log(RATES), np.array(SHARES[window]) / rate_distortion_limit(RATES))
+    ratios = scipy.interpolate.PchipInterpolator(np.log(RATES), np.array(SHARES[window]) / rate_distortion_limit(RATES))
     inside = np.clip(np.log(rates), np.log(RATES[0]), np.log(RATES[-1]))
     return np.asarray(ratios(inside) * rate_distortion_limit(rates))
 
@@ -106,7 +105,7 @@ def plan_trellis(
     wanted = 2.0 if detection is None else check_real(detection, "detection", minimum=0, maximum=1)
     rho = check_real(correlation, "correlation", minimum=0, maximum=1)
     level = float(-np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_entries))
-    deviate = float(student.isf(level, n_features - 1))
+    deviate = float(scipy.stats.t.isf(level, n_features - 1))
     threshold = deviate / np.sqrt(deviate**2 + n_features - 1)
     # At least two windows, at most 4 bits per feature.
     least, most = -(-2 * window // 8), max(3, n_features // 2)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import PchipInterpolator
+import scipy  # whose modules are loaded when they are first used
 from scipy.special import log_ndtr, ndtri_exp
-from scipy.stats import t as student
 
 from ..._arrays import Float64
 from ..._lazy import lazy
@@ -84,7 +83,7 @@ class Significance:
         return self._pvalues(np.arange(self.n_bits + 1), "hamming")
 
     @lazy
-    def _deviates(self) -> tuple[PchipInterpolator, float]:
+    def _deviates(self) -> tuple[scipy.interpolate.PchipInterpolator, float]:
         """Normal deviates of the upper tail against the estimate: nearly a straight line, and where it ends."""
         low, high = 0.0, 1.0
         while self._pvalues(np.array([high]), "asymmetric")[0] > 1e-250 and high < 1e3:
@@ -97,7 +96,7 @@ class Significance:
         # Nodes crowd where a bounded estimate ends, and its deviate turns up.
         nodes = low * np.sin(np.linspace(0, np.pi / 2, N_NODES))
         tails = np.minimum(self._pvalues(nodes, "asymmetric"), 0.5)
-        return PchipInterpolator(nodes, -ndtri_exp(np.log(tails))), low
+        return scipy.interpolate.PchipInterpolator(nodes, -ndtri_exp(np.log(tails))), low
 
     def _pvalues(self, observed: npt.ArrayLike, scoring: str) -> Float64:
         return match_pvalue(
@@ -127,4 +126,4 @@ def sample_pvalues(correlations: Float64, n_features: int) -> Float64:
     """
     r = np.clip(correlations, -1, 1)
     with np.errstate(divide="ignore"):
-        return np.asarray(student.sf(r * np.sqrt((n_features - 1) / (1 - r**2)), n_features - 1))
+        return np.asarray(scipy.stats.t.sf(r * np.sqrt((n_features - 1) / (1 - r**2)), n_features - 1))

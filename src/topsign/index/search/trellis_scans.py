@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import t as student
+import scipy  # whose modules are loaded when they are first used
 
 from ..._arrays import Booleans, Float32, Float64
 from ..._lazy import lazy
@@ -103,7 +103,7 @@ class TrellisScan(Scan):
             cosine = self.significance.score_threshold(level)
         else:
             degrees = self.recipe.n_features - 1
-            deviate = float(student.isf(level, degrees))
+            deviate = float(scipy.stats.t.isf(level, degrees))
             cosine = deviate / np.sqrt(deviate**2 + degrees)
         thresholds = np.where(self.queries.norms > 0, cosine - 1e-6, np.inf)
         return self._within(snapshot, thresholds, "correlation")
