@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import reference
 from emulator import COMPILER, EmulatedDevice
 from numpy.testing import assert_array_equal
 
@@ -9,6 +10,7 @@ import topsign as ts
 from topsign import gpu, kernels
 from topsign.gpu import viterbi
 from topsign.gpu.viterbi import Viterbi, event_table, source_table
+from topsign.kernels.tables import trellis_levels, trellis_sequences
 from topsign.trellis import design_trellis
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
@@ -65,9 +67,10 @@ def test_trellis_codes_are_the_bytes_of_the_processor(device, rng, n_features, n
 def test_blocks_take_signals_in_turn_and_chunks_do(device, rng, monkeypatch):
     design, tables = make(40, 24, 4)
     values = rng.standard_normal((7, design.n_coded)).astype(np.float32)
-    expected = kernels.active().trellis_encode(tables, values)
+    arrays = (*trellis_sequences(4), trellis_levels())
+    expected = np.array([reference.trellis_encode(row, tables, *arrays) for row in values])
     for size in (1, 4 * design.n_coded * 3, 2**20):  # a signal, some and all at a time
-        monkeypatch.setattr(viterbi, "CHUNK_BYTES", size)
+        monkeypatch.setattr(device, "free_bytes", lambda size=size: 4 * size)
         for n in (0, 1, 7):
             assert_array_equal(Viterbi(device).trellis_encode(tables, values[:n]), expected[:n])
 

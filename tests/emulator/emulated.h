@@ -1,5 +1,6 @@
 // CUDA kernels run by an ordinary processor, for tests where there is no card: every thread of a block is a fibre, and
-// barriers and exchanges within a warp are points where fibres take turns. Slow, and exact in integers and IEEE floats.
+// barriers and exchanges within a warp are points where fibres take turns, in an order that changes, so that a missing
+// barrier shows. Slow, and exact in integers and IEEE floats.
 #pragma once
 #define EMULATED 1
 
@@ -53,6 +54,7 @@ struct Fibre {
 static std::vector<Fibre> fibres;
 static jmp_buf scheduler;
 static unsigned current;
+static unsigned order = 1;  // of turns: who is first, and whether the next or the last one follows
 
 inline void yield() {
     if (!_setjmp(fibres[current].place)) _longjmp(scheduler, 1);
@@ -129,6 +131,7 @@ void launch(void (*kernel)(A...), unsigned grid_x, unsigned grid_y, unsigned blo
     for (unsigned by = 0; by < grid_y; ++by)
         for (unsigned bx = 0; bx < grid_x; ++bx) {
             blockIdx = {bx, by, 0};
+            std::memset(dynamic_shared, 0xab, sizeof dynamic_shared);  // nothing is left of the block before
             for (unsigned i = 0; i < block; ++i) {
                 Fibre& fibre = fibres[i];
                 fibre.index = {i, 0, 0};
@@ -141,7 +144,10 @@ void launch(void (*kernel)(A...), unsigned grid_x, unsigned grid_y, unsigned blo
             }
             for (bool left = true; left;) {
                 left = false;
-                for (unsigned i = 0; i < block; ++i) {
+                order = order * 1664525u + 1013904223u;
+                const unsigned first = (order >> 8) % block;
+                for (unsigned n = 0; n < block; ++n) {
+                    const unsigned i = (first + (order >> 31 ? block - n : n)) % block;
                     if (fibres[i].done) continue;
                     go_on(i);
                     left = left || !fibres[i].done;

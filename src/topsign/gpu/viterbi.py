@@ -18,7 +18,7 @@ UInt32 = npt.NDArray[np.uint32]
 NONE = 0xFFFFFFFF
 STATES_PER_THREAD = 8
 MAX_THREADS = 256
-CHUNK_BYTES = 2**28  # of coordinates that are on the device at a time, and of choices
+CHUNK_BYTES = 2**28  # of coordinates that are on the device at a time, and of choices; less where little is free
 
 
 class Viterbi:
@@ -36,20 +36,21 @@ class Viterbi:
     def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
         """Codes (n, code_bytes) of coordinates (n, n_coded); ``n_threads`` is the processor's and not used."""
         codes = np.empty((len(values), tables.code_bytes), np.uint8)
-        size = max(1, CHUNK_BYTES // (4 * tables.n_coded))
+        room = min(CHUNK_BYTES, self.device.free_bytes() // 4)
+        size = max(1, room // (4 * tables.n_coded))
         for start in range(0, len(values), size):
             rows = slice(start, start + size)
-            codes[rows] = self._encode(tables, values[rows])
+            codes[rows] = self._encode(tables, values[rows], room)
         return codes
 
-    def _encode(self, tables: TrellisTables, values: Float32) -> Bytes:
+    def _encode(self, tables: TrellisTables, values: Float32, room: int) -> Bytes:
         device, n_states = self.device, 2**tables.window
         with device.stream_of(self._levels):
             trellis = self._trellis(tables)
             threads, shared = min(MAX_THREADS, max(32, n_states // STATES_PER_THREAD)), 6 * n_states + LEVELS
             resident = self._module.resident_blocks("viterbi", threads, shared) * device.n_processors
             coordinates = device.put(values)
-            blocks = min(len(values), resident, max(1, CHUNK_BYTES // (4 * trellis.work_words)))
+            blocks = min(len(values), resident, max(1, room // (4 * trellis.work_words)))
             work = device.empty((blocks * trellis.work_words,), np.uint32)
             codes = device.empty((len(values), tables.code_bytes), np.uint8)
             self._module.launch(

@@ -113,7 +113,6 @@ struct Viterbi {
         if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = mine;
         __syncthreads();
         for (u32 i = 0; i < blockDim.x / 32; ++i) mine = lesser(mine, parts[i]);
-        __syncthreads();
         return mine.state;
     }
 
@@ -134,9 +133,7 @@ struct Viterbi {
             found = state;
         }
         __syncthreads();
-        const u32 reached = found;
-        __syncthreads();
-        return reached;
+        return found;
     }
 };
 
