@@ -15,6 +15,7 @@ from ._warning import warn
 from .cells import MAX_CELLS, cell_bits
 from .codes import reconstruct
 from .encoding import encode
+from .kernels import n_threads
 from .projections import Hadamard, Local, Principal, Projection
 from .projections.blocks import float_blocks
 from .projections.learned import Moments, is_orthonormal, leading_axes, round_axes
@@ -28,6 +29,7 @@ EXACT_FEATURES = 2048  # up to here all axes, by one eigen-decomposition; beyond
 MAX_AXES = 512
 ENOUGH = 20  # signals per feature below which the covariance is shrunk
 CLUSTERED = 16_384  # rows of the sample, about, that means of cells are moved by
+WIDENED = 4096  # signals, about, that levels of fine designs are widened by
 MEASURED = 200  # signals, about, that the mean cosine of a recipe is measured on
 TOWARDS_ALL = 100.0  # members that the covariance of all cells counts as, in that of each
 
@@ -56,6 +58,11 @@ class Sample:
             kept = norms > 0
             yield (values[kept] / norms[kept, np.newaxis]).astype(np.float32)
 
+    def some(self, count: int) -> Float32:
+        """About so many unit signals, evenly spaced."""
+        step = max(1, min(len(self), SAMPLE) // count)
+        return np.concatenate([values[::step] for values in self.unit_blocks()])
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -77,29 +84,45 @@ def learn_recipe(
     norms: bool = False,
     metric: str = "correlation",
     n_local: int = 1,
+    fine: bool = True,
     random_state: RandomState = None,
 ) -> Recipe:
     """The recipe of trellis codes for signals like these, or like a part of them.
 
     A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals. A mean that is given
-    takes the place of the one that would be learned.
+    takes the place of the one that would be learned. ``fine``: principal axes of which few hold nearly everything get
+    a fine design, see :class:`topsign.trellis.TrellisDesign`.
     """
     n_bits, window = check_trellis(n_bits, window)
     sample = Sample(signals, slice(*(part or slice(None)).indices(len(signals))[:2]))
     if check_local(n_local, basis=basis, center=center) > 1:
         n_ring = check_trellis(n_bits - cell_bits(n_local), window)[0]
         local, designs = _learn_cells(sample, n_local, n_ring, window, make_seed(random_state))
-        return _measured(Recipe.make_trellis(local, designs, norms=norms, metric=metric), sample)
+        recipe = Recipe.make_trellis(local, designs, norms=norms, metric=metric)
+        return _measured(_refined(recipe, sample) if fine else recipe, sample)
     learned = _learn(sample, basis, center, n_bits, random_state)
     design = design_trellis(learned.variances, n_bits=n_bits, window=window)
     recipe = Recipe.make_trellis(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
-    return recipe if learned.mean is None and basis != "principal" else _measured(recipe, sample)
+    if basis != "principal":
+        return recipe if learned.mean is None else _measured(recipe, sample)
+    return _measured(_refined(recipe, sample) if fine else recipe, sample)
+
+
+def _refined(recipe: Recipe, sample: Sample) -> Recipe:
+    """With fine designs where few coordinates hold nearly everything."""
+    steep = {cell.number for cell in recipe.cells if cell.design.is_steep}
+    if not steep:
+        return recipe
+    designs, some = list(recipe.designs), sample.some(WIDENED)
+    for cell, places in recipe.cells.of_signals(some):
+        if cell.number in steep:
+            designs[cell.number] = cell.design.widened(cell.coordinates(some[places], n_threads(None)))
+    return replace(recipe, designs=tuple(designs))
 
 
 def _measured(recipe: Recipe, sample: Sample) -> Recipe:
     """With the mean cosine of some of the signals and their reconstructions."""
-    step = max(1, min(len(sample), SAMPLE) // MEASURED)
-    some = np.concatenate([values[::step] for values in sample.unit_blocks()])
+    some = sample.some(MEASURED)
     decoded = reconstruct(recipe, encode(recipe, some).codes)
     return replace(recipe, kept=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ._arrays import Array, Float32, Float64
-from ._checks import check_count
+from ._checks import check_count, check_flag
 from ._files import Record
-from .kernels.tables import MAX_LEVEL, TrellisTables, level_rms
+from .kernels.tables import MAX_LEVEL, N_LEVELS, TrellisTables, level_rms, quantiles
 
 MAX_SHARING = 128  # coordinates that read one window
 MAX_SPREAD = 2.0**29  # by which the costs of two paths may differ: they are compared modulo 2**32
 MIN_WINDOW, MAX_WINDOW = 4, 12
 MAX_BITS = 2**24
 OUTLIER = 8.0  # standard deviations after which the encoder takes a coordinate for less than it is
+FEW = 8  # coordinates that hold half of the variance or more: where they do, designs are made fine
+WELL_CODED = 3.0  # bits of a coordinate whose levels are widened in a fine design
+WIDTHS = 2.0 ** (np.arange(21) / 8)  # that amplitudes are tried with
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,8 @@ class TrellisDesign:
     ``coded`` are the coordinates that get bits, in the order of their windows; ``amplitudes`` the standard deviations
     of their reconstructions, ``gains`` what these are multiplied with before scores are taken, ``emphases`` the weights
     of their errors in the encoder. All of these are kept with codes, so that decoding needs no mathematics.
+
+    ``fine``: few coordinates hold nearly everything. Their levels reach into the tails, see :meth:`widened`.
     """
 
     n_bits: int
@@ -38,6 +43,7 @@ class TrellisDesign:
     gains: Float32
     emphases: Float32
     deviations: Float32  # standard deviations of the coordinates themselves
+    fine: bool = False
 
     @property
     def n_coded(self) -> int:
@@ -48,6 +54,30 @@ class TrellisDesign:
     def values(self) -> Float64:
         """What a level of one stands for in each coded coordinate, gains included."""
         return self.amplitudes.astype(np.float64) * self.gains / level_rms()
+
+    @property
+    def is_steep(self) -> bool:
+        """Whether few coordinates hold most of the variance, and have many bits for it."""
+        spread = np.sort(self.deviations.astype(np.float64) ** 2)[::-1]
+        return bool(2 * spread[:FEW].sum() >= spread.sum() and self._rates().max() >= WELL_CODED)
+
+    def widened(self, coordinates: Float32) -> TrellisDesign:
+        """This design made fine by a sample of its coordinates, (n_signals, n_coded).
+
+        The largest level is 2.65 amplitudes. Where a coordinate has few bits, that is how far its reconstructions go;
+        where it has many, values beyond are most of what is lost. A coordinate of r bits, three or more, is taken for
+        one that is rounded to 2**r quantiles, and gets the amplitude of least error on the sample.
+        """
+        amplitudes, rates = self.amplitudes.copy(), self._rates()
+        for i in np.flatnonzero(rates >= WELL_CODED):
+            levels = quantiles(min(N_LEVELS, round(2.0 ** rates[i]))) * amplitudes[i]
+            amplitudes[i] *= _best_width(levels, coordinates[:, i].astype(np.float64))
+        return replace(self, amplitudes=amplitudes, fine=True)
+
+    def _rates(self) -> Float64:
+        """Bits of each coded coordinate, at most 8, as long as amplitudes are not widened."""
+        lost = 1 - (self.amplitudes.astype(np.float64) / self.deviations) ** 2
+        return np.asarray(-np.log2(np.clip(lost, 2.0**-16, 1)) / 2)
 
     def tables(self, middle: Float64, constant: float, code_bytes: int) -> TrellisTables:
         """Tables of reconstructions to which a mean is added, with these coded coordinates and this square norm."""
@@ -70,7 +100,9 @@ class TrellisDesign:
     def to_json(self) -> Record:
         """A record of plain values, from which :meth:`from_json` makes an equal design."""
         sizes = {"n_bits": self.n_bits, "window": self.window, "n_coded": self.n_coded}
-        return sizes | {name: pack_array(getattr(self, name)) for name in _ARRAYS}
+        # Not written where it is not so: recipes that were made before there was any have kept their fingerprints.
+        fine = {"fine": True} if self.fine else {}
+        return sizes | fine | {name: pack_array(getattr(self, name)) for name in _ARRAYS}
 
     @classmethod
     def from_json(cls, record: Record, n_features: int) -> TrellisDesign:
@@ -88,7 +120,7 @@ class TrellisDesign:
         for name in ("amplitudes", "gains", "emphases", "deviations"):
             if not (np.isfinite(arrays[name]) & (arrays[name] > 0) & (arrays[name] < 1e6)).all():
                 raise ValueError(f"{name} must be positive and finite")
-        return cls(n_bits=n_bits, window=window, **arrays)
+        return cls(n_bits=n_bits, window=window, fine=check_flag(record.get("fine", False), "fine"), **arrays)
 
 
 _ARRAYS = {
@@ -149,6 +181,13 @@ def design_trellis(
     )
 
 
+def _best_width(levels: Float64, values: Float64) -> float:
+    """What levels are multiplied with so that rounding to the nearest of them loses least of these values."""
+    borders = (levels[1:] + levels[:-1]) / 2
+    errors = [((values - width * levels[np.searchsorted(width * borders, values)]) ** 2).sum() for width in WIDTHS]
+    return float(WIDTHS[np.argmin(errors)])
+
+
 def _shuffled(coordinates: Array) -> Array:
     """A fixed order in which neighbours are far apart: by the fractional parts of multiples of the golden ratio."""
     keys = np.arange(1, len(coordinates) + 1, dtype=np.uint64) * np.uint64(2654435769) % 2**32
@@ -160,7 +199,7 @@ def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]
     values = design.amplitudes.astype(np.float64) / level_rms()
     weights = design.emphases.astype(np.float64)
     slopes, curves = 2 * weights * values, weights * values**2
-    reach = slopes * OUTLIER * design.deviations  # of a target, before it is scaled
+    reach = slopes * np.maximum(OUTLIER * design.deviations, MAX_LEVEL * values)  # of a target, before it is scaled
     ranges = 2 * reach * MAX_LEVEL + curves * MAX_LEVEL**2
     starts = np.flatnonzero(np.diff(design.offsets, prepend=-1))
     by_event = np.add.reduceat(ranges, starts)

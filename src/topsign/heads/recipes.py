@@ -72,6 +72,7 @@ def trellis_recipe(
         basis=projection,
         center=projection == "principal",
         norms=True,
+        fine=False,
         random_state=random_state,
     )
 

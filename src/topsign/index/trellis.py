@@ -217,8 +217,9 @@ class TrellisIndex(Index[TrellisCodes]):
         for cell, places in self.recipe.cells.of_codes(codes.data):
             amplitudes = cell.design.amplitudes.astype(np.float64)
             values = levels[places, : len(amplitudes)] * (amplitudes / level_rms())
+            usual = np.minimum(amplitudes, cell.design.deviations)  # those of fine designs are widened
             held += float((values**2).sum())
-            expected += len(places) * float(amplitudes @ amplitudes)
+            expected += len(places) * float(usual @ usual)
         return held / expected
 
     def _codes(self, snapshot: Snapshot, places: Int64) -> TrellisCodes:

@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 UInt16 = npt.NDArray[np.uint16]
 
 N_SEQUENCES = 256  # multipliers and addends, which coordinates take in turn
-MAX_LEVEL = 127
+N_LEVELS, MAX_LEVEL = 128, 127
 NORM_BITS = 16  # of a norm, at the end of a code that has one
 DEPTH = 6  # windows on either side of the ring's beginning after which paths have met
 
@@ -96,15 +96,20 @@ def unpack_norms(packed: Bytes) -> Float32:
     return np.where(steps > 0, values, np.float32(0)).astype(np.float32)
 
 
+def quantiles(count: int) -> npt.NDArray[np.float64]:
+    """So many quantiles of the normal law, in the middles of equal parts."""
+    from scipy.special import ndtri  # takes longer to import than the rest of a head
+
+    return np.asarray(ndtri((np.arange(count) + 0.5) / count))
+
+
 @cache
 def trellis_levels() -> Int8:
     """128 quantiles of the normal law as odd numbers, the largest being 127: antisymmetric.
 
     Odd, so that twice a byte of seven bits less 127 is a level, and flipping those bits changes its sign.
     """
-    from scipy.special import ndtri  # takes longer to import than the rest of a head
-
-    upper = ndtri((np.arange(64, 128) + 0.5) / 128)
+    upper = quantiles(N_LEVELS)[N_LEVELS // 2 :]
     half = (2 * np.floor(upper / upper[-1] * 64).clip(max=63) + 1).astype(np.int8)
     return np.concatenate([-half[::-1], half])
 
