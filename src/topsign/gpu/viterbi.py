@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .._arrays import Bytes, Float32
 from ..kernels import TrellisTables
-from ..kernels.tables import DEPTH, N_SEQUENCES, trellis_levels
+from ..kernels.tables import DEPTH, N_SEQUENCES, Events, trellis_levels
 from .device import Array, Device
 from .rings import LEVELS, shared_module
 
@@ -98,7 +98,7 @@ class _Trellis:
         return cls(
             device.put(events),
             device.put(cost_table(tables)),
-            device.put(source_table(tables, events)),
+            device.put(source_table(tables)),
             len(events),
             choice_words + len(events),
         )
@@ -106,12 +106,8 @@ class _Trellis:
 
 def event_table(tables: TrellisTables) -> tuple[UInt32, int]:
     """First and last coordinates of events, their advances and places of choices, (n_events, 4); words of choices."""
-    starts = np.flatnonzero(np.diff(tables.offsets, prepend=-1))
-    offsets = tables.offsets[starts].astype(np.int64)
-    gaps = offsets - np.roll(offsets, 1)
-    advances = np.minimum(np.where(gaps <= 0, gaps + tables.n_bits, gaps), tables.window)
+    starts, ends, _, advances = Events.of(tables)
     words = advances * (np.maximum(2**tables.window >> advances, 32) // 32)
-    ends = np.append(starts[1:], tables.n_coded)
     return np.stack([starts, ends, advances, np.cumsum(words) - words], axis=1).astype(np.uint32), int(words.sum())
 
 
@@ -124,12 +120,11 @@ def cost_table(tables: TrellisTables) -> UInt32:
     return np.stack([column.astype(np.uint32) for column in columns], axis=1)
 
 
-def source_table(tables: TrellisTables, events: UInt32) -> UInt32:
+def source_table(tables: TrellisTables) -> UInt32:
     """For each bit of a code 16 times an event that reads it plus its place in the state there; NONE for none."""
     sources = np.full(8 * tables.code_bytes, NONE, np.uint32)
-    offsets = tables.offsets[events[:, 0]].astype(np.int64)
+    offsets = Events.of(tables).offsets
     for place in range(tables.window):
-        numbers = np.arange(len(events), dtype=np.uint32) * np.uint32(16) + np.uint32(tables.window - 1 - place)
-        bits = (offsets + place) % tables.n_bits
-        sources[bits] = numbers  # offsets differ, and so do these bits
+        # Where several events read a bit, they agree about it.
+        sources[(offsets + place) % tables.n_bits] = 16 * np.arange(len(offsets)) + tables.window - 1 - place
     return sources

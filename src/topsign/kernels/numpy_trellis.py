@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int32, Int64
-from .tables import DEPTH, N_SEQUENCES, TrellisTables, level_rows, trellis_levels, unpack_norms
+from .tables import DEPTH, N_SEQUENCES, Events, TrellisTables, level_rows, trellis_levels, unpack_norms
 from .trellis import Int8, RoundedQueries, TrellisEntries
 
 FORBIDDEN = np.uint32(1 << 30)
@@ -83,11 +83,7 @@ class _Viterbi:
         self.tables, self.n_states = tables, 2**tables.window
         limit = np.float32(tables.limit)
         self.targets = np.rint(np.clip(values * tables.scales, -limit, limit)).astype(np.int64)
-        self.starts = np.flatnonzero(np.diff(tables.offsets, prepend=-1))
-        self.ends = np.append(self.starts[1:], tables.n_coded)
-        self.offsets = tables.offsets[self.starts].astype(np.int64)
-        gaps = self.offsets - np.roll(self.offsets, 1)
-        self.advances = np.minimum(np.where(gaps <= 0, gaps + tables.n_bits, gaps), tables.window)
+        self.starts, self.ends, self.offsets, self.advances = Events.of(tables)
         self.rows = level_rows(tables).astype(np.int64)
 
     def codes(self) -> Bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Int16 = npt.NDArray[np.int16]
 Int8 = npt.NDArray[np.int8]
@@ -117,6 +118,24 @@ def trellis_levels() -> Int8:
 def level_rms() -> float:
     """Root of the mean square of the levels."""
     return float(np.sqrt((trellis_levels().astype(np.int64) ** 2).mean()))
+
+
+class Events(NamedTuple):
+    """Coordinates that read the same window, event by event."""
+
+    starts: Int64  # first coordinates
+    ends: Int64
+    offsets: Int64  # of the windows
+    advances: Int64  # bits after the event before, at most the whole window
+
+    @classmethod
+    def of(cls, tables: TrellisTables) -> Events:
+        """The events of a trellis, around its ring."""
+        starts = np.flatnonzero(np.diff(tables.offsets, prepend=-1)).astype(np.int64)
+        offsets = tables.offsets[starts].astype(np.int64)
+        gaps = offsets - np.roll(offsets, 1)
+        advances = np.minimum(np.where(gaps <= 0, gaps + tables.n_bits, gaps), tables.window)
+        return cls(starts, np.append(starts[1:], tables.n_coded), offsets, advances)
 
 
 def level_rows(tables: TrellisTables) -> Int8:
