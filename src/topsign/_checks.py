@@ -108,15 +108,24 @@ def check_rows(rows: npt.ArrayLike, n_pool: int, name: str = "rows") -> Array:
     return array.astype(np.int64)
 
 
-def as_signals(signals: object, *, n_features: int | None = None, name: str = "signals") -> Array:
+def as_signals(
+    signals: object,
+    *,
+    n_features: int | None = None,
+    name: str = "signals",
+    feature_names: Sequence[str] | None = None,
+) -> Array:
     """One signal or a matrix of them as rows, not copied and not yet converted.
 
     One signal of shape (n_features,) becomes a matrix of one row. NumPy arrays and memory maps, nested lists, PyTorch
     tensors, Arrow arrays and anything with ``__array__`` or DLPack are taken. Finiteness is checked later, block by
-    block, so that a memory map is read once.
+    block, so that a memory map is read once. Columns of a table must have the ``feature_names``, in their order.
     """
     if signals is None:
         raise TypeError(f"{name} must be an array of signals, got None")
+    given = None if feature_names is None else names_of_columns(signals)
+    if feature_names is not None and given is not None:
+        check_feature_names(given, feature_names, name)
     if hasattr(signals, "tocsr") and hasattr(signals, "nnz"):
         signals = SparseRows(signals)
     if isinstance(signals, Rows):
@@ -127,6 +136,33 @@ def as_signals(signals: object, *, n_features: int | None = None, name: str = "s
         _check_no_column(array, name)
         array = array[np.newaxis]
     return _check_shape(array, n_features, name)
+
+
+def names_of_columns(table: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a pandas, Polars or Arrow table of features; None for anything else."""
+    if isinstance(table, Rows):
+        return table.names
+    if len(getattr(table, "shape", ())) != 2:
+        return None
+    for attribute in ("columns", "column_names"):  # of pandas and Polars; of Arrow, whose columns are the values
+        names = getattr(table, attribute, None)
+        if isinstance(names, Iterable) and (named := tuple(names)) and all(isinstance(one, str) for one in named):
+            return named
+    return None
+
+
+def check_feature_names(given: Sequence[str], known: Sequence[str], name: str) -> None:
+    """Raises ValueError unless the columns of a table are those of the tables before, in their order."""
+    differing = [row for row, (one, other) in enumerate(zip(given, known, strict=False)) if one != other]
+    if not differing and len(given) == len(known):
+        return
+    if differing:
+        at = differing[0]
+        what = f"column {at} is {given[at]!r}, and was {known[at]!r}"
+    else:
+        what = f"it has {len(given)} columns, and had {len(known)}"
+    remedy = "put the columns in their order" if sorted(given) == sorted(known) else "give a table of the same columns"
+    raise ValueError(f"{name} must have the columns of the tables before, in the same order: {what}; {remedy} first")
 
 
 def _as_array(values: object, name: str) -> Array:

@@ -38,3 +38,9 @@ def check_signals(estimator: BaseEstimator, signals: object, *, reset: bool = Fa
         ensure_min_samples=int(reset),
     )
     return as_signals(array)
+
+
+def as_fitted_signals(estimator: SignalsTransformer, signals: object, *, name: str = "signals") -> Array:
+    """Signals as they are, neither converted nor held whole, of the features that an estimator was fitted with."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return as_signals(signals, n_features=estimator.n_features_in_, name=name, feature_names=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ class Rows(ABC):
     Taken wherever signals are. A single row can be asked for where it lies in the slice that was read last, which is
     what error messages do.
     """
+
+    names: tuple[str, ...] | None = None  # of the columns, where each feature is a column of a table
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
@@ -40,6 +43,17 @@ class Rows(ABC):
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """The rows from ``start`` up to ``stop``."""
+
+
+class NamedRows(Rows):
+    """Rows of a matrix whose columns have names."""
+
+    def __init__(self, values: Array, names: Sequence[str]) -> None:
+        super().__init__((len(values), values.shape[1]), values.dtype)
+        self.values, self.names = values, tuple(names)
+
+    def read(self, start: int, stop: int) -> Array:
+        return self.values[start:stop]
 
 
 class SparseRows(Rows):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
-from ._estimators import SignalsTransformer, check_signals
+from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
 from ._random import RandomState
 from .codes import AdaptiveCodes, as_projected, universal_bits, universal_dither
 from .encoding import encode, project, project_blocks
@@ -298,7 +298,7 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         equal to the mean, with center=True) has no largest projections and raises.
         """
         check_is_fitted(self)
-        signals = as_signals(signals, n_features=self.n_features_in_)
+        signals = as_fitted_signals(self, signals)
         made = encode(self.recipe_, signals, n_threads=n_threads)
         space = self.recipe_.space
         return AdaptiveCodes.unchecked(self.recipe_.layout, made.codes, made.norms, made.scales, space=space)
@@ -315,7 +315,7 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""
         check_is_fitted(self)
-        queries = as_signals(queries, n_features=self.n_features_in_, name="queries")
+        queries = as_fitted_signals(self, queries, name="queries")
         return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_)
 
     def as_projected(self, values: npt.ArrayLike) -> Float32:

@@ -11,8 +11,8 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ._arrays import Float32
-from ._checks import as_signals, check_count, check_positive
-from ._estimators import SignalsTransformer, check_signals
+from ._checks import check_count, check_positive
+from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
 from ._random import RandomState
 from .codes import TrellisCodes, reconstruct
 from .encoding import encode, project
@@ -107,7 +107,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
     def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> TrellisCodes:
         """One code per signal; a zero signal raises. Reads signals block by block."""
         check_is_fitted(self)
-        made = encode(self.recipe_, as_signals(signals, n_features=self.n_features_in_), n_threads=n_threads)
+        made = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
         return TrellisCodes(made.codes, recipe=self.recipe_)
 
     def to(self, device: str) -> Any:
@@ -129,7 +129,7 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Coordinates of unit queries in the basis, (n_queries, n_features), for :meth:`TrellisCodes.scores`."""
         check_is_fitted(self)
-        queries = as_signals(queries, n_features=self.n_features_in_, name="queries")
+        queries = as_fitted_signals(self, queries, name="queries")
         return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_)
 
     def transform(self, signals: npt.ArrayLike) -> Float32:

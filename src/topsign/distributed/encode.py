@@ -24,6 +24,7 @@ from ..errors import StorageError
 from ..index import Index
 from ..recipe import Recipe
 from ..signals import Location, Place, SignalFile, TableColumns, list_files, open_file
+from ..signals.files import check_same_columns
 from .cluster import resolve_client, run_all
 from .columns import BlockRows, ShardColumns
 from .folder import Folder
@@ -180,6 +181,7 @@ def _check_blocks(array: Any, n_features: int) -> Any:
 
 
 def _check_files(files: list[SignalFile], n_features: int) -> None:
+    check_same_columns(files)
     for file in files:
         if file.n_signals and file.n_features != n_features:
             raise ValueError(f"{file.url} has signals of {file.n_features} features, the encoder takes {n_features}")

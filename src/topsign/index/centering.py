@@ -6,13 +6,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from .._arrays import Array, Float32
-from .._checks import as_signals
-from ..encoding import mean_signal, project
+from .._arrays import Array
+from ..encoding import mean_signal
 from ..errors import StorageError
-from ..projections import Projected
 from ..recipe import Recipe
 from .first import FirstAddition
 from .storage import Store
@@ -24,14 +21,6 @@ class Centering(FirstAddition):
 
     family: ClassVar[str]
     _parameters: dict[str, Any]  # of the constructor, where there is something to learn
-
-    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
-        """Real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
-
-        For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
-        """
-        signals = as_signals(queries, n_features=self.recipe.n_features, name="queries")
-        return Projected.of(project(self.recipe, signals, n_threads=n_threads)[0], self.recipe)
 
     @property
     def awaits_mean(self) -> bool:

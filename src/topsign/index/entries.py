@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Int64
-from .._checks import MAX_ID, as_signals, check_metadata, check_source, listed
+from .._checks import MAX_ID, as_signals, check_feature_names, check_metadata, check_source, listed
 from .._files import Record, draft_of, publish
 from .._named import named
 from ..encoding import Coder, Encoded, check_signals, encode
@@ -27,6 +27,9 @@ from .results import Codes, Entries, Note
 from .storage import Change, Snapshot, Store, make_segments, merge_segments
 from .storage.stores import Path, store_for_recipe
 from .verbs import Ids, Verbs
+
+FEATURES = "topsign:features"
+"""Name under which a store keeps the names of the features among its sources."""
 
 
 class EntryVerbs(FirstAddition, Verbs[Codes]):
@@ -135,6 +138,7 @@ class EntryVerbs(FirstAddition, Verbs[Codes]):
         replacing: bool,
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
+        feature_names: Sequence[str] | None = None,
     ) -> Ids:
         values = as_signals(signals, n_features=self.n_features)
         coder = None if device is None else cache(partial(_make_coder, device))
@@ -156,6 +160,7 @@ class EntryVerbs(FirstAddition, Verbs[Codes]):
         made = self._learn_first(values, whole, encoded, n_threads=threads)
         with self.store.change() as change:
             check_added_kind(change.snapshot.has_names, given=ids is not None, texts=names is not None)
+            keep_feature_names(change, feature_names)
             new, taken = _numbers_for(change, given, n_signals, replacing=replacing)
             if taken.size:
                 change.replace(taken)
@@ -254,6 +259,13 @@ class EntryVerbs(FirstAddition, Verbs[Codes]):
         known = numbers >= 0
         out[known] = snapshot.names(snapshot.locate(numbers[known]))
         return out
+
+
+def keep_feature_names(change: Change, names: Sequence[str] | None) -> None:
+    """Names of the columns of the first table; others that came meanwhile must agree with them."""
+    if names is not None:
+        kept = change.sources.setdefault(FEATURES, {"names": list(names)})
+        check_feature_names(names, kept["names"], "signals")
 
 
 def _make_coder(device: Any, recipe: Recipe | None) -> Coder:

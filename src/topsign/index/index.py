@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Int64
-from .._checks import as_signals, check_flag
+from .._arrays import Array, Float32, Int64
+from .._checks import as_signals, check_flag, names_of_columns
 from .._files import Record
 from .._named import named
+from ..encoding import project
 from ..errors import StorageError
-from ..projections import Projection
+from ..projections import Projected, Projection
 from ..recipe import Recipe
 from .centering import Centering
-from .entries import EntryVerbs
+from .entries import FEATURES, EntryVerbs
 from .filters import Where, select
 from .nulls import KEY
 from .pairs import PairFinding, PairLimit, compare_entries
@@ -56,8 +57,8 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         self._learning = threading.Lock()
 
     def _write(self, signals: npt.ArrayLike, *, rows: slice | None = None, **options: Any) -> Ids:
-        values = as_signals(signals, n_features=self.n_features)
-        new = super()._write(values, rows=rows, **options)
+        values = as_signals(signals, n_features=self.n_features, feature_names=self.feature_names)
+        new = super()._write(values, feature_names=names_of_columns(signals), rows=rows, **options)
         with self._learning:
             self._offer_sample(new, values, (rows or slice(None)).indices(len(values))[0])
         return new
@@ -136,7 +137,12 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return {name: record for name, record in self.store.sources.items() if name != KEY}
+        return {name: record for name, record in self.store.sources.items() if name not in (KEY, FEATURES)}
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        record = self.store.sources.get(FEATURES)
+        return None if record is None else tuple(record["names"])
 
     def _whole(self) -> Snapshot:
         return self.store.snapshot
@@ -196,6 +202,14 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         if self._sample is None:
             self._sample = SignalSample(self.n_features)
         self._sample.offer(ids, signals, first)
+
+    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+        """Real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
+
+        For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
+        """
+        signals = self._checked(queries, "queries")
+        return Projected.of(project(self.recipe, signals, n_threads=n_threads)[0], self.recipe)
 
     def to(self, device: str, *, memory: int | None = None) -> Any:
         """A searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers, faster.

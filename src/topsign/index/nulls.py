@@ -61,6 +61,18 @@ class Nulls(ABC):
     _n_checked: int = 0  # entries there were at the last check of the null, 0 before the first
 
     @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, where the first table that was added has a column for each; None for other signals.
+
+        Tables that are added or searched later must have the same columns in the same order, else they are refused.
+        """
+        return None
+
+    def _checked(self, signals: npt.ArrayLike, name: str) -> Array:
+        """Signals as rows, of the features of this index."""
+        return as_signals(signals, n_features=self.recipe.n_features, name=name, feature_names=self.feature_names)
+
+    @property
     @abstractmethod
     def calibration(self) -> Calibration | None:
         """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
@@ -116,7 +128,7 @@ class Nulls(ABC):
         rng = np.random.default_rng(random_state)
         whole, sample, own = self._whole(), self._own_signals(), None
         if impostors is not None:
-            queries: Array = as_signals(impostors, n_features=self.recipe.n_features, name="impostors")
+            queries: Array = self._checked(impostors, "impostors")
             own = None if ids is None else self._numbers_of(ids)
             if own is not None and len(own) != len(queries):
                 raise ValueError(f"ids must be one per signal, got {len(own)} for {len(queries)} signals")
@@ -147,7 +159,7 @@ class Nulls(ABC):
         """
         whole, sample, own = self._whole(), self._own_signals(), None
         if queries is not None:
-            signals: Array = as_signals(queries, n_features=self.recipe.n_features, name="queries")
+            signals: Array = self._checked(queries, "queries")
         elif sample is not None:
             signals, own = sample
         else:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Int64
-from .._checks import as_signals, check_choice, check_count, check_flag
+from .._checks import check_choice, check_count, check_flag
 from .._named import named
 from ..theory import SCORINGS
 from .filters import Where
@@ -111,7 +111,7 @@ class Searching(Nulls, Generic[Entries]):
         searched many. A zero query is related to nothing: it scores 0 with a p-value of 1.
         """
         k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
-        queries = as_signals(queries, n_features=self.recipe.n_features, name="queries")
+        queries = self._checked(queries, "queries")
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._whole()
         entries = self._considered(whole, among, where)
@@ -167,7 +167,7 @@ class Searching(Nulls, Generic[Entries]):
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
         reach = Reach.checked(radius=radius, threshold=threshold, false_alarm=false_alarm, scoring=scoring)
-        queries = as_signals(queries, n_features=self.recipe.n_features, name="queries")
+        queries = self._checked(queries, "queries")
         whole = self._whole()
         entries = self._considered(whole, among, where)
         reach = reach.for_entries(len(entries))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Int64
-from .._checks import as_signals, check_count
+from .._checks import as_signals, check_count, names_of_columns
 from .._files import Record
 from .._named import named
 from .._random import RandomState, make_seed
@@ -19,6 +19,7 @@ from ..learning import check_basis, check_local, learn_recipe
 from ..projections import Local, Principal, Projection
 from ..recipe import Recipe, check_mean, check_metric
 from ..trellis import check_trellis
+from .entries import keep_feature_names
 from .index import Index
 from .search import TrellisKernelEngine
 from .storage import MemoryStore, Snapshot, Store
@@ -177,6 +178,7 @@ class TrellisIndex(Index[TrellisCodes]):
             too small.
         """
         values = as_signals(sample, n_features=self._n_features, name="sample")
+        names = names_of_columns(sample)
         with self._learning:
             if self.is_fitted:
                 raise ValueError("this index has its basis already; make another index to learn from other signals")
@@ -187,6 +189,9 @@ class TrellisIndex(Index[TrellisCodes]):
                     f"{self.path} was made meanwhile, and has its basis already; add signals to it without fit, or "
                     "choose another path"
                 )
+            if names is not None:
+                with store.change() as change:
+                    keep_feature_names(change, names)
             self._begin(recipe, store)
         return self
 

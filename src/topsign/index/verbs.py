@@ -89,7 +89,7 @@ class Verbs(ABC, Generic[Codes]):
         ----------
         vector_column : str, optional
             The column of lists that holds the vectors; the only one when not given. Without any, all numeric columns
-            that are neither ids nor metadata are the features.
+            that are neither ids nor metadata are the features; later tables must have the same, in the same order.
         id_column : str, optional
             The column of ids, texts or integers.
         metadata_columns : sequence of str

@@ -6,27 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._arrays import Array
-from .._checks import as_signals, import_pyarrow
+from .._checks import import_pyarrow
+from .._rows import Rows
 from .contents import Described, described, reading
 from .place import Place
-from .tables import check_columns, is_list, stack_columns, vector_columns
+from .tables import check_columns, table_rows, vector_columns
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
     """Number and length of the signals."""
     values = rows(place, array, aside)
-    return described(place, values.shape, values.dtype, array)
+    return described(place, values.shape, values.dtype, array, getattr(values, "names", None))
 
 
-def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array:
+def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
     """The signals."""
     table = _load(place)
     check_columns(table.schema.names, aside, place.url)
     chosen = vector_columns(table.schema, array, aside, place.url)
     with reading(place, ", ".join(chosen[:3])):
-        if len(chosen) == 1 and is_list(table.schema.field(chosen[0]).type):
-            return as_signals(table.column(chosen[0]))
-        return as_signals(stack_columns(table, chosen, place.name))
+        return table_rows(table, chosen, place.name)
 
 
 def columns(place: Place, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:

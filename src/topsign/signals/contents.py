@@ -45,6 +45,7 @@ class Described(NamedTuple):
     n_features: int
     dtype: np.dtype[Any]
     array: str | None = None  # which array or column holds the signals
+    names: tuple[str, ...] | None = None  # of the columns, where each feature is one
 
 
 @contextmanager
@@ -58,7 +59,13 @@ def reading(place: Place, section: str = "signals") -> Iterator[None]:
         raise StorageError(place.url, section, str(error)) from None
 
 
-def described(place: Place, shape: Sequence[int], dtype: np.dtype[Any], array: str | None = None) -> Described:
+def described(
+    place: Place,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    array: str | None = None,
+    names: tuple[str, ...] | None = None,
+) -> Described:
     """A matrix of real numbers, one signal per row, or one signal; StorageError for anything else."""
     section = array or "signals"
     if len(shape) == 1:
@@ -68,7 +75,7 @@ def described(place: Place, shape: Sequence[int], dtype: np.dtype[Any], array: s
         raise StorageError(place.url, section, problem)
     with reading(place, section):
         as_signals(np.empty((0, shape[1]), dtype))
-    return Described(int(shape[0]), int(shape[1]), dtype, array)
+    return Described(int(shape[0]), int(shape[1]), dtype, array, names)
 
 
 def choose(place: Place, names: Sequence[str], wanted: str | None, what: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Array
+from .._checks import check_feature_names
 from .._files import Record
 from .._rows import Rows
 from . import arrow, npy, npz, parquet, safetensors, vecs
@@ -35,6 +36,7 @@ class SignalFile:
     changed: str  # time of the last change, or the store's ETag
     array: str | None = None  # which array or column holds the signals
     aside: tuple[str, ...] = ()  # columns of a table that hold ids and metadata
+    feature_names: tuple[str, ...] | None = None  # columns of a table, where each feature is one
 
     @property
     def name(self) -> str:
@@ -125,7 +127,7 @@ def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ())
     n_bytes, changed = place.state()
     found: Described = READERS[place.suffix].describe(place, array, aside)
     shape = found.n_signals, found.n_features
-    return SignalFile(place.url, *shape, str(found.dtype), n_bytes, changed, found.array, tuple(aside))
+    return SignalFile(place.url, *shape, str(found.dtype), n_bytes, changed, found.array, tuple(aside), found.names)
 
 
 def _check_table(place: Place) -> None:
@@ -135,4 +137,13 @@ def _check_table(place: Place) -> None:
 
 def open_files(location: Location, array: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
     """Every file of signals at a location, in the order of their names."""
-    return [open_file(place, array, aside) for place in list_files(location)]
+    files = [open_file(place, array, aside) for place in list_files(location)]
+    check_same_columns(files)
+    return files
+
+
+def check_same_columns(files: Sequence[SignalFile]) -> None:
+    """Raises ValueError where features are columns of other names, or in another order, than in the first table."""
+    named = [file for file in files if file.feature_names is not None]
+    for file in named:
+        check_feature_names(file.feature_names or (), named[0].feature_names or (), file.url)

@@ -27,7 +27,9 @@ def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Desc
         chosen = _chosen(place, table, array, aside)
         n_rows = table.metadata.num_rows
         first = next(_batches(place, table, 0, chosen)) if n_rows else np.empty((0, 0), np.float32)
-    return described(place, (n_rows, first.shape[1]), first.dtype, chosen[0] if len(chosen) == 1 else None)
+        names = _names_of(table, chosen)
+    array = chosen[0] if len(chosen) == 1 else None
+    return described(place, (n_rows, first.shape[1]), first.dtype, array, names)
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Rows:
@@ -65,6 +67,11 @@ def _chosen(place: Place, table: Any, array: str | None, aside: Sequence[str]) -
     return vector_columns(table.schema_arrow, array, aside, place.url)
 
 
+def _names_of(table: Any, chosen: Sequence[str]) -> tuple[str, ...] | None:
+    """Names of the features where each is a column."""
+    return None if is_list(table.schema_arrow.field(chosen[0]).type) else tuple(chosen)
+
+
 class ParquetRows(Rows):
     """Rows of a column of lists, decoded from the row group where reading begins."""
 
@@ -75,6 +82,7 @@ class ParquetRows(Rows):
         weakref.finalize(self, file.close)
         self._table = _opened(place, file)
         self._columns = _chosen(place, self._table, array, aside)
+        self.names = _names_of(self._table, self._columns)
         self._batches: Iterator[Array] | None = None
         self._held = np.empty((0, self.shape[1]), self.dtype)
         self._at = 0  # row of the file at which what is held begins

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._arrays import Array
 from .._checks import as_signals, import_pyarrow
+from .._rows import NamedRows, Rows
 
 Note = dict[str, Any] | None
 
@@ -19,7 +20,7 @@ Note = dict[str, Any] | None
 class TableSignals:
     """Signals of a table, with the ids and metadata of its rows where they were asked for."""
 
-    signals: Array
+    signals: Array | Rows
     ids: list[Any] | None
     metadata: list[Note] | None
 
@@ -46,8 +47,7 @@ def from_table(
     aside = [*([id_column] if id_column else []), *metadata_columns]
     check_columns(whole.schema.names, aside, "the table")
     chosen = vector_columns(whole.schema, vector_column, aside, "the table")
-    signals = whole.column(chosen[0]) if len(chosen) == 1 and is_list(whole.schema.field(chosen[0]).type) else None
-    values = as_signals(signals if signals is not None else stack_columns(whole, chosen, "the table"))
+    values = table_rows(whole, chosen, "the table")
     ids = plain_values(whole.column(id_column)) if id_column else None
     return TableSignals(values, ids, notes_of({name: whole.column(name) for name in metadata_columns}))
 
@@ -96,6 +96,13 @@ def vector_columns(schema: Any, wanted: str | None, aside: Sequence[str], where:
             "store the vectors as lists of numbers, or as one numeric column per feature"
         )
     return numeric
+
+
+def table_rows(table: Any, chosen: Sequence[str], where: str) -> Array | Rows:
+    """Signals in a column of lists, or in numeric columns, whose names they keep."""
+    if len(chosen) == 1 and is_list(table.schema.field(chosen[0]).type):
+        return as_signals(table.column(chosen[0]))
+    return NamedRows(as_signals(stack_columns(table, chosen, where)), chosen)
 
 
 def stack_columns(table: Any, names: Sequence[str], where: str) -> Array:
