@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/* native/*/*)
 
+# Modules are compiled when they are first imported, and kept: tests import a sixth of what pip would compile, and start
+# many processes that would compile again where the environment forbids to keep anything.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-arm lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
@@ -103,9 +107,9 @@ $(VENV)/bench: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml $(NATIVE)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet torch==2.13.0  # the exact version first: a bare name may fetch several gigabytes
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-compile --upgrade pip
+	$(BIN)/pip install --quiet --no-compile torch==2.13.0  # the exact version first: a bare name may fetch several gigabytes
+	$(BIN)/pip install --quiet --no-compile --editable ".[dev]"
 	touch $@
 
 $(VENV)/docs: $(VENV)/ready
