@@ -147,6 +147,7 @@ def restart_scheduler(processes, client, folder, rng):
         if done == last * SHARD:
             processes.kill_scheduler()
 
+    client._timeout = client.rpc.timeout = 5  # seconds that it looks for the scheduler that is gone, else 30
     with pytest.raises(ConnectionError, match=r"the scheduler at .* is gone; .* open the folder again"):
         ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
     processes.stop()
