@@ -145,6 +145,23 @@ def test_adaptive_codes_are_made_on_the_device(device, center):
     assert len(ours) == 9
 
 
+def test_columns_in_another_order_are_refused_by_a_device_too():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(some_signals(20, 8), columns=list("abcdefgh"))
+    options = {"basis": "hadamard", "center": False, "random_state": 1}
+    for encoder in (ts.TrellisEncoder(4, **options), ts.AdaptiveEncoder(2, random_state=1)):
+        held = encoder.fit(table).to(WithoutKernels())
+        with pytest.raises(ValueError, match="column 0 is 'h', and was 'a'"):
+            held.encode(table[list("hgfedcba")])
+
+
+class WithoutKernels(EmulatedDevice):
+    """A device of which nothing is asked but memory."""
+
+    def module(self, files, constants):
+        return None
+
+
 def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_path):
     signals = some_signals(20, 8)
     others = ts.SignIndex(n_features=8, n_pool=16, random_state=1)

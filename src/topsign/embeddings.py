@@ -310,7 +310,8 @@ class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
         """
         check_is_fitted(self)
         gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
-        return gpu.SignalEncoder(self.recipe_, device=device)
+        names = getattr(self, "feature_names_in_", None)
+        return gpu.SignalEncoder(self.recipe_, device=device, feature_names=names)
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""

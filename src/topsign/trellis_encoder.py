@@ -117,7 +117,8 @@ class TrellisEncoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         """
         check_is_fitted(self)
         gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
-        return gpu.SignalEncoder(self.recipe_, device=device)
+        names = getattr(self, "feature_names_in_", None)
+        return gpu.SignalEncoder(self.recipe_, device=device, feature_names=names)
 
     def decode(self, codes: TrellisCodes) -> Float32:
         """Signals made again from their codes, see :meth:`topsign.TrellisCodes.decode`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy.typing as npt
 
 from .._checks import as_signals
@@ -24,10 +26,14 @@ class SignalEncoder:
     recipe : Recipe
     device : str
         "cuda", or "cuda:1" for the second card.
+    feature_names : sequence of str, optional
+        Names that the columns of a table must have, in their order.
     """
 
-    def __init__(self, recipe: Recipe, *, device: str | Device = "cuda") -> None:
-        self.recipe = recipe
+    def __init__(
+        self, recipe: Recipe, *, device: str | Device = "cuda", feature_names: Sequence[str] | None = None
+    ) -> None:
+        self.recipe, self.feature_names = recipe, feature_names
         self._coder = GpuCoder(recipe, device)
 
     @property
@@ -37,7 +43,7 @@ class SignalEncoder:
 
     def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> AdaptiveCodes | TrellisCodes:
         """One code per signal, as the encoder on the processor makes them; signals may be CUDA tensors."""
-        values = as_signals(on_host(signals), n_features=self.recipe.n_features)
+        values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
         made = encode(self.recipe, values, n_threads=n_threads, coder=self._coder)
         if self.recipe.family == "trellis":
             return TrellisCodes(made.codes, recipe=self.recipe)
