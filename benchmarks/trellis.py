@@ -1,20 +1,24 @@
 """Trellis codes: energy kept of white signals, the paper's detection problem, and speed beside faiss.
 
-    python benchmarks/trellis.py [shares] [detection] [scores] [speed] [long] [--json FILE]
+    python benchmarks/trellis.py [shares] [detection] [scores] [pairs] [speed] [long] [--json FILE]
 
 ``shares`` is what docs/trellis.md and ``topsign.theory`` quote: the mean squared cosine of white signals and their
-reconstructions. ``scores`` ranks what one code keeps by two scores. Speed is one thread, in processor time, medians of
-interleaved repeats. What trellis codes find in real sets, beside other codes, is measured by trellis_peers.py,
-trellis_heads.py and trellis_cameras.py.
+reconstructions. ``scores`` ranks what one code keeps by two scores. ``pairs`` are the scores of near-duplicates among
+the sentences of text_embeddings.py, by their exact cosine, from which a threshold can be read. Speed is one thread, in
+processor time, medians of interleaved repeats. What trellis codes find in real sets, beside other codes, is measured by
+trellis_peers.py, trellis_heads.py and trellis_cameras.py.
 """
 
 import argparse
+import itertools
 import time
+from pathlib import Path
 
 import numpy as np
 from shared.codes import best
 from shared.results import save, spread
 from shared.sets import cifar
+from text_embeddings import load
 
 import topsign as ts
 from topsign import kernels
@@ -24,6 +28,7 @@ from topsign.learning import learn_recipe
 
 RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)  # whole bytes at 1,024 features
 WINDOWS = (8, 10, 12)
+COSINES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
 
 
 def shares(options):
@@ -98,6 +103,35 @@ def scores(options):
     return rows
 
 
+def pairs(options):
+    """Scores of pairs among 20,000 sentences by their exact cosine: medians, and between which nine tenths lie."""
+    options = argparse.Namespace(cache=options.cache, entries=20_000, queries=1000, threads=1)
+    signals, rows = load(options)[0], []
+    first, second, cosines = near(signals, COSINES[0])
+    for n_local in (1, 16):
+        for n_bytes in (24, 48, 96):
+            index = ts.TrellisIndex(n_features=signals.shape[1], n_bytes=n_bytes, n_local=n_local, random_state=0)
+            index.fit(signals)
+            found = index.get(index.add(signals)).codes.decode()
+            scores = np.einsum("ij,ij->i", found[first], found[second])
+            for low, high in itertools.pairwise(COSINES):
+                here = scores[(cosines >= low) & (cosines < high)]
+                at = dict(zip(("low", "median", "high"), np.quantile(here, (0.05, 0.5, 0.95)).tolist(), strict=True))
+                rows.append({"bytes": n_bytes, "local": n_local, "cosine": [low, high], "pairs": len(here), **at})
+                print(rows[-1], flush=True)
+    return rows
+
+
+def near(signals, least):
+    """Pairs of unit signals whose cosine is at least this, and the cosines."""
+    parts = []
+    for start in range(0, len(signals), 2000):
+        cosines = signals[start : start + 2000] @ signals.T
+        rows, columns = np.nonzero(np.triu(cosines, start + 1) >= least)
+        parts.append((rows + start, columns, cosines[rows, columns]))
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
 def processor_times(calls, repeats):
     """As ``interleaved``, in seconds of the processor: calls have one thread, and the machine may have other work."""
     times = np.empty((repeats + 1, len(calls)))
@@ -165,13 +199,14 @@ def long(options):
     return rows
 
 
-PARTS = {part.__name__: part for part in (shares, detection, scores, speed, long)}
+PARTS = {part.__name__: part for part in (shares, detection, scores, pairs, speed, long)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cache", default=str(Path.home() / ".cache" / "topsign"), help="folder of the vectors")
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     measured = {name: PARTS[name](options) for name in options.parts}

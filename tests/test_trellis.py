@@ -13,6 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import topsign as ts
+from topsign import learning
+from topsign._rows import SparseRows
 from topsign.encoding import encode
 from topsign.kernels.tables import pack_norms, unpack_norms
 from topsign.learning import learn_recipe
@@ -189,6 +191,30 @@ def test_many_features_learn_their_first_axes_at_random(rng, monkeypatch):
     monkeypatch.undo()
     every = learn_recipe(signals, n_bits=32, random_state=1)
     assert_allclose(some.designs[0].deviations.max(), every.designs[0].deviations.max(), rtol=0.01)
+
+
+@pytest.mark.parametrize("options", [{}, {"basis": "hadamard"}, {"n_local": 4}])
+def test_of_many_signals_only_those_learned_from_are_read(rng, monkeypatch, options):
+    """Every third: the same recipe as theirs alone, from arrays and from rows that are read as they are sliced."""
+
+    class Watched(np.ndarray):
+        def __getitem__(self, rows):
+            if isinstance(rows, slice) and self.base is not None:
+                read.append(rows)
+            return super().__getitem__(rows).view(np.ndarray)
+
+    read, signals = [], steep(rng, 2400)
+    signals[::3][5] = 0  # is left out
+    signals[1::3] = np.nan
+    monkeypatch.setattr(learning, "SAMPLE", 800)
+    given = {"n_bits": 40, "random_state": 1} | options
+    expected = learning.learn_recipe(signals[::3], **given).to_json()
+    assert learning.learn_recipe(signals.view(Watched), **given).to_json() == expected
+    assert {rows.step for rows in read} == {3}
+    assert learning.learn_recipe(SparseRows(scipy.sparse.csr_array(signals)), **given).to_json() == expected
+    signals[99] = np.inf
+    with pytest.raises(ValueError, match="first at row 99, column 0"):
+        learning.learn_recipe(signals, **given)
 
 
 def test_small_samples_are_refused_or_shrunk(rng):

@@ -31,10 +31,10 @@ class Rows(ABC):
         if not isinstance(rows, slice):
             start, values = self._last
             return np.asarray(values[rows - start])
-        start, stop, _ = rows.indices(len(self))
+        start, stop, step = rows.indices(len(self))
         values = self.read(start, stop)
         self._last = start, values
-        return values
+        return values[::step]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All rows at once, for those who want an array."""

@@ -52,11 +52,13 @@ class Sample:
         """Unit signals, in blocks: some evenly spaced ones where there are many. Zero signals are left out."""
         n_rows = max(1, 2**22 // max(1, self.n_features))
         step = max(1, -(-len(self) // SAMPLE))
-        for block in float_blocks(self.signals, n_rows, part=self.part):
-            rows = slice((self.part.start - block.rows.start) % step, None, step)
-            norms, values = np.sqrt(block.square_norms[rows]), block.values[rows]
-            kept = norms > 0
-            yield (values[kept] / norms[kept, np.newaxis]).astype(np.float32)
+        for start in range(self.part.start, self.part.stop, n_rows):
+            first = start + (self.part.start - start) % step
+            some = slice(first, min(start + n_rows, self.part.stop), step)
+            for block in float_blocks(self.signals, n_rows, part=some):
+                norms = np.sqrt(block.square_norms)
+                kept = norms > 0
+                yield (block.values[kept] / norms[kept, np.newaxis]).astype(np.float32)
 
     def some(self, count: int) -> Float32:
         """About so many unit signals, evenly spaced."""

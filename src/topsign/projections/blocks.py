@@ -18,7 +18,7 @@ MIN_NORM, MAX_NORM = 1e-18, 1e18
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive signals and their squared norms."""
+    """Consecutive or evenly spaced signals and their squared norms."""
 
     rows: slice
     values: Float32  # (n_rows, n_features), C order
@@ -36,21 +36,24 @@ def float_blocks(
 ) -> Iterator[Block]:
     """Blocks of ``n_rows`` signals, all or a part of them, as float32 and less the vector ``minus``.
 
+    Of a part with a step, rows between those wanted are not read where signals are an array or a memory map.
+
     Raises ValueError, naming the row, at the first signal that is not finite or whose norm is out of range.
     """
     n_threads = kernels.n_threads(n_threads)
-    first, end, _ = (part or slice(None)).indices(len(signals))
-    for start in range(first, end, n_rows):
-        rows = slice(start, min(start + n_rows, end))
+    first, end, step = (part or slice(None)).indices(len(signals))
+    for start in range(first, end, n_rows * step):
+        rows = slice(start, min(start + n_rows * step, end), step)
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.ascontiguousarray(signals[rows], dtype=np.float32)
             if minus is not None:
                 values = values - minus
         square_norms = kernels.active().square_norms(values, n_threads=n_threads)
         usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
-        for row in np.flatnonzero(~usable):
-            if square_norms[row] != 0 or np.any(signals[start + row]):  # zero signals are the caller's matter
-                _check_norm(signals, start + int(row), minus, name)
+        for place in np.flatnonzero(~usable):
+            row = start + step * int(place)
+            if square_norms[place] != 0 or np.any(signals[row]):  # zero signals are the caller's matter
+                _check_norm(signals, row, minus, name)
         yield Block(rows, values, square_norms)
         _release_pages(signals)
 
