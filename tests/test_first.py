@@ -1,5 +1,7 @@
 """First additions: one recipe per file, no entry lost, and nothing learned or made by what is refused."""
 
+import copy
+import pickle
 import threading
 import time
 from functools import partial
@@ -360,3 +362,47 @@ def test_parameters_are_checked_before_learning():
             ts.TrellisIndex(n_features=32, n_bytes=5, **options)
     with pytest.raises(NotFittedError, match="has not learned its basis yet"):
         ts.TrellisIndex(n_features=32, n_bytes=5, center=np.True_).search(np.ones(32))
+
+
+def test_what_is_known_before_learning_is_said_and_the_rest_is_named(rng, make, tmp_path):
+    index = make(norms=True, metric="cosine", path=tmp_path / "i.topsign")
+    assert (index.n_features, index.metric, index.norms) == (32, "correlation", True)
+    assert index.path == str(tmp_path / "i.topsign")
+    for call in (
+        lambda: index.save(tmp_path / "copy"),
+        lambda: pickle.dumps(index),
+        lambda: copy.deepcopy(index),
+        lambda: index.project(np.ones(32)),
+    ):
+        with pytest.raises(NotFittedError, match=r"has not learned its (basis|mean) yet; .*add signals to learn from"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    if isinstance(index, ts.TrellisIndex):
+        assert (index.n_bytes, index.n_bits) == (5, 40)
+        for name in ("seed", "projection", "header", "n_pool"):
+            with pytest.raises(NotFittedError, match="has not learned its basis yet"):
+                getattr(index, name)
+        index.fit(steep(rng, 700))
+        assert (index.n_bytes, index.n_bits, index.norms) == (5, 40, True)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        index.nothing  # noqa: B018
+
+
+def test_a_file_that_was_opened_does_not_learn_again(rng, tmp_path):
+    signals = steep(rng, 700)
+    ts.TrellisIndex(n_features=32, n_bytes=5, path=tmp_path / "i.topsign").fit(signals).close()
+    with pytest.raises(ValueError, match="this index has its basis already"):
+        ts.open_index(tmp_path / "i.topsign").fit(signals)
+
+
+def test_rows_are_consecutive(rng):
+    index = ts.SignIndex(n_features=32, random_state=1)
+    signals = steep(rng, 10)
+    for rows in (slice(0, 10, 2), slice(9, 0, -1), range(5), [1, 2]):
+        with pytest.raises(TypeError, match="rows must be a slice without a step"):
+            index.add(signals, rows=rows)
+    assert index.add(signals, rows=slice(4, 2)).shape == (0,)
+    assert_array_equal(index.add(signals, rows=slice(-3, None)), [0, 1, 2])
+    alone = ts.Index.from_recipe(index.recipe)
+    alone.add(signals[7:])
+    assert_array_equal(index.get([0, 1, 2]).codes, alone.get([0, 1, 2]).codes)

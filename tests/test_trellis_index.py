@@ -207,6 +207,30 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
     assert "needs --bytes" in refused.output
 
 
+def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
+    """However few signals its first file has."""
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
+
+    signals, folder, path = steep(rng, 700), tmp_path / "folder", tmp_path / "i.topsign"
+    folder.mkdir()
+    for name, part in (("a", slice(0, 3)), ("b", slice(3, 3)), ("c", slice(3, 700))):
+        np.save(folder / f"{name}.npy", signals[part])
+    command = ["build", str(folder), "-o", str(path), "--codes", "trellis", "--bytes", "5", "--seed", "1"]
+    built = CliRunner().invoke(app, command)
+    assert built.exit_code == 0, built.output
+    index = make(signals)
+    index.add(signals)
+    with ts.open_index(path) as found:
+        assert found.recipe == index.recipe
+        assert found.get(found.ids).codes == index.get(index.ids).codes
+    np.save(folder / "d.npy", signals[:, :31])
+    refused = CliRunner().invoke(app, [*command[:3], str(tmp_path / "other"), *command[4:]])
+    assert refused.exit_code == 2
+    assert "d.npy has signals of 31 features" in "".join(refused.output.split("\n"))
+
+
 @pytest.mark.parametrize("options", [{"norms": True}, {"n_local": 4}])
 def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
     from typer.testing import CliRunner

@@ -303,6 +303,16 @@ def _json(entry: object, row: int) -> bytes:
     return text.encode()
 
 
+def check_part(rows: object, n_rows: int) -> slice:
+    """Consecutive rows of a matrix, all for None, as a slice with both ends."""
+    if rows is None:
+        return slice(0, n_rows)
+    if not isinstance(rows, slice) or rows.step not in (None, 1):
+        raise TypeError(f"rows must be a slice without a step, got {rows!r}")
+    first, end, _ = rows.indices(n_rows)
+    return slice(first, max(first, end))
+
+
 def check_source(source: Any) -> None:
     """The name and record of a source of signals, as JSON can hold them; None for no source."""
     if source is None:

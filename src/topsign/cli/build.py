@@ -10,7 +10,7 @@ import typer
 
 from ..encoding import mean_signal
 from ..index import TrellisIndex, open_index
-from ..signals import SignalFile, TableColumns, open_files
+from ..signals import FilesRows, SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import CodeOptions, Index, SignalPath, SourceOptions, Threads, make_index, spread
 from .output import kept_interrupts, progress_bar
@@ -65,7 +65,7 @@ def build(
         else:
             index = make_index(codes.kind, files[0].n_features, options | _centring(files, codes.center), output)
             if isinstance(index, TrellisIndex) and not index.is_fitted:
-                index.fit(files[0].rows())
+                index.fit(FilesRows(files))
     with exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Int64
-from .._checks import MAX_ID, as_signals, check_feature_names, check_metadata, check_source, listed
+from .._checks import MAX_ID, as_signals, check_feature_names, check_metadata, check_part, check_source, listed
 from .._files import Record, draft_of, publish
 from .._named import named
 from ..encoding import Coder, Encoded, check_signals, encode
@@ -144,7 +144,7 @@ class EntryVerbs(FirstAddition, Verbs[Codes]):
         coder = None if device is None else cache(partial(_make_coder, device))
         if coder is not None:
             coder(getattr(self, "recipe", None))  # what a device cannot do is refused before anything is learned
-        whole = slice(*(rows or slice(None)).indices(len(values))[:2])
+        whole = check_part(rows, len(values))
         n_signals, threads = whole.stop - whole.start, kernels.n_threads(n_threads)
         texts, given = check_metadata(metadata, n_signals), check_new_ids(ids, n_signals)
         check_source(source)
@@ -222,6 +222,7 @@ class EntryVerbs(FirstAddition, Verbs[Codes]):
         From memory this makes the index durable (:func:`topsign.open_index` opens it); of a durable index it is a
         copy that takes no more bytes than needed.
         """
+        self._check_learned()
         target = os.path.abspath(path)
         if os.path.lexists(target):
             raise FileExistsError(f"{target} exists; choose another name, or remove it first")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .._arrays import Array
 from ..encoding import Encoded, check_signals
@@ -68,6 +68,16 @@ class FirstAddition:
                 return None
             self._begin(recipe, store)
             return made
+
+    def _check_learned(self) -> None:
+        """Raises NotFittedError where what codes are made with is not known yet."""
+        if self._unlearned is not None:
+            self._raise_unlearned("its mean yet; add signals to learn from")
+
+    def _raise_unlearned(self, what: str) -> NoReturn:
+        from sklearn.exceptions import NotFittedError  # takes long to import
+
+        raise NotFittedError(f"this {type(self).__name__} has not learned {what}")
 
     def _has_file(self) -> bool:
         """Whether the file that waits to be made is there: another process made it."""

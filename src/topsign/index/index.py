@@ -208,6 +208,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
 
         For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
         """
+        self._check_learned()
         signals = self._checked(queries, "queries")
         return Projected.of(project(self.recipe, signals, n_threads=n_threads)[0], self.recipe)
 
@@ -253,6 +254,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An index in memory pickles with its entries; a durable one as its path, and opens again."""
+        self._check_learned()
         if self.store.path is not None:
             return _reopened, (self.store.path, getattr(self.store, "readonly", False))
         segments = [merge_segments([segment]).columns for segment in self.store.snapshot.segments]

@@ -155,13 +155,13 @@ class TrellisIndex(Index[TrellisCodes]):
             raise ValueError(f"{path} was written with another mean than center; topsign.open_index takes the file's")
 
     def __getattr__(self, name: str) -> Any:
-        if name == "recipe":
-            from sklearn.exceptions import NotFittedError  # takes long to import
-
-            raise NotFittedError(
-                "this TrellisIndex has not learned its basis yet; call fit(sample), or add signals to learn from"
-            )
+        if hasattr(type(self), name) or name == "recipe":  # one that is computed of the recipe
+            self._check_learned()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _check_learned(self) -> None:
+        if not self.is_fitted:
+            self._raise_unlearned("its basis yet; call fit(sample), or add signals to learn from")
 
     @property
     def is_fitted(self) -> bool:
@@ -177,7 +177,7 @@ class TrellisIndex(Index[TrellisCodes]):
             Where the basis is known already, because entries of two bases cannot be compared; or where the sample is
             too small.
         """
-        values = as_signals(sample, n_features=self._n_features, name="sample")
+        values = as_signals(sample, n_features=self.n_features, name="sample")
         names = names_of_columns(sample)
         with self._learning:
             if self.is_fitted:
@@ -201,7 +201,22 @@ class TrellisIndex(Index[TrellisCodes]):
     @property
     def n_bytes(self) -> int:
         """Bytes of one code, without its norm."""
-        return -(-self.recipe.n_bits // 8)
+        return self.n_bits // 8
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of one code, without its norm."""
+        return self.recipe.n_bits if self.is_fitted else int(self._parameters["n_bits"])
+
+    @property
+    def metric(self) -> str:
+        """What scores estimate: "correlation" or "inner_product"."""
+        return self.recipe.metric if self.is_fitted else str(self._parameters["metric"])
+
+    @property
+    def norms(self) -> bool:
+        """Whether norms are kept."""
+        return self.recipe.norms if self.is_fitted else bool(self._parameters["norms"])
 
     @property
     def n_features(self) -> int:
@@ -235,5 +250,5 @@ class TrellisIndex(Index[TrellisCodes]):
 
     def __repr__(self) -> str:
         basis = self.recipe.projection.kind if self.is_fitted else "not learned yet"
-        n_bytes = self._parameters["n_bits"] // 8 if not self.is_fitted else self.n_bytes
-        return f"TrellisIndex({len(self)} entries, n_features={self.n_features}, n_bytes={n_bytes}, basis={basis})"
+        sizes = f"n_features={self.n_features}, n_bytes={self.n_bytes}"
+        return f"TrellisIndex({len(self)} entries, {sizes}, basis={basis})"

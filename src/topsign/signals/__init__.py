@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .files import SUFFIXES, SignalFile, TableColumns, list_files, open_file, open_files
+from .files import SUFFIXES, FilesRows, SignalFile, TableColumns, list_files, open_file, open_files
 from .place import Location, Place
 from .tables import TableSignals, from_table, notes_of, plain_values
 
 __all__ = [
     "SUFFIXES",
+    "FilesRows",
     "Location",
     "Place",
     "SignalFile",

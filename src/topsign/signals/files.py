@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -75,6 +76,42 @@ class SignalFile:
         ends = [np.ascontiguousarray(rows[slice(at, at + 1)]) for at in (0, n - 1) if n]
         checksum = zlib.crc32(b"".join(end.tobytes() for end in ends))
         return {"shape": [n, self.n_features], "dtype": self.dtype, "crc32": checksum}
+
+
+class FilesRows(Rows):
+    """Signals of several files as one matrix, read as it is sliced; one file is open at a time.
+
+    Parameters
+    ----------
+    files : sequence of SignalFile
+        What :func:`open_files` returned; all signals must have one length.
+    """
+
+    def __init__(self, files: Sequence[SignalFile]) -> None:
+        self._files = [file for file in files if file.n_signals] or list(files[:1])
+        first = self._files[0]
+        for file in self._files:
+            if file.n_features != first.n_features:
+                what = f"{file.url} has signals of {file.n_features} features, {first.url} of {first.n_features}"
+                raise ValueError(f"{what}; signals must have one length")
+        self._starts = np.cumsum([0, *(file.n_signals for file in self._files)])
+        dtype = np.result_type(*(np.dtype(file.dtype) for file in self._files))
+        super().__init__((int(self._starts[-1]), first.n_features), dtype)
+        self.names = first.feature_names
+        self._open: tuple[int, Array | Rows] | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        parts = [np.empty((0, self.shape[1]), self.dtype)]
+        for number, (first, end) in enumerate(pairwise(self._starts.tolist())):
+            if first < stop and end > start:
+                rows = self._rows_of(number)
+                parts.append(np.asarray(rows[slice(max(0, start - first), min(end, stop) - first)], self.dtype))
+        return np.concatenate(parts)
+
+    def _rows_of(self, number: int) -> Array | Rows:
+        if self._open is None or self._open[0] != number:
+            self._open = number, self._files[number].rows()
+        return self._open[1]
 
 
 @dataclass(frozen=True)
