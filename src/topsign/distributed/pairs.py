@@ -24,11 +24,11 @@ class ShardedPairs(PairFinding[ShardedEntries]):
     _client: Client
 
     def _compared(self, whole: ShardedEntries, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
-        task = partial(_compare, SentRecipe.of(self.recipe), limit, sent_threads(n_threads))
+        task, sent = partial(_compare, SentRecipe.of(self.recipe), sent_threads(n_threads)), send(self._client, limit)
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.layout.code_bytes)
         for files, rows in travelling_blocks(whole.placement.shards, n_rows):
             block = whole.codes(files, rows)
-            parts = whole.ask(task, send(self._client, block))
+            parts = whole.ask(task, sent, send(self._client, block))
             yield sum(map(len, block)), Hits.merge(parts, descending=True, k=limit.k)
 
 
@@ -48,7 +48,7 @@ def travelling_blocks(shards: Iterable[Shard], n_rows: int) -> Iterator[tuple[li
         yield together, slice(0, n_rows)
 
 
-def _compare(sent: SentRecipe, limit: PairLimit, n_threads: int, snapshot: Snapshot, block: list[Segment]) -> Hits:
+def _compare(sent: SentRecipe, n_threads: int, snapshot: Snapshot, limit: PairLimit, block: list[Segment]) -> Hits:
     """On a worker: what the limit keeps of comparing a block with the entries held here."""
     compared = compare_entries(sent.recipe(), Snapshot(tuple(block)), snapshot, limit, worker_threads(n_threads))
     return Hits.merge((hits for _, hits in compared), descending=True)
