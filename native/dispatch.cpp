@@ -44,7 +44,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 8; }
+int32_t ts_interface() { return 9; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);

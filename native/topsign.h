@@ -172,9 +172,9 @@ typedef struct {
 } ts_trellis_costs;
 
 /* Square norm of a reconstruction: constant + unit * sum of level * (level * quadratic + linear), an exact integer of
-   32 bits; the rest in float32. */
+   32 bits; the rest in float32. Quadratic and linear coefficients are at most 2^15 - 1 and 2^22. */
 typedef struct {
-    const int16_t* linear;
+    const int32_t* linear;
     const int16_t* quadratic;
     float unit, constant;
 } ts_trellis_norm;
@@ -192,9 +192,12 @@ typedef struct {
 } ts_trellis_codes;
 
 /* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, over the code's norm.
+   Where fine is not null, values have a second digit: they are value * 2^fine_bits + fine, and their sums fit 32 bits.
  */
 typedef struct {
     const int8_t* values;
+    const int8_t* fine;
+    int64_t fine_bits;
     const float* scales;
     const float* constants;
     int64_t count;

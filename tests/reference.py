@@ -282,6 +282,14 @@ def trellis_weight(levels, tables):
     return np.float32(1) / np.sqrt(square) if square > 0 else np.float32(0)
 
 
+def trellis_sum(levels, values, fine, fine_bits):
+    """Of a query of two digits, or of one where the second are zero, with the levels of a code."""
+    return sum(
+        int(level) * ((int(value) << fine_bits) + int(digit))
+        for level, value, digit in zip(levels, values, fine, strict=True)
+    )
+
+
 def trellis_norm(low, high):
     """A norm of two bytes: 512 steps to an octave."""
     steps = int(low) + 256 * int(high)

@@ -107,13 +107,18 @@ def test_the_kernels_find_what_the_processor_finds(device, rng, monkeypatch, n_q
 
 @emulated
 @pytest.mark.slow
-def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch):
+@pytest.mark.parametrize(
+    ("spread", "fine"),
+    [(np.geomspace(1, 0.3, N_FEATURES), False), (np.where(np.arange(N_FEATURES) < 3, 1, 0.03), True)],
+)
+def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch, spread, fine):
     monkeypatch.setattr(pieces, "PIECE", 64)
     monkeypatch.setattr("topsign.gpu.trellis_engine.MANY_CELLS", SMALL)
-    signals = np.random.default_rng(0).standard_normal((200, N_FEATURES)) * np.geomspace(1, 0.3, N_FEATURES)
+    signals = np.random.default_rng(0).standard_normal((200, N_FEATURES)) * spread
     sizes = {"n_features": N_FEATURES, "n_bytes": N_BYTES, "n_local": 2}
     with pytest.warns(UserWarning, match="shrunk"):
         index = ts.TrellisIndex(**sizes, metric="inner_product", norms=True, random_state=7).fit(signals)
+    assert all(design.fine == fine for design in index.recipe.designs)
     index.add(signals[:90])
     index.add(np.repeat(signals[90:95], 4, axis=0), ids=np.arange(20)[::-1] * 3 + 1000)
     index.remove([5, 17, 1003])
@@ -126,7 +131,7 @@ def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch):
     equal_results(held.within(queries, threshold=1.0), index.within(queries, threshold=1.0))
     index.add(signals[95:])
     assert held.refresh()
-    equal_results(held.search(signals[180:183], k=2), index.search(signals[180:183], k=2))
+    equal_results(held.search(signals[175:185], k=2), index.search(signals[175:185], k=2))  # two turns of two digits
 
 
 def equal_results(ours, theirs):

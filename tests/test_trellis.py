@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -351,3 +352,24 @@ def test_only_few_axes_are_fine_and_only_then_a_record_says_so(rng):
     record["trellis"]["fine"] = 1
     with pytest.raises(ts.StorageError, match="fine must be"):
         Recipe.from_json(record, "a file")
+
+
+def test_two_digits_keep_small_coordinates_beside_large_ones(rng):
+    """Scores of one digit, of the same codes, are wrong by a hundred times as much."""
+    signals = few_axes(rng, 2000)
+    queries, errors = signals[:50] / np.sqrt((signals[:50] ** 2).sum(1, keepdims=True)), {}
+    encoder = ts.TrellisEncoder(20, random_state=1).fit(signals)
+    codes, projected = encoder.encode(signals[:300]), encoder.project(queries)
+    (cell,) = encoder.recipe_.cells
+    rounded = cell.round(np.asarray(projected))
+    assert rounded.fine_bits == 6
+    whole = rounded.values.astype(np.int64) * 64 + rounded.fine
+    assert_array_equal(np.abs(whole).max(axis=1), 127 * 64)
+    exact = np.asarray(projected)[:, cell.design.coded] * cell.design.values / np.sqrt(40)
+    assert np.abs(whole - exact / rounded.scales[:, np.newaxis]).max() < 0.501
+    for fine in (True, False):
+        design = replace(encoder.recipe_.designs[0], fine=fine)
+        codes.recipe = replace(encoder.recipe_, designs=(design,))
+        errors[fine] = np.abs(codes.scores(projected) - queries @ codes.decode().T).max()
+    assert errors[True] < 1e-4
+    assert errors[False] > 10 * errors[True]

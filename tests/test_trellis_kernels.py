@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import reference
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from topsign import kernels
 from topsign.kernels import RoundedQueries, TrellisEntries
@@ -24,9 +24,9 @@ def on_all_paths():
                 yield chosen, n_threads
 
 
-def make(n_features, n_bits, window, *, uneven=True, mean=True, extra=0):
+def make(n_features, n_bits, window, *, uneven=True, mean=1, extra=0, fine=False):
     variances = np.geomspace(1, 0.05, n_features) if uneven else np.ones(n_features)
-    design = design_trellis(variances, n_bits=n_bits, window=window)
+    design = replace(design_trellis(variances, n_bits=n_bits, window=window), fine=fine)
     middle = np.linspace(-0.3, 0.5, n_features) * mean
     return design, design.tables(middle[design.coded], float(middle @ middle), -(-n_bits // 8) + extra)
 
@@ -35,9 +35,18 @@ def coordinates(rng, n, design):
     return rng.standard_normal((n, len(design.coded))).astype(np.float32) * design.deviations
 
 
-def random_queries(rng, n_queries, n_coded):
+def random_queries(rng, n_queries, n_coded, fine_bits=0):
     values = rng.integers(-127, 128, (n_queries, n_coded)).astype(np.int8)
-    return RoundedQueries(values, rng.random(n_queries, np.float32) / 100, rng.standard_normal(n_queries, np.float32))
+    half = 2**fine_bits // 2
+    fine = rng.integers(-half, half, (n_queries, n_coded)).astype(np.int8) if fine_bits else None
+    scales, constants = rng.random(n_queries, np.float32) / 100, rng.standard_normal(n_queries, np.float32)
+    return RoundedQueries(values, scales, constants, fine, fine_bits)
+
+
+def digits_of(queries):
+    """Values, second digits and their bits, query by query."""
+    fine = np.zeros_like(queries.values) if queries.fine is None else queries.fine
+    return [(values, digits, queries.fine_bits) for values, digits in zip(queries.values, fine, strict=True)]
 
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
@@ -92,19 +101,20 @@ def test_any_bytes_decode_as_the_reference_does(rng, n_features, n_bits, window)
 
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
-@pytest.mark.parametrize("norms", [False, True])
-def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms):
-    _, tables = make(n_features, n_bits, window, extra=2 * norms)
+@pytest.mark.parametrize(("norms", "fine"), [(False, False), (True, False), (False, True)])
+def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms, fine):
+    _, tables = make(n_features, n_bits, window, mean=50 if fine else 1, extra=2 * norms, fine=fine)
+    assert (tables.fine_bits > 0) == fine
     codes = rng.integers(0, 256, (150, tables.code_bytes)).astype(np.uint8)
     codes[40:60] = codes[7]  # ties
     alive = np.packbits(rng.random(150) < 0.7, bitorder="little")
     living = np.flatnonzero(np.unpackbits(alive, count=150, bitorder="little"))
-    queries = random_queries(rng, 5, tables.n_coded)
+    queries = random_queries(rng, 5, tables.n_coded, tables.fine_bits)
     arrays = (*trellis_sequences(window), trellis_levels())
     levels = np.array(
         [reference.trellis_decode(code, n_bits, window, tables.offsets, *arrays) for code in codes], np.int64
     )
-    sums = queries.values.astype(np.int64) @ levels.T
+    sums = np.array([[reference.trellis_sum(row, *query) for row in levels] for query in digits_of(queries)])
     weights = np.array([reference.trellis_weight(row, tables) for row in levels], np.float32)
     lengths = np.array([reference.trellis_norm(*code[-2:]) for code in codes], np.float32)
     used = weights * lengths if norms else weights
@@ -148,3 +158,27 @@ def test_water_filling_spends_its_bits_at_one_level():
         assert rates.sum() == pytest.approx(n_bits)
         assert np.minimum(variances, level)[rates > 0] == pytest.approx(level)
         assert (variances[rates == 0] <= level * (1 + 1e-12)).all()
+
+
+def test_sums_and_norms_of_fine_designs_fit_32_bits(rng):
+    """The largest levels, the largest values, and all linear coefficients of more than 16 bits."""
+    variances = np.append(np.ones(8), np.full(1016, 1e-3))
+    design = replace(design_trellis(variances, n_bits=4096, window=10), fine=True)
+    middle = np.where(np.arange(design.n_coded) % 2, 30.0, -30.0)
+    tables = design.tables(middle, 1e6, 512)
+    assert tables.fine_bits == 6
+    assert np.abs(tables.linear).max() > 2**15
+    for sign in (-1, 1):
+        levels = np.full(design.n_coded, 127 * sign, np.int64)
+        values = levels * 2**tables.fine_bits
+        assert abs(int((values * levels).sum())) < 2**31
+        worst = int((levels**2 * tables.quadratic).sum() + 2 * np.abs(levels * tables.linear).sum())
+        assert worst < 2**31
+    codes = rng.integers(0, 256, (40, 512)).astype(np.uint8)
+    levels = kernels.active().trellis_decode(tables, codes).astype(np.int64)
+    weights = np.array([reference.trellis_weight(row, tables) for row in levels], np.float32)
+    norms = np.sqrt(((levels * design.values + middle) ** 2).sum(axis=1) + 1e6 - middle @ middle)
+    for chosen, n_threads in on_all_paths():
+        found = chosen.trellis_weights(tables, codes, n_threads=n_threads)
+        assert_array_equal(found, weights, chosen.name)
+        assert_allclose(found, 1 / norms, rtol=1e-4)

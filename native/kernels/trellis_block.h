@@ -14,28 +14,32 @@ inline int64_t position(const ts_trellis_codes& codes, int64_t i) { return codes
 class NormSums {
    public:
     NormSums(const ts_trellis_norm& norm, int64_t n_coded) : norm(norm), is_even(n_coded % 4 == 0 && n_coded > 0) {
+        for (int64_t i = 0; i < n_coded; ++i) is_wide |= norm.linear[i] != int16_t(norm.linear[i]);
         const auto word = [](int low, int high) { return int32_t(uint16_t(low) | uint32_t(uint16_t(high)) << 16); };
         for (int64_t first = 0; first < n_coded; first += 4) {
-            int quadratic[4] = {}, linear[4] = {};
+            int quadratic[4] = {}, linear[4] = {}, high[4] = {};
             for (int64_t i = first; i < std::min(first + 4, n_coded); ++i) {
                 quadratic[i - first] = norm.quadratic[i];
-                linear[i - first] = norm.linear[i];
+                high[i - first] = is_wide ? (norm.linear[i] + 128) >> 8 : 0;
+                linear[i - first] = norm.linear[i] - 256 * high[i - first];
                 constant += uint32_t(kMiddle * kMiddle * norm.quadratic[i] - kMiddle * norm.linear[i]);
                 is_linear |= norm.linear[i] != 0;
                 is_even &= norm.quadratic[i] == norm.quadratic[0];
             }
             groups.push_back({word(quadratic[0], quadratic[2]), word(quadratic[1], quadratic[3]),
-                              word(linear[0], linear[2]), word(linear[1], linear[3])});
+                              word(linear[0], linear[2]), word(linear[1], linear[3]), word(high[0], high[2]),
+                              word(high[1], high[3])});
         }
     }
 
     struct Group {
-        int32_t quadratic_even, quadratic_odd, linear_even, linear_odd;
+        int32_t quadratic_even, quadratic_odd, linear_even, linear_odd, high_even, high_odd;
     };
     const ts_trellis_norm norm;
     std::vector<Group> groups;
     uint32_t constant = 0;
     bool is_linear = false, is_even;  // even: all coordinates count alike, and groups are full
+    bool is_wide = false;             // linear coefficients need more than 16 bits: 256 times the high ones more
 };
 
 // Levels of a block of entries, as bytes of seven bits: groups of four coordinates, an entry's four in one lane of 32
@@ -109,7 +113,9 @@ class TrellisBlock {
     // One over the norm of each entry's reconstruction, in the order of lanes; zero where there is none.
     void inverse_norms(const NormSums& norm, float* out) const {
         Ints sums[kRegisters] = {};
-        if (norm.is_linear)
+        if (norm.is_wide)
+            add_squares<true, true>(norm, sums);
+        else if (norm.is_linear)
             add_squares<true>(norm, sums);
         else if (norm.is_even)
             add_equal_squares(norm, sums);
@@ -161,21 +167,26 @@ class TrellisBlock {
     // b (127 - b), for bytes b of seven bits in words.
     static TOPSIGN_INLINE Shorts product(Shorts b) { return b * (b ^ splat<Shorts>(int16_t(kMiddle))); }
 
-    template <bool kLinear>
+    template <bool kLinear, bool kWide = false>
     TOPSIGN_INLINE void add_squares(const NormSums& norm, Ints (&sums)[kRegisters]) const {
-        Ints linear[kRegisters] = {};
+        Ints linear[kRegisters] = {}, high[kRegisters] = {};
         for (int64_t g = 0; g < n_groups(); ++g) {
             const NormSums::Group& group = norm.groups[g];
             const Shorts q_even = pair(group.quadratic_even), q_odd = pair(group.quadratic_odd);
             const Shorts l_even = pair(group.linear_even), l_odd = pair(group.linear_odd);
+            const Shorts h_even = pair(group.high_even), h_odd = pair(group.high_odd);
             for (int r = 0; r < kRegisters; ++r) {
                 const Shorts bytes = cast<Shorts>(levels(g, r));
                 const Shorts even = bytes & splat<Shorts>(int16_t(127)), odd = bytes >> 8;
                 sums[r] = Isa::add_products(Isa::add_products(sums[r], product(even), q_even), product(odd), q_odd);
                 if (kLinear) linear[r] = Isa::add_products(Isa::add_products(linear[r], even, l_even), odd, l_odd);
+                if (kWide) high[r] = Isa::add_products(Isa::add_products(high[r], even, h_even), odd, h_odd);
             }
         }
-        for (int r = 0; r < kRegisters; ++r) sums[r] = (linear[r] << 1) - (sums[r] << 2);
+        for (int r = 0; r < kRegisters; ++r) {
+            if (kWide) linear[r] = linear[r] + (high[r] << 8);
+            sums[r] = (linear[r] << 1) - (sums[r] << 2);
+        }
     }
 
     TOPSIGN_INLINE void add_equal_squares(const NormSums& norm, Ints (&sums)[kRegisters]) const {

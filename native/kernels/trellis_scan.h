@@ -1,7 +1,7 @@
 // Scanning trellis codes: blocks of entries are decoded together and multiplied with queries of 8 bits.
 //
 // Sums of products are exact integers; scores are (sum * scale + constant) * weight in float32, in that order, on every
-// path.
+// path. A query of two digits is two rows of bytes, whose sums become one before anything else is done with them.
 #pragma once
 
 #include <cmath>
@@ -28,15 +28,20 @@ class TrellisScan {
           block_(trellis),
           norm_(codes.norm, trellis.n_coded),
           code_bytes_(trellis.code_bytes),
-          padded_(4 * block_.n_groups()) {
-        values_.resize(queries.count * padded_);
-        middle_.resize(queries.count);
-        for (int64_t q = 0; q < queries.count; ++q) {
-            const int8_t* const from = queries.values + q * trellis.n_coded;
-            std::copy(from, from + trellis.n_coded, values_.begin() + q * padded_);
-            for (int64_t i = 0; i < trellis.n_coded; ++i) middle_[q] -= kMiddle * from[i];
+          padded_(4 * block_.n_groups()),
+          n_rows_(queries.count * n_digits(queries)) {
+        values_.resize(n_rows_ * padded_);
+        middle_.resize(n_rows_);
+        for (int64_t row = 0; row < n_rows_; ++row) {
+            const int64_t q = row / n_digits(queries);
+            const int8_t* const digits = row % n_digits(queries) ? queries.fine : queries.values;
+            const int8_t* const from = digits + q * trellis.n_coded;
+            std::copy(from, from + trellis.n_coded, values_.begin() + row * padded_);
+            for (int64_t i = 0; i < trellis.n_coded; ++i) middle_[row] -= kMiddle * from[i];
         }
     }
+
+    static int64_t n_digits(const ts_trellis_queries& queries) { return queries.fine ? 2 : 1; }
 
     // Calls body(block, position, n_entries) for each block of entries [begin, end), decoded.
     template <class Body>
@@ -48,12 +53,12 @@ class TrellisScan {
         }
     }
 
-    // Sums of N queries with every entry of the block: of the bytes first, then of the levels.
+    // Sums of N rows with every entry of the block: of the bytes first, then of the levels.
     template <int N>
-    TOPSIGN_INLINE void sums(int64_t q, Ints (&sum)[N][kRegisters]) const {
+    TOPSIGN_INLINE void sums(int64_t row, Ints (&sum)[N][kRegisters]) const {
         for (int j = 0; j < N; ++j)
             for (int r = 0; r < kRegisters; ++r) sum[j][r] = Ints{};
-        const int8_t* const values = values_.data() + q * padded_;
+        const int8_t* const values = values_.data() + row * padded_;
         for (int64_t g = 0; g < block_.n_groups(); ++g) {
             V levels[kRegisters];
             for (int r = 0; r < kRegisters; ++r) levels[r] = block_.levels(g, r);
@@ -65,14 +70,21 @@ class TrellisScan {
             }
         }
         for (int j = 0; j < N; ++j)
-            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (sum[j][r] << 1) + splat<Ints>(middle_[q + j]);
+            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (sum[j][r] << 1) + splat<Ints>(middle_[row + j]);
     }
 
-    // Offers every entry of the block that reaches its bound; keys are scores with the sign changed.
-    template <int N, class Collector>
+    // The sum of query j of a tile, of all its digits.
+    template <int kDigits, int N>
+    TOPSIGN_INLINE Ints whole(const Ints (&sum)[N][kRegisters], int j, int r) const {
+        if constexpr (kDigits == 1) return sum[j][r];
+        return (sum[2 * j][r] << int(queries_.fine_bits)) + sum[2 * j + 1][r];
+    }
+
+    // Offers every entry of the block that reaches its bound to N queries; keys are scores with the sign changed.
+    template <int N, int kDigits, class Collector>
     void offer(int64_t q, int64_t first, int64_t n, const float* weights, Collector* best) const {
-        Ints sum[N][kRegisters];
-        sums<N>(q, sum);
+        Ints sum[N * kDigits][kRegisters];
+        sums<N * kDigits>(q * kDigits, sum);
         for (int j = 0; j < N; ++j) {
             const Reals scale = splat<Reals>(queries_.scales[q + j]),
                         constant = splat<Reals>(queries_.constants[q + j]);
@@ -80,7 +92,8 @@ class TrellisScan {
             Reals keys[kRegisters];
             Ints reached{};
             for (int r = 0; r < kRegisters; ++r) {
-                const Reals score = (convert<Reals>(sum[j][r]) * scale + constant) * load<Reals>(weights + r * kWidth);
+                const Reals total = convert<Reals>(whole<kDigits>(sum, j, r));
+                const Reals score = (total * scale + constant) * load<Reals>(weights + r * kWidth);
                 keys[r] = Reals{} - score;
                 reached = reached | (keys[r] < bound);
             }
@@ -93,26 +106,44 @@ class TrellisScan {
         alignas(64) float weights[kEntries];
         each_block(begin, end, [&](int64_t first, int64_t n) {
             weigh(first, n, weights);
-            int64_t q = 0;
-            for (; q + Isa::kTrellisTile <= queries_.count; q += Isa::kTrellisTile)
-                offer<Isa::kTrellisTile>(q, first, n, weights, best);
-            for (; q < queries_.count; ++q) offer<1>(q, first, n, weights, best);
+            if (queries_.fine)
+                offer_tiles<2>(first, n, weights, best);
+            else
+                offer_tiles<1>(first, n, weights, best);
         });
     }
 
     void write_sums(int64_t begin, int64_t end, int32_t* out) {
         each_block(begin, end, [&](int64_t first, int64_t n) {
             for (int64_t q = 0; q < queries_.count; ++q) {
-                Ints sum[1][kRegisters];
-                sums<1>(q, sum);
-                for (int lane = 0; lane < kEntries; ++lane)
-                    if (block_.entry(lane) < n)
-                        out[q * codes_.count + first + block_.entry(lane)] = sum[0][lane / kWidth][lane % kWidth];
+                if (queries_.fine)
+                    write_sums_of<2>(q, first, n, out);
+                else
+                    write_sums_of<1>(q, first, n, out);
             }
         });
     }
 
    private:
+    // As many rows at a time as registers hold.
+    template <int kDigits, class Collector>
+    TOPSIGN_INLINE void offer_tiles(int64_t first, int64_t n, const float* weights, Collector* best) const {
+        constexpr int kQueries = Isa::kTrellisTile / kDigits;
+        int64_t q = 0;
+        for (; q + kQueries <= queries_.count; q += kQueries) offer<kQueries, kDigits>(q, first, n, weights, best);
+        for (; q < queries_.count; ++q) offer<1, kDigits>(q, first, n, weights, best);
+    }
+
+    template <int kDigits>
+    void write_sums_of(int64_t q, int64_t first, int64_t n, int32_t* out) const {
+        Ints sum[kDigits][kRegisters];
+        sums<kDigits>(q * kDigits, sum);
+        for (int lane = 0; lane < kEntries; ++lane)
+            if (block_.entry(lane) < n)
+                out[q * codes_.count + first + block_.entry(lane)] =
+                    whole<kDigits>(sum, 0, lane / kWidth)[lane % kWidth];
+    }
+
     // What sums are multiplied with, in the order of lanes.
     void weigh(int64_t first, int64_t n, float* weights) const {
         block_.inverse_norms(norm_, weights);
@@ -146,7 +177,7 @@ class TrellisScan {
     const ts_trellis_queries& queries_;
     Block block_;
     NormSums norm_;
-    int64_t code_bytes_, padded_;
+    int64_t code_bytes_, padded_, n_rows_;
     std::vector<int8_t> values_;
     std::vector<int32_t> middle_;
 };
@@ -194,9 +225,9 @@ void trellis_weights(int n_threads, const ts_trellis& trellis, const ts_trellis_
 template <class Isa>
 void trellis_sums(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
                   const ts_trellis_queries& queries, int32_t* out) {
-    parallel_for(n_threads, codes.count, decode_cost(trellis, queries.count), [&](int64_t begin, int64_t end) {
-        TrellisScan<Isa>(trellis, codes, queries).write_sums(begin, end, out);
-    });
+    parallel_for(
+        n_threads, codes.count, decode_cost(trellis, TrellisScan<Isa>::n_digits(queries) * queries.count),
+        [&](int64_t begin, int64_t end) { TrellisScan<Isa>(trellis, codes, queries).write_sums(begin, end, out); });
 }
 
 template <class Isa, class Collector>
@@ -204,8 +235,8 @@ Parts<Collector> scan_trellis(int n_threads, const ts_trellis& trellis, const ts
                               const ts_trellis_queries& queries, const std::vector<Collector>& empty) {
     Ranges whole;
     whole.add(codes.count, nullptr);
-    return scan_ranges(n_threads, whole, decode_cost(trellis, queries.count), empty,
-                       [&](int64_t, int64_t begin, int64_t end, Collector* best) {
+    return scan_ranges(n_threads, whole, decode_cost(trellis, TrellisScan<Isa>::n_digits(queries) * queries.count),
+                       empty, [&](int64_t, int64_t begin, int64_t end, Collector* best) {
                            TrellisScan<Isa>(trellis, codes, queries).scan(begin, end, best);
                        });
 }

@@ -52,12 +52,18 @@ class Cell(ABC):
         return self.design.tables(*self._middle, self.code_bytes)
 
     def round(self, projected: Float32) -> RoundedQueries:
-        """Projections of unit queries as the kernels take them: each rounded to 8 bits by its own scale."""
+        """Projections of unit queries as the kernels take them: each rounded to 8 bits by its own scale.
+
+        Where few coordinates hold nearly everything, a second digit keeps the others from vanishing beside them.
+        """
         coded, constants = self._coded(projected)
-        weighted = coded * (self.design.values / np.sqrt(self._n_features))
-        scales = np.abs(weighted).max(axis=1, initial=0) / 127
-        values = np.rint(weighted / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int8)
-        return RoundedQueries(np.ascontiguousarray(values), scales.astype(np.float32), constants.astype(np.float32))
+        weighted, bits = coded * (self.design.values / np.sqrt(self._n_features)), self.tables.fine_bits
+        scales = np.abs(weighted).max(axis=1, initial=0) / (127 * 2**bits)
+        values = np.rint(weighted / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int32)
+        high = (values + (1 << bits >> 1)) >> bits
+        fine = np.ascontiguousarray(values - (high << bits), np.int8) if bits else None
+        rounded = np.ascontiguousarray(high, np.int8)
+        return RoundedQueries(rounded, scales.astype(np.float32), constants.astype(np.float32), fine, bits)
 
     @property
     @abstractmethod

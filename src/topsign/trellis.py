@@ -20,6 +20,7 @@ MIN_WINDOW, MAX_WINDOW = 4, 12
 MAX_BITS = 2**24
 OUTLIER = 8.0  # standard deviations after which the encoder takes a coordinate for less than it is
 FEW = 8  # coordinates that hold half of the variance or more: where they do, designs are made fine
+MAX_FINE, MAX_FINE_BITS = 2**16, 6  # coordinates of a fine design, and bits of the second digit of queries
 WELL_CODED = 3.0  # bits of a coordinate whose levels are widened in a fine design
 WIDTHS = 2.0 ** (np.arange(21) / 8)  # that amplitudes are tried with
 
@@ -32,7 +33,8 @@ class TrellisDesign:
     of their reconstructions, ``gains`` what these are multiplied with before scores are taken, ``emphases`` the weights
     of their errors in the encoder. All of these are kept with codes, so that decoding needs no mathematics.
 
-    ``fine``: few coordinates hold nearly everything. Their levels reach into the tails, see :meth:`widened`.
+    ``fine``: few coordinates hold nearly everything. Their levels reach into the tails, see :meth:`widened`, square
+    norms are rounded less, and queries have two digits.
     """
 
     n_bits: int
@@ -56,10 +58,17 @@ class TrellisDesign:
         return self.amplitudes.astype(np.float64) * self.gains / level_rms()
 
     @property
+    def fine_bits(self) -> int:
+        """Bits of the second digit of queries, of which sums with all levels fit 32 bits; 0: they have one digit."""
+        room = (2**31 - 1) // (MAX_LEVEL**2 * self.n_coded)
+        return min(MAX_FINE_BITS, room.bit_length() - 1) if self.fine else 0
+
+    @property
     def is_steep(self) -> bool:
         """Whether few coordinates hold most of the variance, and have many bits for it."""
         spread = np.sort(self.deviations.astype(np.float64) ** 2)[::-1]
-        return bool(2 * spread[:FEW].sum() >= spread.sum() and self._rates().max() >= WELL_CODED)
+        few = 2 * spread[:FEW].sum() >= spread.sum() and self.n_coded <= MAX_FINE
+        return bool(few and self._rates().max() >= WELL_CODED)
 
     def widened(self, coordinates: Float32) -> TrellisDesign:
         """This design made fine by a sample of its coordinates, (n_signals, n_coded).
@@ -83,6 +92,7 @@ class TrellisDesign:
         """Tables of reconstructions to which a mean is added, with these coded coordinates and this square norm."""
         shifts, scales, squares, square_shifts = _integer_costs(self)
         values = self.values
+        norm, rest = (_fine_norm if self.fine else _integer_norm)(values**2, 2 * values * middle)
         return TrellisTables(
             n_bits=self.n_bits,
             window=self.window,
@@ -93,8 +103,9 @@ class TrellisDesign:
             square_shifts=square_shifts,
             shifts=shifts,
             limit=2**15 - 1,
-            **_integer_norm(values**2, 2 * values * middle),
-            constant=constant,
+            **norm,
+            constant=constant + rest,
+            fine_bits=self.fine_bits,
         )
 
     def to_json(self) -> Record:
@@ -120,7 +131,10 @@ class TrellisDesign:
         for name in ("amplitudes", "gains", "emphases", "deviations"):
             if not (np.isfinite(arrays[name]) & (arrays[name] > 0) & (arrays[name] < 1e6)).all():
                 raise ValueError(f"{name} must be positive and finite")
-        return cls(n_bits=n_bits, window=window, fine=check_flag(record.get("fine", False), "fine"), **arrays)
+        fine = check_flag(record.get("fine", False), "fine")
+        if fine and n_coded > MAX_FINE:
+            raise ValueError(f"fine designs have at most {MAX_FINE} coordinates, got n_coded={n_coded}")
+        return cls(n_bits=n_bits, window=window, fine=fine, **arrays)
 
 
 _ARRAYS = {
@@ -222,14 +236,25 @@ def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]
     )
 
 
-def _integer_norm(quadratic: Float64, linear: Float64) -> dict[str, Any]:
-    """Coefficients of the square norm in 16 bits, such that no sum of them exceeds 32; and what one stands for."""
+def _integer_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], float]:
+    """Coefficients of the square norm in 16 bits, whose sums stay below 32, what one stands for, and no rest."""
     worst = float((MAX_LEVEL**2 * quadratic + MAX_LEVEL * np.abs(linear)).sum())
     unit = max(worst / 2**30, float(quadratic.max()) / 2**14, float(np.abs(linear).max()) / 2**14)
     rounded = np.maximum(np.rint(quadratic / unit), quadratic >= unit / 8).astype(np.int16)
     # Where all are alike, so is what rounding does to them.
     kept = float(rounded.sum(dtype=np.int64) * unit / quadratic.sum())
-    return {"quadratic": rounded, "linear": np.rint(linear / unit * kept).astype(np.int16), "unit": unit / kept}
+    return {"quadratic": rounded, "linear": np.rint(linear / unit * kept).astype(np.int32), "unit": unit / kept}, 0.0
+
+
+def _fine_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], float]:
+    """The same with linear coefficients of up to 22 bits; and the mean of what rounding takes, which is given back."""
+    worst = float((MAX_LEVEL**2 * quadratic + 2 * MAX_LEVEL * np.abs(linear)).sum())
+    most = float(quadratic.max()) / (2**15 - 1), float(np.abs(linear).max()) / 2**22
+    unit = max(worst / (2**31 - 2**14 * len(linear)), *most)  # rounded up, all of them too fit
+    rounded = np.rint(quadratic / unit)
+    rest = float((quadratic - rounded * unit).sum()) * level_rms() ** 2
+    coefficients = {"quadratic": rounded.astype(np.int16), "linear": np.rint(linear / unit).astype(np.int32)}
+    return coefficients | {"unit": unit}, rest
 
 
 def pack_array(values: Array) -> str:

@@ -88,7 +88,8 @@ class TrellisCodes:
     def scores(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
         """Cosines of queries and reconstructions, (n_queries, n_codes).
 
-        ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits.
+        ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits, or to
+        14 where few axes hold nearly everything.
         """
         threads, chosen = kernels.n_threads(n_threads), kernels.active()
         projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ class TrellisHeadScanner(CodeScanner):
     def __init__(
         self, codes: Any, bias: Any, tables: TrellisTables, *, device: Device, tuning: Tuning = DEFAULT
     ) -> None:
-        form = TrellisFormat(device, tables)
+        form = TrellisFormat(device, replace(tables, fine_bits=0))  # inputs of layers have one digit
         rings = form.load(codes, norms=True)
         super().__init__(form, Part(rings, rings.with_norms, _put(device, bias)), device=device, tuning=tuning)
 

@@ -18,6 +18,7 @@ PIECE = 16  # coordinates that are written together
 LEVELS = 128
 THREADS = 256
 TURNS = 0x80000000
+FINE_QUERIES = 8  # of two digits, scanned at a time
 
 
 class TrellisFormat(CodeFormat):
@@ -29,10 +30,12 @@ class TrellisFormat(CodeFormat):
 
     def __init__(self, device: Device, tables: TrellisTables) -> None:
         self.device, self.tables, self.n_pool = device, tables, tables.n_coded
-        if self.table_bytes + 1024 > device.shared_bytes:
+        # Tables of coordinates, and queries of two digits: eight of them.
+        each = 8 if self.n_digits == 1 else 8 + 2 * FINE_QUERIES
+        if padded(self.n_pool) * each + LEVELS + 1024 > device.shared_bytes:
             raise GpuError(
-                f"a GPU reads trellis codes of at most {(device.shared_bytes - 1024 - LEVELS) // 8} coordinates, got "
-                f"{self.n_pool}; search this index on the processor"
+                f"a GPU reads trellis codes of at most {(device.shared_bytes - 1024 - LEVELS) // each} coordinates, "
+                f"got {self.n_pool}; search this index on the processor"
             )
         self.coordinates = device.put(coordinate_table(tables))
         self.levels = device.put(trellis_levels().view(np.uint8))
@@ -49,7 +52,13 @@ class TrellisFormat(CodeFormat):
             "RING_BITS": self.tables.n_bits,
             "WINDOW": self.tables.window,
             "N_POOL": self.n_pool,
+            "FINE_BITS": self.tables.fine_bits,
         }
+
+    @property
+    def n_digits(self) -> int:
+        """Digits of queries."""
+        return 2 if self.tables.fine_bits else 1
 
     @property
     def code_words(self) -> int:
@@ -113,11 +122,13 @@ class RoundedOnDevice:
     values: Array  # (n_queries, n_coded) int8
     scales: Array
     constants: Array
+    fine: Array | None = None  # second digits
 
     @classmethod
     def put(cls, device: Device, queries: RoundedQueries) -> RoundedOnDevice:
         """A copy on the device."""
-        return cls(device.put(queries.values), device.put(queries.scales), device.put(queries.constants))
+        fine = None if queries.fine is None else device.put(queries.fine)
+        return cls(device.put(queries.values), device.put(queries.scales), device.put(queries.constants), fine)
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -127,7 +138,8 @@ class RoundedOnDevice:
         return len(self.values)
 
     def __getitem__(self, rows: slice) -> RoundedOnDevice:
-        return RoundedOnDevice(self.values[rows], self.scales[rows], self.constants[rows])
+        fine = None if self.fine is None else self.fine[rows]
+        return RoundedOnDevice(self.values[rows], self.scales[rows], self.constants[rows], fine)
 
 
 def shared_module(device: Device, *files: str) -> Module:
@@ -157,9 +169,8 @@ def coordinate_table(tables: TrellisTables) -> npt.NDArray[np.uint32]:
     return np.stack([places, addends << np.uint32(16) | multipliers], axis=1)
 
 
-def norm_table(tables: TrellisTables) -> npt.NDArray[np.uint32]:
-    """Coefficients of the square norm: quadratic ones in the low 16 bits, linear ones in the high; zeros after them."""
-    table = np.zeros(padded(tables.n_coded), np.uint32)
-    linear = tables.linear.astype(np.int64) & 0xFFFF
-    table[: tables.n_coded] = linear << 16 | (tables.quadratic.astype(np.int64) & 0xFFFF)
+def norm_table(tables: TrellisTables) -> npt.NDArray[np.int32]:
+    """Coefficients of the square norm, quadratic and linear, (padded n_coded, 2); zeros after them."""
+    table = np.zeros((padded(tables.n_coded), 2), np.int32)
+    table[: tables.n_coded] = np.stack([tables.quadratic, tables.linear], axis=1)
     return table

@@ -21,7 +21,7 @@ class FewScanner(Scanner):
 
     def __init__(self, device: Device, form: TrellisFormat, n_queries: int) -> None:
         super().__init__(device, form, n_queries)
-        self._width = next(width for width in FEW_QUERIES if width >= n_queries)
+        self._width = next(width for width in FEW_QUERIES if width >= n_queries * form.n_digits)
         self._table = device.zeros((padded(form.n_pool) * self._width,), np.uint8)
         self._module = form.module(device, "few.cu", QUERIES=self._width, FEW_THREADS=THREADS)
         self._shared = few_bytes(form, self._width)
@@ -93,7 +93,7 @@ def place_queries(
     """Writes rounded queries as scans read them: in rows of ``width`` words of four values, or 0 for columns."""
     module = shared_module(scanner.device, "rounded.cu")
     sizes = np.uint32(queries.values.shape[1]), np.uint32(width)
-    start_search(module, "place_queries", (*queries.arrays, *sizes, table), to, held)
+    start_search(module, "place_queries", (*queries.arrays, queries.fine, *sizes, table), to, held)
 
 
 def few_bytes(form: TrellisFormat, n_queries: int) -> int:
@@ -104,8 +104,8 @@ def few_bytes(form: TrellisFormat, n_queries: int) -> int:
 def make_trellis_scanner(
     device: Device, form: TrellisFormat, n_queries: int, *, tuning: Tuning = DEFAULT
 ) -> FewScanner | LevelScanner:
-    """The faster way for so many queries."""
-    few = n_queries <= min(tuning.few_columns, FEW_QUERIES[-1])
+    """The faster way for so many queries; those of two digits, at most 8 of them, go the way of few."""
+    few = form.n_digits == 2 or n_queries <= min(tuning.few_columns, FEW_QUERIES[-1])
     if few and few_bytes(form, FEW_QUERIES[-1]) + 1024 <= device.shared_bytes:
         return FewScanner(device, form, n_queries)
     return LevelScanner(device, form, n_queries)

@@ -16,7 +16,7 @@ from .best import MAX_K, BestSearch, search_within
 from .device import Array, Device
 from .engine import MAX_QUERIES, Run, hits_at, no_hits, runs_of
 from .pieces import HeldPieces, Piece, bitmap_words
-from .rings import Rings, RoundedOnDevice, TrellisFormat
+from .rings import FINE_QUERIES, Rings, RoundedOnDevice, TrellisFormat
 from .scan import DEFAULT, Part, Tuning
 from .stripes import GROUP
 
@@ -87,6 +87,8 @@ class GpuTrellisEngine:
     def __init__(self, device: Device, pieces: TrellisPieces, tuning: Tuning | None = None) -> None:
         self.device, self.pieces = device, pieces
         self.tuning = tuning or (DEFAULT if len(pieces.formats) == 1 else MANY_CELLS)
+        fine = any(form.n_digits == 2 for form in pieces.formats)
+        self.most_queries = FINE_QUERIES if fine else MAX_QUERIES  # at a time
 
     def rank_trellis(
         self, snapshot: Snapshot, recipe: Recipe, queries: list[RoundedQueries], k: int, *, norms: bool, n_threads: int
@@ -97,8 +99,8 @@ class GpuTrellisEngine:
             hits = self.within_trellis(snapshot, recipe, queries, least, norms=norms, n_threads=n_threads)
             return hits[np.arange(len(hits.rows)) - np.searchsorted(hits.rows, hits.rows) < wanted]
         parts = [no_hits(np.float32)]
-        for start in range(0, n_queries if wanted else 0, MAX_QUERIES):
-            block = self._put(queries, slice(start, start + MAX_QUERIES))
+        for start in range(0, n_queries if wanted else 0, self.most_queries):
+            block = self._put(queries, slice(start, start + self.most_queries))
             for run in runs_of(snapshot):
                 searches: dict[int, tuple[BestSearch, Places]] = {}
                 for number, part, first, chosen in self._parts(run, norms):
@@ -129,8 +131,8 @@ class GpuTrellisEngine:
         n_threads: int,
     ) -> Hits:
         parts = [no_hits(np.float32)]
-        for start in range(0, len(thresholds), MAX_QUERIES):
-            rows = slice(start, start + MAX_QUERIES)
+        for start in range(0, len(thresholds), self.most_queries):
+            rows = slice(start, start + self.most_queries)
             block = self._put(queries, rows)
             for run in runs_of(snapshot):
                 for number, part, first, chosen in self._parts(run, norms):
@@ -158,9 +160,4 @@ class GpuTrellisEngine:
         return self.device.put(bitmap_words(alive))
 
     def _put(self, queries: list[RoundedQueries], rows: slice) -> list[RoundedOnDevice]:
-        return [RoundedOnDevice.put(self.device, queries_of(rounded, rows)) for rounded in queries]
-
-
-def queries_of(queries: RoundedQueries, rows: slice) -> RoundedQueries:
-    """Some of the queries."""
-    return RoundedQueries(queries.values[rows], queries.scales[rows], queries.constants[rows])
+        return [RoundedOnDevice.put(self.device, rounded[rows]) for rounded in queries]

@@ -17,7 +17,7 @@ from .layout import Layout
 from .native_trellis import NativeTrellis, trellis_functions
 from .searches import CodeSegment, Searches
 
-INTERFACE = 8
+INTERFACE = 9
 """Must equal ts_interface() of the library: a stale build is refused, not called."""
 
 

@@ -54,7 +54,14 @@ class TrellisCodes(ctypes.Structure):
 
 
 class Queries(ctypes.Structure):
-    _fields_ = (("values", c_void_p), ("scales", c_void_p), ("constants", c_void_p), ("count", c_int64))
+    _fields_ = (
+        ("values", c_void_p),
+        ("fine", c_void_p),
+        ("fine_bits", c_int64),
+        ("scales", c_void_p),
+        ("constants", c_void_p),
+        ("count", c_int64),
+    )
 
 
 def trellis_functions(rows: Any, best: Any, found: Any) -> dict[str, tuple[Any, ...]]:
@@ -164,5 +171,5 @@ def _entries(entries: TrellisEntries) -> TrellisCodes:
 
 
 def _queries(queries: RoundedQueries) -> Queries:
-    parts: tuple[npt.NDArray[Any], ...] = (queries.values, queries.scales, queries.constants)
-    return Queries(*map(_address, parts), len(queries))
+    digits = _address(queries.values), _address(queries.fine), queries.fine_bits
+    return Queries(*digits, _address(queries.scales), _address(queries.constants), len(queries))

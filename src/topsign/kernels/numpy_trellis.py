@@ -39,8 +39,10 @@ class NumpyTrellis:
     def trellis_sums(
         self, tables: TrellisTables, codes: Bytes, queries: RoundedQueries, *, n_threads: int = 1
     ) -> Int32:
-        levels = self.trellis_decode(tables, codes)
-        return queries.values.astype(np.int32) @ levels.astype(np.int32).T
+        levels, values = self.trellis_decode(tables, codes), queries.values.astype(np.int32)
+        if queries.fine is not None:
+            values = values * 2**queries.fine_bits + queries.fine
+        return values @ levels.astype(np.int32).T
 
     def trellis_search(
         self, entries: TrellisEntries, queries: RoundedQueries, k: int, *, n_threads: int = 1

@@ -45,10 +45,11 @@ class TrellisTables:
     square_shifts: Int32
     shifts: Int32
     limit: int
-    linear: Int16
+    linear: Int32
     quadratic: Int16
     unit: float
     constant: float
+    fine_bits: int = 0  # of the second digit of queries; 0 where they have one
 
     @property
     def n_coded(self) -> int:

@@ -16,11 +16,21 @@ Int8 = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class RoundedQueries:
-    """Queries in bytes: the score of a code is ``(sum of value * level) * scale + constant``, times its weight."""
+    """Queries in bytes: the score of a code is ``(sum of value * level) * scale + constant``, times its weight.
+
+    Where there are ``fine`` digits, values are ``value * 2**fine_bits + fine``. Sums fit 32 bits.
+    """
 
     values: Int8  # (n_queries, n_coded), in [-127, 127]
     scales: Float32  # (n_queries,)
     constants: Float32  # (n_queries,)
+    fine: Int8 | None = None  # (n_queries, n_coded)
+    fine_bits: int = 0
+
+    def __getitem__(self, rows: slice | Int64) -> RoundedQueries:
+        """Some of the queries."""
+        fine = None if self.fine is None else self.fine[rows]
+        return RoundedQueries(self.values[rows], self.scales[rows], self.constants[rows], fine, self.fine_bits)
 
     def __len__(self) -> int:
         return len(self.values)

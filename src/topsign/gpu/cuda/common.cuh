@@ -124,10 +124,13 @@ __device__ __forceinline__ void offer(const Candidates& to, u32 query, u32 code,
                  positions, centers }
 
 // Integer sums of the digits of a query, most significant first, as one number. Trellis codes add the query's constant;
-// their sums are exact.
+// their sums are exact, and a second digit has FINE_BITS bits.
 #define RADIX 254
+#ifndef FINE_BITS
+#define FINE_BITS 0
+#endif
 __device__ __forceinline__ float center_of(const int* sums, float step, float constant = 0) {
-    if (TRELLIS) return step * float(sums[0]) + constant;
+    if (TRELLIS) return step * float(FINE_BITS ? sums[0] * (1 << FINE_BITS) + sums[FINE_BITS ? 1 : 0] : sums[0]) + constant;
     if (DIGITS == 1) return step * float(sums[0]);
     double whole = sums[0];
 #pragma unroll

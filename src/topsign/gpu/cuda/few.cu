@@ -1,5 +1,7 @@
 // Scores of a few queries with trellis codes: one thread per code reads its levels, four at a time, and multiplies them
-// with the queries. QUERIES and FEW_THREADS are constants of the compilation.
+// with the queries. QUERIES and FEW_THREADS are constants of the compilation. A query of two digits is two of QUERIES.
+
+#define FEW_DIGITS (FINE_BITS ? 2 : 1)
 
 struct Few {
     Tables tables;
@@ -31,8 +33,9 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS) few(const u32* stripes
         scan.sum(code_at(stripes, code), sums);
         const float weight = weights[code], bias = biases ? biases[code] : 0.f;
 #pragma unroll
-        for (u32 q = 0; q < QUERIES; ++q)
-            if (q < n_queries) offer(to, q, code, center_of(sums + q, steps[q], steps[n_queries + q]), weight, bias);
+        for (u32 q = 0; q < QUERIES / FEW_DIGITS; ++q)
+            if (q < n_queries)
+                offer(to, q, code, center_of(sums + q * FEW_DIGITS, steps[q], steps[n_queries + q]), weight, bias);
     }
 }
 
@@ -47,7 +50,9 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS) few_all(const u32* str
         scan.sum(code_at(stripes, code), sums);
         const float weight = weights[code], bias = biases ? biases[code] : 0.f;
 #pragma unroll
-        for (u32 q = 0; q < QUERIES; ++q)
-            if (q < n_queries) out[q * n_all + code] = center_of(sums + q, steps[q], steps[n_queries + q]) * weight + bias;
+        for (u32 q = 0; q < QUERIES / FEW_DIGITS; ++q)
+            if (q < n_queries)
+                out[q * n_all + code] =
+                    center_of(sums + q * FEW_DIGITS, steps[q], steps[n_queries + q]) * weight + bias;
     }
 }

@@ -25,9 +25,8 @@ extern "C" __global__ void unroll(const u8* codes, u32 code_bytes, u32 n_codes, 
 }
 
 // One over the norm of each reconstruction, and that times the norm in the last two bytes of the code, where
-// `with_norms` is not null. `norm` has the quadratic (low) and linear (high) coefficients of coordinates in 16 bits each,
-// zeros after them; `fractions` are 512 powers of two. One thread per code.
-extern "C" __global__ void weigh(const u32* stripes, const uint2* coordinates, const u8* levels, const u32* norm, float unit,
+// `with_norms` is not null. `norm` has the quadratic and linear coefficients of coordinates, zeros after them; `fractions` are 512 powers of two. One thread per code.
+extern "C" __global__ void weigh(const u32* stripes, const uint2* coordinates, const u8* levels, const uint2* norm, float unit,
                                  float constant, const float* fractions, const u8* codes, u32 code_bytes,
                                  u32 n_codes, float* weights, float* with_norms) {
     const Tables tables(coordinates, levels, dynamic_shared);
@@ -37,8 +36,9 @@ extern "C" __global__ void weigh(const u32* stripes, const uint2* coordinates, c
     for_each_four(code_at(stripes, position), tables.coordinates, tables.levels, 0, CODED, [&](u32 four, u32 found) {
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
-            const int level = int(found << (24 - 8 * j)) >> 24, both = int(__ldg(norm + 4 * four + j));
-            sum += level * (level * int(short(both)) + (both >> 16));
+            const int level = int(found << (24 - 8 * j)) >> 24;
+            const uint2 both = norm[4 * four + j];
+            sum += level * (level * int(both.x) + int(both.y));
         }
     });
     const float square = float(sum) * unit + constant;
