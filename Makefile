@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/* native/*/*)
 
-# Modules are compiled when they are first imported, and kept: tests import a sixth of what pip would compile, and start
+# Modules are compiled when they are first imported, and kept: tests import a quarter of what pip would compile, and start
 # many processes that would compile again where the environment forbids to keep anything.
 export PYTHONDONTWRITEBYTECODE :=
 
