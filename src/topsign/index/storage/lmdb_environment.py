@@ -50,7 +50,7 @@ GROW_SECONDS = 60.0
 """How long growing beyond the reserved addresses waits for searches to end."""
 
 GROW_PATIENCE = 0.05
-"""How long growing first keeps new views out, which one of those searches may need to end; then twice as long."""
+"""How long growing keeps new views out, then lets them in, as a search may need one to end; each time twice as long."""
 
 ATTEMPTS = 100
 """How often an operation is tried again that another process can disturb."""
@@ -260,7 +260,7 @@ class Environment:
                 if time.monotonic() > deadline:
                     why = f"must be mapped anew to grow, but searches went on for {GROW_SECONDS:g} s"
                     raise StorageError(self.path, "file", f"{why}; nothing was changed")
-                time.sleep(GROW_PATIENCE)  # lets in those who hold a view, or are waited for by one, and need another
+                time.sleep(patience)  # lets in those who hold a view, or are waited for by one, and need another
                 patience *= 2
 
     def _try_to_grow(self, wanted: int, deadline: float) -> bool:
