@@ -357,9 +357,13 @@ def test_parameters_are_checked_before_learning():
         ({"metric": "euclidean"}, "metric must be one of"),
         ({"metric": "inner_product"}, "needs the norms"),
         ({"random_state": -1}, "random_state must be"),
+        ({"basis": ts.make_projection("gaussian", n_features=32)}, "basis must be an orthonormal projection"),
+        ({"basis": ts.make_projection("hadamard", n_features=31)}, r"of shape \(32, 32\)"),
+        ({"basis": ts.make_projection("hadamard", n_features=32), "random_state": 1}, "has its own seed"),
+        ({"n_local": 256, "n_bytes": 3}, "two windows of bits"),
     ):
         with pytest.raises(ValueError, match=message):
-            ts.TrellisIndex(n_features=32, n_bytes=5, **options)
+            ts.TrellisIndex(**{"n_features": 32, "n_bytes": 5} | options)
     with pytest.raises(NotFittedError, match="has not learned its basis yet"):
         ts.TrellisIndex(n_features=32, n_bytes=5, center=np.True_).search(np.ones(32))
 
@@ -406,3 +410,28 @@ def test_rows_are_consecutive(rng):
     alone = ts.Index.from_recipe(index.recipe)
     alone.add(signals[7:])
     assert_array_equal(index.get([0, 1, 2]).codes, alone.get([0, 1, 2]).codes)
+
+
+@pytest.mark.parametrize("kind", ["principal", "local", "hadamard"])
+def test_signals_that_do_not_differ_teach_nothing(rng, kind):
+    cls, options = KINDS[kind]
+    for signals in (
+        np.ones((700, 32)),
+        np.ones((700, 32)) + 1e-6 * rng.standard_normal((700, 32)),
+        np.zeros((700, 32)),
+    ):
+        index = cls(n_features=32, **options)
+        with pytest.raises(
+            ValueError, match=r"all point nearly the same way, or are zero: .*subtract their mean first"
+        ):
+            index.fit(signals)
+        assert not index.is_fitted
+
+
+def test_a_mean_much_larger_than_what_signals_differ_by_is_named(rng):
+    signals = np.ones((700, 32)) + 0.002 * rng.standard_normal((700, 32))
+    with pytest.raises(ValueError, match="differ from their mean too little, next to its size"):
+        ts.TrellisIndex(n_features=32, n_bytes=5, basis="hadamard", random_state=1).add(signals)
+    index = ts.TrellisIndex(n_features=32, n_bytes=5, random_state=1)
+    index.add(signals)
+    assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.9

@@ -31,6 +31,7 @@ ENOUGH = 20  # signals per feature below which the covariance is shrunk
 CLUSTERED = 16_384  # rows of the sample, about, that means of cells are moved by
 WIDENED = 4096  # signals, about, that levels of fine designs are widened by
 MEASURED = 200  # signals, about, that the mean cosine of a recipe is measured on
+LEAST_VARIANCE = 1e-7  # of unit signals around their mean, which rounding alone makes differ by about as much
 TOWARDS_ALL = 100.0  # members that the covariance of all cells counts as, in that of each
 
 
@@ -129,9 +130,18 @@ def _measured(recipe: Recipe, sample: Sample) -> Recipe:
     return replace(recipe, kept=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
 
 
-def check_basis(basis: str | Projection) -> str | Projection:
-    """A basis by its name, or as a projection, which is looked at when it is used."""
-    return basis if isinstance(basis, Projection) else check_choice(basis, "basis", BASES)
+def check_basis(basis: str | Projection, n_features: int, random_state: RandomState) -> str | Projection:
+    """A basis by its name, or as an orthonormal projection."""
+    if not isinstance(basis, Projection):
+        return check_choice(basis, "basis", BASES)
+    if not is_orthonormal(basis) or basis.n_features != n_features:
+        raise ValueError(
+            f"basis must be an orthonormal projection (hadamard, circulant) of shape {(n_features, n_features)}, "
+            f"got {basis!r}"
+        )
+    if random_state is not None:
+        raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
+    return basis
 
 
 def check_local(n_local: int, *, basis: str | Projection, center: bool | npt.ArrayLike) -> int:
@@ -151,17 +161,10 @@ def _learn(
 ) -> Learned:
     n_features = sample.n_features
     given = None if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
+    check_basis(basis, n_features, random_state)
     if isinstance(basis, Projection):
-        if not is_orthonormal(basis) or basis.n_features != n_features:
-            raise ValueError(
-                f"basis must be an orthonormal projection (hadamard, circulant) of shape {(n_features, n_features)}, "
-                f"got {basis!r}"
-            )
-        if random_state is not None:
-            raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
         projection, seed = basis, basis.seed
     else:
-        check_basis(basis)
         seed = make_seed(random_state)
         projection = Hadamard(n_features=n_features, random_state=seed)
     if basis != "principal" and center is False:
@@ -174,12 +177,15 @@ def _learn(
     found = _mean(sample)
     mean = found.astype(np.float32) if given is None else given
     left = 1 - float(mean.astype(np.float64) @ (mean if given is None else 2 * found - mean))
+    _check_varies(left)
     return Learned(projection, mean, np.full(n_features, max(1e-6, left)))
 
 
 def _mean(sample: Sample) -> Float64:
     """Of the unit signals of the sample."""
     parts = [(values.sum(axis=0, dtype=np.float64), len(values)) for values in sample.unit_blocks()]
+    if not any(part[1] for part in parts):
+        _check_varies(0.0)
     return np.asarray(sum(part[0] for part in parts) / sum(part[1] for part in parts))
 
 
@@ -199,6 +205,15 @@ def _check_sample(n_signals: int, n_features: int, *, principal: bool, n_local: 
         )
 
 
+def _check_varies(total: float) -> None:
+    """Raises ValueError where unit signals differ from what is removed by no more than rounding does."""
+    if not total > LEAST_VARIANCE:
+        raise ValueError(
+            "the signals of the sample all point nearly the same way, or are zero: there is nothing to learn; subtract "
+            'their mean first, or take basis="hadamard" with center=False, which learns nothing'
+        )
+
+
 def _shrinkage(n_signals: int, n_features: int) -> float:
     return n_features / (n_features + 10 * n_signals) if n_signals < ENOUGH * n_features else 0.0
 
@@ -209,6 +224,8 @@ def _learn_axes(sample: Sample, center: bool, given: Float32 | None, n_bits: int
         moments = Moments(n_features)
         for values in sample.unit_blocks():
             moments.add(values)
+        if not moments.count:
+            _check_varies(0.0)
         mean = moments.total / moments.count if center else np.zeros(n_features)
         mean = mean if given is None else given.astype(np.float64)
         spread, turns = np.linalg.eigh(moments.around(mean))
@@ -217,6 +234,7 @@ def _learn_axes(sample: Sample, center: bool, given: Float32 | None, n_bits: int
     else:
         mean = np.zeros(n_features) if not center else _mean(sample) if given is None else given.astype(np.float64)
         axes, spread, total = leading_axes(sample.unit_blocks, mean, MAX_AXES, seed)
+    _check_varies(total)
     weight = _shrinkage(len(sample), n_features)
     spread = (1 - weight) * spread + weight * total / n_features
     variances = _padded(spread, total, n_features)
@@ -240,6 +258,7 @@ def _learn_cells(
         raise ValueError(f"local bases need n_features <= {EXACT_FEATURES}, got {n_features}; take n_local=1")
     _check_sample(len(sample), n_features, principal=True, n_local=n_local)
     units = np.concatenate(list(sample.unit_blocks()))
+    _check_varies(float(units.var(axis=0, dtype=np.float64).sum()) if len(units) else 0.0)
     means = cluster(units[:: max(1, len(units) // CLUSTERED)], n_local, seed)
     nearest = nearest_means(units, means)
     members = [units[nearest == cell].astype(np.float64) for cell in range(n_local)]

@@ -22,6 +22,7 @@ OUTLIER = 8.0  # standard deviations after which the encoder takes a coordinate 
 FEW = 8  # coordinates that hold half of the variance or more: where they do, designs are made fine
 MAX_FINE, MAX_FINE_BITS = 2**16, 6  # coordinates of a fine design, and bits of the second digit of queries
 WELL_CODED = 3.0  # bits of a coordinate whose levels are widened in a fine design
+COARSEST = 4.0  # times that coefficients of a square norm are rounded up by at most, beside those of a mean
 WIDTHS = 2.0 ** (np.arange(21) / 8)  # that amplitudes are tried with
 
 
@@ -243,6 +244,11 @@ def _integer_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], 
     rounded = np.maximum(np.rint(quadratic / unit), quadratic >= unit / 8).astype(np.int16)
     # Where all are alike, so is what rounding does to them.
     kept = float(rounded.sum(dtype=np.int64) * unit / quadratic.sum())
+    if kept == 0 or (kept > COARSEST and linear.any()):
+        raise ValueError(
+            "signals differ from their mean too little, next to its size, for codes around it; subtract the mean from "
+            'the signals and queries first, or take basis="principal"'
+        )
     return {"quadratic": rounded, "linear": np.rint(linear / unit * kept).astype(np.int32), "unit": unit / kept}, 0.0
 
 

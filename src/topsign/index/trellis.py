@@ -13,6 +13,7 @@ from .._checks import as_signals, check_count, names_of_columns
 from .._files import Record
 from .._named import named
 from .._random import RandomState, make_seed
+from ..cells import cell_bits
 from ..codes import TrellisCodes
 from ..kernels.tables import level_rms
 from ..learning import check_basis, check_local, learn_recipe
@@ -89,10 +90,11 @@ class TrellisIndex(Index[TrellisCodes]):
     ) -> None:
         self._n_features = check_count(n_features, "n_features", minimum=2)
         n_bits, window = check_trellis(8 * check_count(n_bytes, "n_bytes"), window)
+        check_trellis(n_bits - cell_bits(check_count(n_local, "n_local")), window)  # bits that are left for a ring
         center = bool(center) if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
         self._parameters: Record = {
             "n_bits": n_bits,
-            "basis": check_basis(basis),
+            "basis": check_basis(basis, self._n_features, random_state),
             "n_local": check_local(n_local, basis=basis, center=center),
             "center": center,
             "window": window,
