@@ -143,7 +143,9 @@ def test_codes_of_nothing_resemble_nothing(signals):
 
 def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    np.save("signals.npy", np.concatenate([signals, steep(np.random.default_rng(5), 700)]))
+    (tmp_path / "parts").mkdir()  # learned from as a whole
+    np.save("parts/a.npy", signals)
+    np.save("parts/b.npy", steep(np.random.default_rng(5), 700))
 
     def run(command, code=0):
         shown = CliRunner().invoke(app, command.split())
@@ -151,23 +153,23 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
         return " ".join(shown.output.split())
 
     codes = "--codes trellis --bytes 6"
-    assert "entries in " in run(f"dedupe signals.npy {codes} --threshold 0.999 -o groups.csv")
+    assert "entries in " in run(f"dedupe parts {codes} --threshold 0.999 -o groups.csv")
     with open("groups.csv") as file:
         groups = {}
         for row in csv.DictReader(file):
             groups.setdefault(row["group"], set()).add(int(row["id"]))
     for row in range(0, 60, 10):
         assert any({row, row + 2} <= group for group in groups.values())
-    run(f"build signals.npy -o some.topsign {codes}")
+    run(f"build parts -o some.topsign {codes}")
     run("dedupe some.topsign --threshold 0.999 -o again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "groups.csv").read_text()
     run("dedupe some.topsign --threshold 0.999 -o groups.json")
     assert len(json.loads((tmp_path / "groups.json").read_text())) == sum(map(len, groups.values()))
     for wrong, why in (
-        (f"dedupe signals.npy {codes} -o no.csv", "trellis codes need --threshold"),
+        (f"dedupe parts {codes} -o no.csv", "trellis codes need --threshold"),
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
-        ("dedupe signals.npy --bytes 6 -o no.csv", "--bytes and --local go with --kind trellis"),
-        ("dedupe signals.npy --codes trellis --threshold 0.9 -o no.csv", "--kind trellis needs --bytes"),
+        ("dedupe parts --bytes 6 -o no.csv", "--bytes and --local go with --kind trellis"),
+        ("dedupe parts --codes trellis --threshold 0.9 -o no.csv", "--kind trellis needs --bytes"),
         (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "has its codes and ids already"),
     ):
         assert why in run(wrong, code=2)

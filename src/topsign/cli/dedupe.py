@@ -10,7 +10,7 @@ import typer
 
 from .._files import write_file
 from ..index import TrellisIndex, open_index
-from ..signals import TableColumns, open_files
+from ..signals import FilesRows, TableColumns, open_files
 from .app import app, console, exit_on_error, fail
 from .options import (
     ArrayName,
@@ -126,7 +126,7 @@ def _index_of(signals: str, codes: CodeOptions, array: str | None, id_column: st
         files = open_files(signals, array, columns.names)
         index = make_index(codes.kind, files[0].n_features, codes.given())
         if isinstance(index, TrellisIndex) and not index.is_fitted:
-            index.fit(files[0].rows())
+            index.fit(FilesRows(files))
     with exit_on_error(1):
         for file in files:
             index.add(file.rows(), n_threads=threads, **columns.read(file)(slice(0, file.n_signals)))
