@@ -4,10 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.signals import Place, open_file, open_files
+from topsign._rows import SparseRows
+from topsign.signals import FilesRows, Place, open_file, open_files
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -77,6 +79,20 @@ def test_lists_of_different_lengths_are_refused_and_not_reshaped(tmp_path):
     (file,) = open_files(tmp_path / "late.parquet")
     with pytest.raises(ts.StorageError, match="signals differ in length: row 1500 has 3, row 1024 has 2"):
         file.rows()[0:2000]
+
+
+def test_every_so_many_rows_are_those_of_an_array(tmp_path, rng):
+    """Files of several lengths; single rows are found where the last slice has them, as errors ask for them."""
+    whole = rng.standard_normal((23, 4)).astype(np.float32)
+    for number, part in enumerate(np.split(whole, [7, 8, 20])):
+        np.save(tmp_path / f"{number}.npy", part)
+    for rows in (FilesRows(open_files(str(tmp_path))), SparseRows(scipy.sparse.csr_array(whole))):
+        for step in (1, 2, 3, 9, 30):
+            for start, stop in ((0, 23), (2, 19), (8, 9), (21, 30), (5, 5)):
+                wanted = slice(start, stop, step)
+                assert_array_equal(rows[wanted], whole[wanted])
+                for row in range(*wanted.indices(23)):
+                    assert_array_equal(rows[row], whole[row])
 
 
 def test_errors_name_the_row_of_the_file(tmp_path, signals):

@@ -22,19 +22,19 @@ class Rows(ABC):
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
-        self._last: tuple[int, Array] = (0, np.empty((0, shape[1]), dtype))
+        self._last: tuple[int, int, Array] = (0, 1, np.empty((0, shape[1]), dtype))
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | int) -> Array:
         if not isinstance(rows, slice):
-            start, values = self._last
-            return np.asarray(values[rows - start])
+            start, step, values = self._last
+            return np.asarray(values[(rows - start) // step])
         start, stop, step = rows.indices(len(self))
-        values = self.read(start, stop)
-        self._last = start, values
-        return values[::step]
+        values = self.read(start, stop) if step == 1 else self.read_every(start, stop, step)
+        self._last = start, step, values
+        return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All rows at once, for those who want an array."""
@@ -43,6 +43,10 @@ class Rows(ABC):
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """The rows from ``start`` up to ``stop``."""
+
+    def read_every(self, start: int, stop: int, step: int) -> Array:
+        """Of these rows the first, and every ``step``-th after it; where others need not be read, they are not."""
+        return self.read(start, stop)[::step]
 
 
 class NamedRows(Rows):
@@ -65,6 +69,9 @@ class SparseRows(Rows):
 
     def read(self, start: int, stop: int) -> Array:
         return np.asarray(self._matrix[start:stop].toarray())
+
+    def read_every(self, start: int, stop: int, step: int) -> Array:
+        return np.asarray(self._matrix[start:stop:step].toarray())
 
 
 def take_rows(signals: Array, rows: Int64) -> Array:

@@ -101,11 +101,15 @@ class FilesRows(Rows):
         self._open: tuple[int, Array | Rows] | None = None
 
     def read(self, start: int, stop: int) -> Array:
+        return self.read_every(start, stop, 1)
+
+    def read_every(self, start: int, stop: int, step: int) -> Array:
         parts = [np.empty((0, self.shape[1]), self.dtype)]
         for number, (first, end) in enumerate(pairwise(self._starts.tolist())):
-            if first < stop and end > start:
+            begin = start + max(0, -(-(first - start) // step)) * step  # the first row that is wanted of this file
+            if begin < min(end, stop):
                 rows = self._rows_of(number)
-                parts.append(np.asarray(rows[slice(max(0, start - first), min(end, stop) - first)], self.dtype))
+                parts.append(np.asarray(rows[slice(begin - first, min(end, stop) - first, step)], self.dtype))
         return np.concatenate(parts)
 
     def _rows_of(self, number: int) -> Array | Rows:
