@@ -70,10 +70,14 @@ def trellis_results(kernel):
         for n_queries in BATCHES[:4]:
             values = rng.integers(-127, 128, (n_queries, n_features), dtype=np.int8)
             halves = np.full(n_queries, 0.5, np.float32)
-            queries, entries = RoundedQueries(values, halves, halves), TrellisEntries(tables, codes, norms=True)
-            found = kernel.trellis_search(entries, queries, 9, n_threads=2)
-            near = kernel.trellis_within(entries, queries, found[1][:, 4])
-            yield f"trellis search {size} {n_queries}", [*found, *near, kernel.trellis_sums(tables, codes, queries)]
+            digits = rng.integers(-16, 16, values.shape, dtype=np.int8)
+            one, two = RoundedQueries(values, halves, halves), RoundedQueries(values, halves, halves, digits, 5)
+            for n_digits, queries in enumerate((one, two), start=1):
+                entries = TrellisEntries(tables, codes, norms=True)
+                found = kernel.trellis_search(entries, queries, 9, n_threads=2)
+                near = kernel.trellis_within(entries, queries, found[1][:, 4])
+                sums = kernel.trellis_sums(tables, codes, queries)
+                yield f"trellis search {size} {n_queries} of {n_digits}", [*found, *near, sums]
 
 
 def compared(kernel, layout, codes, queries):

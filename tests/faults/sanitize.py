@@ -12,6 +12,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,9 +118,9 @@ def call_trellis(rng, kernel):
     window = int(rng.integers(4, 9))
     n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))
     variances = np.ones(n_features) if rng.integers(2) else rng.random(n_features) ** rng.choice([1, 8]) + 1e-9
-    design = design_trellis(variances, n_bits=n_bits, window=window)
+    design = replace(design_trellis(variances, n_bits=n_bits, window=window), fine=bool(rng.integers(2)))
     norms = bool(rng.integers(2))
-    middle = rng.standard_normal(design.n_coded) * rng.integers(2)
+    middle = rng.standard_normal(design.n_coded) * rng.choice([0, 1, 100])
     tables = design.tables(middle, float(rng.random()), -(-n_bits // 8) + 2 * norms)
     n_codes, n_queries = int(rng.choice([1, 2, 7, 31, 70])), int(rng.choice([1, 2, 5, 9]))
     codes = rng.integers(0, 256, (n_codes, tables.code_bytes), dtype=np.uint8)
@@ -127,7 +128,9 @@ def call_trellis(rng, kernel):
         codes[:] = rng.choice([0, 255])
     signals = (rng.standard_normal((n_codes, design.n_coded)) * rng.choice([1, 1e9, 1e30])).astype(np.float32)
     values = rng.integers(-127, 128, (n_queries, design.n_coded), dtype=np.int8)
-    queries = RoundedQueries(values, np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32))
+    digits = rng.integers(-32, 32, values.shape, dtype=np.int8) if design.fine else None
+    ones, zeros = np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32)
+    queries = RoundedQueries(values, ones, zeros, digits, design.fine_bits)
     alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
     places = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
     entries, threads = TrellisEntries(tables, codes, norms, alive, places), {"n_threads": int(rng.integers(1, 3))}
