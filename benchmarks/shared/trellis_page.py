@@ -29,8 +29,26 @@ ORDER = (
 
 def blocks(results):
     """Texts by marker; those whose results are missing stay as they are."""
-    made = {"text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras, "speed": _speeds}
+    made = {"pairs": _pairs, "text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras, "speed": _speeds}
     return {name: make(results).strip() for name, make in made.items()}
+
+
+def _pairs(results):
+    """Scores of near-duplicates by exact cosine, for each code."""
+    if "trellis/pairs" not in results:
+        return ""
+    report = results["trellis/pairs"]
+    rows = report["measured"]["pairs"]
+    ranges = sorted({tuple(row["cosine"]) for row in rows})
+    codes = sorted({(row["local"], row["bytes"]) for row in rows})
+    found = {(row["local"], row["bytes"], *row["cosine"]): row for row in rows}
+    lines = []
+    for n_local, n_bytes in codes:
+        here = [found[n_local, n_bytes, *one] for one in ranges]
+        scores = [f"{row['median']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" for row in here]
+        lines.append([f"{'principal' if n_local == 1 else f'{n_local} local bases'}, {n_bytes} bytes", *scores])
+    names = [f"{low:g} to {min(high, 1):g} ({found[*codes[0], low, high]['pairs']:,})" for low, high in ranges]
+    return join(table(["pairs with an exact cosine of", *names], lines), _source(report))
 
 
 def _text(results):
@@ -134,7 +152,9 @@ def _sizes(rows, method):
 def _source(report):
     """Commands and machines, and rows that are missing."""
     measured, runs = report["measured"], report["measured"].get("runs", [report])
-    first = report["options"].get("set") or report["options"].get("part") or "residuals.npz"
+    options = report["options"]
+    parts = " ".join(options.get("parts", []))
+    first = options.get("set") or options.get("part") or parts or "residuals.npz"
     machines = dict.fromkeys(
         f"{run['machine']['processor']}, {run['machine']['cores']} cores, {run['machine']['kernels']} kernels, "
         f"{_threads(run['options'])}commit `{run['commit']}`, {run['date']}"
@@ -142,7 +162,7 @@ def _source(report):
         if run.get("rows", True)
     )
     text = f"`python benchmarks/{report['script']} {first}`; {'; '.join(machines)}."
-    return text + (f" Not measured yet: {listed(measured['missing'])}." if measured["missing"] else "")
+    return text + (f" Not measured yet: {listed(measured['missing'])}." if measured.get("missing") else "")
 
 
 def _threads(options):

@@ -89,7 +89,7 @@ def dedupe(
 
     topsign dedupe docs.parquet --id-column doc_id --threshold 0.9 -o groups.csv
 
-    topsign dedupe docs.parquet --codes trellis --bytes 48 --threshold 0.9 -o groups.parquet
+    topsign dedupe docs.parquet --codes trellis --bytes 48 --threshold 0.8 -o groups.parquet
 
     topsign dedupe cameras.topsign -o groups.json
     """
