@@ -27,6 +27,8 @@ def split(index: Index[Any], out: Location, *, shard_entries: int | None = None)
     A shard is held in memory at a time. ``shard_entries`` as in :func:`encode`.
     """
     check_index(index, (Index,))
+    if index.awaits_mean:
+        raise ValueError("this index has not learned from its first signals yet; add them before it is split")
     limit = check_count(shard_entries or default_shard_entries(index.recipe), "shard_entries")
     folder, snapshot = Folder.at(out), index.store.snapshot
     manifest = begin(folder, index.recipe)
