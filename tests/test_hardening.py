@@ -352,6 +352,26 @@ def test_opening_and_closing_in_threads(filled):
     assert not [key for key in Environment._open if key == (os.stat(filled).st_dev, os.stat(filled).st_ino)]
 
 
+def test_a_file_is_closed_that_was_left_while_another_was_closed(filled, monkeypatch):
+    """Who is busy with the list of open files looks again when it is done: the other does not wait for it."""
+    other = filled.with_name("other.topsign")
+    shutil.copy(filled, other)
+    first, second = ts.open_index(filled), ts.open_index(other)
+    keys = [(os.stat(path).st_dev, os.stat(path).st_ino) for path in (filled, other)]
+    plain = Environment._close_unused
+
+    def close_late():
+        plain()
+        if not second.store._closed:
+            leaving = threading.Thread(target=second.close)
+            leaving.start()
+            leaving.join()
+
+    monkeypatch.setattr(Environment, "_close_unused", close_late)
+    first.close()
+    assert not [key for key in keys if key in Environment._open]
+
+
 def test_children_forked_while_threads_open_do_not_hang(filled):
     """They answer, or say in words why they cannot."""
     program = """

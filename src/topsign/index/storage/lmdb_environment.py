@@ -32,6 +32,7 @@ from .lmdb_lock import (
     claim_lock,
     key_of,
     mark_file,
+    raise_locked,
     raise_no_locks,
     raise_replaced,
 )
@@ -109,6 +110,7 @@ class Environment:
                 raise StorageError(path, "file", f"is open in this process as {environment.path}; close it there first")
             token = next(_tokens)
             environment.users.add(token)
+        cls._close_left()
         return environment, token
 
     @classmethod
@@ -134,12 +136,24 @@ class Environment:
         self.close_if_unused()
 
     def close_if_unused(self) -> None:
-        """Closes the file when nothing uses it, or leaves that to whoever opens a file next."""
-        if not self.users and not self.open_views and Environment._opening.acquire(blocking=False):
+        """Closes the file when nothing uses it, or leaves that to the thread that opens or closes one now."""
+        if self.is_unused:
+            Environment._close_left()
+
+    @property
+    def is_unused(self) -> bool:
+        return not self.users and not self.open_views
+
+    @classmethod
+    def _close_left(cls) -> None:
+        """Closes files that nothing uses, those too that others left to this thread meanwhile."""
+        for _ in range(ATTEMPTS):
+            if not any(one.is_unused for one in list(cls._open.values())) or not cls._opening.acquire(blocking=False):
+                return
             try:
-                Environment._close_unused()
+                cls._close_unused()
             finally:
-                Environment._opening.release()
+                cls._opening.release()
 
     @classmethod
     def _close_unused(cls) -> None:
@@ -381,11 +395,3 @@ if hasattr(os, "register_at_fork"):
 def raise_readonly(path: str, why: str) -> NoReturn:
     """Refuses a change of a file that cannot be written."""
     raise StorageError(path, "file", f"cannot be written: {why}")
-
-
-def raise_locked(path: str, timeout: float) -> NoReturn:
-    """Gives up waiting for another writer."""
-    raise TimeoutError(
-        f"{path} is being written by another process or thread, waited {timeout:g} s; "
-        "try again later, or give a longer timeout (None waits as long as it takes)"
-    )

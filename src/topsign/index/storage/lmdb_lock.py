@@ -227,6 +227,14 @@ def raise_replaced(path: str) -> Never:
     )
 
 
+def raise_locked(path: str, timeout: float) -> Never:
+    """Gives up waiting for another writer."""
+    raise TimeoutError(
+        f"{path} is being written by another process or thread, waited {timeout:g} s; "
+        "try again later, or give a longer timeout (None waits as long as it takes)"
+    )
+
+
 def raise_no_locks(path: str, error: OSError) -> Never:
     """The file system refuses locks."""
     reason = errno.errorcode.get(error.errno or 0, "unknown error")
