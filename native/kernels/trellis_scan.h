@@ -53,11 +53,10 @@ class TrellisScan {
         }
     }
 
-    // Sums of N rows with every entry of the block: of the bytes first, then of the levels.
+    // Sums of N rows with every entry of the block: of the bytes first, in registers, then of the levels.
     template <int N>
     TOPSIGN_INLINE void sums(int64_t row, Ints (&sum)[N][kRegisters]) const {
-        for (int j = 0; j < N; ++j)
-            for (int r = 0; r < kRegisters; ++r) sum[j][r] = Ints{};
+        Ints total[N][kRegisters] = {};
         const int8_t* const values = values_.data() + row * padded_;
         for (int64_t g = 0; g < block_.n_groups(); ++g) {
             V levels[kRegisters];
@@ -66,11 +65,11 @@ class TrellisScan {
                 int32_t four;
                 std::memcpy(&four, values + j * padded_ + 4 * g, 4);
                 for (int r = 0; r < kRegisters; ++r)
-                    sum[j][r] = Isa::add_products(sum[j][r], levels[r], splat<Ints>(four));
+                    total[j][r] = Isa::add_products(total[j][r], levels[r], splat<Ints>(four));
             }
         }
         for (int j = 0; j < N; ++j)
-            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (sum[j][r] << 1) + splat<Ints>(middle_[row + j]);
+            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (total[j][r] << 1) + splat<Ints>(middle_[row + j]);
     }
 
     // The sum of query j of a tile, of all its digits.
