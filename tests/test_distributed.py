@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -551,6 +552,14 @@ def test_means_and_nulls_go_with_the_shards(client, tmp_path):
         with ts.distributed.open(tmp_path / f"centred{i}", client=client) as index:
             assert_array_equal(index.recipe.mean, mean)
             assert_same(index.search(queries), centred.search(queries))
+
+
+def test_large_values_are_sent_without_a_warning(client):
+    """Dask warns of values above 10 MB, because they may be sent with every task; ours travel once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sent = clusters.send(client, bytes(11_000_000))
+    assert sent.result() == bytes(11_000_000)
 
 
 def test_sparse_and_trellis_codes(client, tmp_path, signals, monkeypatch):

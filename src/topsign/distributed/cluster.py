@@ -113,8 +113,12 @@ def _raise_lost(address: str, error: Exception | None = None) -> NoReturn:
 
 
 def send(client: Client, value: Any) -> Future:
-    """A value for several tasks. It is the result of one, and not scattered: where it is lost, Dask makes it again."""
-    return client.submit(_same, value, pure=False)
+    """A value for several tasks. It is the result of one, and not scattered: where it is lost, Dask makes it again.
+
+    It travels once: Dask's warning of large values, which are sent with every task, does not apply.
+    """
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        return client.submit(_same, value, pure=False)
 
 
 def _same(value: Any) -> Any:
