@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,7 +21,7 @@ HELD_BYTES = 2**25
 """Codes of a first addition to a file are held up to so many bytes, so that it is read once to be checked and coded."""
 
 
-class FirstAddition:
+class FirstAddition(ABC):
     """Methods of an index that learns what its codes are made with: a mean, or a basis.
 
     Until then its store is an empty one in memory. A file that another process makes meanwhile is joined: one file has
@@ -32,13 +33,13 @@ class FirstAddition:
     _unlearned: tuple[Path | None, float | None] | None = None  # file and timeout of an index that has to learn
     _learning: threading.Lock
 
+    @abstractmethod
     def _learn(self, signals: Array, part: slice) -> Recipe:
         """What codes of signals like these are made with."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _joined(self) -> tuple[Recipe, Store]:
         """The file that is at the path, where it has what the constructor was asked for; else ValueError."""
-        raise NotImplementedError
 
     def _learn_first(
         self, signals: Array, part: slice, encoded: Callable[[Recipe, slice], Encoded], *, n_threads: int
