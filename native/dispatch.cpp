@@ -44,7 +44,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 9; }
+int32_t ts_interface() { return 10; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -96,21 +96,22 @@ int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* q
     return guarded([&] { functions(run).score_sums(run->n_threads, *codes, *queries, out); });
 }
 
-int32_t ts_search_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
-                             const ts_best* best) {
-    return guarded([&] { functions(run).search_mismatches(run->n_threads, *codes, *queries, *best); });
+int32_t ts_rank_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
+                           const ts_best* best) {
+    return guarded([&] { functions(run).rank_mismatches(run->n_threads, *codes, *queries, *best); });
 }
 
-int32_t ts_within_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
+int32_t ts_within_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
                              const ts_found* found) {
     return guarded([&] { functions(run).within_mismatches(run->n_threads, *codes, *queries, *found); });
 }
 
-int32_t ts_search_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries, const ts_best* best) {
-    return guarded([&] { functions(run).search_scores(run->n_threads, *codes, *queries, *best); });
+int32_t ts_rank_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries, const ts_best* best) {
+    return guarded([&] { functions(run).rank_scores(run->n_threads, *codes, *queries, *best); });
 }
 
-int32_t ts_within_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries, const ts_found* found) {
+int32_t ts_within_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
+                         const ts_found* found) {
     return guarded([&] { functions(run).within_scores(run->n_threads, *codes, *queries, *found); });
 }
 
@@ -136,17 +137,14 @@ int32_t ts_trellis_weights(const ts_run* run, const ts_trellis* trellis, const t
     return guarded([&] { functions(run).trellis_weights(run->n_threads, *trellis, *codes, out); });
 }
 
-int32_t ts_trellis_sums(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                        const ts_trellis_queries* queries, int32_t* out) {
-    return guarded([&] { functions(run).trellis_sums(run->n_threads, *trellis, *codes, *queries, out); });
+int32_t ts_trellis_sums(const ts_run* run, const ts_trellis_cell* cell, const ts_trellis_codes* codes, int32_t* out) {
+    return guarded([&] { functions(run).trellis_sums(run->n_threads, *cell, *codes, out); });
 }
 
-int32_t ts_trellis_search(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                          const ts_trellis_queries* queries, const ts_best* best) {
-    return guarded([&] { functions(run).trellis_search(run->n_threads, *trellis, *codes, *queries, *best); });
+int32_t ts_rank_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_best* best) {
+    return guarded([&] { functions(run).rank_trellis(run->n_threads, *codes, *best); });
 }
 
-int32_t ts_trellis_within(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                          const ts_trellis_queries* queries, const ts_found* found) {
-    return guarded([&] { functions(run).trellis_within(run->n_threads, *trellis, *codes, *queries, *found); });
+int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_found* found) {
+    return guarded([&] { functions(run).within_trellis(run->n_threads, *codes, *found); });
 }

@@ -47,7 +47,7 @@ typedef struct {
 } ts_layout;
 
 /* Codes; alive is a bitmap of those that take part, weights multiply their scores, ids ascend, and all three may be
-   null. */
+   null. The code at position i stands in row first_row + i; without ids, rows order equal codes. */
 typedef struct {
     ts_layout layout;
     const uint8_t* data;
@@ -55,13 +55,14 @@ typedef struct {
     const uint8_t* alive;
     const float* weights;
     const int64_t* ids;
+    int64_t first_row;
 } ts_codes;
 
-/* At least one segment of codes, all of one layout, searched together: positions count through the segments. */
+/* At least one range of codes, all of one layout, searched together. */
 typedef struct {
-    const ts_codes* codes;
+    const ts_codes* ranges;
     int64_t count;
-} ts_segments;
+} ts_code_ranges;
 
 /* Packed signs of queries; masks (of the bits to compare, only with low_bits -2) may be null. */
 typedef struct {
@@ -70,19 +71,19 @@ typedef struct {
     int64_t count;
 } ts_signs;
 
-/* The k best of each query: (n_queries, k), position -1 where there are fewer. values: int32 or float. */
+/* The k best of each query: (n_queries, k), row -1 where there are fewer. values: int32 or float. */
 typedef struct {
     int64_t k;
-    int64_t* positions;
+    int64_t* rows;
     void* values;
 } ts_best;
 
-/* Everything within each query's bound (int32 or float), query after query, by position; counts (n_queries,) of all
+/* All codes within each query's bound (int32 or float), query after query, by ascending row; counts (n_queries,) of all
    that there are, of which the first `capacity` are written. */
 typedef struct {
     const void* bounds;
     int64_t capacity;
-    int64_t* positions;
+    int64_t* rows;
     void* values;
     int64_t* counts;
 } ts_found;
@@ -132,14 +133,14 @@ TOPSIGN_API int32_t ts_mismatches(const ts_run* run, const ts_codes* codes, cons
 TOPSIGN_API int32_t ts_score_sums(const ts_run* run, const ts_codes* codes, const ts_rows* queries, float* out);
 
 /* By mismatches (fewer is better), or by score: the sum of ts_score_sums times the code's weight, higher is better.
-   Equal ones go by id, or by position where there are no ids; what is within a bound goes by position. */
-TOPSIGN_API int32_t ts_search_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
-                                         const ts_best* best);
-TOPSIGN_API int32_t ts_within_mismatches(const ts_run* run, const ts_segments* codes, const ts_signs* queries,
+   Of equal codes the lower id comes first. */
+TOPSIGN_API int32_t ts_rank_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
+                                       const ts_best* best);
+TOPSIGN_API int32_t ts_within_mismatches(const ts_run* run, const ts_code_ranges* codes, const ts_signs* queries,
                                          const ts_found* found);
-TOPSIGN_API int32_t ts_search_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries,
-                                     const ts_best* best);
-TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_segments* codes, const ts_rows* queries,
+TOPSIGN_API int32_t ts_rank_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
+                                   const ts_best* best);
+TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
                                      const ts_found* found);
 
 /* Sets of locations near their entropy: an arithmetic coder, `capacity` zero-padded bytes per set. */
@@ -150,6 +151,14 @@ TOPSIGN_API int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const
                                    int64_t* lengths);
 TOPSIGN_API int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations);
 
+/* Square norm of a reconstruction: constant + unit * sum of level * (level * quadratic + linear), an exact integer of
+   32 bits; the rest in float32. Quadratic and linear coefficients are at most 2^15 - 1 and 2^22. */
+typedef struct {
+    const int32_t* linear;
+    const int16_t* quadratic;
+    float unit, constant;
+} ts_trellis_norm;
+
 /* Trellis codes (kernels/trellis.h): a ring of n_bits bits in code_bytes bytes; offsets (n_coded,) ascend below n_bits,
    multipliers and addends are 256 pairs that coordinates take in turn, levels 128 odd numbers, antisymmetric. */
 typedef struct {
@@ -158,6 +167,7 @@ typedef struct {
     const uint16_t* multipliers;
     const uint16_t* addends;
     const int8_t* levels;
+    ts_trellis_norm norm;
 } ts_trellis;
 
 /* What the encoder minimises: sum of (squares * level^2 >> square_shifts) - (target * level << shifts) over
@@ -171,24 +181,10 @@ typedef struct {
     int32_t limit;
 } ts_trellis_costs;
 
-/* Square norm of a reconstruction: constant + unit * sum of level * (level * quadratic + linear), an exact integer of
-   32 bits; the rest in float32. Quadratic and linear coefficients are at most 2^15 - 1 and 2^22. */
-typedef struct {
-    const int32_t* linear;
-    const int16_t* quadratic;
-    float unit, constant;
-} ts_trellis_norm;
-
-/* alive may be null. Where fractions is not null, scores are multiplied by the norms that the last two bytes of codes
-   are: s, little-endian, is fractions[s % 512] * 2^(s / 512 - 64), and zero is zero. Where places is not null it has
-   the ascending positions of the codes that take part, count of them. */
+/* Trellis codes of one design. */
 typedef struct {
     const uint8_t* data;
     int64_t count;
-    const uint8_t* alive;
-    const float* fractions;
-    const int64_t* places;
-    ts_trellis_norm norm;
 } ts_trellis_codes;
 
 /* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, over the code's norm.
@@ -203,6 +199,34 @@ typedef struct {
     int64_t count;
 } ts_trellis_queries;
 
+/* A cell: the tables of its codes, and the queries as they are rounded for these. */
+typedef struct {
+    ts_trellis trellis;
+    ts_trellis_queries queries;
+} ts_trellis_cell;
+
+/* Codes of one cell in an array: all of them, or those at the ascending positions, `count` in either case. alive (a
+   bitmap over the array), positions and ids (of the whole array, ascending) may be null; rows are as in ts_codes. If
+   fractions is not null, scores are multiplied by the norms in the last two bytes of codes: s, little-endian, stands
+   for fractions[s % 512] * 2^(s / 512 - 64), and zero for zero. */
+typedef struct {
+    int64_t cell, first_row;
+    const uint8_t* data;
+    const uint8_t* alive;
+    const int64_t* ids;
+    const float* fractions;
+    int64_t count;
+    const int64_t* positions;
+} ts_trellis_range;
+
+/* At least one cell, and ranges of their codes, searched together; the cells have the same number of queries. */
+typedef struct {
+    const ts_trellis_cell* cells;
+    int64_t n_cells;
+    const ts_trellis_range* ranges;
+    int64_t n_ranges;
+} ts_trellis_ranges;
+
 TOPSIGN_API int32_t ts_trellis_encode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_costs* costs,
                                       const ts_rows* projected, uint8_t* codes);
 /* Levels of each code, (n_codes, n_coded); one over the norm of each; and exact sums, (n_queries, n_codes). */
@@ -210,9 +234,8 @@ TOPSIGN_API int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trell
                                       int8_t* out);
 TOPSIGN_API int32_t ts_trellis_weights(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
                                        float* out);
-TOPSIGN_API int32_t ts_trellis_sums(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                                    const ts_trellis_queries* queries, int32_t* out);
-TOPSIGN_API int32_t ts_trellis_search(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                                      const ts_trellis_queries* queries, const ts_best* best);
-TOPSIGN_API int32_t ts_trellis_within(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
-                                      const ts_trellis_queries* queries, const ts_found* found);
+TOPSIGN_API int32_t ts_trellis_sums(const ts_run* run, const ts_trellis_cell* cell, const ts_trellis_codes* codes,
+                                    int32_t* out);
+/* By score, as ts_rank_scores and ts_within_scores. */
+TOPSIGN_API int32_t ts_rank_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_best* best);
+TOPSIGN_API int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_found* found);

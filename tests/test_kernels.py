@@ -16,11 +16,13 @@ from faults import sanitize
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from numpy_kernels import PATHS, NumpyKernels, use_path
 
 from topsign import kernels
-from topsign.kernels import CodeSegment, Layout, native
+from topsign.kernels import CodeRange, Layout, library
 from topsign.theory import storage_bits
 
+TWIN = NumpyKernels()
 EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
 POOLS = [(1, 1), (1, 64), (5, 63), (63, 63), (64, 64), (65, 65), (8, 127), (128, 128), (17, 129), (129, 129)]
 POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 8192), (3, 2**24), (40, 100_000)]
@@ -29,19 +31,16 @@ POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 
 @pytest.fixture(autouse=True)
 def small_grains():
     """Little work is worth a thread here, so that small cases run on several."""
-    if kernels.available() == ["numpy"]:
-        yield
-        return
-    library = native.load_library()
-    library.ts_set_grain(1.0)
+    core = library.load_library()
+    core.ts_set_grain(1.0)
     yield
-    library.ts_set_grain(100e3)
+    core.ts_set_grain(100e3)
 
 
 def on_all_paths():
     """Every path with one thread and with three."""
-    for name in kernels.available():
-        with kernels.use(name) as chosen:
+    for name in PATHS:
+        with use_path(name) as chosen:
             for n_threads in (1, 3):
                 yield chosen, n_threads
 
@@ -202,8 +201,7 @@ def is_code(data, name, n_bits, n_pool):
 def test_valid_codes_are_those_the_reference_packs(rng, name, n_bits, n_pool):
     layout = Layout(name, n_bits, n_pool)
     locations, bits = random_codes(rng, 30, n_bits, n_pool)
-    with kernels.use("numpy") as twin:
-        codes = twin.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+    codes = TWIN.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
     codes[10:] ^= (1 << rng.integers(0, 8, codes[10:].shape) & 255).astype(np.uint8) * (
         rng.random(codes[10:].shape) < 0.3
     )
@@ -223,8 +221,7 @@ def test_a_flipped_bit_is_judged_alike_on_every_path(rng, name, n_bits, n_pool):
     else:
         layout = Layout(name, n_bits, n_pool)
         locations, bits = random_codes(rng, 40, n_bits, n_pool)
-        with kernels.use("numpy") as twin:
-            codes = twin.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+        codes = TWIN.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
     for chosen, _ in on_all_paths():
         assert chosen.valid_codes(layout, codes).all()
     codes[np.arange(40), rng.integers(0, layout.code_bytes, 40)] ^= 1 << rng.integers(0, 8, 40).astype(np.uint8)
@@ -300,8 +297,7 @@ def search_case(rng, n_bits, n_pool, n_codes, name):
     else:
         layout = Layout(name, n_bits, n_pool)
         locations, bits = random_codes(rng, n_codes, n_bits, n_pool)
-        with kernels.use("numpy") as twin:
-            codes = twin.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
+        codes = TWIN.pack_codes(layout, locations, np.packbits(bits, axis=1, bitorder="little"))
     codes[1::3] = codes[::3][: len(codes[1::3])]
     return layout, np.ascontiguousarray(codes), np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
 
@@ -325,93 +321,88 @@ def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
 
 
 def assert_searches_agree(layout, codes, queries, k, alive, weights):
-    with kernels.use("numpy") as twin:
-        bits = twin.pack_bits(queries)
-        masks = twin.pack_bits(np.abs(queries) - 1) if layout.name == "signs" else None
-        counts = twin.search_mismatches(layout, codes, bits, k, masks=masks, alive=alive)
-        scores = twin.search_scores(layout, codes, queries, k, weights=weights, alive=alive)
-        radii = np.maximum(counts[1][:, 0], 0) + np.arange(len(queries), dtype=np.int32) % 3
-        thresholds = np.nan_to_num(scores[1][:, 0]) - np.float32(0.5)
-        near = twin.within_mismatches(layout, codes, bits, radii, masks=masks, alive=alive)
-        high = twin.within_scores(layout, codes, queries, thresholds, weights=weights, alive=alive)
-    for name in kernels.available():
+    ranges = [CodeRange(codes, 7, alive, weights)]
+    bits = TWIN.pack_bits(queries)
+    masks = TWIN.pack_bits(np.abs(queries) - 1) if layout.name == "signs" else None
+    counts = TWIN.rank_mismatches(layout, ranges, bits, k, masks=masks)
+    scores = TWIN.rank_scores(layout, ranges, queries, k)
+    radii = np.maximum(counts[1][:, 0], 0) + np.arange(len(queries), dtype=np.int32) % 3
+    thresholds = np.nan_to_num(scores[1][:, 0]) - np.float32(0.5)
+    near = TWIN.within_mismatches(layout, ranges, bits, radii, masks=masks)
+    high = TWIN.within_scores(layout, ranges, queries, thresholds)
+    for name in PATHS:
         for n_threads in (1, 3):
-            with kernels.use(name) as chosen:
-                found = chosen.search_mismatches(layout, codes, bits, k, masks=masks, alive=alive, n_threads=n_threads)
+            with use_path(name) as chosen:
+                found = chosen.rank_mismatches(layout, ranges, bits, k, masks=masks, n_threads=n_threads)
                 assert_array_equal(found[0], counts[0], name)
                 assert_array_equal(found[1], counts[1], name)
-                found = chosen.search_scores(
-                    layout, codes, queries, k, weights=weights, alive=alive, n_threads=n_threads
-                )
+                found = chosen.rank_scores(layout, ranges, queries, k, n_threads=n_threads)
                 assert_array_equal(found[0], scores[0], name)
                 assert_array_equal(found[1], scores[1], name)
-                found = chosen.within_mismatches(
-                    layout, codes, bits, radii, masks=masks, alive=alive, n_threads=n_threads
-                )
+                found = chosen.within_mismatches(layout, ranges, bits, radii, masks=masks, n_threads=n_threads)
                 for actual, expected in zip(found, near, strict=True):
                     assert_array_equal(actual, expected, name)
-                found = chosen.within_scores(
-                    layout, codes, queries, thresholds, weights=weights, alive=alive, n_threads=n_threads
-                )
+                found = chosen.within_scores(layout, ranges, queries, thresholds, n_threads=n_threads)
                 for actual, expected in zip(found, high, strict=True):
                     assert_array_equal(actual, expected, name)
 
 
-def cut_into_segments(rng, codes, alive, weights):
-    """Segments of which ids are interleaved, the third being empty, and where each of their codes was before."""
+def cut_into_ranges(rng, codes, alive, weights):
+    """Ranges with interleaved ids, the third being empty, in another order than their rows; and each row's code."""
     owners, living = rng.integers(0, 4, len(codes)), np.unpackbits(alive, count=len(codes), bitorder="little")
-    rows = [np.flatnonzero(owners == owner) for owner in (0, 1, 4, 2, 3)]
-    segments = [
-        CodeSegment(codes[kept], np.packbits(living[kept], bitorder="little"), weights[kept], 10 * kept)
-        for kept in rows
+    parts = [np.flatnonzero(owners == owner) for owner in (0, 1, 4, 2, 3)]
+    starts = np.append(0, np.cumsum([len(part) for part in parts])).tolist()
+    ranges = [
+        CodeRange(codes[kept], start, np.packbits(living[kept], bitorder="little"), weights[kept], 10 * kept)
+        for start, kept in zip(starts, parts, strict=False)
     ]
-    return segments, np.concatenate(rows)
+    return [ranges[i] for i in rng.permutation(len(ranges))], np.concatenate(parts)
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(33, 129), (100, 384), (700, 33_000)])
 @pytest.mark.parametrize("name", ["compact", "fast", "signs"])
-def test_segments_are_searched_as_one_array_in_the_order_of_ids(rng, name, n_bits, n_pool):
-    """Of equal codes, which abound, the lower id wins and not the earlier segment."""
+def test_ranges_are_searched_as_one_array_in_the_order_of_ids(rng, name, n_bits, n_pool):
+    """Of equal codes, which abound, the lower id comes first, not the lower row."""
     layout, codes, alive = search_case(rng, n_bits, min(n_pool, 1000) if name == "signs" else n_pool, 90, name)
     weights = (rng.random(90) * 2 - 0.5).astype(np.float32)
-    segments, rows = cut_into_segments(rng, codes, alive, weights)
+    (ranges, held), whole = cut_into_ranges(rng, codes, alive, weights), [CodeRange(codes, 0, alive, weights)]
     for (chosen, n_threads), n_queries in product(on_all_paths(), (1, 2, 70)):
         queries = np.rint(rng.standard_normal((n_queries, layout.n_pool)) * 2).astype(np.float32)
         bits, radii = chosen.pack_bits(queries), np.full(n_queries, layout.n_bits // 2, np.int32)
         for k in (4, 89):
-            for (places, values), expected in (
+            for (rows, values), expected in (
                 (
-                    chosen.rank_mismatches(layout, segments, bits, k, n_threads=n_threads),
-                    chosen.search_mismatches(layout, codes, bits, k, alive=alive),
+                    chosen.rank_mismatches(layout, ranges, bits, k, n_threads=n_threads),
+                    chosen.rank_mismatches(layout, whole, bits, k),
                 ),
                 (
-                    chosen.rank_scores(layout, segments, queries, k, n_threads=n_threads),
-                    chosen.search_scores(layout, codes, queries, k, alive=alive, weights=weights),
+                    chosen.rank_scores(layout, ranges, queries, k, n_threads=n_threads),
+                    chosen.rank_scores(layout, whole, queries, k),
                 ),
             ):
-                assert_array_equal(np.where(places < 0, -1, rows[places]), expected[0], chosen.name)
+                assert_array_equal(np.where(rows < 0, -1, held[rows]), expected[0], chosen.name)
                 assert_array_equal(values, expected[1], chosen.name)
-        for (starts, places, _), expected in (
+        for (starts, rows, _), expected in (
             (
-                chosen.collect_mismatches(layout, segments, bits, radii, n_threads=n_threads),
-                chosen.within_mismatches(layout, codes, bits, radii, alive=alive),
+                chosen.within_mismatches(layout, ranges, bits, radii, n_threads=n_threads),
+                chosen.within_mismatches(layout, whole, bits, radii),
             ),
             (
-                chosen.collect_scores(layout, segments, queries, radii.astype(np.float32), n_threads=n_threads),
-                chosen.within_scores(layout, codes, queries, radii.astype(np.float32), alive=alive, weights=weights),
+                chosen.within_scores(layout, ranges, queries, radii.astype(np.float32), n_threads=n_threads),
+                chosen.within_scores(layout, whole, queries, radii.astype(np.float32)),
             ),
         ):
             assert_array_equal(starts, expected[0], chosen.name)
             for start, end in pairwise(starts):
-                assert (np.diff(places[start:end]) > 0).all()
-                assert_array_equal(np.sort(rows[places[start:end]]), expected[1][start:end], chosen.name)
+                assert (np.diff(rows[start:end]) > 0).all()
+                assert_array_equal(np.sort(held[rows[start:end]]), expected[1][start:end], chosen.name)
 
 
 def searched(layout, codes, queries):
-    """Positions that the kernels in use find, on three threads."""
-    active = kernels.active()
-    counts = active.search_mismatches(layout, codes, active.pack_bits(queries), 5, n_threads=3)
-    return counts, active.search_scores(layout, codes, queries, 5, n_threads=3)
+    """Rows that the kernels in use find, on three threads."""
+    active, ranges = kernels.active(), [CodeRange(codes)]
+    counts = active.rank_mismatches(layout, ranges, active.pack_bits(queries), 5, n_threads=3)
+    return counts, active.rank_scores(layout, ranges, queries, 5, n_threads=3)
 
 
 def assert_same(found, expected):

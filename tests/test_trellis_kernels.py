@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy_kernels import PATHS, use_path
 
 from topsign import kernels
-from topsign.kernels import RoundedQueries, TrellisEntries
-from topsign.kernels.tables import trellis_levels, trellis_sequences
+from topsign.kernels import RoundedQueries, TrellisRange, library
+from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
 from topsign.trellis import design_trellis
 
@@ -18,8 +19,8 @@ SHAPES = [(40, 24, 4), (60, 23, 5), (7, 40, 4), (3, 24, 6), (130, 20, 4), (16, 1
 
 
 def on_all_paths():
-    for name in kernels.available():
-        with kernels.use(name) as chosen:
+    for name in PATHS:
+        with use_path(name) as chosen:
             for n_threads in (1, 3):
                 yield chosen, n_threads
 
@@ -123,22 +124,97 @@ def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms, fine)
     for chosen, n_threads in on_all_paths():
         assert_array_equal(chosen.trellis_sums(tables, codes, queries, n_threads=n_threads), sums)
         assert_array_equal(chosen.trellis_weights(tables, codes, n_threads=n_threads), weights)
-        entries = TrellisEntries(tables, codes, norms, alive)
-        positions, found = chosen.trellis_search(entries, queries, 12, n_threads=n_threads)
-        assert_array_equal(positions, order[:, :12], chosen.name)
+        whole = TrellisRange(tables, queries, codes, 1000, norms, alive)
+        rows, found = chosen.rank_trellis([whole], 12, n_threads=n_threads)
+        assert_array_equal(rows, 1000 + order[:, :12], chosen.name)
         assert_array_equal(found, np.take_along_axis(scores, order[:, :12], axis=1))
-        some = replace(entries, alive=None, places=np.array([2, 40, 41]))
-        positions, found = chosen.trellis_search(some, queries, 5, n_threads=n_threads)
-        best = np.array([some.places[np.argsort(-row[some.places], kind="stable")] for row in scores])
-        assert_array_equal(positions[:, :3], best, chosen.name)
-        assert (positions[:, 3:] == -1).all()
+        some = replace(whole, alive=None, positions=np.array([2, 40, 41]))
+        rows, found = chosen.rank_trellis([some], 5, n_threads=n_threads)
+        best = np.array([some.positions[np.argsort(-row[some.positions], kind="stable")] for row in scores])
+        assert_array_equal(rows[:, :3], 1000 + best, chosen.name)
+        assert (rows[:, 3:] == -1).all()
         assert np.isnan(found[:, 3:]).all()
         thresholds = np.array([np.partition(row, -9)[-9] for row in scores], np.float32)
-        starts, positions, found = chosen.trellis_within(entries, queries, thresholds, n_threads=n_threads)
+        starts, rows, found = chosen.within_trellis([whole], thresholds, n_threads=n_threads)
         for q, row in enumerate(scores):
             expected = living[row[living] >= thresholds[q]]
-            assert_array_equal(positions[starts[q] : starts[q + 1]], expected, chosen.name)
+            assert_array_equal(rows[starts[q] : starts[q + 1]], 1000 + expected, chosen.name)
             assert_array_equal(found[starts[q] : starts[q + 1]], row[expected])
+
+
+@pytest.fixture
+def small_grains():
+    """Little work is worth a thread here, so that small cases run on several."""
+    core = library.load_library()
+    core.ts_set_grain(1.0)
+    yield
+    core.ts_set_grain(100e3)
+
+
+def cells_of_codes(rng, n_cells, n_queries):
+    """Cells with coordinates of their own, codes of equal size, and queries of two digits in some."""
+    for number in range(n_cells):
+        n_features, window = int(rng.integers(3, 60)), int(rng.integers(4, 7))
+        _, tables = make(n_features, 24 - number, window, mean=50 * (number % 2), extra=2, fine=number % 2 == 1)
+        yield tables, random_queries(rng, n_queries, tables.n_coded, tables.fine_bits)
+
+
+def plain_scores(tables, queries, codes, norms):
+    """Scores by their definition, (n_queries, n_codes)."""
+    arrays = (*trellis_sequences(tables.window), trellis_levels())
+    scores = np.empty((len(queries), len(codes)), np.float32)
+    for i, code in enumerate(codes):
+        levels = reference.trellis_decode(code, tables.n_bits, tables.window, tables.offsets, *arrays)
+        levels = np.array(levels, np.int64)
+        weight = np.float32(reference.trellis_weight(levels, tables))
+        weight *= np.float32(reference.trellis_norm(*code[-2:])) if norms else np.float32(1)
+        for q, query in enumerate(digits_of(queries)):
+            total = np.float32(reference.trellis_sum(levels, *query))
+            scores[q, i] = (total * queries.scales[q] + queries.constants[q]) * weight
+    return scores
+
+
+@pytest.mark.usefixtures("small_grains")
+@pytest.mark.parametrize(("n_cells", "seed"), [(1, 1), (3, 2), (3, 3), (5, 4)])
+def test_ranges_of_all_cells_and_segments_are_searched_together(n_cells, seed):
+    """Ids are interleaved between segments, ranges come in any order, codes are removed, and scores tie."""
+    rng = np.random.default_rng(seed)
+    n_queries, norms = 3, bool(seed % 2)
+    cells = list(cells_of_codes(rng, n_cells, n_queries))
+    ids = rng.permutation(200)
+    ranges, rows, scores = [], [], []
+    first_row = 0
+    for mine in map(np.sort, np.split(ids, [90, 91, 91, 150])):
+        codes = rng.integers(0, 256, (len(mine), cells[0][0].code_bytes)).astype(np.uint8)
+        codes[:, -2:], codes[::3] = (0, 0x80), 7  # norms of one; equal codes
+        living, owners = rng.random(len(mine)) < 0.8, rng.integers(0, n_cells, len(mine))
+        alive = np.packbits(living, bitorder="little")
+        for cell, (tables, queries) in enumerate(cells):
+            positions = np.flatnonzero(owners == cell)
+            cut = [None] if n_cells == 1 else np.array_split(positions, 2)
+            ranges += [TrellisRange(tables, queries, codes, first_row, norms, alive, part, mine) for part in cut]
+            taking = positions[living[positions]]
+            rows += zip(mine[taking].tolist(), (first_row + taking).tolist(), strict=True)
+            scores.append(plain_scores(tables, queries, codes[taking], norms))
+        first_row += len(mine)
+    scores = np.concatenate(scores, axis=1)
+    ranges = [ranges[i] for i in rng.permutation(len(ranges))]
+    for chosen, n_threads in on_all_paths():
+        for k in (1, 7, 250):
+            found_rows, found = chosen.rank_trellis(ranges, k, n_threads=n_threads)
+            for q in range(n_queries):
+                best = sorted((-float(scores[q, i]), *row, float(scores[q, i])) for i, row in enumerate(rows))[:k]
+                fill = k - len(best)
+                assert found_rows[q].tolist() == [row for _, _, row, _ in best] + fill * [-1], chosen.name
+                assert_array_equal(found[q], np.float32([score for *_, score in best] + fill * [np.nan]))
+        thresholds = np.sort(scores, axis=1)[:, -20].copy()
+        starts, found_rows, found = chosen.within_trellis(ranges, thresholds, n_threads=n_threads)
+        for q in range(n_queries):
+            near = sorted(
+                (row, float(scores[q, i])) for i, (_, row) in enumerate(rows) if scores[q, i] >= thresholds[q]
+            )
+            assert found_rows[starts[q] : starts[q + 1]].tolist() == [row for row, _ in near], chosen.name
+            assert_array_equal(found[starts[q] : starts[q + 1]], np.float32([score for _, score in near]))
 
 
 def test_levels_are_antisymmetric_odd_and_known():

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "codes are little-endian; on this processor topsign runs on its NumPy kernels"
+#error "codes are little-endian; this processor is not"
 #endif
 
 namespace topsign {

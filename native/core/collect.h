@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "segments.h"
+#include "ranges.h"
 #include "threads.h"
 
 namespace topsign {
@@ -23,11 +23,11 @@ inline float just_above(float key) { return std::nextafter(key, std::numeric_lim
 template <class Key>
 struct Kept {
     Key key;
-    int64_t id, place;  // what orders equal keys, and where the code stands among all segments
+    int64_t id, row;  // equal keys are ordered by id
     bool operator<(const Kept& other) const { return key != other.key ? key < other.key : id < other.id; }
 };
 
-// The k best codes of a query, which all threads and segments of a search offer to.
+// The k best codes of a query, shared by all threads and ranges of a search.
 template <class Key>
 class alignas(64) Top {
    public:
@@ -54,13 +54,13 @@ class alignas(64) Top {
         if (int64_t(heap_.size()) == k_) bound_.store(ordered_ ? worst : just_above(worst), std::memory_order_relaxed);
     }
 
-    // Keys and places in order, k of them, -1 where there are fewer.
-    void write(Key* keys, int64_t* places) {
+    // Keys and rows in order, k of them, row -1 where there are fewer.
+    void write(Key* keys, int64_t* rows) {
         std::sort(heap_.begin(), heap_.end());
         for (int64_t i = 0; i < k_; ++i) {
             const bool found = i < int64_t(heap_.size());
             if (found) keys[i] = heap_[i].key;
-            places[i] = found ? heap_[i].place : -1;
+            rows[i] = found ? heap_[i].row : -1;
         }
     }
 
@@ -78,18 +78,14 @@ class Best {
    public:
     explicit Best(Top<Key>& top) : top_(&top) {}
     void unordered() { top_->unordered(); }
-    void enter(const int64_t* ids, int64_t start) { ids_ = ids, start_ = start; }
+    void follow(const Range& range) { range_ = &range; }
     Key bound() const { return top_->bound(); }
     int64_t wanted() const { return top_->wanted(); }
-    void offer(Key key, int64_t position) {
-        const int64_t place = start_ + position;
-        top_->offer({key, ids_ ? ids_[position] : place, place});
-    }
+    void offer(Key key, int64_t position) { top_->offer({key, range_->id(position), range_->row(position)}); }
 
    private:
     Top<Key>* top_;
-    const int64_t* ids_ = nullptr;
-    int64_t start_ = 0;
+    const Range* range_ = nullptr;  // that the thread scans now
 };
 
 // The tops of a batch of queries.
@@ -103,11 +99,11 @@ class Tops {
     std::vector<Best<Key>> collectors() { return {tops_.begin(), tops_.end()}; }
 
     // (n_queries, k)
-    void write(Key* keys, int64_t* places) {
+    void write(Key* keys, int64_t* rows) {
         for (auto& top : tops_) {
-            top.write(keys, places);
+            top.write(keys, rows);
             keys += k_;
-            places += k_;
+            rows += k_;
         }
     }
 
@@ -121,15 +117,15 @@ class Within {
    public:
     explicit Within(Key bound) : bound_(bound) {}
     void unordered() {}
-    void enter(const int64_t*, int64_t start) { start_ = start; }
+    void follow(const Range& range) { range_ = &range; }
     Key bound() const { return bound_; }
     int64_t wanted() const { return std::numeric_limits<int64_t>::max(); }
-    void offer(Key key, int64_t position) { found_.emplace_back(key, start_ + position); }
+    void offer(Key key, int64_t position) { found_.emplace_back(key, range_->row(position)); }
     const std::vector<std::pair<Key, int64_t>>& found() const { return found_; }
 
    private:
     Key bound_;
-    int64_t start_ = 0;
+    const Range* range_ = nullptr;
     std::vector<std::pair<Key, int64_t>> found_{};
 };
 
@@ -137,52 +133,56 @@ class Within {
 template <class Collector>
 using Parts = std::vector<std::vector<Collector>>;
 
-// Calls scan(range, begin, end, collectors) over all codes, each taking about so many nanoseconds, those of a group
-// together as far as threads allow; collectors start as copies of `empty`.
-template <class Collector, class Scan>
+// Scans all codes, each taking about so many nanoseconds, those of a group together as far as threads allow. Each
+// thread calls start() once, and the function that this returns with (range number, begin, end, collectors);
+// collectors start as copies of `empty`.
+template <class Collector, class Start>
 Parts<Collector> scan_ranges(int n_threads, const Ranges& ranges, double nanoseconds_each,
-                             const std::vector<Collector>& empty, const Scan& scan, int64_t group = 1) {
-    const int64_t n_codes = ranges.starts.back();
-    const int n_slots = worthwhile_threads(n_threads, nanoseconds_each * double(n_codes));
+                             const std::vector<Collector>& empty, const Start& start, int64_t group = 1) {
+    const int n_slots = worthwhile_threads(n_threads, nanoseconds_each * double(ranges.n_codes()));
     Parts<Collector> parts(n_slots, empty);
     if (n_slots > 1 || !ranges.ascending())
         for (auto& collector : parts[0]) collector.unordered();
-    Pieces pieces(ranges, n_slots, std::max(group, int64_t(8 * grain / nanoseconds_each) + 1));
+    Pieces pieces(ranges.n_codes(), n_slots, std::max(group, int64_t(8 * grain / nanoseconds_each) + 1));
     run_slots(n_slots, [&](int slot) {
-        for (Piece piece; pieces.take(piece);) {
-            for (auto& collector : parts[slot]) collector.enter(ranges.ids[piece.range], ranges.starts[piece.range]);
-            scan(piece.range, piece.begin, piece.end, parts[slot].data());
-        }
+        auto scan = start();
+        Range here;
+        for (auto& collector : parts[slot]) collector.follow(here);
+        for (int64_t first, last; pieces.take(first, last);)
+            ranges.visit(first, last, [&](int64_t number, int64_t begin, int64_t end) {
+                here = ranges[number];
+                scan(number, begin, end, parts[slot].data());
+            });
     });
     return parts;
 }
 
 // The same with scan(codes, begin, end, collectors).
 template <class Collector, class Scan>
-Parts<Collector> scan_parts(int n_threads, const Segments& segments, double nanoseconds_each,
+Parts<Collector> scan_parts(int n_threads, const CodeRanges& codes, double nanoseconds_each,
                             const std::vector<Collector>& empty, const Scan& scan, int64_t group = 1) {
-    return scan_ranges(
-        n_threads, segments.ranges(), nanoseconds_each, empty,
-        [&](int64_t range, int64_t begin, int64_t end, Collector* best) {
-            scan(segments.codes[range], begin, end, best);
-        },
-        group);
+    const auto start = [&] {
+        return [&](int64_t number, int64_t begin, int64_t end, Collector* best) {
+            scan(codes.ranges[number], begin, end, best);
+        };
+    };
+    return scan_ranges(n_threads, codes.all(), nanoseconds_each, empty, start, group);
 }
 
-// Everything found, by ascending position, appended for each query; counts how many each query has.
+// All codes found, by ascending row, appended for each query; counts how many each query has.
 template <class Key>
 void write_within(const Parts<Within<Key>>& parts, int64_t first_query, int64_t capacity, int64_t& total, Key* keys,
-                  int64_t* positions, int64_t* counts) {
+                  int64_t* rows, int64_t* counts) {
     std::vector<std::pair<int64_t, Key>> all;
     for (size_t q = 0; q < parts[0].size(); ++q) {
         all.clear();
         for (const auto& part : parts)
-            for (const auto& [key, position] : part[q].found()) all.emplace_back(position, key);
-        if (parts.size() > 1) std::sort(all.begin(), all.end());
-        for (const auto& [position, key] : all) {
+            for (const auto& [key, row] : part[q].found()) all.emplace_back(row, key);
+        if (!std::is_sorted(all.begin(), all.end())) std::sort(all.begin(), all.end());
+        for (const auto& [row, key] : all) {
             if (total < capacity) {
                 keys[total] = key;
-                positions[total] = position;
+                rows[total] = row;
             }
             ++total;
         }

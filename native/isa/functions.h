@@ -15,20 +15,18 @@ struct Functions {
     void (*pack_bits)(int n_threads, const ts_rows& rows, uint8_t* out);
     void (*mismatches)(int n_threads, const ts_codes& codes, const ts_signs& queries, int32_t* out);
     void (*score_sums)(int n_threads, const ts_codes& codes, const ts_rows& queries, float* out);
-    void (*search_mismatches)(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_best& best);
-    void (*within_mismatches)(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_found& found);
-    void (*search_scores)(int n_threads, const ts_segments& codes, const ts_rows& queries, const ts_best& best);
-    void (*within_scores)(int n_threads, const ts_segments& codes, const ts_rows& queries, const ts_found& found);
+    void (*rank_mismatches)(int n_threads, const ts_code_ranges& codes, const ts_signs& queries, const ts_best& best);
+    void (*within_mismatches)(int n_threads, const ts_code_ranges& codes, const ts_signs& queries,
+                              const ts_found& found);
+    void (*rank_scores)(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_best& best);
+    void (*within_scores)(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_found& found);
     void (*trellis_encode)(int n_threads, const ts_trellis& trellis, const ts_trellis_costs& costs,
                            const ts_rows& projected, uint8_t* codes);
     void (*trellis_decode)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, int8_t* out);
     void (*trellis_weights)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, float* out);
-    void (*trellis_sums)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                         const ts_trellis_queries& queries, int32_t* out);
-    void (*trellis_search)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                           const ts_trellis_queries& queries, const ts_best& best);
-    void (*trellis_within)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                           const ts_trellis_queries& queries, const ts_found& found);
+    void (*trellis_sums)(int n_threads, const ts_trellis_cell& cell, const ts_trellis_codes& codes, int32_t* out);
+    void (*rank_trellis)(int n_threads, const ts_trellis_ranges& codes, const ts_best& best);
+    void (*within_trellis)(int n_threads, const ts_trellis_ranges& codes, const ts_found& found);
 };
 
 extern const Functions kPortable, kAvx2, kAvx512, kNeon;

@@ -121,15 +121,15 @@ void scan_blocks(const ts_codes& codes, const uint8_t* table, int64_t query_byte
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_blocks(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_blocks(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                                const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     constexpr int64_t kParts = BlockCounter<Isa>::kParts;
     const int64_t bytes = ceil_div(layout.n_pool, 8), query_bytes = ceil_div(layout.n_blocks(), kParts) * kParts * 16;
     std::vector<uint8_t> table(queries.count * query_bytes);
     for (int64_t q = 0; q < queries.count; ++q)
         std::memcpy(table.data() + q * query_bytes, queries.bits + q * bytes, bytes);
-    return scan_parts(n_threads, segments, scan_cost(layout, 25 * queries.count), empty,
+    return scan_parts(n_threads, ranges, scan_cost(layout, 25 * queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           scan_blocks<Isa>(codes, table.data(), query_bytes, queries.count, begin, end, best);
                       });

@@ -44,11 +44,11 @@ inline std::vector<uint8_t> byte_table(const Layout& layout, const ts_signs& que
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_each(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_each(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     const std::vector<uint8_t> table = byte_table(layout, queries);
-    return scan_parts(n_threads, segments, scan_cost(layout, 80 * queries.count), empty,
+    return scan_parts(n_threads, ranges, scan_cost(layout, 80 * queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(layout, 0))
                               scan_each<Isa, uint16_t>(codes, table, queries.count, begin, end, best);

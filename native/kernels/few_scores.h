@@ -188,21 +188,21 @@ void scan_value_blocks(const ts_codes& codes, const ts_rows& queries, const Roun
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_few_scores(int n_threads, const Segments& segments, const ts_rows& queries,
+Parts<Collector> search_few_scores(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
                                    const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits);
     if constexpr (Isa::kLooksUp) {
         if (layout.fast()) {
             const std::vector<int8_t> table = BlockSummer<Isa>::table(layout, rounded, queries.count);
-            return scan_parts(n_threads, segments, scan_cost(layout, 50 * queries.count), empty,
+            return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,
                               [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                                   scan_value_blocks<Isa>(codes, queries, rounded, table, begin, end, best);
                               });
         }
     }
     const std::vector<int8_t> table = signed_table(layout, rounded, queries.count);
-    return scan_parts(n_threads, segments, scan_cost(layout, 50 * queries.count), empty,
+    return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(layout, 0))
                               scan_rows<Isa, uint16_t>(codes, queries, rounded, table, begin, end, best);

@@ -27,16 +27,16 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             pack_bits<Isa>,
             mismatches<Isa>,
             score_sums<Isa>,
-            search_mismatches<Isa>,
+            rank_mismatches<Isa>,
             within_mismatches<Isa>,
-            search_scores<Isa>,
+            rank_scores<Isa>,
             within_scores<Isa>,
             trellis_encode<Trellis>,
             trellis_decode<Trellis>,
             trellis_weights<Trellis>,
             trellis_sums<Trellis>,
-            trellis_search<Trellis>,
-            trellis_within<Trellis>};
+            rank_trellis<Trellis>,
+            within_trellis<Trellis>};
 }
 
 }  // namespace

@@ -27,19 +27,18 @@ void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, i
 }
 
 template <class Isa, int Side, class Collector>
-Parts<Collector> search_sides(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_sides(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                               const std::vector<Collector>& empty) {
-    return (read_by_tiles(segments.layout())
-                ? search_plane_tiles<Isa, Side, Collector>
-                : search_planes<Isa, Side, Collector>)(n_threads, segments, queries, empty);
+    return (read_by_tiles(ranges.layout()) ? search_plane_tiles<Isa, Side, Collector>
+                                           : search_planes<Isa, Side, Collector>)(n_threads, ranges, queries, empty);
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                              const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     if (layout.signs())
-        return scan_parts(n_threads, segments, 0.01 * double(queries.count * layout.n_pool), empty,
+        return scan_parts(n_threads, ranges, 0.01 * double(queries.count * layout.n_pool), empty,
                           [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                               scan_signs(codes, queries, begin, end, best);
                           });
@@ -47,28 +46,28 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_s
     if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact)) {
         if constexpr (Isa::kExpands) {
             using Fast = typename Isa::FastCounter;
-            if (Fast::serves(layout)) return search_counted<Isa, Fast>(n_threads, segments, queries, empty);
+            if (Fast::serves(layout)) return search_counted<Isa, Fast>(n_threads, ranges, queries, empty);
         } else if constexpr (Isa::kLooksUp) {
-            if (layout.fast()) return search_blocks<Isa>(n_threads, segments, queries, empty);
+            if (layout.fast()) return search_blocks<Isa>(n_threads, ranges, queries, empty);
         }
         if constexpr (Isa::kLooksUp) {
             using Compact = typename Isa::CompactCounter;
-            if (Compact::serves(layout)) return search_counted<Isa, Compact>(n_threads, segments, queries, empty);
+            if (Compact::serves(layout)) return search_counted<Isa, Compact>(n_threads, ranges, queries, empty);
         }
-        if (queries.count == 1) return search_each<Isa>(n_threads, segments, queries, empty);
+        if (queries.count == 1) return search_each<Isa>(n_threads, ranges, queries, empty);
     }
-    if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, segments, queries, empty);
+    if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, ranges, queries, empty);
     if constexpr (Isa::kBytes > 32) {
-        if (queries.count <= 256) return search_sides<Isa, Isa::kBytes / 32>(n_threads, segments, queries, empty);
+        if (queries.count <= 256) return search_sides<Isa, Isa::kBytes / 32>(n_threads, ranges, queries, empty);
     }
-    return search_sides<Isa, 1>(n_threads, segments, queries, empty);
+    return search_sides<Isa, 1>(n_threads, ranges, queries, empty);
 }
 
 // Calls search(queries, first) for as many queries as share a table, after one another.
 template <class Isa, class Search>
-void for_each_tile(const Segments& segments, const ts_signs& queries, const Search& search) {
+void for_each_tile(const CodeRanges& ranges, const ts_signs& queries, const Search& search) {
     constexpr int64_t kTile = Isa::kBytes * 8;
-    const int64_t bytes = ceil_div(segments.layout().n_pool, 8);
+    const int64_t bytes = ceil_div(ranges.layout().n_pool, 8);
     for (int64_t first = 0; first < queries.count; first += kTile) {
         const uint8_t* masks = queries.masks ? queries.masks + first * bytes : nullptr;
         search(ts_signs{queries.bits + first * bytes, masks, std::min(kTile, queries.count - first)}, first);
@@ -76,25 +75,25 @@ void for_each_tile(const Segments& segments, const ts_signs& queries, const Sear
 }
 
 template <class Isa>
-void search_mismatches(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_best& asked) {
-    const Segments segments(codes);
-    for_each_tile<Isa>(segments, queries, [&](const ts_signs& tile, int64_t first) {
+void rank_mismatches(int n_threads, const ts_code_ranges& codes, const ts_signs& queries, const ts_best& asked) {
+    const CodeRanges ranges(codes);
+    for_each_tile<Isa>(ranges, queries, [&](const ts_signs& tile, int64_t first) {
         Tops<int32_t> tops(tile.count, asked.k);
-        search_tile<Isa>(n_threads, segments, tile, tops.collectors());
-        tops.write(static_cast<int32_t*>(asked.values) + first * asked.k, asked.positions + first * asked.k);
+        search_tile<Isa>(n_threads, ranges, tile, tops.collectors());
+        tops.write(static_cast<int32_t*>(asked.values) + first * asked.k, asked.rows + first * asked.k);
     });
 }
 
 template <class Isa>
-void within_mismatches(int n_threads, const ts_segments& codes, const ts_signs& queries, const ts_found& asked) {
-    const Segments segments(codes);
+void within_mismatches(int n_threads, const ts_code_ranges& codes, const ts_signs& queries, const ts_found& asked) {
+    const CodeRanges ranges(codes);
     int64_t total = 0;
-    for_each_tile<Isa>(segments, queries, [&](const ts_signs& tile, int64_t first) {
+    for_each_tile<Isa>(ranges, queries, [&](const ts_signs& tile, int64_t first) {
         const auto* radii = static_cast<const int32_t*>(asked.bounds) + first;
         std::vector<Within<int32_t>> empty;
         for (int64_t q = 0; q < tile.count; ++q) empty.emplace_back(just_above(radii[q]));
-        const auto parts = search_tile<Isa>(n_threads, segments, tile, empty);
-        write_within(parts, first, asked.capacity, total, static_cast<int32_t*>(asked.values), asked.positions,
+        const auto parts = search_tile<Isa>(n_threads, ranges, tile, empty);
+        write_within(parts, first, asked.capacity, total, static_cast<int32_t*>(asked.values), asked.rows,
                      asked.counts);
     });
 }

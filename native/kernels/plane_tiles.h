@@ -97,13 +97,13 @@ void scan_plane_tiles(const ts_codes& codes, const ts_signs& queries, const uint
 }
 
 template <class Isa, int Side, class Collector>
-Parts<Collector> search_plane_tiles(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_plane_tiles(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                                     const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     Table table(ceil_div(layout.n_pool, kPlaneTile) * kTiledPlaneRows * (Isa::kBytes / Side));
     fill_planes<Isa, Side>(n_threads, layout, queries, table, [](int64_t row) { return row + row / (2 * kPlaneTile); });
     return scan_parts(
-        n_threads, segments, scan_cost(layout, queries.count), empty,
+        n_threads, ranges, scan_cost(layout, queries.count), empty,
         [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
             scan_plane_tiles<Isa, Side>(codes, queries, table.bytes(), begin, end, best);
         },

@@ -253,12 +253,12 @@ void fill_planes(int n_threads, const Layout& layout, const ts_signs& queries, T
 }
 
 template <class Isa, int Side, class Collector>
-Parts<Collector> search_planes(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_planes(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                                const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     Table table(table_rows(layout) * (Isa::kBytes / Side));
     fill_planes<Isa, Side>(n_threads, layout, queries, table, [](int64_t row) { return row; });
-    return scan_parts(n_threads, segments, scan_cost(layout, queries.count), empty,
+    return scan_parts(n_threads, ranges, scan_cost(layout, queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           if (narrow_rows(layout, PlaneRow<Isa, Side>::kShift))
                               scan_planes<Isa, Side, uint16_t>(codes, table.bytes(), queries.count, begin, end, best);

@@ -168,9 +168,9 @@ void scan_single(const ts_codes& codes, const ts_rows& queries, const RoundedTo<
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, const ts_rows& queries,
+Parts<Collector> search_score_tiles(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
                                     const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     if (queries.count <= kSingleQueries) {
         const auto rounded = round_queries<Isa, int16_t, INT16_MAX>(n_threads, queries, layout.n_bits);
         const int64_t stride = ceil_div(layout.n_pool, kSingleTile) * 2 * kSingleTile;
@@ -182,7 +182,7 @@ Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, con
                 table[q * stride + table_row(layout, j, false)] = int16_t(-value);
             }
         return scan_parts(
-            n_threads, segments, scan_cost(layout, 80 * queries.count), empty,
+            n_threads, ranges, scan_cost(layout, 80 * queries.count), empty,
             [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                 scan_single<Isa>(codes, queries, rounded, table, begin, end, best);
             },
@@ -191,7 +191,7 @@ Parts<Collector> search_score_tiles(int n_threads, const Segments& segments, con
     const auto rounded = round_queries<Isa, int16_t, kWideLimit>(n_threads, queries, layout.n_bits);
     const WideTable<Isa> table(n_threads, layout, rounded, queries.count);
     return scan_parts(
-        n_threads, segments, scan_cost(layout, 6 * queries.count), empty,
+        n_threads, ranges, scan_cost(layout, 6 * queries.count), empty,
         [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
             scan_wide<Isa>(codes, queries, table, begin, end, best);
         },

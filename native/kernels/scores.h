@@ -128,18 +128,18 @@ void scan_exactly(const ts_codes& codes, const ts_rows& queries, int64_t begin, 
 }
 
 template <class Isa, class Collector>
-Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_rows& queries,
+Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
                              const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     if (layout.signs())
-        return scan_parts(n_threads, segments, 0.15 * double(queries.count * layout.n_pool), empty,
+        return scan_parts(n_threads, ranges, 0.15 * double(queries.count * layout.n_pool), empty,
                           [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                               scan_exactly<Isa>(codes, queries, begin, end, best);
                           });
     const bool few = queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact);
     if (read_by_tiles(layout) && (!few || layout.n_bits >= kVeryLongBits))
-        return search_score_tiles<Isa>(n_threads, segments, queries, empty);
-    if (few) return search_few_scores<Isa>(n_threads, segments, queries, empty);
+        return search_score_tiles<Isa>(n_threads, ranges, queries, empty);
+    if (few) return search_few_scores<Isa>(n_threads, ranges, queries, empty);
     const bool twice = layout.n_bits >= kLongBits;
     const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits, twice);
     const Tile<Isa> tile(n_threads, layout, rounded, queries.count);
@@ -147,7 +147,7 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_r
     if (twice)
         finer.emplace(n_threads, layout, round_lost<Isa>(n_threads, rounded, queries, layout.n_bits), queries.count);
     return scan_parts(
-        n_threads, segments, scan_cost(layout, 6 * queries.count), empty,
+        n_threads, ranges, scan_cost(layout, 6 * queries.count), empty,
         [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
             if (narrow_rows(layout, 0))
                 scan_tile<Isa, uint16_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
@@ -157,20 +157,20 @@ Parts<Collector> search_tile(int n_threads, const Segments& segments, const ts_r
 }
 
 template <class Isa>
-void search_scores(int n_threads, const ts_segments& codes, const ts_rows& queries, const ts_best& asked) {
+void rank_scores(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_best& asked) {
     auto* const scores = static_cast<float*>(asked.values);
     for (int64_t first = 0; first < queries.count; first += kScoreTile) {
         const int64_t count = std::min(kScoreTile, queries.count - first);
         const ts_rows tile{queries.values + first * queries.width, count, queries.width};
         Tops<float> tops(count, asked.k);
-        search_tile<Isa>(n_threads, Segments(codes), tile, tops.collectors());
-        tops.write(scores + first * asked.k, asked.positions + first * asked.k);
+        search_tile<Isa>(n_threads, CodeRanges(codes), tile, tops.collectors());
+        tops.write(scores + first * asked.k, asked.rows + first * asked.k);
     }
     for (int64_t i = 0; i < queries.count * asked.k; ++i) scores[i] = -scores[i];
 }
 
 template <class Isa>
-void within_scores(int n_threads, const ts_segments& codes, const ts_rows& queries, const ts_found& asked) {
+void within_scores(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_found& asked) {
     auto* const scores = static_cast<float*>(asked.values);
     const auto* const thresholds = static_cast<const float*>(asked.bounds);
     int64_t total = 0;
@@ -179,8 +179,8 @@ void within_scores(int n_threads, const ts_segments& codes, const ts_rows& queri
         const ts_rows tile{queries.values + first * queries.width, count, queries.width};
         std::vector<Within<float>> empty;  // a score of exactly the threshold is within: the next key above it is not
         for (int64_t q = first; q < first + count; ++q) empty.emplace_back(just_above(-thresholds[q]));
-        write_within(search_tile<Isa>(n_threads, Segments(codes), tile, empty), first, asked.capacity, total, scores,
-                     asked.positions, asked.counts);
+        write_within(search_tile<Isa>(n_threads, CodeRanges(codes), tile, empty), first, asked.capacity, total, scores,
+                     asked.rows, asked.counts);
     }
     for (int64_t i = 0; i < std::min(total, asked.capacity); ++i) scores[i] = -scores[i];
 }

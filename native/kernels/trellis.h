@@ -53,6 +53,11 @@ class Lines {
     T& operator[](int64_t i) { return data()[i]; }
     const T& operator[](int64_t i) const { return data()[i]; }
 
+    // Makes room for so many; forgets what was there.
+    void fit(int64_t size) {
+        if (memory_.size() < size_t(size) + 64 / sizeof(T)) *this = Lines(size);
+    }
+
    private:
     std::vector<T> memory_;
     size_t first_ = 0;

@@ -6,9 +6,6 @@
 namespace topsign {
 namespace {
 
-// Where the entry lies that is number i of those that take part.
-inline int64_t position(const ts_trellis_codes& codes, int64_t i) { return codes.places ? codes.places[i] : i; }
-
 // The square norm of reconstructions, sum of (quadratic z^2 + linear z) over levels z = 2 b - 127 of bytes b. It is
 // taken as constant - 4 sum of quadratic b (127 - b) + 2 sum of linear b, whose products have fewer bits.
 class NormSums {
@@ -42,6 +39,47 @@ class NormSums {
     bool is_wide = false;             // linear coefficients need more than 16 bits: 256 times the high ones more
 };
 
+// How the codes of one design are read; prepared once for a call and shared by its threads.
+struct TrellisPlan {
+    // How a coordinate's window is read from 16 bits of the ring that serve some coordinates after it too: of these
+    // bits `mask` keeps the window, and the multiplier shifts it to their beginning, modulo 2^16. Numbers stand twice
+    // in 32 bits.
+    struct Reading {
+        int32_t word = -1, shift = 0;  // where 16 other bits begin, if they do
+        uint32_t mask = 0, multiplier = 0, addend = 0;
+    };
+
+    explicit TrellisPlan(const ts_trellis& trellis)
+        : trellis(trellis),
+          n_groups(ceil_div(trellis.n_coded, 4)),
+          n_words((trellis.n_coded ? trellis.offsets[trellis.n_coded - 1] : 0) / 16 + 2),
+          readings(4 * n_groups),
+          norm(trellis.norm, trellis.n_coded) {
+        for (int i = 0; i < kLevels; ++i) levels[i] = uint8_t((trellis.levels[i] + kMiddle) / 2);
+        const auto twice = [](uint32_t number) { return number * 0x10001u; };
+        int begin = 0;
+        for (int64_t i = 0; i < trellis.n_coded; ++i) {
+            Reading& reading = readings[i];
+            const int offset = trellis.offsets[i];
+            if (i == 0 || offset - begin > 16 - int(trellis.window)) {
+                begin = offset;
+                reading.word = offset / 16;
+                reading.shift = offset % 16;
+            }
+            const int ahead = offset - begin;
+            reading.mask = twice(uint16_t(0xffff << (16 - trellis.window)) >> ahead);
+            reading.multiplier = twice(uint16_t(trellis.multipliers[i % kSequences] << ahead));
+            reading.addend = twice(trellis.addends[i % kSequences]);
+        }
+    }
+
+    const ts_trellis trellis;
+    const int64_t n_groups, n_words;  // of four coordinates; of 16 bits of the ring
+    std::vector<Reading> readings;
+    const NormSums norm;
+    alignas(64) uint8_t levels[kLevels];
+};
+
 // Levels of a block of entries, as bytes of seven bits: groups of four coordinates, an entry's four in one lane of 32
 // bits.
 template <class Isa>
@@ -55,44 +93,46 @@ class TrellisBlock {
     using Reals = Vec<float, kWidth>;
     using Shorts = Vec<int16_t, Isa::kBytes / 2>;
 
-    explicit TrellisBlock(const ts_trellis& trellis)
-        : trellis_(trellis),
-          n_words_((trellis.n_coded ? trellis.offsets[trellis.n_coded - 1] : 0) / 16 + 2),
-          ring_(std::max<int64_t>(unrolled_bytes(trellis), 2 * n_words_ + 1)),
-          words_(n_words_ * kEntries),
-          levels_(ceil_div(trellis.n_coded, 4) * 4 * kEntries) {
-        for (int i = 0; i < kLevels; ++i) table_[i] = uint8_t((trellis.levels[i] + kMiddle) / 2);
+    TrellisBlock() {
         // Which entry each lane holds: numbers go the way that levels will go. Bytes of both halves take turns.
         V numbers{}, lanes[4];
         for (int i = 0; i < kEntries; ++i) numbers[i] = uint8_t(i / 2 + i % 2 * (kEntries / 2));
         Isa::group_bytes(numbers, numbers, numbers, numbers, lanes);
         for (int r = 0; r < kRegisters; ++r)
             for (int i = 0; i < kWidth; ++i) entry_[r * kWidth + i] = lanes[r][4 * i];
-        plan();
     }
 
-    int64_t n_groups() const { return ceil_div(trellis_.n_coded, 4); }
+    // From now on decodes codes of this design.
+    void enter(const TrellisPlan& plan) {
+        plan_ = &plan;
+        ring_.resize(std::max<size_t>(ring_.size(), std::max(unrolled_bytes(plan.trellis), 2 * plan.n_words + 1)));
+        words_.fit(plan.n_words * kEntries);
+        levels_.fit(plan.n_groups * 4 * kEntries);
+    }
+
+    int64_t n_groups() const { return plan_->n_groups; }
     int entry(int lane) const { return entry_[lane]; }
     TOPSIGN_INLINE V levels(int64_t group, int r) const {
         return load<V>(levels_.data() + (group * kRegisters + r) * kEntries);
     }
 
-    // The codes number `first` and after, or those at the places from there on.
-    void decode(const ts_trellis_codes& codes, int64_t first, int64_t n) {
+    // Up to kEntries codes, which code(i) points to.
+    template <class Code>
+    void decode(const Code& code, int64_t n) {
         for (int64_t e = 0; e < kEntries; e += 8) {
             const uint8_t* eight[8];
-            for (int64_t i = 0; i < 8; ++i)
-                eight[i] = codes.data + position(codes, first + std::min(e + i, n - 1)) * trellis_.code_bytes;
+            for (int64_t i = 0; i < 8; ++i) eight[i] = code(std::min(e + i, n - 1));
             read(eight, e);
         }
-        const auto look_up = Isa::level_table(table_);
+        const auto look_up = Isa::level_table(plan_->levels);
         const uint16_t* const words = words_.data();
         uint8_t* to = levels_.data();
         Words low{}, high{};
-        for (const Reading* four = plan_.data(); four != plan_.data() + plan_.size(); four += 4) {
+        const auto& readings = plan_->readings;
+        for (const auto* four = readings.data(); four != readings.data() + readings.size(); four += 4) {
             V picked[4];
             for (int i = 0; i < 4; ++i) {
-                const Reading& reading = four[i];
+                const TrellisPlan::Reading& reading = four[i];
                 if (reading.word >= 0) {
                     const uint16_t* const at = words + reading.word * kEntries;
                     low = window(at, reading.shift);
@@ -111,7 +151,8 @@ class TrellisBlock {
     }
 
     // One over the norm of each entry's reconstruction, in the order of lanes; zero where there is none.
-    void inverse_norms(const NormSums& norm, float* out) const {
+    void inverse_norms(float* out) const {
+        const NormSums& norm = plan_->norm;
         Ints sums[kRegisters] = {};
         if (norm.is_wide)
             add_squares<true, true>(norm, sums);
@@ -134,33 +175,6 @@ class TrellisBlock {
     }
 
    private:
-    // How a coordinate's window is read from 16 bits of the ring that serve some coordinates after it too: of these
-    // bits `mask` keeps the window, and the multiplier shifts it to their beginning, modulo 2^16. Numbers stand twice
-    // in 32 bits.
-    struct Reading {
-        int32_t word = -1, shift = 0;  // where 16 other bits begin, if they do
-        uint32_t mask = 0, multiplier = 0, addend = 0;
-    };
-
-    void plan() {
-        plan_.resize(4 * n_groups());
-        const auto twice = [](uint32_t number) { return number * 0x10001u; };
-        int begin = 0;
-        for (int64_t i = 0; i < trellis_.n_coded; ++i) {
-            Reading& reading = plan_[i];
-            const int offset = trellis_.offsets[i];
-            if (i == 0 || offset - begin > 16 - int(trellis_.window)) {
-                begin = offset;
-                reading.word = offset / 16;
-                reading.shift = offset % 16;
-            }
-            const int ahead = offset - begin;
-            reading.mask = twice(uint16_t(0xffff << (16 - trellis_.window)) >> ahead);
-            reading.multiplier = twice(uint16_t(trellis_.multipliers[i % kSequences] << ahead));
-            reading.addend = twice(trellis_.addends[i % kSequences]);
-        }
-    }
-
     static TOPSIGN_INLINE Words both(uint32_t number) { return cast<Words>(splat<Vec<uint32_t, kWidth>>(number)); }
     static TOPSIGN_INLINE Shorts pair(int32_t number) { return cast<Shorts>(splat<Ints>(number)); }
 
@@ -201,13 +215,15 @@ class TrellisBlock {
 
     // The rings of eight entries from number `first` on, word by word.
     void read(const uint8_t* const (&codes)[8], int64_t first) {
+        const ts_trellis& trellis = plan_->trellis;
+        const int64_t n_words = plan_->n_words;
         uint16_t* const to = words_.data() + first;
-        const int64_t whole = std::min(n_words_, trellis_.n_bits / 16);
-        const int part = int(trellis_.n_bits % 16);
+        const int64_t whole = std::min(n_words, trellis.n_bits / 16);
+        const int part = int(trellis.n_bits % 16);
         if (whole < 8) {
             for (int e = 0; e < 8; ++e) {
-                unroll(trellis_, codes[e], ring_.data());
-                for (int64_t j = 0; j < n_words_; ++j) to[j * kEntries + e] = read_word(ring_.data(), 16 * j);
+                unroll(trellis, codes[e], ring_.data());
+                for (int64_t j = 0; j < n_words; ++j) to[j * kEntries + e] = read_word(ring_.data(), 16 * j);
             }
             return;
         }
@@ -216,7 +232,7 @@ class TrellisBlock {
             Isa::transpose(codes, 2 * begin, to + begin * kEntries, kEntries);
         }
         // The last bits of the ring, then its beginning.
-        for (int64_t j = whole; j < n_words_; ++j)
+        for (int64_t j = whole; j < n_words; ++j)
             for (int e = 0; e < 8; ++e) {
                 const uint8_t* const last = codes[e] + 2 * whole;
                 const uint32_t left = part == 0 ? 0 : uint32_t(last[0] << 8 | (part > 8 ? last[1] : 0)) >> (16 - part);
@@ -231,13 +247,10 @@ class TrellisBlock {
         return load<Words>(at) << shift | load<Words>(at + kEntries) >> (16 - shift);
     }
 
-    const ts_trellis& trellis_;
-    int64_t n_words_;
+    const TrellisPlan* plan_ = nullptr;
     std::vector<uint8_t> ring_;
-    std::vector<Reading> plan_;
     Lines<uint16_t> words_;  // a row of all entries for each word of the ring
     Lines<uint8_t> levels_;
-    alignas(64) uint8_t table_[kLevels];
     int entry_[kEntries];
 };
 

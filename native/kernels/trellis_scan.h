@@ -13,6 +13,36 @@
 namespace topsign {
 namespace {
 
+// A cell as scans read it: how its codes are read, and its queries in rows of whole groups of coordinates.
+class TrellisCell {
+   public:
+    explicit TrellisCell(const ts_trellis_cell& cell)
+        : plan(cell.trellis), queries(cell.queries), width(4 * plan.n_groups), middle(n_rows(queries)) {
+        values_.resize(n_rows(queries) * width);
+        const int64_t n_coded = cell.trellis.n_coded;
+        for (int64_t row = 0; row < n_rows(queries); ++row) {
+            const int64_t q = row / n_digits(queries);
+            const int8_t* const digits = row % n_digits(queries) ? queries.fine : queries.values;
+            const int8_t* const from = digits + q * n_coded;
+            std::copy(from, from + n_coded, values_.begin() + row * width);
+            for (int64_t i = 0; i < n_coded; ++i) middle[row] -= kMiddle * from[i];
+        }
+    }
+
+    static int64_t n_digits(const ts_trellis_queries& queries) { return queries.fine ? 2 : 1; }
+    static int64_t n_rows(const ts_trellis_queries& queries) { return queries.count * n_digits(queries); }
+    const int8_t* values(int64_t row) const { return values_.data() + row * width; }
+
+    const TrellisPlan plan;
+    const ts_trellis_queries queries;
+    const int64_t width;          // of a row
+    std::vector<int32_t> middle;  // what levels of zero would add to the sum of each row
+
+   private:
+    std::vector<int8_t> values_;
+};
+
+// Scans codes of one cell after another; each thread has one.
 template <class Isa>
 class TrellisScan {
     using Block = TrellisBlock<Isa>;
@@ -22,71 +52,90 @@ class TrellisScan {
     static constexpr int kEntries = Block::kEntries, kRegisters = Block::kRegisters, kWidth = Block::kWidth;
 
    public:
-    TrellisScan(const ts_trellis& trellis, const ts_trellis_codes& codes, const ts_trellis_queries& queries)
-        : codes_(codes),
-          queries_(queries),
-          block_(trellis),
-          norm_(codes.norm, trellis.n_coded),
-          code_bytes_(trellis.code_bytes),
-          padded_(4 * block_.n_groups()),
-          n_rows_(queries.count * n_digits(queries)) {
-        values_.resize(n_rows_ * padded_);
-        middle_.resize(n_rows_);
-        for (int64_t row = 0; row < n_rows_; ++row) {
-            const int64_t q = row / n_digits(queries);
-            const int8_t* const digits = row % n_digits(queries) ? queries.fine : queries.values;
-            const int8_t* const from = digits + q * trellis.n_coded;
-            std::copy(from, from + trellis.n_coded, values_.begin() + row * padded_);
-            for (int64_t i = 0; i < trellis.n_coded; ++i) middle_[row] -= kMiddle * from[i];
+    // Offers the codes number `begin` to `end` of a range.
+    template <class Collector>
+    void scan(const TrellisCell& cell, const ts_trellis_range& range, int64_t begin, int64_t end, Collector* best) {
+        enter(cell);
+        alignas(64) float weights[kEntries];
+        const int64_t code_bytes = cell.plan.trellis.code_bytes;
+        for (int64_t first = begin; first < end; first += kEntries) {
+            const Codes codes{range, first, std::min<int64_t>(kEntries, end - first), code_bytes};
+            block_.decode(codes, codes.n);
+            weigh(codes, weights);
+            if (cell.queries.fine)
+                offer_tiles<2>(codes, weights, best);
+            else
+                offer_tiles<1>(codes, weights, best);
         }
     }
 
-    static int64_t n_digits(const ts_trellis_queries& queries) { return queries.fine ? 2 : 1; }
-
-    // Calls body(block, position, n_entries) for each block of entries [begin, end), decoded.
-    template <class Body>
-    void each_block(int64_t begin, int64_t end, const Body& body) {
+    // Sums of all queries with codes [begin, end), into (n_queries, codes.count).
+    void write_sums(const TrellisCell& cell, const ts_trellis_codes& codes, int64_t begin, int64_t end, int32_t* out) {
+        enter(cell);
+        const int64_t code_bytes = cell.plan.trellis.code_bytes;
         for (int64_t first = begin; first < end; first += kEntries) {
             const int64_t n = std::min<int64_t>(kEntries, end - first);
-            block_.decode(codes_, first, n);
-            body(first, n);
+            block_.decode([&](int64_t i) { return codes.data + (first + i) * code_bytes; }, n);
+            for (int64_t q = 0; q < cell.queries.count; ++q) {
+                int32_t* const to = out + q * codes.count + first;
+                if (cell.queries.fine)
+                    write_sums_of<2>(q, n, to);
+                else
+                    write_sums_of<1>(q, n, to);
+            }
         }
+    }
+
+   private:
+    // Codes of a range that are decoded together.
+    struct Codes {
+        const ts_trellis_range& range;
+        int64_t first, n, code_bytes;
+
+        int64_t position(int64_t i) const { return range.positions ? range.positions[first + i] : first + i; }
+        const uint8_t* operator()(int64_t i) const { return range.data + position(i) * code_bytes; }
+    };
+
+    void enter(const TrellisCell& cell) {
+        cell_ = &cell;
+        block_.enter(cell.plan);
     }
 
     // Sums of N rows with every entry of the block: of the bytes first, in registers, then of the levels.
     template <int N>
     TOPSIGN_INLINE void sums(int64_t row, Ints (&sum)[N][kRegisters]) const {
         Ints total[N][kRegisters] = {};
-        const int8_t* const values = values_.data() + row * padded_;
+        const int8_t* const values = cell_->values(row);
+        const int64_t width = cell_->width;
         for (int64_t g = 0; g < block_.n_groups(); ++g) {
             V levels[kRegisters];
             for (int r = 0; r < kRegisters; ++r) levels[r] = block_.levels(g, r);
             for (int j = 0; j < N; ++j) {
                 int32_t four;
-                std::memcpy(&four, values + j * padded_ + 4 * g, 4);
+                std::memcpy(&four, values + j * width + 4 * g, 4);
                 for (int r = 0; r < kRegisters; ++r)
                     total[j][r] = Isa::add_products(total[j][r], levels[r], splat<Ints>(four));
             }
         }
         for (int j = 0; j < N; ++j)
-            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (total[j][r] << 1) + splat<Ints>(middle_[row + j]);
+            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (total[j][r] << 1) + splat<Ints>(cell_->middle[row + j]);
     }
 
     // The sum of query j of a tile, of all its digits.
     template <int kDigits, int N>
     TOPSIGN_INLINE Ints whole(const Ints (&sum)[N][kRegisters], int j, int r) const {
         if constexpr (kDigits == 1) return sum[j][r];
-        return (sum[2 * j][r] << int(queries_.fine_bits)) + sum[2 * j + 1][r];
+        return (sum[2 * j][r] << int(cell_->queries.fine_bits)) + sum[2 * j + 1][r];
     }
 
     // Offers every entry of the block that reaches its bound to N queries; keys are scores with the sign changed.
     template <int N, int kDigits, class Collector>
-    void offer(int64_t q, int64_t first, int64_t n, const float* weights, Collector* best) const {
+    void offer(int64_t q, const Codes& codes, const float* weights, Collector* best) const {
+        const ts_trellis_queries& queries = cell_->queries;
         Ints sum[N * kDigits][kRegisters];
         sums<N * kDigits>(q * kDigits, sum);
         for (int j = 0; j < N; ++j) {
-            const Reals scale = splat<Reals>(queries_.scales[q + j]),
-                        constant = splat<Reals>(queries_.constants[q + j]);
+            const Reals scale = splat<Reals>(queries.scales[q + j]), constant = splat<Reals>(queries.constants[q + j]);
             const Reals bound = splat<Reals>(best[q + j].bound());
             Reals keys[kRegisters];
             Ints reached{};
@@ -96,174 +145,156 @@ class TrellisScan {
                 keys[r] = Reals{} - score;
                 reached = reached | (keys[r] < bound);
             }
-            if (any(reached)) offer_all(keys, first, n, best[q + j]);
+            if (any(reached)) offer_all(keys, codes, best[q + j]);
         }
     }
 
-    template <class Collector>
-    void scan(int64_t begin, int64_t end, Collector* best) {
-        alignas(64) float weights[kEntries];
-        each_block(begin, end, [&](int64_t first, int64_t n) {
-            weigh(first, n, weights);
-            if (queries_.fine)
-                offer_tiles<2>(first, n, weights, best);
-            else
-                offer_tiles<1>(first, n, weights, best);
-        });
-    }
-
-    void write_sums(int64_t begin, int64_t end, int32_t* out) {
-        each_block(begin, end, [&](int64_t first, int64_t n) {
-            for (int64_t q = 0; q < queries_.count; ++q) {
-                if (queries_.fine)
-                    write_sums_of<2>(q, first, n, out);
-                else
-                    write_sums_of<1>(q, first, n, out);
-            }
-        });
-    }
-
-   private:
     // As many rows at a time as registers hold.
     template <int kDigits, class Collector>
-    TOPSIGN_INLINE void offer_tiles(int64_t first, int64_t n, const float* weights, Collector* best) const {
+    TOPSIGN_INLINE void offer_tiles(const Codes& codes, const float* weights, Collector* best) const {
         constexpr int kQueries = Isa::kTrellisTile / kDigits;
+        const int64_t n_queries = cell_->queries.count;
         int64_t q = 0;
-        for (; q + kQueries <= queries_.count; q += kQueries) offer<kQueries, kDigits>(q, first, n, weights, best);
-        for (; q < queries_.count; ++q) offer<1, kDigits>(q, first, n, weights, best);
+        for (; q + kQueries <= n_queries; q += kQueries) offer<kQueries, kDigits>(q, codes, weights, best);
+        for (; q < n_queries; ++q) offer<1, kDigits>(q, codes, weights, best);
     }
 
     template <int kDigits>
-    void write_sums_of(int64_t q, int64_t first, int64_t n, int32_t* out) const {
+    void write_sums_of(int64_t q, int64_t n, int32_t* out) const {
         Ints sum[kDigits][kRegisters];
         sums<kDigits>(q * kDigits, sum);
         for (int lane = 0; lane < kEntries; ++lane)
-            if (block_.entry(lane) < n)
-                out[q * codes_.count + first + block_.entry(lane)] =
-                    whole<kDigits>(sum, 0, lane / kWidth)[lane % kWidth];
+            if (block_.entry(lane) < n) out[block_.entry(lane)] = whole<kDigits>(sum, 0, lane / kWidth)[lane % kWidth];
     }
 
     // What sums are multiplied with, in the order of lanes.
-    void weigh(int64_t first, int64_t n, float* weights) const {
-        block_.inverse_norms(norm_, weights);
-        if (!codes_.fractions) return;
+    void weigh(const Codes& codes, float* weights) const {
+        block_.inverse_norms(weights);
+        const float* const fractions = codes.range.fractions;
+        if (!fractions) return;
         for (int lane = 0; lane < kEntries; ++lane) {
             const int entry = block_.entry(lane);
-            if (entry < n)
-                weights[lane] *= norm_of(codes_.data + (position(codes_, first + entry) + 1) * code_bytes_ - 2);
+            if (entry < codes.n) weights[lane] *= norm_of(fractions, codes(entry) + codes.code_bytes - 2);
         }
     }
 
-    float norm_of(const uint8_t* packed) const {
+    static float norm_of(const float* fractions, const uint8_t* packed) {
         const uint32_t steps = uint32_t(packed[0] | packed[1] << 8);
         const float power = cast<float>(((steps >> 9) + 127 - 64) << 23);  // of two
-        return steps == 0 ? 0.f : codes_.fractions[steps & 511] * power;
+        return steps == 0 ? 0.f : fractions[steps & 511] * power;
     }
 
     // In ascending order of position, as collectors want it.
     template <class Collector>
-    TOPSIGN_OUTLINE void offer_all(const Reals* keys, int64_t first, int64_t n, Collector& best) const {
+    TOPSIGN_OUTLINE void offer_all(const Reals* keys, const Codes& codes, Collector& best) const {
         float by_entry[kEntries];
         for (int lane = 0; lane < kEntries; ++lane) by_entry[block_.entry(lane)] = keys[lane / kWidth][lane % kWidth];
-        for (int64_t e = 0; e < n; ++e) {
+        for (int64_t e = 0; e < codes.n; ++e) {
             if (!(by_entry[e] < best.bound())) continue;
-            const int64_t at = position(codes_, first + e);
-            if (is_alive(codes_.alive, at)) best.offer(by_entry[e], at);
+            const int64_t position = codes.position(e);
+            if (is_alive(codes.range.alive, position)) best.offer(by_entry[e], position);
         }
     }
 
-    const ts_trellis_codes& codes_;
-    const ts_trellis_queries& queries_;
+    const TrellisCell* cell_ = nullptr;
     Block block_;
-    NormSums norm_;
-    int64_t code_bytes_, padded_, n_rows_;
-    std::vector<int8_t> values_;
-    std::vector<int32_t> middle_;
 };
 
-// Nanoseconds that an entry takes, about.
-inline double decode_cost(const ts_trellis& trellis, int64_t n_queries = 0) {
-    return double(trellis.n_coded) * (0.25 + 0.015 * double(n_queries));
+// Nanoseconds that an entry takes, about, with so many rows of queries.
+inline double decode_cost(const ts_trellis& trellis, int64_t n_rows = 0) {
+    return double(trellis.n_coded) * (0.25 + 0.015 * double(n_rows));
+}
+
+// Calls body(block, first, n) for each block of codes, decoded.
+template <class Isa, class Body>
+void each_block(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, const Body& body) {
+    constexpr int64_t kEntries = TrellisBlock<Isa>::kEntries;
+    const TrellisPlan plan(trellis);
+    parallel_for(
+        n_threads, ceil_div(codes.count, kEntries), kEntries * decode_cost(trellis), [&](int64_t begin, int64_t end) {
+            TrellisBlock<Isa> block;
+            block.enter(plan);
+            for (int64_t first = begin * kEntries; first < std::min(codes.count, end * kEntries); first += kEntries) {
+                const int64_t n = std::min(kEntries, codes.count - first);
+                block.decode([&](int64_t i) { return codes.data + (first + i) * trellis.code_bytes; }, n);
+                body(block, first, n);
+            }
+        });
 }
 
 template <class Isa>
 void trellis_decode(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, int8_t* out) {
-    constexpr int64_t kEntries = TrellisBlock<Isa>::kEntries;
-    parallel_for(
-        n_threads, ceil_div(codes.count, kEntries), kEntries * decode_cost(trellis), [&](int64_t begin, int64_t end) {
-            TrellisBlock<Isa> block(trellis);
-            for (int64_t first = begin * kEntries; first < std::min(codes.count, end * kEntries); first += kEntries) {
-                const int64_t n = std::min(kEntries, codes.count - first);
-                block.decode(codes, first, n);
-                for (int lane = 0; lane < kEntries; ++lane)
-                    if (block.entry(lane) < n)
-                        for (int64_t i = 0; i < trellis.n_coded; ++i)
-                            out[(first + block.entry(lane)) * trellis.n_coded + i] = block.level(i, lane);
-            }
-        });
+    using Block = TrellisBlock<Isa>;
+    each_block<Isa>(n_threads, trellis, codes, [&](const Block& block, int64_t first, int64_t n) {
+        for (int lane = 0; lane < Block::kEntries; ++lane)
+            if (block.entry(lane) < n)
+                for (int64_t i = 0; i < trellis.n_coded; ++i)
+                    out[(first + block.entry(lane)) * trellis.n_coded + i] = block.level(i, lane);
+    });
 }
 
 template <class Isa>
 void trellis_weights(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, float* out) {
-    constexpr int64_t kEntries = TrellisBlock<Isa>::kEntries;
-    parallel_for(
-        n_threads, ceil_div(codes.count, kEntries), kEntries * decode_cost(trellis), [&](int64_t begin, int64_t end) {
-            TrellisBlock<Isa> block(trellis);
-            const NormSums norm(codes.norm, trellis.n_coded);
-            alignas(64) float weights[kEntries];
-            for (int64_t first = begin * kEntries; first < std::min(codes.count, end * kEntries); first += kEntries) {
-                const int64_t n = std::min(kEntries, codes.count - first);
-                block.decode(codes, first, n);
-                block.inverse_norms(norm, weights);
-                for (int lane = 0; lane < kEntries; ++lane)
-                    if (block.entry(lane) < n) out[first + block.entry(lane)] = weights[lane];
-            }
-        });
+    using Block = TrellisBlock<Isa>;
+    each_block<Isa>(n_threads, trellis, codes, [&](const Block& block, int64_t first, int64_t n) {
+        alignas(64) float weights[Block::kEntries];
+        block.inverse_norms(weights);
+        for (int lane = 0; lane < Block::kEntries; ++lane)
+            if (block.entry(lane) < n) out[first + block.entry(lane)] = weights[lane];
+    });
 }
 
 template <class Isa>
-void trellis_sums(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                  const ts_trellis_queries& queries, int32_t* out) {
-    parallel_for(
-        n_threads, codes.count, decode_cost(trellis, TrellisScan<Isa>::n_digits(queries) * queries.count),
-        [&](int64_t begin, int64_t end) { TrellisScan<Isa>(trellis, codes, queries).write_sums(begin, end, out); });
+void trellis_sums(int n_threads, const ts_trellis_cell& asked, const ts_trellis_codes& codes, int32_t* out) {
+    const TrellisCell cell(asked);
+    parallel_for(n_threads, codes.count, decode_cost(asked.trellis, TrellisCell::n_rows(asked.queries)),
+                 [&](int64_t begin, int64_t end) { TrellisScan<Isa>().write_sums(cell, codes, begin, end, out); });
 }
 
 template <class Isa, class Collector>
-Parts<Collector> scan_trellis(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                              const ts_trellis_queries& queries, const std::vector<Collector>& empty) {
-    Ranges whole;
-    whole.add(codes.count, nullptr);
-    return scan_ranges(n_threads, whole, decode_cost(trellis, TrellisScan<Isa>::n_digits(queries) * queries.count),
-                       empty, [&](int64_t, int64_t begin, int64_t end, Collector* best) {
-                           TrellisScan<Isa>(trellis, codes, queries).scan(begin, end, best);
-                       });
+Parts<Collector> scan_trellis(int n_threads, const ts_trellis_ranges& codes, const std::vector<Collector>& empty) {
+    std::vector<TrellisCell> cells;
+    cells.reserve(codes.n_cells);
+    for (int64_t i = 0; i < codes.n_cells; ++i) cells.emplace_back(codes.cells[i]);
+    Ranges ranges;
+    double nanoseconds = 0;
+    for (int64_t i = 0; i < codes.n_ranges; ++i) {
+        const ts_trellis_range& range = codes.ranges[i];
+        const ts_trellis_cell& cell = codes.cells[range.cell];
+        ranges.add({range.count, range.positions, range.ids, range.first_row});
+        nanoseconds += double(range.count) * decode_cost(cell.trellis, TrellisCell::n_rows(cell.queries));
+    }
+    const double each = std::max(0.25, nanoseconds / double(std::max<int64_t>(1, ranges.n_codes())));
+    return scan_ranges(n_threads, ranges, each, empty, [&] {
+        return [&codes, &cells, scan = TrellisScan<Isa>()](int64_t number, int64_t begin, int64_t end,
+                                                           Collector* best) mutable {
+            const ts_trellis_range& range = codes.ranges[number];
+            scan.scan(cells[range.cell], range, begin, end, best);
+        };
+    });
 }
 
 template <class Isa>
-void trellis_search(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                    const ts_trellis_queries& queries, const ts_best& best) {
-    Tops<float> tops(queries.count, best.k);
-    scan_trellis<Isa>(n_threads, trellis, codes, queries, tops.collectors());
+void rank_trellis(int n_threads, const ts_trellis_ranges& codes, const ts_best& best) {
+    const int64_t n_queries = codes.cells[0].queries.count;
+    Tops<float> tops(n_queries, best.k);
+    scan_trellis<Isa>(n_threads, codes, tops.collectors());
     float* const values = static_cast<float*>(best.values);
-    tops.write(values, best.positions);
-    for (int64_t i = 0; i < queries.count * best.k; ++i)
-        if (best.positions[i] >= 0) values[i] = 0.f - values[i];
+    tops.write(values, best.rows);
+    for (int64_t i = 0; i < n_queries * best.k; ++i)
+        if (best.rows[i] >= 0) values[i] = 0.f - values[i];
 }
 
 // Scores of at least the threshold: keys below the least float above its negative.
 template <class Isa>
-void trellis_within(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes,
-                    const ts_trellis_queries& queries, const ts_found& found) {
+void within_trellis(int n_threads, const ts_trellis_ranges& codes, const ts_found& found) {
+    const auto* const thresholds = static_cast<const float*>(found.bounds);
     std::vector<Within<float>> empty;
-    for (int64_t q = 0; q < queries.count; ++q) {
-        const float threshold = static_cast<const float*>(found.bounds)[q];
-        empty.emplace_back(std::nextafter(0.f - threshold, std::numeric_limits<float>::infinity()));
-    }
-    const auto parts = scan_trellis<Isa>(n_threads, trellis, codes, queries, empty);
+    for (int64_t q = 0; q < codes.cells[0].queries.count; ++q) empty.emplace_back(just_above(0.f - thresholds[q]));
+    const auto parts = scan_trellis<Isa>(n_threads, codes, empty);
     float* const values = static_cast<float*>(found.values);
     int64_t total = 0;
-    write_within(parts, 0, found.capacity, total, values, found.positions, found.counts);
+    write_within(parts, 0, found.capacity, total, values, found.rows, found.counts);
     for (int64_t i = 0; i < std::min(total, found.capacity); ++i) values[i] = 0.f - values[i];
 }
 

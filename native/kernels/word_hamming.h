@@ -141,13 +141,13 @@ void scan_counted(const ts_codes& codes, const ts_signs& queries, const std::vec
 }
 
 template <class Isa, class Counter, class Collector>
-Parts<Collector> search_counted(int n_threads, const Segments& segments, const ts_signs& queries,
+Parts<Collector> search_counted(int n_threads, const CodeRanges& ranges, const ts_signs& queries,
                                 const std::vector<Collector>& empty) {
-    const Layout layout(segments.layout());
+    const Layout layout(ranges.layout());
     std::vector<typename Counter::Table> tables;
     for (int64_t q = 0; q < queries.count; ++q)
         tables.push_back(Counter::table(layout, queries.bits + q * ceil_div(layout.n_pool, 8)));
-    return scan_parts(n_threads, segments, scan_cost(layout, 50 * queries.count), empty,
+    return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,
                       [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
                           scan_counted<Isa, Counter>(codes, queries, tables, begin, end, best);
                       });

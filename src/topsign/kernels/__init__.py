@@ -1,22 +1,18 @@
-"""Kernels: operations on raw arrays, and the memory layouts of codes.
-
-:class:`Kernels` states what a set of kernels does; the C++ core and its NumPy twin do it, with the same bits.
-"""
+"""Kernels: operations on raw arrays in C++, and the memory layouts of codes."""
 
 from .choice import active, available, info, n_threads, use
-from .interface import Kernels
 from .layout import LAYOUTS, Layout
-from .searches import CodeSegment
-from .tables import TrellisTables
-from .trellis import RoundedQueries, TrellisEntries
+from .native import Kernels
+from .ranges import CodeRange, TrellisRange
+from .trellis import RoundedQueries, TrellisTables
 
 __all__ = [
     "LAYOUTS",
-    "CodeSegment",
+    "CodeRange",
     "Kernels",
     "Layout",
     "RoundedQueries",
-    "TrellisEntries",
+    "TrellisRange",
     "TrellisTables",
     "active",
     "available",

@@ -1,7 +1,7 @@
-"""The choice of kernels: the fastest path this machine can run, or the one that is asked for.
+"""Choice of the kernels: the fastest path that this machine can run, or a path by name.
 
-``TOPSIGN_KERNELS`` (a name of :func:`available`) forces a path, ``TOPSIGN_NUM_THREADS`` sets how many threads a call
-may use when its caller does not say. Results are the same bits whatever the choice.
+``TOPSIGN_KERNELS`` (a name from :func:`available`) forces a path. ``TOPSIGN_NUM_THREADS`` sets the number of threads of
+calls that do not give one. Results are the same bits with every choice.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ from pathlib import Path
 import numpy as np
 
 from .._checks import check_choice, check_count
-from .._warning import warn
-from .interface import Kernels
-from .native import NativeKernels, all_native_paths, native_paths
-from .numpy import NumpyKernels
+from .library import all_native_paths, native_paths
+from .native import Kernels
 
-CHOICES = ("avx512", "avx2", "neon", "portable", "numpy")
+CHOICES = ("avx512", "avx2", "neon", "portable")
 
 _active: Kernels | None = None
 
 
 def available() -> list[str]:
-    """Paths that can run here, fastest first."""
+    """Return the paths that can run here, fastest first; none if the compiled library cannot be loaded."""
     try:
-        return [*reversed(native_paths()), "numpy"]
+        return list(reversed(native_paths()))
     except OSError:
-        return ["numpy"]
+        return []
 
 
 def active() -> Kernels:
-    """The kernels in use, chosen at the first call."""
+    """Return the kernels in use, chosen at the first call."""
     global _active
     if _active is None:
         _active = _choose(os.environ.get("TOPSIGN_KERNELS"))
@@ -43,7 +41,7 @@ def active() -> Kernels:
 
 @contextmanager
 def use(name: str) -> Iterator[Kernels]:
-    """Runs a block of code on the named path; for tests and comparisons, not for threads."""
+    """Run a block of code on the named path; for tests and comparisons, not for threads."""
     global _active
     before = _active
     _active = _choose(name)
@@ -54,14 +52,14 @@ def use(name: str) -> Iterator[Kernels]:
 
 
 def info() -> dict[str, object]:
-    """The path in use, those that could be, why not a faster one, threads, processor and versions.
+    """Return the path in use, the available ones, why others are not, threads, processor and versions.
 
-    In a form to paste into a bug report; ``topsign info`` prints it.
+    For bug reports; ``topsign info`` prints it. Without the compiled library, ``kernels`` is None.
     """
-    chosen = active().name
+    runs = available()
     return {
-        "kernels": chosen,
-        "available": available(),
+        "kernels": active().name if runs else None,
+        "available": runs,
         "unavailable": _unavailable(),
         "forced": os.environ.get("TOPSIGN_KERNELS"),
         "n_threads": n_threads(None),
@@ -74,11 +72,11 @@ def info() -> dict[str, object]:
 
 
 def _unavailable() -> dict[str, str]:
-    """Why each path that cannot run here cannot."""
+    """Return the reason for each path that cannot run here."""
     try:
         built, runs = all_native_paths(), available()
     except OSError as error:
-        return {name: str(error) for name in CHOICES if name != "numpy"}
+        return dict.fromkeys(CHOICES, str(error))
     return {
         name: "this processor lacks its instructions" if name in built else "not in this platform's build"
         for name in CHOICES
@@ -87,7 +85,7 @@ def _unavailable() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor's name as the system gives it, or its kind."""
+    """Return the name of the processor as the system gives it, or its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -97,7 +95,7 @@ def _processor() -> str:
 
 
 def n_threads(asked: int | None) -> int:
-    """Threads for one call: what was asked, else ``TOPSIGN_NUM_THREADS``, else every core given to us."""
+    """Return the threads of one call: the number asked for, else ``TOPSIGN_NUM_THREADS``, else all available cores."""
     if asked is not None:
         return check_count(asked, "n_threads")
     setting = os.environ.get("TOPSIGN_NUM_THREADS")
@@ -113,19 +111,17 @@ def n_threads(asked: int | None) -> int:
 def _choose(name: str | None) -> Kernels:
     if name is not None:
         check_choice(name, "TOPSIGN_KERNELS", CHOICES)
-    if name == "numpy":
-        return NumpyKernels()
     try:
         supported = list(native_paths())
     except OSError as error:
-        if name is not None:
-            raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but {error}") from error
-        warn(
-            f"topsign runs on its slow NumPy kernels, because {error}; results are the same. "
-            "Install topsign with a C++ compiler, or set TOPSIGN_KERNELS=numpy to accept this.",
-            RuntimeWarning,
-        )
-        return NumpyKernels()
+        raise ImportError(
+            f"topsign needs its compiled library, but {error}; install topsign again with "
+            "`pip install --force-reinstall topsign`, which compiles it with a C++17 compiler if there is no wheel for "
+            "this platform"
+        ) from error
     if name is not None and name not in supported:
-        raise ImportError(f"TOPSIGN_KERNELS={name} was asked for, but this processor supports {supported}")
-    return NativeKernels(name or supported[-1])
+        raise ImportError(
+            f"TOPSIGN_KERNELS={name} was asked for, but this processor supports {', '.join(supported)}; "
+            "unset TOPSIGN_KERNELS to use the fastest"
+        )
+    return Kernels(name or supported[-1])

@@ -28,7 +28,7 @@ class Layout:
 
     ``signs``: the sign bits of the whole pool (n_bits = n_pool), no locations.
 
-    ``trellis``: a ring of n_bits bits (:mod:`topsign.kernels.tables`).
+    ``trellis``: a ring of n_bits bits (:mod:`topsign.kernels.trellis`).
     """
 
     name: str

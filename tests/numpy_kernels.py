@@ -1,24 +1,43 @@
-"""The portable twin of the native kernels, in NumPy: same bits, less speed; threads are not used."""
+"""The kernels in NumPy, for comparison: the same methods and bits as the library, in plain array operations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy_trellis import NumpyTrellis, collect, rank
 
-from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
-from .layout import BLOCK_ROWS, Layout
-from .numpy_trellis import NumpyTrellis
-from .searches import CodeSegment, Searches
+from topsign import kernels
+from topsign._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
+from topsign.kernels import CodeRange, Layout, choice
+from topsign.kernels.layout import BLOCK_ROWS
 
 LANES = 16
 
 SOME_QUERIES = 64
 
+PATHS = [*kernels.available(), "numpy"]
+"""Paths of the library that run here, and the kernels of this module."""
 
-class NumpyKernels(Searches, NumpyTrellis):
-    """See :class:`topsign.kernels.interface.Kernels`."""
+
+@contextmanager
+def use_path(name):
+    """Run a block of code on one of :data:`PATHS`."""
+    if name != "numpy":
+        with kernels.use(name) as chosen:
+            yield chosen
+        return
+    before, choice._active = choice._active, NumpyKernels()
+    try:
+        yield choice._active
+    finally:
+        choice._active = before
+
+
+class NumpyKernels(NumpyTrellis):
+    """See :class:`topsign.kernels.Kernels`; threads are not used."""
 
     name = "numpy"
 
@@ -121,48 +140,48 @@ class NumpyKernels(Searches, NumpyTrellis):
     def rank_mismatches(
         self,
         layout: Layout,
-        segments: Sequence[CodeSegment],
+        ranges: Sequence[CodeRange],
         query_bits: Bytes,
         k: int,
         *,
         masks: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int32]:
-        living = _Living(segments)
+        living = _Living(ranges)
         mismatches = np.full((len(query_bits), k), -1, np.int32)
         return living.rank(self._counts(layout, living.codes, query_bits, masks), mismatches)
 
     def rank_scores(
-        self, layout: Layout, segments: Sequence[CodeSegment], queries: Float32, k: int, *, n_threads: int = 1
+        self, layout: Layout, ranges: Sequence[CodeRange], queries: Float32, k: int, *, n_threads: int = 1
     ) -> tuple[Int64, Float32]:
-        living = _Living(segments)
+        living = _Living(ranges)
         scores = np.full((len(queries), k), np.nan, np.float32)
         return living.rank(self._weighted(layout, living, queries), scores, descending=True)
 
-    def collect_mismatches(
+    def within_mismatches(
         self,
         layout: Layout,
-        segments: Sequence[CodeSegment],
+        ranges: Sequence[CodeRange],
         query_bits: Bytes,
         radii: Int32,
         *,
         masks: Bytes | None = None,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Int32]:
-        living = _Living(segments)
+        living = _Living(ranges)
         found = zip(self._counts(layout, living.codes, query_bits, masks), radii, strict=True)
         return living.collect([(counts, counts <= radius) for counts, radius in found], np.int32)
 
-    def collect_scores(
+    def within_scores(
         self,
         layout: Layout,
-        segments: Sequence[CodeSegment],
+        ranges: Sequence[CodeRange],
         queries: Float32,
         thresholds: Float32,
         *,
         n_threads: int = 1,
     ) -> tuple[Int64, Int64, Float32]:
-        living = _Living(segments)
+        living = _Living(ranges)
         found = zip(self._weighted(layout, living, queries), thresholds, strict=True)
         return living.collect([(scores, scores >= least) for scores, least in found], np.float32)
 
@@ -193,33 +212,22 @@ class NumpyKernels(Searches, NumpyTrellis):
 
 
 class _Living:
-    """The codes of all segments that take part."""
+    """The codes of all ranges that take part."""
 
-    def __init__(self, segments: Sequence[CodeSegment]) -> None:
-        rows = [_living(segment.codes, segment.alive) for segment in segments]
-        starts = np.append(0, np.cumsum([len(segment.codes) for segment in segments])[:-1])
-        together = [start + kept for start, kept in zip(starts, rows, strict=True)]
-        pairs = list(zip(segments, rows, together, strict=True))
-        self.codes = np.concatenate([segment.codes[kept] for segment, kept, _ in pairs])
-        self.places = np.concatenate(together)
-        self.ids = np.concatenate([at if one.ids is None else one.ids[kept] for one, kept, at in pairs])
+    def __init__(self, ranges: Sequence[CodeRange]) -> None:
+        pairs = [(one, _living(one.codes, one.alive)) for one in ranges]
+        self.codes = np.concatenate([one.codes[kept] for one, kept in pairs])
+        self.rows = np.concatenate([one.first_row + kept for one, kept in pairs])
+        self.ids = np.concatenate([one.first_row + kept if one.ids is None else one.ids[kept] for one, kept in pairs])
         self.weights: Float32 | None = None
-        if segments[0].weights is not None:
-            self.weights = np.concatenate([one.weights[kept] for one, kept, _ in pairs if one.weights is not None])
+        if ranges[0].weights is not None:
+            self.weights = np.concatenate([one.weights[kept] for one, kept in pairs if one.weights is not None])
 
     def rank(self, found: Iterator[Array], values: Array, *, descending: bool = False) -> tuple[Int64, Any]:
-        """Places of the best, and their values in place of those given, (n_queries, k)."""
-        places = np.full(values.shape, -1, np.int64)
-        for i, row in enumerate(found):
-            best = np.lexsort((self.ids, -row if descending else row))[: values.shape[1]]
-            places[i, : len(best)], values[i, : len(best)] = self.places[best], row[best]
-        return places, values
+        return rank(found, self.rows, self.ids, values, descending=descending)
 
     def collect(self, found: list[tuple[Array, Booleans]], dtype: Any) -> tuple[Int64, Int64, Any]:
-        """Starts, places and values of those that are chosen of each query's."""
-        starts = np.append(0, np.cumsum([chosen.sum() for _, chosen in found])).astype(np.int64)
-        places = np.concatenate([np.empty(0, np.int64), *(self.places[chosen] for _, chosen in found)])
-        return starts, places, np.concatenate([np.empty(0, dtype), *(row[chosen] for row, chosen in found)])
+        return collect(found, self.rows, dtype)
 
 
 def _living(codes: Bytes, alive: Bytes | None) -> Int64:

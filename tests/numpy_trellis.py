@@ -1,18 +1,21 @@
-"""The portable twin of the native kernels of trellis codes."""
+"""The kernels of trellis codes in NumPy, for comparison."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Int32, Int64
-from .tables import DEPTH, N_SEQUENCES, Events, TrellisTables, level_rows, trellis_levels, unpack_norms
-from .trellis import Int8, RoundedQueries, TrellisEntries
+from topsign._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
+from topsign.kernels import RoundedQueries, TrellisRange, TrellisTables
+from topsign.kernels.trellis import DEPTH, N_SEQUENCES, Events, Int8, level_rows, trellis_levels, unpack_norms
 
 FORBIDDEN = np.uint32(1 << 30)
 
 
 class NumpyTrellis:
-    """See :class:`topsign.kernels.trellis.TrellisKernels`."""
+    """See :class:`topsign.kernels.Kernels`."""
 
     def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
         codes = [_Viterbi(tables, values[i : i + 64]).codes() for i in range(0, len(values), 64)]
@@ -26,7 +29,7 @@ class NumpyTrellis:
         multipliers, addends = tables.sequences
         turn = np.arange(tables.n_coded) % N_SEQUENCES
         scrambled = words[:, tables.offsets] * multipliers[turn] + addends[turn] & 0xFFFF
-        return trellis_levels()[scrambled >> 9]  # type: ignore[no-any-return]
+        return trellis_levels()[scrambled >> 9]
 
     def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
         levels = self.trellis_decode(tables, codes).astype(np.int32)
@@ -44,38 +47,62 @@ class NumpyTrellis:
             values = values * 2**queries.fine_bits + queries.fine
         return values @ levels.astype(np.int32).T
 
-    def trellis_search(
-        self, entries: TrellisEntries, queries: RoundedQueries, k: int, *, n_threads: int = 1
-    ) -> tuple[Int64, Float32]:
-        scores, living = self._scores(entries, queries)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        positions = np.full((len(queries), k), -1, np.int64)
-        best = np.full((len(queries), k), np.nan, np.float32)
-        positions[:, : order.shape[1]] = living[order]
-        best[:, : order.shape[1]] = np.take_along_axis(scores, order, axis=1)
-        return positions, best
+    def rank_trellis(self, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1) -> tuple[Int64, Float32]:
+        scores, rows, ids = self._scores(ranges)
+        return rank(iter(scores), rows, ids, np.full((len(scores), k), np.nan, np.float32), descending=True)
 
-    def trellis_within(
-        self, entries: TrellisEntries, queries: RoundedQueries, thresholds: Float32, *, n_threads: int = 1
+    def within_trellis(
+        self, ranges: Sequence[TrellisRange], thresholds: Float32, *, n_threads: int = 1
     ) -> tuple[Int64, Int64, Float32]:
-        scores, living = self._scores(entries, queries)
+        scores, rows, _ = self._scores(ranges)
         reached = scores >= thresholds[:, np.newaxis]
-        starts = np.append(0, np.cumsum(reached.sum(axis=1))).astype(np.int64)
-        return starts, living[np.nonzero(reached)[1]], scores[reached]
+        return collect(list(zip(scores, reached, strict=True)), rows, np.float32)
 
-    def _scores(self, entries: TrellisEntries, queries: RoundedQueries) -> tuple[Float32, Int64]:
-        """Scores of the codes that take part, and their positions."""
-        tables, n_codes = entries.tables, len(entries.codes)
-        living = np.arange(n_codes) if entries.places is None else entries.places
-        if entries.alive is not None:
-            living = living[np.unpackbits(entries.alive, count=n_codes, bitorder="little")[living] > 0]
-        codes = entries.codes[living]
-        sums = self.trellis_sums(tables, codes, queries).astype(np.float32)
-        weights = self.trellis_weights(tables, codes)
-        if entries.norms:
+    def _scores(self, ranges: Sequence[TrellisRange]) -> tuple[Float32, Int64, Int64]:
+        """Scores of the codes that take part, their rows and their ids."""
+        parts = [(self._scores_of(one, living), one, living) for one in ranges for living in [_living(one)]]
+        scores = np.concatenate([found for found, _, _ in parts], axis=1)
+        rows = [one.first_row + living for _, one, living in parts]
+        ids = [at if one.ids is None else one.ids[kept] for at, (_, one, kept) in zip(rows, parts, strict=True)]
+        return scores, np.concatenate(rows), np.concatenate(ids)
+
+    def _scores_of(self, one: TrellisRange, living: Int64) -> Float32:
+        codes, queries = one.codes[living], one.queries
+        sums = self.trellis_sums(one.tables, codes, queries).astype(np.float32)
+        weights = self.trellis_weights(one.tables, codes)
+        if one.norms:
             weights = weights * unpack_norms(codes[:, -2:])
         scores = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
-        return scores + np.float32(0), living  # no negative zeros
+        return scores + np.float32(0)  # no negative zeros
+
+
+def _living(one: TrellisRange) -> Int64:
+    """Positions of the codes that take part."""
+    positions = np.arange(len(one.codes)) if one.positions is None else one.positions
+    if one.alive is None:
+        return positions
+    return positions[np.unpackbits(one.alive, count=len(one.codes), bitorder="little")[positions] > 0]
+
+
+def rank(
+    found: Iterator[Array], rows: Int64, ids: Int64, values: Array, *, descending: bool = False
+) -> tuple[Int64, Any]:
+    """Rows of the best of each query, and their values in place of those given, (n_queries, k)."""
+    best_rows = np.full(values.shape, -1, np.int64)
+    for i, row in enumerate(found):
+        best = np.lexsort((ids, -row if descending else row))[: values.shape[1]]
+        best_rows[i, : len(best)], values[i, : len(best)] = rows[best], row[best]
+    return best_rows, values
+
+
+def collect(found: list[tuple[Array, Booleans]], rows: Int64, dtype: Any) -> tuple[Int64, Int64, Any]:
+    """Starts, ascending rows and values of the codes that are chosen for each query."""
+    starts = np.append(0, np.cumsum([chosen.sum() for _, chosen in found])).astype(np.int64)
+    order = np.argsort(rows, kind="stable")
+    kept = [order[chosen[order]] for _, chosen in found]
+    values = [row[some] for (row, _), some in zip(found, kept, strict=True)]
+    all_rows = np.concatenate([np.empty(0, np.int64), *(rows[some] for some in kept)])
+    return starts, all_rows, np.concatenate([np.empty(0, dtype), *values])
 
 
 class _Viterbi:
@@ -138,7 +165,7 @@ class _Viterbi:
         advance = self.advances[0]
         states = np.arange(2**advance) << self.tables.window - advance | (first >> advance)[:, np.newaxis]
         best = _least(np.take_along_axis(costs, states, axis=1))
-        return states[np.arange(len(states)), best]  # type: ignore[no-any-return]
+        return states[np.arange(len(states)), best]
 
     def _pack(self, path: list[Array]) -> Bytes:
         bits = np.zeros((len(path[0]), 8 * self.tables.code_bytes), np.uint8)

@@ -1,0 +1,36 @@
+"""Ranges of codes: a search takes a list of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .._arrays import Bytes, Float32, Int64
+from .trellis import RoundedQueries, TrellisTables
+
+
+@dataclass(frozen=True, eq=False)
+class CodeRange:
+    """Codes of one array that are searched together with those of other ranges."""
+
+    codes: Bytes  # (n_codes, code_bytes)
+    first_row: int = 0  # row of the first code in the snapshot
+    alive: Bytes | None = None  # packed bitmap of the codes that take part; None: all
+    weights: Float32 | None = None  # factors of the scores
+    ids: Int64 | None = None  # ascending; None: rows
+
+
+@dataclass(frozen=True, eq=False)
+class TrellisRange:
+    """Codes of one cell in an array, searched together with those of other ranges.
+
+    Ranges of one cell share the same ``tables`` and ``queries`` objects.
+    """
+
+    tables: TrellisTables
+    queries: RoundedQueries  # rounded for these tables
+    codes: Bytes  # (n_codes, code_bytes)
+    first_row: int = 0  # row of the first code in the snapshot
+    norms: bool = False  # whether scores are multiplied by the norms in the last two bytes of codes
+    alive: Bytes | None = None  # packed bitmap over all codes; None: all take part
+    positions: Int64 | None = None  # ascending positions in ``codes`` of those that belong to this range; None: all
+    ids: Int64 | None = None  # ids of all codes, ascending; None: rows

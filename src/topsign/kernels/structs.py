@@ -1,0 +1,242 @@
+"""Structures and functions of the C interface (``native/topsign.h``), and their construction from arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_double, c_float, c_int8, c_int32, c_int64, c_uint8, c_void_p
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Float32, Int64
+from .layout import Layout
+from .ranges import CodeRange, TrellisRange
+from .trellis import RoundedQueries, TrellisTables, norm_fractions, trellis_levels
+
+
+class CRun(ctypes.Structure):
+    _fields_ = (("path", c_int32), ("n_threads", c_int32))
+
+
+class CRows(ctypes.Structure):
+    _fields_ = (("values", c_void_p), ("count", c_int64), ("width", c_int64))
+
+
+class CLayout(ctypes.Structure):
+    _fields_ = (("n_bits", c_int64), ("n_pool", c_int64), ("low_bits", c_int64))
+
+
+class CCodes(ctypes.Structure):
+    _fields_ = (
+        ("layout", CLayout),
+        ("data", c_void_p),
+        ("count", c_int64),
+        ("alive", c_void_p),
+        ("weights", c_void_p),
+        ("ids", c_void_p),
+        ("first_row", c_int64),
+    )
+
+
+class CCodeRanges(ctypes.Structure):
+    _fields_ = (("ranges", POINTER(CCodes)), ("count", c_int64))
+
+
+class CSigns(ctypes.Structure):
+    _fields_ = (("bits", c_void_p), ("masks", c_void_p), ("count", c_int64))
+
+
+class CBest(ctypes.Structure):
+    _fields_ = (("k", c_int64), ("rows", c_void_p), ("values", c_void_p))
+
+
+class CFound(ctypes.Structure):
+    _fields_ = (
+        ("bounds", c_void_p),
+        ("capacity", c_int64),
+        ("rows", c_void_p),
+        ("values", c_void_p),
+        ("counts", c_void_p),
+    )
+
+
+class CRotation(ctypes.Structure):
+    _fields_ = (
+        ("signals", CRows),
+        ("signs", c_void_p),
+        ("n_rounds", c_int64),
+        ("transpose", c_int32),
+        ("out", c_void_p),
+    )
+
+
+class CSelection(ctypes.Structure):
+    _fields_ = (
+        ("projected", CRows),
+        ("n_bits", c_int64),
+        ("locations", c_void_p),
+        ("signs", c_void_p),
+        ("totals", c_void_p),
+    )
+
+
+class CContents(ctypes.Structure):
+    _fields_ = (("locations", c_void_p), ("signs", c_void_p))
+
+
+class CSets(ctypes.Structure):
+    _fields_ = (("n_sets", c_int64), ("n_bits", c_int64), ("n_pool", c_int64), ("capacity", c_int64))
+
+
+class CTrellisNorm(ctypes.Structure):
+    _fields_ = (("linear", c_void_p), ("quadratic", c_void_p), ("unit", c_float), ("constant", c_float))
+
+
+class CTrellis(ctypes.Structure):
+    _fields_ = (
+        ("n_bits", c_int64),
+        ("window", c_int64),
+        ("n_coded", c_int64),
+        ("code_bytes", c_int64),
+        ("offsets", c_void_p),
+        ("multipliers", c_void_p),
+        ("addends", c_void_p),
+        ("levels", c_void_p),
+        ("norm", CTrellisNorm),
+    )
+
+
+class CTrellisCosts(ctypes.Structure):
+    _fields_ = (
+        ("scales", c_void_p),
+        ("squares", c_void_p),
+        ("square_shifts", c_void_p),
+        ("shifts", c_void_p),
+        ("limit", c_int32),
+    )
+
+
+class CTrellisCodes(ctypes.Structure):
+    _fields_ = (("data", c_void_p), ("count", c_int64))
+
+
+class CTrellisQueries(ctypes.Structure):
+    _fields_ = (
+        ("values", c_void_p),
+        ("fine", c_void_p),
+        ("fine_bits", c_int64),
+        ("scales", c_void_p),
+        ("constants", c_void_p),
+        ("count", c_int64),
+    )
+
+
+class CTrellisCell(ctypes.Structure):
+    _fields_ = (("trellis", CTrellis), ("queries", CTrellisQueries))
+
+
+class CTrellisRanges(ctypes.Structure):
+    _fields_ = (("cells", POINTER(CTrellisCell)), ("n_cells", c_int64), ("ranges", c_void_p), ("n_ranges", c_int64))
+    table: Int64  # memory of ``ranges``: a row of the fields of ts_trellis_range for each
+
+
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "ts_rotate": (POINTER(CRotation),),
+    "ts_square_norms": (POINTER(CRows), POINTER(c_double)),
+    "ts_magnitude_sums": (POINTER(CRows), POINTER(c_double)),
+    "ts_select": (POINTER(CSelection),),
+    "ts_pack_bits": (POINTER(CRows), POINTER(c_uint8)),
+    "ts_pack_codes": (POINTER(CLayout), c_int64, POINTER(CContents), POINTER(c_uint8)),
+    "ts_unpack_codes": (POINTER(CCodes), POINTER(CContents)),
+    "ts_valid_codes": (POINTER(CCodes), POINTER(c_uint8)),
+    "ts_mismatches": (POINTER(CCodes), POINTER(CSigns), POINTER(c_int32)),
+    "ts_score_sums": (POINTER(CCodes), POINTER(CRows), POINTER(c_float)),
+    "ts_rank_mismatches": (POINTER(CCodeRanges), POINTER(CSigns), POINTER(CBest)),
+    "ts_within_mismatches": (POINTER(CCodeRanges), POINTER(CSigns), POINTER(CFound)),
+    "ts_rank_scores": (POINTER(CCodeRanges), POINTER(CRows), POINTER(CBest)),
+    "ts_within_scores": (POINTER(CCodeRanges), POINTER(CRows), POINTER(CFound)),
+    "ts_encode_sets": (POINTER(CSets), POINTER(c_int32), POINTER(c_uint8), POINTER(c_int64)),
+    "ts_decode_sets": (POINTER(CSets), POINTER(c_uint8), POINTER(c_int32)),
+    "ts_trellis_encode": (POINTER(CTrellis), POINTER(CTrellisCosts), POINTER(CRows), POINTER(c_uint8)),
+    "ts_trellis_decode": (POINTER(CTrellis), POINTER(CTrellisCodes), POINTER(c_int8)),
+    "ts_trellis_weights": (POINTER(CTrellis), POINTER(CTrellisCodes), POINTER(c_float)),
+    "ts_trellis_sums": (POINTER(CTrellisCell), POINTER(CTrellisCodes), POINTER(c_int32)),
+    "ts_rank_trellis": (POINTER(CTrellisRanges), POINTER(CBest)),
+    "ts_within_trellis": (POINTER(CTrellisRanges), POINTER(CFound)),
+}
+"""Arguments of each kernel after the CRun; all return 0, or 1 if memory runs out."""
+
+
+def address(array: Array | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def pointer(array: Array, type_: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, POINTER(type_))
+
+
+def c_rows(values: Float32) -> CRows:
+    return CRows(address(values), *values.shape)
+
+
+def c_layout(layout: Layout) -> CLayout:
+    return CLayout(layout.n_bits, layout.n_pool, layout.low_bits)
+
+
+def c_codes(layout: Layout, codes: Bytes) -> CCodes:
+    return CCodes(c_layout(layout), address(codes), len(codes), None, None, None, 0)
+
+
+def c_code_ranges(layout: Layout, ranges: Sequence[CodeRange]) -> CCodeRanges:
+    made, parts = c_layout(layout), (CCodes * len(ranges))()
+    for part, one in zip(parts, ranges, strict=True):
+        part.layout, part.data, part.count, part.first_row = made, address(one.codes), len(one.codes), one.first_row
+        part.alive, part.weights, part.ids = map(address, (one.alive, one.weights, one.ids))
+    return CCodeRanges(parts, len(ranges))
+
+
+def c_trellis(tables: TrellisTables) -> CTrellis:
+    sizes = tables.n_bits, tables.window, tables.n_coded, tables.code_bytes
+    arrays: tuple[Array, ...] = (tables.offsets, *tables.sequences, trellis_levels())
+    norm = CTrellisNorm(address(tables.linear), address(tables.quadratic), tables.unit, tables.constant)
+    return CTrellis(*sizes, *map(address, arrays), norm)
+
+
+def c_trellis_codes(codes: Bytes) -> CTrellisCodes:
+    return CTrellisCodes(address(codes), len(codes))
+
+
+def c_trellis_costs(tables: TrellisTables) -> CTrellisCosts:
+    arrays = tables.scales, tables.squares, tables.square_shifts, tables.shifts
+    return CTrellisCosts(*map(address, arrays), tables.limit)
+
+
+def c_trellis_cell(tables: TrellisTables, queries: RoundedQueries) -> CTrellisCell:
+    digits = address(queries.values), address(queries.fine), queries.fine_bits
+    scaling = address(queries.scales), address(queries.constants)
+    return CTrellisCell(c_trellis(tables), CTrellisQueries(*digits, *scaling, len(queries)))
+
+
+def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
+    # There may be thousands: a row of integers takes less time than a ctypes structure, and so does taking the
+    # addresses of the arrays that ranges share only once.
+    cells: dict[tuple[int, ...], tuple[int, CTrellisCell]] = {}
+    known: dict[tuple[int, ...], tuple[int | None, ...]] = {}
+    rows = []
+    for one in ranges:
+        key = (id(one.tables), id(one.queries), id(one.codes), id(one.alive), id(one.ids), one.first_row, one.norms)
+        shared = known.get(key)
+        if shared is None:
+            if key[:2] not in cells:
+                cells[key[:2]] = len(cells), c_trellis_cell(one.tables, one.queries)
+            arrays = one.codes, one.alive, one.ids, norm_fractions() if one.norms else None
+            shared = known[key] = cells[key[:2]][0], one.first_row, *(address(array) or 0 for array in arrays)
+        positions = one.positions
+        at = (len(one.codes), 0) if positions is None else (len(positions), address(positions))
+        rows.append(shared + at)
+    table = np.array(rows, np.int64)
+    held = (CTrellisCell * len(cells))(*(cell for _, cell in cells.values()))
+    made = CTrellisRanges(held, len(cells), address(table), len(table))
+    made.table = table
+    return made
