@@ -1,7 +1,9 @@
 """Adaptive codes: lossless in both layouts, exact in every export."""
 
 import hashlib
+import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
+from topsign.families import AdaptiveRecipe
 from topsign.kernels import LAYOUTS
+from topsign.projections import Projected
 
 SIZES = [(1, 1), (3, 7), (63, 64), (65, 65), (12, 100), (100, 384), (64, 1000), (512, 8192)]
 
@@ -19,10 +23,23 @@ SIZES = [(1, 1), (3, 7), (63, 64), (65, 65), (12, 100), (100, 384), (64, 1000), 
 def make_codes(rng, n_codes, n_bits, n_pool, layout="compact", norms=True):
     locations = np.sort([rng.choice(n_pool, n_bits, replace=False) for _ in range(n_codes)], axis=1)
     signs = rng.choice([-1, 1], (n_codes, n_bits))
-    reals = {"norms": rng.random(n_codes) + 1, "scales": rng.random(n_codes) + 1} if norms else {}
+    columns = {"norms": rng.random(n_codes) + 1, "scales": rng.random(n_codes) + 1} if norms else {}
+    recipe = make_recipe(n_bits, n_pool, layout, norms)
+    shape = n_codes, n_bits
     return ts.AdaptiveCodes.from_locations(
-        locations.reshape(n_codes, n_bits), signs.reshape(n_codes, n_bits), n_pool=n_pool, layout=layout, **reals
+        locations.reshape(shape), signs.reshape(shape), recipe=recipe, columns=columns
     )
+
+
+def make_recipe(n_bits, n_pool, layout="compact", norms=True):
+    return AdaptiveRecipe.make(
+        n_features=max(2, n_pool), n_pool=n_pool, n_bits=n_bits, layout=layout, norms=norms, random_state=7
+    )
+
+
+def projected(codes, values):
+    """Values that codes take for projections of queries."""
+    return Projected.of(np.asarray(values, np.float32), codes.recipe)
 
 
 def made_up_signals(n_signals, n_features):
@@ -40,25 +57,25 @@ def test_layouts_convert_without_loss(path, rng, layout, n_bits, n_pool):
         assert converted.layout == other
         assert_array_equal(converted.locations, codes.locations)
         assert_array_equal(converted.signs, codes.signs)
-        assert converted == codes
-        assert_array_equal(converted.to_layout(layout).data, codes.data)
+        assert converted.columns == codes.columns
+        assert converted.to_layout(layout) == codes
 
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), SIZES)
 def test_one_hot_and_sparse_exports_are_exact(path, rng, n_bits, n_pool):
     codes = make_codes(rng, 5, n_bits, n_pool)
-    projected = rng.standard_normal((4, n_pool)).astype(np.float32)
-    mismatches = codes.mismatches(projected)
+    values = rng.standard_normal((4, n_pool)).astype(np.float32)
+    mismatches = codes.mismatches(projected(codes, values))
     entries = list(zip(codes.signs > 0, codes.locations, strict=True))
-    assert_array_equal(mismatches, [[reference.mismatches(q >= 0, *entry) for entry in entries] for q in projected])
+    assert_array_equal(mismatches, [[reference.mismatches(q >= 0, *entry) for entry in entries] for q in values])
     bits = codes.to_bits()
     assert_array_equal(bits, [reference.pack(reference.one_hot(where, s, n_pool)) for s, where in entries])
-    queries = ts.query_bits(projected)
+    queries = ts.query_bits(values)
     plain_hamming = ts.hamming(queries[:, np.newaxis], bits, n_bits=2 * n_pool) * 2 * n_pool
     assert_array_equal(np.rint(plain_hamming), n_pool - n_bits + 2 * mismatches)
     sparse = codes.to_sparse()
     assert sparse.shape == (5, n_pool)
-    signs = np.where(projected >= 0, 1, -1).astype(np.float32)
+    signs = np.where(values >= 0, 1, -1).astype(np.float32)
     assert_array_equal((sparse @ signs.T).T, n_bits - 2 * mismatches)
 
 
@@ -68,33 +85,55 @@ def test_one_hot_and_sparse_exports_are_exact(path, rng, n_bits, n_pool):
 def test_bytes_round_trip_near_the_entropy_bound(path, rng, layout, norms, n_bits, n_pool):
     codes = make_codes(rng, 9, n_bits, n_pool, layout, norms)
     message = codes.to_bytes()
-    again = ts.AdaptiveCodes.from_bytes(message)
+    again = ts.read_codes(message)
+    assert isinstance(again, ts.AdaptiveCodes)
     assert again == codes
     assert again.layout == layout
     bound = ts.theory.storage_bits(n_bits=n_bits, n_pool=n_pool) / 8
-    assert len(message) <= 9 * (1.02 * bound + 16) + 64
+    assert len(message) <= 9 * (1.02 * bound + 16) + 64 + len(json.dumps(codes.recipe.to_json()))
 
 
 def test_no_codes_at_all(path, rng):
     codes = make_codes(rng, 3, 5, 20)[:0]
     assert len(codes) == 0
-    assert ts.AdaptiveCodes.from_bytes(codes.to_bytes()) == codes
+    assert ts.read_codes(codes.to_bytes()) == codes
     assert codes.locations.shape == (0, 5)
-    assert codes.mismatches(np.zeros((2, 20))).shape == (2, 0)
-    assert codes.scores(np.zeros((2, 20))).shape == (2, 0)
+    assert codes.mismatches(projected(codes, np.zeros((2, 20)))).shape == (2, 0)
+    assert codes.scores(projected(codes, np.zeros((2, 20)))).shape == (2, 0)
     assert codes.to_sparse().shape == (0, 20)
 
 
+def codes_of_each_family():
+    signals = np.random.default_rng(1).standard_normal((3, 40))
+    trellis = ts.TrellisEncoder(5, basis="hadamard", center=False, norms=True, random_state=1).fit(signals)
+    signs = ts.SignIndex(n_features=40, random_state=1)
+    return {
+        "adaptive": make_codes(np.random.default_rng(1), 3, 5, 40),
+        "sign": signs.get(signs.add(signals)).codes,
+        "trellis": trellis.encode(signals),
+    }
+
+
+@pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
 @given(st.data())
-def test_any_damage_to_bytes_is_noticed(data):
-    codes = make_codes(np.random.default_rng(1), 3, 5, 40)
-    message = bytearray(codes.to_bytes())
+def test_any_damage_to_messages_is_noticed(family, data):
+    message = codes_of_each_family()[family].to_bytes()
     place = data.draw(st.integers(0, len(message) - 1))
-    message[place] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(ts.StorageError, match=r"damaged|not adaptive codes|format"):
-        ts.AdaptiveCodes.from_bytes(bytes(message))
-    with pytest.raises(ts.StorageError, match=r"damaged|not adaptive codes"):
-        ts.AdaptiveCodes.from_bytes(codes.to_bytes()[:place])
+    flipped = bytes([message[place] ^ 1 << data.draw(st.integers(0, 7))])
+    with pytest.raises(ts.StorageError, match=r"damaged|not a message of codes|format"):
+        ts.read_codes(message[:place] + flipped + message[place + 1 :])
+    with pytest.raises(ts.StorageError, match=r"damaged|not a message of codes"):
+        ts.read_codes(message[:place])
+
+
+@pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
+def test_every_flipped_byte_of_a_message_is_noticed(family):
+    codes = codes_of_each_family()[family]
+    message = codes.to_bytes()
+    assert ts.read_codes(message) == codes
+    for place, byte in enumerate(message):
+        with pytest.raises(ts.StorageError):
+            ts.read_codes(message[:place] + bytes([byte ^ 255]) + message[place + 1 :])
 
 
 def test_slicing_concatenation_equality_and_pickling(rng):
@@ -104,7 +143,8 @@ def test_slicing_concatenation_equality_and_pickling(rng):
     assert codes[np.arange(10) % 2 == 0] == codes[::2]
     assert codes[3] != codes[4]
     assert codes != codes[:9]
-    assert codes != ts.AdaptiveCodes.from_locations(codes.locations, codes.signs, n_pool=100)
+    bare = make_recipe(20, 100, norms=False)
+    assert codes != ts.AdaptiveCodes.from_locations(codes.locations, codes.signs, recipe=bare)
     assert pickle.loads(pickle.dumps(codes)) == codes
     assert codes.nbytes == codes.data.nbytes + 10 * 8
     with pytest.raises(TypeError, match="unhashable"):
@@ -122,7 +162,7 @@ def test_scores_estimate_inner_products_and_correlations(rng):
         codes, projected = encoder.encode(signals), encoder.project(queries)
         inner.append(codes.scores(projected))
         norms = np.linalg.norm(queries, axis=1)
-        plain = ts.AdaptiveCodes(codes.data, n_bits=32, n_pool=n)
+        plain = ts.AdaptiveCodes(codes.data, recipe=replace(codes.recipe, norms=False))
         cosines.append([some.scores(projected, metric="correlation", query_norms=norms) for some in (codes, plain)])
     exact = queries @ signals.T
     for estimates, truth in (
@@ -198,8 +238,6 @@ def test_signals_are_no_projections(rng):
     centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
     with pytest.raises(ValueError, match="different projections"):
         centred.encode(signals).scores(centred.projection_.apply(signals))
-    known = ts.AdaptiveCodes.from_locations(codes.locations, codes.signs, n_pool=64)  # nobody knows their projection
-    assert_array_equal(known.mismatches(joined), codes.mismatches(projected))
 
 
 def test_engines_take_codes_and_queries_of_one_projection(rng):
@@ -218,4 +256,4 @@ def test_engines_take_codes_and_queries_of_one_projection(rng):
     with pytest.raises(ValueError, match="different projections"):
         engine.queries(other.project(signals))
     with pytest.raises(ValueError, match="different projections"):
-        engine.queries(index.projection.apply(signals))  # the mean is still in there
+        engine.queries(index.recipe.projection.apply(signals))  # the mean is still in there

@@ -216,14 +216,20 @@ def test_seed_is_recorded():
     assert_array_equal(fresh.apply(np.arange(10)), again.apply(np.arange(10)))
 
 
-def test_without_the_library_numpy_serves_with_one_clear_warning(monkeypatch):
+def test_without_the_library_the_first_use_raises_with_a_remedy(monkeypatch):
+    def no_paths():
+        raise OSError("it is not there")
+
     monkeypatch.setattr(choice, "_active", None)
-    monkeypatch.setattr(choice, "native_paths", lambda: (_ for _ in ()).throw(OSError("it is not there")))
-    monkeypatch.delenv("TOPSIGN_KERNELS", raising=False)
-    with pytest.warns(RuntimeWarning, match="slow NumPy kernels, because it is not there; results are the same"):
-        assert kernels.active().name == "numpy"
-    assert kernels.active().name == "numpy"  # and silent from then on
-    monkeypatch.setattr(choice, "_active", None)
-    monkeypatch.setenv("TOPSIGN_KERNELS", "portable")
-    with pytest.raises(ImportError, match="TOPSIGN_KERNELS=portable was asked for, but it is not there"):
-        kernels.active()
+    monkeypatch.setattr(choice, "native_paths", no_paths)
+    monkeypatch.setattr(choice, "all_native_paths", no_paths)
+    for name in (None, "portable"):
+        monkeypatch.delenv("TOPSIGN_KERNELS", raising=False)
+        if name is not None:
+            monkeypatch.setenv("TOPSIGN_KERNELS", name)
+        with pytest.raises(ImportError, match="needs its compiled library, but it is not there; install topsign again"):
+            kernels.active()
+    info = kernels.info()
+    assert info["kernels"] is None
+    assert info["available"] == []
+    assert info["unavailable"]["portable"] == "it is not there"

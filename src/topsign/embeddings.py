@@ -1,29 +1,22 @@
-"""Embeddings as scikit-learn estimators: plain signs, universal, adaptive to one reference, adaptive to each signal."""
+"""The paper's embeddings as scikit-learn estimators: signs, universal, and adaptive to one reference."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
 from ._arrays import Array, Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
-from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
-from ._random import RandomState
-from .codes import AdaptiveCodes, as_projected, universal_bits, universal_dither
-from .encoding import encode, project, project_blocks
-from .projections import Projected, Projection, resolve_projection
+from ._estimators import SignalsTransformer, check_signals
+from ._random import RandomState, uniforms
+from .encoding import project_blocks
+from .families.adaptive import resolve_bits
+from .projections import Projection, resolve_projection
 from .projections.blocks import float_blocks
-from .recipe import Recipe, check_mean, resolve_bits
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 
 class _Embedding(SignalsTransformer):
@@ -211,145 +204,18 @@ class AdaptiveEmbedding(_Embedding):
         return kernels.active().pack_bits(self.projection_.apply(signals, rows=self.locations_))
 
 
-class AdaptiveEncoder(ClassNamePrefixFeaturesOutMixin, _Embedding):
-    """Adaptive codes of many signals, every signal its own reference.
-
-    Parameters
-    ----------
-    n_bits : int or "auto"
-        Projections kept for each signal; "auto" is an eighth of the pool, at least 16.
-    n_pool : int
-        Projections computed; the number of features when not given.
-    projection, random_state
-        As in :class:`SignEmbedding`.
-    center : bool or array of shape (n_features,)
-        A mean that is removed from signals and queries alike: given, or learned by ``fit`` (True).
-    norms : bool
-        Keep each signal's norm and scale (8 bytes per code), so that inner products can be estimated.
-        Without them correlations are estimated with the expected scale.
-    layout : "compact" or "fast"
-        Layout of the codes, see :class:`topsign.AdaptiveCodes`.
-
-    Attributes
-    ----------
-    recipe_ : Recipe
-        Everything the codes are made with.
-    projection_, seed_, mean_
-        Its projection, the seed of that, and the mean that is removed (None without ``center``).
-
-    Examples
-    --------
-    >>> import numpy as np, topsign as ts
-    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
-    >>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
-    >>> codes = encoder.encode(signals)
-    >>> queries = encoder.project(signals[:3] + 0.5)
-    >>> codes.mismatches(queries).argmin(axis=1), codes.scores(queries).argmax(axis=1)
-    (array([0, 1, 2]), array([0, 1, 2]))
-    """
-
-    def __init__(
-        self,
-        n_bits: int | str = "auto",
-        *,
-        n_pool: int | None = None,
-        projection: str | Projection = "hadamard",
-        center: bool | npt.ArrayLike = False,
-        norms: bool = True,
-        layout: str = "compact",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.n_pool = n_pool
-        self.projection = projection
-        self.center = center
-        self.norms = norms
-        self.layout = layout
-        self.random_state = random_state
-
-    def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learns the number of features (and the mean, with ``center=True``) and makes the recipe."""
-        signals = check_signals(self, signals, reset=True)
-        given = self.center
-        learned = _check_finite(signals, mean=given is True)
-        if given is True:
-            mean: Float32 | None = learned.astype(np.float32)
-        else:
-            mean = None if given is False else check_mean(given, self.n_features_in_)
-        self.recipe_ = Recipe.make(
-            "adaptive",
-            n_features=self.n_features_in_,
-            n_bits=self.n_bits,
-            n_pool=self.n_pool,
-            projection=self.projection,
-            layout=self.layout,
-            norms=self.norms,
-            mean=mean,
-            random_state=self.random_state,
-        )
-        self.projection_, self.seed_ = self.recipe_.projection, self.recipe_.seed
-        self.mean_: Float32 | None = self.recipe_.mean
-        return self
-
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> AdaptiveCodes:
-        """One adaptive code per signal.
-
-        Reads signals block by block, so that a memory map larger than memory is fine. A zero signal (one
-        equal to the mean, with center=True) has no largest projections and raises.
-        """
-        check_is_fitted(self)
-        signals = as_fitted_signals(self, signals)
-        made = encode(self.recipe_, signals, n_threads=n_threads)
-        space = self.recipe_.space
-        return AdaptiveCodes.unchecked(self.recipe_.layout, made.codes, made.norms, made.scales, space=space)
-
-    def to(self, device: str) -> Any:
-        """An encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
-
-        A :class:`topsign.gpu.SignalEncoder`, for Hadamard projections.
-        """
-        check_is_fitted(self)
-        gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
-        names = getattr(self, "feature_names_in_", None)
-        return gpu.SignalEncoder(self.recipe_, device=device, feature_names=names)
-
-    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
-        """Real projections of queries on the pool, (n_queries, n_pool) float32, to compare with codes."""
-        check_is_fitted(self)
-        queries = as_fitted_signals(self, queries, name="queries")
-        return Projected.of(project(self.recipe_, queries, n_threads=n_threads)[0], self.recipe_)
-
-    def as_projected(self, values: npt.ArrayLike) -> Float32:
-        """Marks values as projections that this encoder made: those of a file, or joined from several.
-
-        Codes refuse a plain array, since signals look the same where n_pool is n_features.
-        """
-        check_is_fitted(self)
-        return Projected.of(as_projected(values, n_pool=self.recipe_.n_pool), self.recipe_)
-
-    def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
-        """The codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.
-
-        A zero signal has no code: its row is empty.
-        """
-        check_is_fitted(self)
-        made = encode(replace(self.recipe_, norms=True), check_signals(self, signals), allow_zero=True)
-        rows = AdaptiveCodes.unchecked(self.recipe_.layout, made.codes).to_sparse()
-        if made.norms is not None and not made.norms.all():
-            rows.data[np.repeat(made.norms == 0, self.recipe_.n_bits)] = 0
-            rows.eliminate_zeros()
-        return rows
-
-    @property
-    def _n_features_out(self) -> int:
-        """Columns of :meth:`transform`, as scikit-learn asks for them."""
-        return self.recipe_.n_pool
+def universal_dither(seed: int, n_bits: int, step: float) -> Float64:
+    """Return fixed uniform values in [0, 2 * step), one per projection, which the seed of the projection decides."""
+    return uniforms(seed, "universal dither", 0, n_bits) * (2 * step)
 
 
-def _check_finite(signals: Array, *, mean: bool = False) -> Float64:
-    """Reads every signal once; the mean where asked for, summed in double precision."""
-    total = np.zeros(signals.shape[1])
-    for block in float_blocks(signals, max(1, 2**23 // max(1, 4 * signals.shape[1]))):
-        if mean:
-            total += block.values.sum(axis=0, dtype=np.float64)
-    return total / max(1, len(signals))
+def universal_bits(projected: Float32, dither: Float64, step: float) -> Bytes:
+    """Return ``floor((projected + dither) / step) mod 2``, packed."""
+    cells = np.floor((projected + dither) / step)
+    return np.packbits(cells % 2 == 1, axis=1, bitorder="little")
+
+
+def _check_finite(signals: Array) -> None:
+    """Read every signal once; one that is not finite raises with its row."""
+    for _ in float_blocks(signals, max(1, 2**23 // max(1, 4 * signals.shape[1]))):
+        pass

@@ -23,6 +23,12 @@ class Block:
     rows: slice
     values: Float32  # (n_rows, n_features), C order
     square_norms: Float64  # (n_rows,)
+    raw: Float32  # the signals before anything was subtracted
+    name: str = "signals"  # of the argument that the signals came in
+
+    def row(self, position: int) -> str:
+        """Return the name of a signal for error messages: its row in the whole argument."""
+        return f"{self.name}[{self.rows.start + position * (self.rows.step or 1)}]"
 
 
 def float_blocks(
@@ -45,16 +51,15 @@ def float_blocks(
     for start in range(first, end, n_rows * step):
         rows = slice(start, min(start + n_rows * step, end), step)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = np.ascontiguousarray(signals[rows], dtype=np.float32)
-            if minus is not None:
-                values = values - minus
+            raw = np.ascontiguousarray(signals[rows], dtype=np.float32)
+            values = raw if minus is None else raw - minus
         square_norms = kernels.active().square_norms(values, n_threads=n_threads)
         usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
         for place in np.flatnonzero(~usable):
             row = start + step * int(place)
             if square_norms[place] != 0 or np.any(signals[row]):  # zero signals are the caller's matter
                 _check_norm(signals, row, minus, name)
-        yield Block(rows, values, square_norms)
+        yield Block(rows, values, square_norms, raw, name)
         _release_pages(signals)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 
@@ -23,6 +23,8 @@ N_BITS_STEP = 8
 @dataclass(frozen=True)
 class Plan:
     """A code that meets a target, with the assumptions behind it."""
+
+    family: ClassVar[str] = "adaptive"
 
     n_bits: int
     n_pool: int
@@ -90,7 +92,7 @@ def plan(
     max_bytes: int | None = ...,
     projection: str = ...,
     scoring: str | None = ...,
-    codes: Literal["adaptive"] = ...,
+    family: Literal["adaptive"] = ...,
     window: int = ...,
 ) -> Plan: ...
 @overload
@@ -104,7 +106,7 @@ def plan(
     max_bytes: int | None = ...,
     projection: str = ...,
     scoring: str | None = ...,
-    codes: Literal["trellis"],
+    family: Literal["trellis"],
     window: int = ...,
 ) -> TrellisPlan: ...
 def plan(
@@ -117,7 +119,7 @@ def plan(
     max_bytes: int | None = None,
     projection: str = "hadamard",
     scoring: str | None = None,
-    codes: str = "adaptive",
+    family: str = "adaptive",
     window: int = 10,
 ) -> Plan | TrellisPlan:
     """The cheapest code that detects a correlation often enough, or the best detection within a byte budget.
@@ -138,9 +140,9 @@ def plan(
         As in :func:`topsign.theory.roc`.
     scoring : "hamming", "asymmetric" or None
         None considers both.
-    codes : "adaptive" or "trellis"
-        Family of codes. Trellis codes over a random basis have neither projection nor scoring; ``window`` is theirs,
-        and their standing is an approximation (:func:`trellis_energy`, Fisher's law for matches).
+    family : "adaptive" or "trellis"
+        Trellis codes over a random basis have neither projection nor scoring; only they have a ``window``, and their
+        standing is an approximation (:func:`trellis_energy`, Fisher's law for matches).
 
     Raises
     ------
@@ -150,23 +152,42 @@ def plan(
     >>> p = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192)
     >>> p.scoring, p.n_pool
     ('asymmetric', 8192)
-    >>> trellis = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192, codes="trellis")
+    >>> trellis = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192, family="trellis")
     >>> p.bytes_per_entry, trellis.n_bytes
     (748, 518)
     """
-    if check_choice(codes, "codes", ("adaptive", "trellis")) == "trellis":
-        _check_targets(detection, max_bytes)
-        return plan_trellis(
-            correlation=correlation,
-            false_alarm=false_alarm,
-            n_features=n_features,
-            detection=detection,
-            n_entries=n_entries,
-            max_bytes=max_bytes,
-            window=window,
-        )
-    target = _Target(correlation, false_alarm, n_features, n_entries, projection)
+    make = PLANS[check_choice(family, "family", tuple(PLANS))]
     _check_targets(detection, max_bytes)
+    return make(
+        correlation=correlation,
+        false_alarm=false_alarm,
+        n_features=n_features,
+        detection=detection,
+        n_entries=n_entries,
+        max_bytes=max_bytes,
+        projection=projection,
+        scoring=scoring,
+        window=window,
+    )
+
+
+def _plan_trellis(*, projection: str, scoring: str | None, **target: Any) -> TrellisPlan:
+    return plan_trellis(**target)
+
+
+def _plan_adaptive(
+    *,
+    correlation: float,
+    false_alarm: float,
+    n_features: int,
+    detection: float | None,
+    n_entries: int,
+    max_bytes: int | None,
+    projection: str,
+    scoring: str | None,
+    window: int,
+) -> Plan:
+    target = _Target(correlation, false_alarm, n_features, n_entries, projection)
     scorings = (
         ("asymmetric", "hamming") if scoring is None else (check_choice(scoring, "scoring", ("asymmetric", "hamming")),)
     )
@@ -187,6 +208,10 @@ def plan(
         raise TargetError(target.out_of_reach(detection, best, max_bytes))
     reaching = [target.cheapest(detection, found) for found in within if found.detection >= detection]
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
+
+
+PLANS: dict[str, Callable[..., Plan | TrellisPlan]] = {"adaptive": _plan_adaptive, "trellis": _plan_trellis}
+"""Planners, by family of codes."""
 
 
 def _check_targets(detection: float | None, max_bytes: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,9 @@ def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
 
 @dataclass(frozen=True)
 class TrellisPlan:
-    """A trellis code for a target, what ``plan(codes="trellis")`` finds: basis="hadamard", center=False."""
+    """A trellis code for a target, what ``plan(family="trellis")`` finds: basis="hadamard", center=False."""
+
+    family: ClassVar[str] = "trellis"
 
     n_bytes: int
     window: int
@@ -58,6 +61,11 @@ class TrellisPlan:
     correlation: float
     n_features: int
     n_entries: int
+
+    @property
+    def bytes_per_entry(self) -> int:
+        """Bytes of one code."""
+        return self.n_bytes
 
     def as_dict(self) -> dict[str, object]:
         """All fields, for JSON."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import Array, Float32, Float64
-from ._checks import check_count, check_flag
-from ._files import Record
-from .kernels.tables import MAX_LEVEL, N_LEVELS, TrellisTables, level_rms, quantiles
+from ..._arrays import Array, Float32, Float64
+from ..._checks import check_count, check_flag
+from ..._files import Record
+from ...kernels.trellis import MAX_LEVEL, N_LEVELS, TrellisTables, level_rms, quantiles
 
 MAX_SHARING = 128  # coordinates that read one window
 MAX_SPREAD = 2.0**29  # by which the costs of two paths may differ: they are compared modulo 2**32
@@ -109,12 +109,15 @@ class TrellisDesign:
             fine_bits=self.fine_bits,
         )
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, which are kept with codes."""
+        return sum(int(getattr(self, name).nbytes) for name in _ARRAYS)
+
     def to_json(self) -> Record:
-        """A record of plain values, from which :meth:`from_json` makes an equal design."""
-        sizes = {"n_bits": self.n_bits, "window": self.window, "n_coded": self.n_coded}
-        # Not written where it is not so: recipes that were made before there was any have kept their fingerprints.
-        fine = {"fine": True} if self.fine else {}
-        return sizes | fine | {name: pack_array(getattr(self, name)) for name in _ARRAYS}
+        """Return a record of plain values, from which :meth:`from_json` makes an equal design."""
+        sizes = {"n_bits": self.n_bits, "window": self.window, "n_coded": self.n_coded, "fine": self.fine}
+        return sizes | {name: pack_array(getattr(self, name)) for name in _ARRAYS}
 
     @classmethod
     def from_json(cls, record: Record, n_features: int) -> TrellisDesign:
@@ -132,7 +135,7 @@ class TrellisDesign:
         for name in ("amplitudes", "gains", "emphases", "deviations"):
             if not (np.isfinite(arrays[name]) & (arrays[name] > 0) & (arrays[name] < 1e6)).all():
                 raise ValueError(f"{name} must be positive and finite")
-        fine = check_flag(record.get("fine", False), "fine")
+        fine = check_flag(record["fine"], "fine")
         if fine and n_coded > MAX_FINE:
             raise ValueError(f"fine designs have at most {MAX_FINE} coordinates, got n_coded={n_coded}")
         return cls(n_bits=n_bits, window=window, fine=fine, **arrays)
@@ -171,7 +174,7 @@ def design_trellis(
     """
     largest = float(variances.max())
     weights = (np.maximum(variances, 0) / largest) ** emphasis
-    from .theory.water_filling import water_filling  # SciPy, which the theory needs, takes long to import
+    from ...theory.water_filling import water_filling  # SciPy, which the theory needs, takes long to import
 
     _, rates = water_filling(variances * weights, n_bits)
     first = np.argsort(-rates, kind="stable")[: min(np.count_nonzero(rates), MAX_SHARING * n_bits)]

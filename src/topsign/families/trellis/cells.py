@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._arrays import Array, Bytes, Float32, Float64, Int64
-from ._lazy import lazy
-from .kernels import RoundedQueries, TrellisTables
-from .projections import Local, Projection
-from .projections.learned import transposed
-from .trellis import TrellisDesign
+from ..._arrays import Array, Bytes, Float32, Float64, Int64
+from ..._lazy import lazy
+from ...kernels import RoundedQueries, TrellisTables
+from ...projections import Local, Projection
+from ...projections.learned import transposed
+from .design import TrellisDesign
 
 MAX_CELLS = 256  # so that the number of a cell fits the last byte of a code
 

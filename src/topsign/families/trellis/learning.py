@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Array, Float32, Float64
-from ._checks import check_choice, check_count
-from ._random import RandomState, make_seed
-from ._warning import warn
-from .cells import MAX_CELLS, cell_bits
-from .codes import reconstruct
-from .encoding import encode
-from .kernels import n_threads
-from .projections import Hadamard, Local, Principal, Projection
-from .projections.blocks import float_blocks
-from .projections.learned import Moments, is_orthonormal, leading_axes, round_axes
-from .projections.local import cluster, nearest_means
-from .recipe import Recipe, check_mean
-from .trellis import TrellisDesign, check_trellis, design_trellis
+from ..._arrays import Array, Float32, Float64
+from ..._random import RandomState, make_seed
+from ..._warning import warn
+from ...kernels import n_threads
+from ...projections import Hadamard, Local, Principal, Projection
+from ...projections.blocks import float_blocks
+from ...projections.learned import Moments, leading_axes, round_axes
+from ...projections.local import cluster, nearest_means
+from ..projected import check_mean
+from .cells import cell_bits
+from .design import TrellisDesign, check_trellis, design_trellis
+from .recipe import TrellisRecipe, check_basis, check_local
 
-BASES = ("hadamard", "principal")
 SAMPLE = 50_000  # rows that a basis is learned from, evenly spaced among those given
 EXACT_FEATURES = 2048  # up to here all axes, by one eigen-decomposition; beyond it the first ones, randomised
 MAX_AXES = 512
@@ -32,7 +30,10 @@ CLUSTERED = 16_384  # rows of the sample, about, that means of cells are moved b
 WIDENED = 4096  # signals, about, that levels of fine designs are widened by
 MEASURED = 200  # signals, about, that the mean cosine of a recipe is measured on
 LEAST_VARIANCE = 1e-7  # of unit signals around their mean, which rounding alone makes differ by about as much
-TOWARDS_ALL = 100.0  # members that the covariance of all cells counts as, in that of each
+POOLED_MEMBERS = 100.0  # weight of the pooled covariance when a cell's covariance is shrunk towards it, in members
+
+
+Made = TypeVar("Made", bound=TrellisRecipe)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,7 @@ class Learned:
 
 
 def learn_recipe(
+    family: type[Made],
     signals: Array,
     *,
     part: slice | None = None,
@@ -89,71 +91,46 @@ def learn_recipe(
     n_local: int = 1,
     fine: bool = True,
     random_state: RandomState = None,
-) -> Recipe:
-    """The recipe of trellis codes for signals like these, or like a part of them.
+) -> Made:
+    """Return the recipe of trellis codes for signals like these, or like a part of them.
 
     A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals. A mean that is given
     takes the place of the one that would be learned. ``fine``: principal axes of which few hold nearly everything get
-    a fine design, see :class:`topsign.trellis.TrellisDesign`.
+    a fine design, see :class:`TrellisDesign`.
     """
     n_bits, window = check_trellis(n_bits, window)
     sample = Sample(signals, slice(*(part or slice(None)).indices(len(signals))[:2]))
     if check_local(n_local, basis=basis, center=center) > 1:
         n_ring = check_trellis(n_bits - cell_bits(n_local), window)[0]
         local, designs = _learn_cells(sample, n_local, n_ring, window, make_seed(random_state))
-        recipe = Recipe.make_trellis(local, designs, norms=norms, metric=metric)
+        recipe = family.make(local, designs, norms=norms, metric=metric)
         return _measured(_refined(recipe, sample) if fine else recipe, sample)
     learned = _learn(sample, basis, center, n_bits, random_state)
     design = design_trellis(learned.variances, n_bits=n_bits, window=window)
-    recipe = Recipe.make_trellis(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
+    recipe = family.make(learned.projection, [design], mean=learned.mean, norms=norms, metric=metric)
     if basis != "principal":
         return recipe if learned.mean is None else _measured(recipe, sample)
     return _measured(_refined(recipe, sample) if fine else recipe, sample)
 
 
-def _refined(recipe: Recipe, sample: Sample) -> Recipe:
+def _refined(recipe: Made, sample: Sample) -> Made:
     """With fine designs where few coordinates hold nearly everything."""
     steep = {cell.number for cell in recipe.cells if cell.design.is_steep}
     if not steep:
         return recipe
     designs, some = list(recipe.designs), sample.some(WIDENED)
-    for cell, places in recipe.cells.of_signals(some):
+    for cell, positions in recipe.cells.of_signals(some):
         if cell.number in steep:
-            designs[cell.number] = cell.design.widened(cell.coordinates(some[places], n_threads(None)))
+            designs[cell.number] = cell.design.widened(cell.coordinates(some[positions], n_threads(None)))
     return replace(recipe, designs=tuple(designs))
 
 
-def _measured(recipe: Recipe, sample: Sample) -> Recipe:
+def _measured(recipe: Made, sample: Sample) -> Made:
     """With the mean cosine of some of the signals and their reconstructions."""
     some = sample.some(MEASURED)
-    decoded = reconstruct(recipe, encode(recipe, some).codes)
-    return replace(recipe, kept=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
-
-
-def check_basis(basis: str | Projection, n_features: int, random_state: RandomState) -> str | Projection:
-    """A basis by its name, or as an orthonormal projection."""
-    if not isinstance(basis, Projection):
-        return check_choice(basis, "basis", BASES)
-    if not is_orthonormal(basis) or basis.n_features != n_features:
-        raise ValueError(
-            f"basis must be an orthonormal projection (hadamard, circulant) of shape {(n_features, n_features)}, "
-            f"got {basis!r}"
-        )
-    if random_state is not None:
-        raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
-    return basis
-
-
-def check_local(n_local: int, *, basis: str | Projection, center: bool | npt.ArrayLike) -> int:
-    """The number of local bases, checked."""
-    n_local = check_count(n_local, "n_local", maximum=MAX_CELLS)
-    if n_local & (n_local - 1):
-        raise ValueError(f"n_local must be a power of two, so that its bits are used up, got {n_local}")
-    if n_local > 1 and (basis != "principal" or center is not True):
-        raise ValueError(
-            f'local bases are principal axes around means: n_local={n_local} needs basis="principal" and center=True'
-        )
-    return n_local
+    (block,) = float_blocks(some, max(1, len(some)))
+    decoded = recipe.directions(recipe.encode(block, n_threads=n_threads(None)).codes)
+    return replace(recipe, measured_cosine=round(float(np.clip((some * decoded).sum(axis=1).mean(), 1e-3, 1)), 4))
 
 
 def _learn(
@@ -272,7 +249,7 @@ def _learn_cells(
     pooled = (1 - weight) * pooled + weight * np.trace(pooled) / n_features * np.eye(n_features)
     axes, designs = [], []
     for values, product in zip(members, products, strict=True):
-        spread, turns = np.linalg.eigh((product + TOWARDS_ALL * pooled) / (len(values) + TOWARDS_ALL))
+        spread, turns = np.linalg.eigh((product + POOLED_MEMBERS * pooled) / (len(values) + POOLED_MEMBERS))
         variances = np.maximum(spread[::-1] * n_features, 1e-9)
         variances[MAX_AXES:] = 1e-9
         design = design_trellis(variances, n_bits=n_bits, window=window, emphasis=0.125, sharpening=0.25)

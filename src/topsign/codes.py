@@ -1,0 +1,282 @@
+"""Codes: packed codes with their recipe, distances of packed signs, and projections of queries."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from . import kernels
+from ._arrays import Array, Bytes, Float32, Float64
+from ._checks import as_signals, check_count
+from .errors import StorageError
+from .projections import Projected
+
+if TYPE_CHECKING:
+    from .families import Recipe
+
+MAGIC = b"TSCM"
+FORMAT = 1
+HEADER = struct.Struct("<4sB3xIQQ")  # magic, format, bytes of the recipe, number of codes, bytes of the codes
+
+
+class Codes:
+    """Codes of many signals, made with one recipe. Encoders and indexes return them.
+
+    Families have views of their own: :class:`topsign.AdaptiveCodes` knows locations and signs,
+    :class:`topsign.TrellisCodes` levels.
+
+    Parameters
+    ----------
+    data : uint8 array of shape (n_codes, bytes per code)
+        Packed codes; checked.
+    recipe : Recipe
+        What they are made with.
+    columns : dict of float32 arrays of shape (n_codes,)
+        Values kept beside the codes, by the names of ``recipe.column_names``.
+
+    Attributes
+    ----------
+    forms : tuple of str
+        Forms in which other programs can read these codes, see :meth:`to_form`.
+    """
+
+    forms: ClassVar[tuple[str, ...]] = ("codes", "dense")
+
+    def __init__(
+        self, data: npt.ArrayLike, *, recipe: Recipe, columns: Mapping[str, npt.ArrayLike] | None = None
+    ) -> None:
+        self.recipe = recipe
+        self.data: Bytes = np.ascontiguousarray(data)
+        recipe.check(self.data)
+        given = dict(columns or {})
+        if set(given) != set(recipe.column_names):
+            raise ValueError(
+                f"{recipe.family} codes of this recipe need the columns {list(recipe.column_names)}, got {list(given)}"
+            )
+        self.columns = {name: _check_column(given[name], len(self.data), name) for name in recipe.column_names}
+
+    @classmethod
+    def unchecked(cls, data: Bytes, recipe: Recipe, columns: Mapping[str, Float32]) -> Self:
+        """Return codes that our own kernels packed, without checking them."""
+        codes = cls.__new__(cls)
+        codes.recipe, codes.data, codes.columns = recipe, data, dict(columns)
+        return codes
+
+    @staticmethod
+    def empty(recipe: Recipe) -> Codes:
+        """Return no codes of a recipe, of the type that its codes have."""
+        none = dict.fromkeys(recipe.column_names, np.empty(0, np.float32))
+        return recipe.codes_type.unchecked(np.empty((0, recipe.code_bytes), np.uint8), recipe, none)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Self]) -> Self:
+        """Return the codes of all parts, in order; they must have equal recipes."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("concatenate needs at least one part, got none")
+        first = parts[0].recipe
+        for part in parts[1:]:
+            ours, theirs = first.difference(part.recipe)
+            if ours:
+                raise ValueError(
+                    f"codes to concatenate must have equal recipes, got {ours} and {theirs}; encode all signals with "
+                    "one encoder"
+                )
+        data = np.concatenate([part.data for part in parts])
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.column_names}
+        return cls.unchecked(data, first, columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: codes, and the columns beside them."""
+        return self.data.nbytes + sum(column.nbytes for column in self.columns.values())
+
+    @property
+    def norms(self) -> Float32 | None:
+        """Norms of the signals; None if they are not kept."""
+        return self.columns.get("norms")
+
+    def decode(self) -> Float32:
+        """Return reconstructions of the signals, (n_codes, n_features), with their norms if these are kept."""
+        return self.recipe.decode(self.data, self.columns)
+
+    def to_form(self, form: str) -> dict[str, Array]:
+        """Return the codes in a form for other programs: matrices by column name, one row per code.
+
+        "codes" are the packed bytes, "dense" the reconstructions; families may have further forms.
+        """
+        self.check_form(form)
+        return {"vector": self.decode()} if form == "dense" else {"code": self.data}
+
+    @classmethod
+    def from_form(
+        cls,
+        form: str,
+        values: Mapping[str, npt.ArrayLike],
+        *,
+        recipe: Recipe,
+        columns: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> Self:
+        """Return the codes that :meth:`to_form` wrote, checked; reconstructions cannot be turned back into codes."""
+        if form != "codes":
+            raise ValueError(f"codes cannot be made from form={form!r}")
+        return cls(values["code"], recipe=recipe, columns=columns)
+
+    def check_form(self, form: str) -> None:
+        """Raise ValueError if these codes do not have a form."""
+        if form not in self.forms:
+            known = ", ".join(map(repr, self.forms))
+            raise ValueError(f"form must be one of {known} for {self.recipe.family} codes, got {form!r}")
+
+    def to_bytes(self) -> bytes:
+        """Return all codes and their recipe in one message with a checksum; :func:`read_codes` reads it."""
+        recipe, packed = json.dumps(self.recipe.to_json()).encode(), self.recipe.pack(self.data)
+        columns = b"".join(self.columns[name].astype("<f4").tobytes() for name in self.recipe.column_names)
+        body = HEADER.pack(MAGIC, FORMAT, len(recipe), len(self), len(packed)) + recipe + columns + packed
+        return body + struct.pack("<I", zlib.crc32(body))
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the chosen codes, always as a collection: an integer gives a collection of one."""
+        index = [index] if isinstance(index, (int, np.integer)) else index
+        columns = {name: values[index] for name, values in self.columns.items()}
+        return self.unchecked(np.ascontiguousarray(self.data[index]), self.recipe, columns)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Codes):
+            return NotImplemented
+        same = self.recipe == other.recipe and np.array_equal(self.data, other.data)
+        return same and all(np.array_equal(self.columns[name], other.columns[name]) for name in self.columns)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} codes, {self.recipe.summary})"
+
+
+def message_parts(message: bytes) -> tuple[dict[str, Any], int, bytes]:
+    """Return the recipe's record, the number of codes, and the columns and packed codes of a message.
+
+    Raise StorageError if it is not one, or damaged.
+    """
+    if len(message) < HEADER.size + 4 or message[:4] != MAGIC:
+        raise StorageError(
+            "message", "codes", f"not a message of codes: expected {MAGIC!r}, got {bytes(message[:4])!r}"
+        )
+    _, version, recipe_bytes, n_codes, packed_bytes = HEADER.unpack_from(message)
+    if version != FORMAT:
+        raise StorageError("message", "codes", f"format {version}; this version reads format {FORMAT}")
+    stored, computed = struct.unpack("<I", message[-4:])[0], zlib.crc32(message[:-4])
+    if stored != computed:
+        raise StorageError.bad_checksum("message", "codes", stored=stored, computed=computed)
+    start = HEADER.size + recipe_bytes
+    try:
+        record = json.loads(message[HEADER.size : start])
+    except (ValueError, RecursionError) as error:
+        raise StorageError("message", "recipe", f"damaged: {error}") from None
+    rest = message[start:-4]
+    if not isinstance(record, dict) or len(rest) < packed_bytes:
+        raise StorageError("message", "codes", f"damaged: {n_codes} codes do not fill {len(message)} bytes")
+    return record, n_codes, rest
+
+
+def hamming(codes: npt.ArrayLike, other: npt.ArrayLike, *, n_bits: int) -> Float64:
+    """Return the fraction of bits in which packed codes differ.
+
+    Parameters
+    ----------
+    codes, other : uint8 arrays of shape (..., ceil(n_bits / 8))
+        Bits packed little-endian, as every ``transform`` returns them. Leading axes broadcast as in NumPy:
+        many codes against one give one distance each.
+    n_bits : int
+
+    Examples
+    --------
+    >>> hamming(np.uint8([[0b1111], [0b0001]]), np.uint8([0b0011]), n_bits=4)
+    array([0.5 , 0.25])
+    """
+    n_bits = check_count(n_bits, "n_bits")
+    arrays = [np.asarray(array) for array in (codes, other)]
+    for array in arrays:
+        if array.dtype != np.uint8 or array.ndim < 1 or array.shape[-1] != -(-n_bits // 8):
+            raise ValueError(
+                f"codes of n_bits={n_bits} must be uint8 with {-(-n_bits // 8)} bytes in the last axis, "
+                f"got dtype {array.dtype} and shape {array.shape}"
+            )
+    differing = np.bitwise_xor(*arrays)
+    if n_bits % 8:
+        differing[..., -1] &= (1 << n_bits % 8) - 1
+    counts: Array = np.bitwise_count(differing).sum(axis=-1, dtype=np.int64)
+    return counts / n_bits
+
+
+def query_bits(projected: npt.ArrayLike) -> Bytes:
+    """Return one-hot bits of queries, (n_queries, ceil(2 * n_pool / 8)), to go with :meth:`AdaptiveCodes.to_bits`."""
+    projected = as_projected(projected, n_pool=as_signals(projected, name="projected").shape[1])
+    positive = projected >= 0
+    return np.packbits(np.hstack([positive, ~positive]), axis=1, bitorder="little")
+
+
+def as_projected(projected: object, *, n_pool: int, space: str | None = None) -> Float32:
+    """Return projections of queries as (n_queries, n_pool) finite float32.
+
+    If ``space`` is given, the projections must have the same: a plain array may hold signals, which have the same shape
+    if n_pool is n_features.
+    """
+    array = as_signals(np.asarray(projected) if isinstance(projected, Projected) else projected, name="projected")
+    if array.shape[1] != n_pool:
+        raise ValueError(
+            f"projected must have one column per row of the pool, n_pool={n_pool}, got shape {array.shape}; "
+            "pass what project() returned, not the signals themselves"
+        )
+    if space is not None:
+        _check_space(projected, space)
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(
+            f"NaN or infinity in projected, first at row {row}, column {column}; "
+            "queries must be finite before they are projected"
+        )
+    return array
+
+
+def query_norms(queries: Float32, given: npt.ArrayLike | None) -> Float32:
+    """Return norms of queries as given, or estimated from their projections."""
+    if given is None:
+        given = np.sqrt(kernels.active().square_norms(queries) / queries.shape[1])
+    norms: Float32 = np.asarray(given, dtype=np.float32)
+    if norms.shape != (len(queries),) or not (np.isfinite(norms) & (norms >= 0)).all():
+        raise ValueError(f"query_norms must be {len(queries)} finite values, none negative, got shape {norms.shape}")
+    return norms
+
+
+def _check_space(projected: object, space: str) -> None:
+    theirs = projected.space if isinstance(projected, Projected) else None
+    if theirs is None:
+        raise ValueError(
+            f"projected must be what project() returned, got a plain {type(projected).__name__}, which may hold the "
+            "signals themselves; project them with the encoder or index that made the codes, or mark projections that "
+            "an encoder made with its as_projected()"
+        )
+    if theirs != space:
+        raise ValueError(
+            "queries and codes were made with different projections (another seed, kind or mean), so that comparing "
+            "them means nothing; project the queries with the encoder that made the codes"
+        )
+
+
+def _check_column(values: npt.ArrayLike, n_codes: int, name: str) -> Float32:
+    array = np.ascontiguousarray(values, dtype=np.float32)
+    if array.shape != (n_codes,) or not (np.isfinite(array) & (array > 0)).all():
+        raise ValueError(f"{name} must be {n_codes} positive finite values, got shape {array.shape}")
+    return array

@@ -1,0 +1,291 @@
+"""Encoders as scikit-learn transformers: AdaptiveEncoder and TrellisEncoder."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.utils.validation import check_is_fitted
+
+from . import kernels
+from ._arrays import Float32
+from ._estimators import SignalsTransformer, as_fitted_signals, check_signals
+from ._extensions import load_extension
+from ._random import RandomState
+from .codes import Codes, as_projected
+from .encoding import encode
+from .families import AdaptiveCodes, AdaptiveRecipe, TrellisCodes, TrellisRecipe
+from .families.projected import ProjectedRecipe
+from .projections import Projected, Projection
+from .projections.blocks import float_blocks
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
+    """Base class of encoders: ``fit`` learns a recipe, everything else asks it.
+
+    Attributes
+    ----------
+    recipe_ : Recipe
+        Everything the codes are made with.
+    """
+
+    recipe_: ProjectedRecipe
+
+    @abstractmethod
+    def _learn(self, signals: Any) -> ProjectedRecipe:
+        """Return the recipe for these signals."""
+
+    def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
+        """Learn the recipe: the number of features, and a mean, axes and variances if the parameters ask for them."""
+        self.recipe_ = self._learn(check_signals(self, signals, reset=True))
+        self.projection_, self.seed_, self.mean_ = self.recipe_.projection, self.recipe_.seed, self.recipe_.mean
+        return self
+
+    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Codes:
+        """Return one code per signal.
+
+        Signals are read block by block, so that a memory map larger than memory is fine. A zero signal (one equal to
+        the mean that is removed) raises.
+        """
+        check_is_fitted(self)
+        made = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
+        return self.recipe_.codes_type.unchecked(made.codes, self.recipe_, made.columns)
+
+    def decode(self, codes: Codes) -> Float32:
+        """Return signals reconstructed from their codes, see :meth:`topsign.Codes.decode`."""
+        check_is_fitted(self)
+        if codes.recipe != self.recipe_:
+            raise ValueError("these codes were made with another recipe; use their own decode()")
+        return codes.decode()
+
+    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+        """Return the values of queries that codes are compared with, (n_queries, n_pool) float32."""
+        check_is_fitted(self)
+        queries = as_fitted_signals(self, queries, name="queries")
+        projected, _ = self.recipe_.project(queries, n_threads=kernels.n_threads(n_threads))
+        return Projected.of(projected, self.recipe_)
+
+    def as_projected(self, values: npt.ArrayLike) -> Float32:
+        """Mark values as projections that this encoder made: those of a file, or joined from several.
+
+        Codes refuse a plain array, because signals look the same if n_pool is n_features.
+        """
+        check_is_fitted(self)
+        return Projected.of(as_projected(values, n_pool=self.recipe_.n_pool), self.recipe_)
+
+    def to(self, device: str) -> Any:
+        """Return an encoder of these codes on a CUDA device, "cuda" or "cuda:1": its ``encode`` gives the same bytes.
+
+        The result is a :class:`topsign.gpu.SignalEncoder`.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        return load_extension("gpu").SignalEncoder(self.recipe_, device=device, feature_names=names)
+
+
+class AdaptiveEncoder(Encoder):
+    """Adaptive codes of many signals, every signal its own reference.
+
+    Parameters
+    ----------
+    n_bits : int or "auto"
+        Projections kept for each signal; "auto" is an eighth of the pool, at least 16.
+    n_pool : int
+        Projections computed; the number of features by default.
+    projection, random_state
+        As in :class:`SignEmbedding`.
+    center : bool or array of shape (n_features,)
+        A mean that is removed from signals and queries alike: given, or learned by ``fit`` (True).
+    norms : bool
+        Keep each signal's norm and scale (8 bytes per code), so that inner products can be estimated.
+        Without them correlations are estimated with the expected scale.
+    layout : "compact" or "fast"
+        Layout of the codes. ``compact`` is Elias-Fano, within 1.12 of the entropy bound for n_bits <= n_pool / 8 (a
+        bitmap if that is smaller); ``fast`` takes a byte per location and one per 128 rows of the pool.
+
+    Attributes
+    ----------
+    recipe_ : Recipe
+        Everything the codes are made with.
+    projection_, seed_, mean_
+        Its projection, the seed of that, and the mean that is removed (None without ``center``).
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((1000, 512))
+    >>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
+    >>> codes = encoder.encode(signals)
+    >>> queries = encoder.project(signals[:3] + 0.5)
+    >>> codes.mismatches(queries).argmin(axis=1), codes.scores(queries).argmax(axis=1)
+    (array([0, 1, 2]), array([0, 1, 2]))
+    """
+
+    recipe_: AdaptiveRecipe
+
+    def __init__(
+        self,
+        n_bits: int | str = "auto",
+        *,
+        n_pool: int | None = None,
+        projection: str | Projection = "hadamard",
+        center: bool | npt.ArrayLike = False,
+        norms: bool = True,
+        layout: str = "compact",
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.n_pool = n_pool
+        self.projection = projection
+        self.center = center
+        self.norms = norms
+        self.layout = layout
+        self.random_state = random_state
+
+    def _learn(self, signals: Any) -> AdaptiveRecipe:
+        for _ in float_blocks(signals, max(1, 2**21 // max(1, signals.shape[1]))):
+            pass  # every signal is read once, so that fit refuses what is not finite
+        return AdaptiveRecipe.learn(
+            signals,
+            n_features=self.n_features_in_,
+            n_bits=self.n_bits,
+            n_pool=self.n_pool,
+            projection=self.projection,
+            center=self.center,
+            norms=self.norms,
+            layout=self.layout,
+            random_state=self.random_state,
+        )
+
+    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> AdaptiveCodes:
+        return cast(AdaptiveCodes, super().encode(signals, n_threads=n_threads))
+
+    encode.__doc__ = Encoder.encode.__doc__
+
+    def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
+        """Return codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.
+
+        A zero signal has no code: its row is empty.
+        """
+        check_is_fitted(self)
+        array, zeros = check_signals(self, signals), list[bool]()
+        made = encode(self.recipe_, array, allow_zero=True, observe=lambda block: zeros.extend(block.square_norms == 0))
+        rows = AdaptiveCodes.unchecked(made.codes, self.recipe_, made.columns).to_sparse()
+        if any(zeros):
+            rows.data[np.repeat(zeros, self.recipe_.n_bits)] = 0
+            rows.eliminate_zeros()
+        return rows
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of :meth:`transform`, as scikit-learn asks for them."""
+        return self.recipe_.n_pool
+
+
+class TrellisEncoder(Encoder):
+    """Trellis codes: smaller than adaptive ones for a given quality, and slower to make.
+
+    Each code is a ring of bits from which every coordinate reads a window; the encoder searches for the bits whose
+    reconstruction is nearest to the signal.
+
+    Parameters
+    ----------
+    n_bytes : int, optional
+        Bytes of one code.
+    bits_per_feature : float, optional
+        The same as a rate, rounded up to whole bytes. Exactly one of the two must be given.
+    basis : "principal", "hadamard" or an orthonormal Projection
+        ``principal`` gives bits to the directions in which signals vary most.
+    center : bool or array of shape (n_features,)
+        A mean of unit signals, learned (True) or given, that is put back before scores are taken.
+    n_local : power of two, at most 256
+        Cells, found by k-means, that have a mean, principal axes and rates of their own. The number of the cell takes
+        its bits from ``n_bytes``. Useful with some hundred signals per cell to learn from, and few bytes: their axes
+        are kept with the recipe.
+    window : int in [4, 12]
+        Bits that a coordinate reads. 12 keeps about 1% more energy than 10 and takes four times as long; 8 is four
+        times as fast.
+    norms : bool
+        Keep each signal's norm, in two more bytes per code.
+    random_state : int, Generator or None
+
+    Attributes
+    ----------
+    recipe_ : Recipe
+        Everything the codes are made with.
+
+    Examples
+    --------
+    >>> import numpy as np, topsign as ts
+    >>> signals = np.random.default_rng(0).standard_normal((1000, 64))
+    >>> encoder = ts.TrellisEncoder(n_bytes=8, basis="hadamard", center=False, random_state=7).fit(signals)
+    >>> codes = encoder.encode(signals)
+    >>> codes.scores(encoder.project(signals[:3])).argmax(axis=1)
+    array([0, 1, 2])
+    >>> encoder.decode(codes).shape
+    (1000, 64)
+    """
+
+    recipe_: TrellisRecipe
+
+    def __init__(
+        self,
+        n_bytes: int | None = None,
+        *,
+        bits_per_feature: float | None = None,
+        basis: str | Projection = "principal",
+        n_local: int = 1,
+        center: bool | npt.ArrayLike = True,
+        window: int = 10,
+        norms: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_bytes = n_bytes
+        self.bits_per_feature = bits_per_feature
+        self.basis = basis
+        self.n_local = n_local
+        self.center = center
+        self.window = window
+        self.norms = norms
+        self.random_state = random_state
+
+    def _learn(self, signals: Any) -> TrellisRecipe:
+        return TrellisRecipe.learn(
+            signals,
+            n_bytes=self.n_bytes,
+            bits_per_feature=self.bits_per_feature,
+            basis=self.basis,
+            n_local=self.n_local,
+            center=self.center,
+            window=self.window,
+            norms=self.norms,
+            random_state=self.random_state,
+        )
+
+    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> TrellisCodes:
+        return cast(TrellisCodes, super().encode(signals, n_threads=n_threads))
+
+    encode.__doc__ = Encoder.encode.__doc__
+
+    def transform(self, signals: npt.ArrayLike) -> Float32:
+        """Return signals as their codes hold them, (n_signals, n_features); a zero signal stays zero."""
+        check_is_fitted(self)
+        norms: list[float] = []
+        made = encode(
+            self.recipe_,
+            check_signals(self, signals),
+            allow_zero=True,
+            observe=lambda block: norms.extend(np.sqrt(block.square_norms)),
+        )
+        return self.recipe_.directions(made.codes) * np.asarray(norms, np.float32)[:, np.newaxis]
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of :meth:`transform`, as scikit-learn asks for them."""
+        return self.n_features_in_

@@ -1,0 +1,52 @@
+"""Code families: what a code is. One contract (:class:`Recipe`), one registry, one module or package per family."""
+
+from __future__ import annotations
+
+from ..codes import Codes, message_parts
+from ..errors import StorageError
+from .adaptive import AdaptiveRecipe
+from .base import METRICS, SCORINGS, Encoded, Recipe
+from .comparison import CodeColumns, Comparison, Gather, Null, PairComparison, Pairing, Range
+from .sign import SignRecipe
+from .sign_codes import AdaptiveCodes, SignCodes
+from .trellis import TrellisCodes, TrellisRecipe
+from .weight_coding import Logits, WeightCoding
+
+__all__ = [
+    "METRICS",
+    "SCORINGS",
+    "AdaptiveCodes",
+    "AdaptiveRecipe",
+    "CodeColumns",
+    "Comparison",
+    "Encoded",
+    "Gather",
+    "Logits",
+    "Null",
+    "PairComparison",
+    "Pairing",
+    "Range",
+    "Recipe",
+    "SignCodes",
+    "SignRecipe",
+    "TrellisCodes",
+    "TrellisRecipe",
+    "WeightCoding",
+    "read_codes",
+]
+
+
+def read_codes(message: bytes) -> Codes:
+    """Return the codes of a message that :meth:`topsign.Codes.to_bytes` wrote; raise StorageError for anything else."""
+    import numpy as np
+
+    record, n_codes, rest = message_parts(message)
+    recipe = Recipe.from_json(record, "message")
+    shape = len(recipe.column_names), n_codes
+    n_reals = shape[0] * n_codes
+    try:
+        columns = np.frombuffer(rest, "<f4", n_reals).astype(np.float32).reshape(shape)
+        data = recipe.unpack(rest[4 * n_reals :], n_codes)
+        return recipe.codes_type(data, recipe=recipe, columns=dict(zip(recipe.column_names, columns, strict=True)))
+    except ValueError as error:
+        raise StorageError("message", "codes", f"damaged: {error}") from None

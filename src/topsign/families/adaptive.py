@@ -1,0 +1,397 @@
+"""Adaptive codes: each signal keeps the locations and signs of its own largest projections."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._arrays import Array, Bytes, Float32, Float64
+from .._checks import check_choice, check_count, check_flag, check_pool
+from .._files import Record
+from .._random import RandomState
+from ..kernels import LAYOUTS, Layout
+from ..projections import Projection, resolve_projection
+from ..projections.blocks import Block
+from .base import Encoded, Recipe, check_metric, check_real_valued, unit
+from .comparison import Comparison, Pairing
+from .projected import (
+    ProjectedRecipe,
+    check_mean,
+    check_sizes,
+    claim_fingerprint,
+    mean_signal,
+    read_mean,
+    read_projection,
+    transpose,
+)
+from .sets import pack_sets, unpack_sets
+from .sign_codes import AdaptiveCodes, SignCodes
+from .weight_coding import WeightCoding, float_scale_bytes
+
+MIN_TOTAL = 1e-5
+"""Least sum of kept magnitudes of a signal of norm one; that of a normal signal is about ``n_bits``."""
+
+
+_NO_LAYOUT = Layout("compact", 1, 1)  # dataclass fields after those with defaults need one
+
+
+@dataclass(frozen=True, eq=False)
+class SignsRecipe(ProjectedRecipe):
+    """Codes that keep signs of projections: what adaptive and sign codes share."""
+
+    layout: Layout = _NO_LAYOUT
+
+    @property
+    def n_bits(self) -> int:
+        """Signs kept for each signal."""
+        return self.layout.n_bits
+
+    @property
+    def code_bytes(self) -> int:
+        return self.layout.code_bytes
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return ("norms", "scales") if self.norms else ()
+
+    @property
+    def center(self) -> Float32 | None:  # type: ignore[override]
+        return self.mean
+
+    @property
+    def scorings(self) -> tuple[str, ...]:
+        return ("hamming", "asymmetric")
+
+    @classmethod
+    def needs_sample(cls, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> bool:
+        cls.make(**parameters)
+        return is_true(center)
+
+    @classmethod
+    def learn(
+        cls,
+        sample: Array,
+        *,
+        part: slice | None = None,
+        center: bool | npt.ArrayLike = False,
+        **parameters: Any,
+    ) -> Self:
+        recipe = cls.make(**parameters)
+        if is_true(center):
+            return replace(recipe, mean=mean_signal(sample, part))
+        given = isinstance(center, (bool, np.bool_))
+        return replace(recipe, mean=None if given else check_mean(center, recipe.n_features))
+
+    @classmethod
+    @abstractmethod
+    def make(cls, **parameters: Any) -> Self:
+        """Return the recipe of a constructor's parameters, without a mean."""
+
+    @classmethod
+    def agree(cls, stored: Recipe, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> str | None:
+        """``n_pool=None``, ``random_state=None`` and ``center=True`` take what is stored, and all else must agree."""
+        problem = super().agree(stored, **parameters)
+        if problem is not None or not isinstance(stored, cls):
+            return problem
+        parameters = cls._completed(stored, parameters)
+        if is_true(center) and stored.mean is None:
+            return "center=False, got center=True"
+        given = isinstance(center, (bool, np.bool_)) or check_mean(center, stored.n_features)
+        mean = stored.mean if is_true(center) else None if isinstance(given, bool) else given
+        have, want = stored.difference(replace(cls.make(**parameters), mean=mean))
+        return f"{have}, got {want}" if have else None
+
+    def parameters(self) -> dict[str, Any]:
+        """``n_bits``, ``n_pool`` and ``random_state`` are left open, which :meth:`agree` takes from the recipe."""
+        kept = {"metric": self.metric, "norms": self.norms, "center": self.mean is not None}
+        return super().parameters() | kept | {"projection": self.projection.kind}
+
+    @classmethod
+    def _completed(cls, stored: Self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters with those that were left open taken from the stored recipe."""
+        done = dict(parameters)
+        if done.get("n_pool") is None:
+            done["n_pool"] = stored.n_pool
+        if done.get("random_state") is None and isinstance(done.get("projection", "hadamard"), str):
+            done["random_state"] = stored.seed
+        return done
+
+    def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
+        self.check_projection()
+        projected = np.empty((len(block.values), self.n_pool), np.float32)
+        self.projection.project_block(block.values, None, projected, n_threads)
+        codes, totals = self.packed(projected, n_threads)
+        return self.with_columns(block, codes, totals)
+
+    @abstractmethod
+    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
+        """Return codes of projections, and the sums of the magnitudes that they keep."""
+
+    def with_columns(self, block: Block, codes: Bytes, totals: Float64) -> Encoded:
+        """Return codes with norms and scales; signals of which the pool has next to nothing are refused."""
+        norms = np.sqrt(block.square_norms).astype(np.float32)
+        # Totals near zero: the pool has next to nothing of this signal, and scales would not be finite.
+        empty = np.flatnonzero((totals <= MIN_TOTAL * norms) & (block.square_norms > 0))
+        if empty.size:
+            raise ValueError(
+                f"{block.row(int(empty[0]))}: all its kept projections are zero on this {self.projection.kind} pool of "
+                f"{self.n_pool}, so its code says nothing; take a larger n_pool or a dense projection, or drop that row"
+            )
+        if not self.norms:
+            return Encoded(codes, {})
+        scales = np.divide(block.square_norms, totals, out=np.zeros(len(totals)), where=totals > 0)
+        return Encoded(codes, {"norms": norms, "scales": scales.astype(np.float32)})
+
+    @abstractmethod
+    def sign_rows(self, codes: Bytes, *, n_threads: int = 1) -> Float32:
+        """Return codes as rows of +-1 and 0, (n_codes, n_pool)."""
+
+    def decode(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+        """Return the direction of the kept signs' projections, with the signal's norm if it is kept, plus the mean."""
+        signals = unit(transpose(self.projection, self.sign_rows(codes)))
+        if "norms" in columns:
+            signals = signals * columns["norms"][:, np.newaxis]
+        return signals if self.mean is None else signals + self.mean
+
+    def reference(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+        """Return the weighted signs of the kept projections, which estimate correlations without bias."""
+        vectors = transpose(self.projection, self.sign_rows(codes))
+        if self.norms:
+            weights = columns["scales"] if self.metric == "inner_product" else columns["scales"] / columns["norms"]
+            return np.asarray(vectors * weights[:, np.newaxis], np.float32)
+        return np.asarray(vectors * self.law().expected_scale, np.float32)
+
+    def check(self, codes: Bytes, *, name: str = "data") -> None:
+        super().check(codes, name=name)
+        valid = kernels.active().valid_codes(
+            self.layout, np.ascontiguousarray(codes), n_threads=kernels.n_threads(None)
+        )
+        bad = np.flatnonzero(~valid)
+        if bad.size:
+            raise ValueError(
+                f"{name} is not a packed code at row {bad[0]} ({bad.size} such rows): its bytes are not "
+                f"{self.n_bits} ascending locations in the {self.layout.name} layout"
+            )
+
+    def check_columns(self, columns: Mapping[str, Float32]) -> None:
+        super().check_columns(columns)
+        with np.errstate(all="ignore"):
+            if columns and not np.isfinite(columns["scales"] / columns["norms"]).all():
+                raise ValueError("the weights of entries, scales / norms, must be finite")
+
+    def law(self, n_bits: int | None = None) -> Any:
+        """Return the law of isotropic signals for codes that compare ``n_bits`` signs, by default all."""
+        from .laws import shared_law  # SciPy takes long to import
+
+        flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
+        pool = self.projection.kind if flat else "gaussian"
+        return shared_law(n_bits or self.n_bits, self.n_pool, self.n_features, pool, self.norms)
+
+    def prepare(
+        self,
+        queries: Array,
+        *,
+        part: slice | None = None,
+        scoring: str = "asymmetric",
+        adaptive_bits: int | None = None,
+        n_threads: int = 1,
+        name: str = "queries",
+    ) -> Comparison:
+        from .sign_comparison import (  # which needs SciPy
+            AsymmetricComparison,
+            ChosenRowsComparison,
+            ExpectedScaleComparison,
+            HammingComparison,
+            SignQueries,
+        )
+
+        n_kept = self._kept(scoring, adaptive_bits)
+        prepared = SignQueries(*self.project(queries, part=part, n_threads=n_threads, name=name))
+        law = self.law(n_kept)
+        if n_kept is not None:
+            prepared = prepared.keep_largest(n_kept, n_threads)
+        if scoring == "hamming":
+            return HammingComparison(self.layout, prepared, law, self.metric)
+        kind = AsymmetricComparison if self.norms else ExpectedScaleComparison
+        return (kind if n_kept is None else ChosenRowsComparison)(self.layout, prepared, law, self.metric)
+
+    def _kept(self, scoring: str, adaptive_bits: object) -> int | None:
+        """Return the number of projections that each query keeps, None for all."""
+        check_real_valued(self, scoring, adaptive_bits)
+        return None
+
+    def expected_match(self, correlation: float) -> dict[str, Any]:
+        from ..theory import correlation_interval, expected_hamming, hamming_variance  # SciPy takes long to import
+
+        shape = {"n_bits": self.n_bits, "n_pool": self.n_pool}
+        interval = correlation_interval(correlation, scoring="asymmetric", **shape)
+        return {
+            "distance": float(expected_hamming(correlation, **shape)),
+            "deviation": float(np.sqrt(hamming_variance(correlation, **shape))),
+            "interval": [float(end) for end in interval],
+        }
+
+    def pairing(self) -> Pairing:
+        from .agreement import AgreementPairing  # which needs SciPy
+
+        return AgreementPairing(self)
+
+    @classmethod
+    def needs_weights(cls, n_features: int, **options: Any) -> bool:
+        cls.for_weights(np.empty((0, n_features), np.float32), **options)
+        return False
+
+    def weight_coding(self) -> WeightCoding:
+        from .sign_weights import SignWeights
+
+        return SignWeights(self)
+
+    @property
+    def summary(self) -> str:
+        return f"n_features={self.n_features}, n_pool={self.n_pool}, metric={self.metric!r}, seed={self.seed}"
+
+    def to_json(self) -> Record:
+        return super().to_json() | {"n_bits": self.n_bits, "layout": self.layout.name}
+
+    @classmethod
+    def parse(cls, record: Record) -> Self:
+        names = ("n_features", "n_bits", "n_pool", "layout", "metric", "norms")
+        made = cls.make(projection=read_projection(record), **{name: record[name] for name in names})
+        recipe = replace(made, mean=read_mean(record.get("mean"), made.n_features))
+        claim_fingerprint(recipe, record)
+        return recipe
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveRecipe(SignsRecipe):
+    """Recipe of adaptive codes: the paper's, no training."""
+
+    family: ClassVar[str] = "adaptive"
+    codes_type: ClassVar[type[SignCodes]] = AdaptiveCodes
+
+    @classmethod
+    def make(  # type: ignore[override]
+        cls,
+        *,
+        n_features: int,
+        n_bits: int | str | None = "auto",
+        n_bytes: int | None = None,
+        n_pool: int | None = None,
+        projection: str | Projection = "hadamard",
+        layout: str = "compact",
+        norms: bool = True,
+        metric: str = "correlation",
+        random_state: RandomState = None,
+    ) -> Self:
+        """Return a recipe from the parameters of a constructor.
+
+        ``n_pool`` is ``n_features`` by default; ``n_bits="auto"`` is an eighth of the pool, at least 16, or as many as
+        fit into ``n_bytes``.
+        """
+        n_pool = n_features if n_pool is None else n_pool
+        n_bits, n_pool = check_pool(resolve_bits(n_bits, n_bytes, n_pool, layout), n_pool)
+        shape = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
+        metric = check_metric(metric, check_flag(norms, "norms"))
+        made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
+        check_sizes(made.n_features, made.n_pool)
+        return cls(made, norms, metric, None, shape)
+
+    @classmethod
+    def _completed(cls, stored: Self, parameters: dict[str, Any]) -> dict[str, Any]:
+        done = super()._completed(stored, parameters)
+        if done.get("n_bits", "auto") == "auto" and done.get("n_bytes") is None:
+            done["n_bits"] = stored.n_bits
+        return done
+
+    @classmethod
+    def for_weights(cls, weights: Array, *, n_bytes: int | None = None, **options: Any) -> Self:
+        return cls.make(n_features=weights.shape[1], n_bytes=float_scale_bytes(n_bytes), **options)
+
+    @classmethod
+    def weight_sizes(cls, n_features: int, *, n_pool: int | None = None, **options: Any) -> list[int]:
+        from .sign_weights import pool_sizes
+
+        return pool_sizes(check_pool(1, n_features if n_pool is None else n_pool)[1])
+
+    def weight_coding(self) -> WeightCoding:
+        from .sign_weights import AdaptiveWeights
+
+        return AdaptiveWeights(self)
+
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters() | {"layout": self.layout.name}
+
+    def with_layout(self, layout: str) -> Self:
+        """Return the recipe of the same codes in another layout."""
+        return replace(self, layout=Layout(check_choice(layout, "layout", LAYOUTS), self.n_bits, self.n_pool))
+
+    def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
+        locations, signs, totals = kernels.active().select(projected, self.n_bits, n_threads=n_threads)
+        return kernels.active().pack_codes(self.layout, locations, signs, n_threads=n_threads), totals
+
+    def sign_rows(self, codes: Bytes, *, n_threads: int = 1) -> Float32:
+        locations, packed = kernels.active().unpack_codes(self.layout, np.ascontiguousarray(codes), n_threads=n_threads)
+        bits = np.unpackbits(packed, axis=1, count=self.n_bits, bitorder="little")
+        out = np.zeros((len(codes), self.n_pool), np.float32)
+        np.put_along_axis(out, locations.astype(np.int64), bits.astype(np.float32) * 2 - 1, axis=1)
+        return out
+
+    def pack(self, codes: Bytes) -> bytes:
+        return pack_sets(self.layout, codes)
+
+    def unpack(self, packed: bytes, n_codes: int) -> Bytes:
+        return unpack_sets(self.layout, packed, n_codes)
+
+    def code_pvalues(self, codes: Bytes) -> Float64:
+        """Return p-values of the agreements of all pairs, whose numbers of common locations are about Poisson.
+
+        The difference of agreements and disagreements then follows Skellam's law.
+        """
+        from scipy.stats import skellam  # takes long to import
+
+        signs = self.sign_rows(codes)
+        shared = self.n_bits**2 / self.n_pool
+        return np.asarray(skellam.sf(np.rint(signs @ signs.T) - 1, shared / 2, shared / 2))
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"n_features={self.n_features}, n_bits={self.n_bits}, n_pool={self.n_pool}, {self.layout.name}, "
+            f"metric={self.metric!r}, seed={self.seed}"
+        )
+
+
+def is_true(center: bool | npt.ArrayLike) -> bool:
+    """Return whether a mean is to be learned."""
+    return isinstance(center, (bool, np.bool_)) and bool(center)
+
+
+def resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, layout: str) -> int:
+    """Return the number of projections to keep: as given, what fits into ``n_bytes``, or an eighth of the pool."""
+    if n_bits is not None and n_bits != "auto":
+        if n_bytes is not None:
+            raise ValueError(f"give n_bits or n_bytes, not both, got n_bits={n_bits!r} and n_bytes={n_bytes!r}")
+        if isinstance(n_bits, str):
+            raise ValueError(f'n_bits must be a number or "auto", got {n_bits!r}')
+        return n_bits
+    n_pool = check_pool(1, n_pool)[1]
+    if n_bytes is None:
+        return min(n_pool, max(16, n_pool // 8))
+    check_choice(layout, "layout", LAYOUTS)
+    most, n_bytes = n_pool, check_count(n_bytes, "n_bytes")
+    fewest = Layout(layout, 1, n_pool).code_bytes
+    if n_bytes < fewest:
+        raise ValueError(
+            f"n_bytes must be at least {fewest}, the bytes of one bit of a pool of {n_pool}, got {n_bytes}"
+        )
+    least = 1
+    while least < most:  # the bytes of a code grow with its bits
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if Layout(layout, middle, n_pool).code_bytes <= n_bytes else (least, middle - 1)
+    return least

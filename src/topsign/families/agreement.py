@@ -1,0 +1,101 @@
+"""Agreement of two codes that keep signs: the pairing of adaptive and sign codes.
+
+Two codes are compared at the locations that both keep: the *agreement* of a pair is the number of common locations
+whose signs agree less the number whose signs differ. It is symmetric. For independent signals the number of common
+locations is hypergeometric and each sign agrees with probability one half, which gives the p-values (exact for
+independent normal projections); the correlation at which an agreement is expected is its score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import scipy  # whose modules are loaded when they are first used
+from scipy.special import ndtr
+
+from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._lazy import lazy
+from ..kernels import Layout
+from .comparison import Pairing
+from .sign_comparison import AgreementComparison
+
+if TYPE_CHECKING:
+    from .adaptive import SignsRecipe
+
+
+@dataclass(frozen=True, eq=False)
+class AgreementPairing(Pairing):
+    """Pairs by agreement."""
+
+    recipe: SignsRecipe
+    has_null: ClassVar[bool] = True
+
+    @property
+    def row_bytes(self) -> int:  # type: ignore[override]
+        return 4 * self.recipe.n_pool
+
+    def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> AgreementComparison:
+        layout: Layout = self.recipe.layout
+        return AgreementComparison(layout, self.recipe.sign_rows(codes, n_threads=n_threads))
+
+    def scores(self, values: Array) -> Float64:
+        return self._law.scores(values)
+
+    def bound(self, score: float) -> float:
+        return self._law.least(lambda value: self._law.scores(value) >= score)
+
+    def p_values(self, values: Array) -> Float64:
+        return self._law.p_values(values)
+
+    def null_bound(self, level: float) -> float:
+        return self._law.least(lambda value: self._law.p_values(value) <= level)
+
+    @lazy
+    def _law(self) -> Agreement:
+        return Agreement(self.recipe.n_bits, self.recipe.n_pool)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Distribution of the agreement of two codes."""
+
+    n_bits: int
+    n_pool: int
+
+    def p_values(self, agreements: Array) -> Float64:
+        """Return the probability that the codes of independent signals agree at least so much."""
+        values, inverse = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
+        common = np.arange(self.n_bits + 1)
+        weights = scipy.stats.hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
+        common, weights = common[weights > 0], weights[weights > 0]
+        tails = [float(weights @ scipy.stats.binom.sf((common + value + 1) // 2 - 1, common, 0.5)) for value in values]
+        return np.asarray(np.minimum(1.0, np.array(tails))[inverse], np.float64)
+
+    def scores(self, agreements: Array) -> Float64:
+        """Return the correlations at which these agreements are expected."""
+        expected, correlations = self._expected
+        return np.asarray(np.sign(agreements) * np.interp(np.abs(agreements), expected, correlations))
+
+    def least(self, test: Callable[[Int64], Array]) -> int:
+        """Return the least agreement that passes a test that all larger ones pass; n_bits + 1 if none does."""
+        low, high = -self.n_bits, self.n_bits + 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if test(np.array([middle]))[0] else (middle + 1, high)
+        return low
+
+    @lazy
+    def _expected(self) -> tuple[Float64, Float64]:
+        """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
+        limit = scipy.stats.norm.isf(self.n_bits / (2 * self.n_pool))  # projections beyond it are kept
+        nodes, weights = np.polynomial.legendre.leggauss(300)
+        x = limit + 4.5 * (nodes + 1)
+        weights = 4.5 * weights * scipy.stats.norm.pdf(x)
+        rho = np.sin(np.linspace(0, np.pi / 2, 400))[:-1]
+        rest = np.sqrt(1 - rho**2)[:, None]
+        both = ndtr((rho[:, None] * x - limit) / rest) - ndtr((-rho[:, None] * x - limit) / rest)
+        expected = np.append(2 * self.n_pool * both @ weights, self.n_bits)
+        return np.maximum.accumulate(expected), np.append(rho, 1.0)

@@ -1,0 +1,343 @@
+"""The contract of a code family: its recipe, and the registry of families."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Float32, Float64
+from .._checks import check_choice
+from .._files import Record
+from .._lazy import lazy
+from ..codes import Codes
+from ..errors import StorageError
+from ..projections.blocks import Block
+from .comparison import Comparison, Pairing
+
+if TYPE_CHECKING:
+    from .weight_coding import WeightCoding
+
+METRICS = ("correlation", "inner_product")
+SCORINGS = ("hamming", "asymmetric")
+MAX_FEATURES = 2**28
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Packed codes of consecutive signals, and the float32 columns kept beside them."""
+
+    codes: Bytes  # (n_signals, code_bytes)
+    columns: Mapping[str, Float32]  # one value per signal, by the names of Recipe.column_names
+
+    def rows(self, part: slice) -> Encoded:
+        """Return the codes and columns of some of the signals."""
+        return Encoded(self.codes[part], {name: values[part] for name, values in self.columns.items()})
+
+
+class Recipe(ABC):
+    """Everything that codes are made with. Codes of equal recipes can be compared with each other and with queries.
+
+    A recipe is an object of its family. It learns, encodes, decodes and prepares queries; nothing outside
+    :mod:`topsign.families` asks which family it belongs to. Indexes, heads and exported tables carry it as JSON.
+    """
+
+    family: ClassVar[str]
+    codes_type: ClassVar[type[Codes]] = Codes
+    families: ClassVar[dict[str, type[Recipe]]] = {}
+
+    metric: str = "correlation"  # what scores estimate
+    norms: bool = False  # whether norms of signals are kept
+    center: Float32 | None = None  # removed from signals and queries before they reach the recipe
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "family" in cls.__dict__:
+            Recipe.families[cls.family] = cls
+
+    # Sizes
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Length of a signal."""
+
+    @property
+    @abstractmethod
+    def code_bytes(self) -> int:
+        """Bytes of one code."""
+
+    @property
+    def n_bits(self) -> int:
+        """Size of a code as constructors take it: by default its bits."""
+        return 8 * self.code_bytes
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the float32 columns that are kept beside the codes."""
+        return ()
+
+    @property
+    def shared_nbytes(self) -> int:
+        """Bytes of what was learned, which every search and prediction needs."""
+        return 0
+
+    @property
+    def block_signals(self) -> int:
+        """Number of signals encoded at a time."""
+        return max(1, 2**20 // self.n_features)
+
+    @property
+    def query_nbytes(self) -> int:
+        """Bytes of one prepared query."""
+        return 4 * self.n_features
+
+    # Making
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, sample: Array, *, part: slice | None = None, n_features: int, **parameters: Any) -> Self:
+        """Return a recipe for signals like these rows of the sample."""
+
+    @classmethod
+    def needs_sample(cls, **parameters: Any) -> bool:
+        """Return whether :meth:`learn` depends on the signals; raise if a parameter is wrong."""
+        return True
+
+    @classmethod
+    def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
+        """Return what differs between a stored recipe and the parameters of a constructor, None if they agree."""
+        if stored.family != cls.family:
+            return f"family={stored.family!r}, got family={cls.family!r}"
+        if stored.n_features != parameters["n_features"]:
+            return f"n_features={stored.n_features}, got n_features={parameters['n_features']}"
+        return None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return parameters of a constructor with which :meth:`agree` accepts this recipe."""
+        return {"n_features": self.n_features}
+
+    def disagreement(self, family: str | None = None, **parameters: Any) -> str | None:
+        """Return what differs between this recipe and some parameters of a constructor, None if they agree.
+
+        Parameters that are not given agree with any recipe.
+        """
+        if family not in (None, self.family):
+            return f"family={self.family!r}, got family={family!r}"
+        return self.agree(self, **(self.parameters() | parameters))
+
+    # Coding
+
+    @abstractmethod
+    def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
+        """Return the codes of a block of finite signals; a zero signal gets an arbitrary code."""
+
+    @abstractmethod
+    def decode(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+        """Return reconstructions of the signals, (n_codes, n_features)."""
+
+    def reference(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+        """Return the vectors whose inner products with unit queries are the scores: the definition of the score.
+
+        By default normalised reconstructions, so that scores are cosines.
+        """
+        return unit(self.decode(codes, columns))
+
+    def check(self, codes: Bytes, *, name: str = "data") -> None:
+        """Raise ValueError, naming the first bad row, unless all rows are codes of this recipe."""
+        if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.code_bytes:
+            raise ValueError(
+                f"{self.family} codes of this recipe must be uint8 of shape (n_codes, {self.code_bytes}), got dtype "
+                f"{codes.dtype} and shape {codes.shape}"
+            )
+
+    def check_columns(self, columns: Mapping[str, Float32]) -> None:
+        """Raise ValueError unless columns that were read from a file can belong to codes of this recipe."""
+        for name, values in columns.items():
+            if not (np.isfinite(values).all() and (values >= 0).all()):
+                raise ValueError(f"{name} must be finite and at least 0")
+
+    def pack(self, codes: Bytes) -> bytes:
+        """Return codes as bytes for a message; families with a denser form override this and :meth:`unpack`."""
+        return codes.tobytes()
+
+    def unpack(self, packed: bytes, n_codes: int) -> Bytes:
+        """Return what :meth:`pack` packed; ValueError if it is anything else."""
+        if len(packed) != n_codes * self.code_bytes:
+            raise ValueError(f"{n_codes} codes take {n_codes * self.code_bytes} bytes, got {len(packed)}")
+        codes = np.frombuffer(packed, np.uint8).reshape(n_codes, self.code_bytes)
+        self.check(codes)
+        return codes
+
+    # Comparing
+
+    def prepare(
+        self,
+        queries: Array,
+        *,
+        part: slice | None = None,
+        scoring: str = "asymmetric",
+        adaptive_bits: int | None = None,
+        n_threads: int = 1,
+        name: str = "queries",
+    ) -> Comparison:
+        """Return the comparison of these queries, or a part of them, with any codes of this recipe."""
+        from .decoded import DecodedComparison  # which is a Comparison
+
+        check_real_valued(self, scoring, adaptive_bits)
+        return DecodedComparison.of(self, queries, part=part, n_threads=n_threads, name=name)
+
+    def project(
+        self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
+    ) -> tuple[Float32, Float64]:
+        """Return the values of queries that codes are compared with, and the norms of the queries."""
+        raise TypeError(f"{self.family} codes are not compared with projections; search an index of them instead")
+
+    def pairing(self) -> Pairing:
+        """Return how two codes are compared."""
+        from .decoded import DecodedPairing
+
+        return DecodedPairing(self)
+
+    @property
+    def scorings(self) -> tuple[str, ...]:
+        """Ways in which queries can be compared with codes."""
+        return ("asymmetric",)
+
+    def code_pvalues(self, codes: Bytes) -> Float64 | None:
+        """Return p-values of all pairs of codes under isotropic signals, (n, n); None if no law is known."""
+        return None
+
+    def expected_match(self, correlation: float) -> dict[str, Any] | None:
+        """Return mean and deviation of the distance of a match, and the 95% interval of its estimate.
+
+        The keys are "distance", "deviation" and "interval". None if no law is known.
+        """
+        return None
+
+    def energy_ratio(self, codes: Bytes) -> float | None:
+        """Return the energy that codes hold relative to that of the sample learned from; None if nothing is learned."""
+        return None
+
+    # Heads
+
+    @classmethod
+    def for_weights(cls, weights: Array, **options: Any) -> Self:
+        """Return a recipe for the weight vectors of a head.
+
+        Options are those that were given of n_bits or n_bytes (of a code and its columns), n_pool, projection, layout
+        and random_state.
+        """
+        return cls.learn(weights, n_features=weights.shape[1], **options)
+
+    @classmethod
+    def needs_weights(cls, n_features: int, **options: Any) -> bool:
+        """Return whether :meth:`for_weights` depends on the weight vectors; raise if an option is wrong."""
+        return True
+
+    @classmethod
+    def weight_sizes(cls, n_features: int, **options: Any) -> list[int]:
+        """Return the values of n_bits that an automatic choice tries, ascending; none if codes have one size."""
+        return []
+
+    def weight_coding(self) -> WeightCoding:
+        """Return how weight vectors of heads are coded and multiplied with inputs."""
+        from .weight_coding import DecodedWeights
+
+        return DecodedWeights(self)
+
+    # Describing
+
+    @property
+    def summary(self) -> str:
+        """Sizes and options for the ``repr`` of an index."""
+        return f"n_features={self.n_features}"
+
+    @abstractmethod
+    def to_json(self) -> Record:
+        """Return a record of plain values with the key "family", from which :meth:`from_json` makes an equal recipe."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, record: Record) -> Self:
+        """Return the recipe of a record; KeyError, TypeError or ValueError if it is not one."""
+
+    @staticmethod
+    def from_json(record: Record, path: str | os.PathLike[str]) -> Recipe:
+        """Return the recipe of a record that was read from ``path``; StorageError if values are missing or wrong."""
+        try:
+            n_features = record["n_features"]
+            if type(n_features) is not int or not 0 < n_features <= MAX_FEATURES:
+                raise ValueError(f"n_features must be an integer in [1, {MAX_FEATURES}], got {n_features!r}")
+            family = check_choice(record["family"], "family", tuple(Recipe.families))
+            return Recipe.families[family].parse(record)
+        except StorageError as error:
+            raise StorageError(path, error.section, error.problem) from None
+        except (KeyError, TypeError, ValueError, MemoryError) as error:
+            what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+            raise StorageError(path, "recipe", f"cannot be read: {what}") from None
+
+    @lazy
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits, the same only for equal recipes."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def space(self) -> str:
+        """Digest of what codes and projected queries must share to be compared."""
+        return self.fingerprint
+
+    def difference(self, other: Recipe) -> tuple[str, str]:
+        """Return what differs, as this recipe and the other have it: two empty texts for equal ones."""
+        ours, theirs = self.described(), other.described()
+        names = [name for name in ours if ours[name] != theirs.get(name)]
+        names = [name for name in names if name != "fingerprint"] or names  # it differs if anything else does
+        show: Callable[[Record], str] = lambda values: ", ".join(f"{name}={values.get(name)!r}" for name in names)  # noqa: E731
+        return show(ours), show(theirs)
+
+    def described(self) -> Record:
+        """Return the record for people: long arrays are replaced by digests."""
+        return self.to_json()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> None:
+    """Raise ValueError for ways of comparing that need signs."""
+    check_choice(scoring, "scoring", SCORINGS)
+    if scoring not in recipe.scorings:
+        raise ValueError(
+            f'{recipe.family} codes have no signs to compare: scoring must be "asymmetric", got {scoring!r}'
+        )
+    if adaptive_bits is not None:
+        raise ValueError("adaptive_bits goes with a sign index; each entry of this one chose its own projections")
+
+
+def check_metric(metric: str, norms: bool) -> str:
+    """Return what scores estimate; inner products need norms."""
+    metric = "correlation" if metric == "cosine" else metric  # another name of the same
+    check_choice(metric, "metric", METRICS)
+    if metric == "inner_product" and not norms:
+        raise ValueError(
+            'metric="inner_product" needs the norms of the entries, got norms=False; keep them, or ask for '
+            'metric="correlation"'
+        )
+    return metric
+
+
+def unit(rows: Float32) -> Float32:
+    """Return rows scaled to norm one; zero rows stay zero."""
+    from .. import kernels
+
+    norms = np.sqrt(kernels.active().square_norms(np.ascontiguousarray(rows, np.float32)))
+    return (rows / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)

@@ -1,0 +1,183 @@
+"""Comparison of queries with codes, and of codes with each other: what families implement and engines execute."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Float32, Float64, Int64
+
+
+class CodeColumns(Protocol):
+    """Immutable columns of a segment, in ascending order of id."""
+
+    @property
+    def ids(self) -> Int64: ...
+    @property
+    def codes(self) -> Bytes: ...
+    @property
+    def derived(self) -> dict[str, Any]:
+        """Values computed from the columns, kept as long as they are."""
+
+    def __len__(self) -> int: ...
+    def column(self, name: str) -> Float32:
+        """Return a column that the recipe keeps beside the codes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Entries of one segment that are searched together with those of other ranges."""
+
+    columns: CodeColumns
+    first_row: int = 0  # row of the segment's first entry in the snapshot
+    alive: Bytes | None = None  # packed bitmap of the entries that take part; None: all
+
+    def derived(self, name: str, make: Callable[[CodeColumns], Any]) -> Any:
+        """Return a value computed from the columns, computed once for all searches."""
+        found = self.columns.derived.get(name)
+        if found is None:
+            found = self.columns.derived[name] = make(self.columns)
+        return found
+
+    def blocks(self, n_rows: int) -> list[Int64]:
+        """Return positions of the entries that take part, so many at a time."""
+        count = len(self.columns)
+        if self.alive is None:
+            living = np.arange(count)
+        else:
+            living = np.flatnonzero(np.unpackbits(self.alive, count=count, bitorder="little"))
+        return [living[start : start + n_rows] for start in range(0, len(living), n_rows)]
+
+
+class Null(Protocol):
+    """Distribution of a statistic of impostors; larger values are closer matches."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether it was learned from impostors, not derived."""
+
+    def p_values(self, statistics: Float64) -> Float64:
+        """Return the probability that an impostor reaches each value."""
+
+    def threshold(self, level: float) -> float:
+        """Return the smallest value whose p-value is at most ``level``."""
+
+
+class Gather(Protocol):
+    """Columns of the entries of some hits, by name."""
+
+    def __call__(self, name: str, part: slice = ...) -> Array:
+        """Return a column, or "codes" or "ids", of all hits or of a part of them."""
+
+
+class Comparison(ABC):
+    """Prepared queries, ready to be compared with codes of one recipe.
+
+    ``rank`` and ``within`` order entries by *values*, which every engine computes with the same bits; the other methods
+    turn the values of hits into scores, correlations, distances and the statistics of a null distribution. In these,
+    ``queries`` holds the position of the query of each hit.
+    """
+
+    descending: ClassVar[bool] = True  # whether larger values are closer
+    scoring: ClassVar[str] = "asymmetric"
+    metric: str
+    norms: Float64  # (n_queries,) norms of the queries
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    @abstractmethod
+    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
+
+    @abstractmethod
+    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+        """Return starts, rows and values of every entry that reaches the bound of its query."""
+
+    @abstractmethod
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+        """Return scores and estimated correlations of hits; both are zero for a zero query."""
+
+    @abstractmethod
+    def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
+        """Return the distances of hits, in [0, 1]."""
+
+    @abstractmethod
+    def bounds(self, limit: float) -> Array:
+        """Return the bounds at which a search finds every score (or distance) within ``limit``, and a few more."""
+
+    @abstractmethod
+    def null_bounds(self, threshold: float) -> Array:
+        """Return the bounds at which a search finds every statistic of at least ``threshold``, and a few more."""
+
+    @property
+    def null(self) -> Null | None:
+        """Null distribution that the family knows, None if there is none."""
+        return None
+
+    @property
+    def fixed_null(self) -> bool:
+        """Whether calibration does not apply, because statistics are standardised per query."""
+        return False
+
+    def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
+        """Return what the null distribution is about: by default the estimated correlation."""
+        return correlations
+
+    def reaches(self, scores: Float32, distances: Callable[[], Float64], limit: float) -> Array:
+        """Return whether each hit is within ``limit``."""
+        return scores.astype(np.float64) >= limit
+
+    def light(self) -> Comparison:
+        """Return a comparison that still knows distances, in less memory if possible."""
+        return self
+
+    def correlated(self) -> Comparison:
+        """Return the comparison by correlation, in which significance is decided."""
+        return self
+
+    def revalue(self, queries: Int64, values: Array, gather: Gather) -> Array:
+        """Return this comparison's values of hits that :meth:`correlated` found."""
+        return values
+
+
+class Pairing(ABC):
+    """Comparison of the entries of an index with each other. Picklable: a cluster sends it to its workers once."""
+
+    has_null: ClassVar[bool] = False
+    row_bytes: int  # memory that one code takes while it is compared with others
+
+    @abstractmethod
+    def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> PairComparison:
+        """Return the comparison of these codes with any others."""
+
+    @abstractmethod
+    def scores(self, values: Array) -> Float64:
+        """Return the scores that values stand for."""
+
+    @abstractmethod
+    def bound(self, score: float) -> float:
+        """Return the least value whose score is at least ``score``."""
+
+    def p_values(self, values: Array) -> Float64:
+        """Return the probability that codes of independent signals are so similar; nan if it is unknown."""
+        return np.full(len(values), np.nan)
+
+    def null_bound(self, level: float) -> float:
+        """Return the least value whose p-value is at most ``level``."""
+        raise ValueError(
+            "false_alarm needs the null distribution of pairs of codes, which this family does not have; give "
+            "threshold, the least score of a pair, or k"
+        )
+
+
+class PairComparison(Protocol):
+    """Codes of some entries, ready to be compared with those of others: the searching half of a Comparison."""
+
+    def __len__(self) -> int: ...
+    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]: ...
+    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]: ...

@@ -1,0 +1,104 @@
+"""The default comparison: inner products with decoded codes. Slow, right for every family, the definition in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Float32, Float64, Int64
+from ..projections.blocks import float_blocks
+from .base import Recipe, unit
+from .blocks import Scored, rank_blocks, within_blocks
+from .comparison import Comparison, Gather, PairComparison, Pairing, Range
+
+BLOCK_BYTES = 2**22  # reference vectors computed at a time
+SLACK = 1e-6  # by which bounds are lowered: the score of a hit, in float32, decides
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedComparison(Comparison):
+    """Inner products of unit queries with the recipe's reference vectors."""
+
+    recipe: Recipe
+    units: Float32  # (n_queries, n_features)
+    norms: Float64
+
+    @classmethod
+    def of(cls, recipe: Recipe, queries: Array, *, part: slice | None, n_threads: int, name: str) -> DecodedComparison:
+        """Return the comparison of these queries, or a part of them."""
+        blocks = list(
+            float_blocks(queries, recipe.block_signals, part=part, minus=recipe.center, n_threads=n_threads, name=name)
+        )
+        empty = np.empty((0, recipe.n_features), np.float32)
+        units = unit(np.concatenate([empty, *(block.values for block in blocks)]))
+        norms = np.sqrt(np.concatenate([np.empty(0), *(block.square_norms for block in blocks)]))
+        return cls(recipe, units, norms)
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        return self.recipe.metric
+
+    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return rank_blocks(self._scores(ranges), len(self), k)
+
+    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+        return within_blocks(self._scores(ranges), bounds)
+
+    def _scores(self, ranges: Sequence[Range]) -> Scored:
+        n_rows = max(1, BLOCK_BYTES // (4 * self.recipe.n_features))
+        for one in ranges:
+            for positions in one.blocks(n_rows):
+                columns = {name: one.columns.column(name)[positions] for name in self.recipe.column_names}
+                vectors = self._vectors(one.columns.codes[positions], columns)
+                yield one.columns.ids[positions], one.first_row + positions, _products(self.units, vectors)
+
+    def _vectors(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+        return self.recipe.reference(codes, columns)
+
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+        correlations = np.where(self.norms[queries] > 0, values.astype(np.float64), 0.0)
+        return correlations.astype(np.float32), correlations
+
+    def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
+        return np.asarray(np.arccos(np.clip(values.astype(np.float64), -1, 1)) / np.pi)
+
+    def bounds(self, limit: float) -> Array:
+        return np.full(len(self), limit - SLACK, np.float32)
+
+    def null_bounds(self, threshold: float) -> Array:
+        return np.where(self.norms > 0, np.float32(threshold - SLACK), np.float32(np.inf))
+
+
+class DecodedCosines(DecodedComparison):
+    """Cosines of reference vectors with each other, whatever their norms."""
+
+    def _vectors(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+        return unit(super()._vectors(codes, columns))
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedPairing(Pairing):
+    """Cosines of two reference vectors, by default of two reconstructions."""
+
+    recipe: Recipe
+
+    @property
+    def row_bytes(self) -> int:  # type: ignore[override]
+        return 4 * self.recipe.n_features
+
+    def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> PairComparison:
+        units = unit(self.recipe.reference(codes, columns))
+        return DecodedCosines(self.recipe, units, np.ones(len(units)))
+
+    def scores(self, values: Array) -> Float64:
+        return np.asarray(values, np.float64)
+
+    def bound(self, score: float) -> float:
+        return score
+
+
+def _products(units: Float32, vectors: Float32) -> Float32:
+    """Return inner products that do not depend on the number of rows multiplied together."""
+    return np.asarray(np.einsum("qi,ei->qe", units, vectors, dtype=np.float64), np.float32)

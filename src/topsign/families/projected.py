@@ -1,0 +1,212 @@
+"""Recipes of codes over projections: what the built-in families share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .._arrays import Array, Float32, Float64
+from .._files import Record
+from .._lazy import lazy
+from ..errors import StorageError
+from ..projections import Local, Principal, Projection, make_projection
+from ..projections.blocks import Block, float_blocks
+from .base import MAX_FEATURES, Recipe
+
+MAX_BLOCKS = 2**16  # n_pool / n_features
+CHEAP_PROJECTIONS = 2**20  # features and projections up to which fingerprints are compared when a file is opened
+LEARNED: dict[str, type[Projection]] = {cls.kind: cls for cls in (Principal, Local)}
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectedRecipe(Recipe):
+    """Codes of the projections of signals."""
+
+    space_mark: ClassVar[bytes] = b""
+
+    projection: Projection
+    norms: bool = True
+    metric: str = "correlation"
+    mean: Float32 | None = None
+
+    @property
+    def n_features(self) -> int:
+        return self.projection.n_features
+
+    @property
+    def n_pool(self) -> int:
+        """Projections computed for each signal."""
+        return self.projection.n_pool
+
+    @property
+    def seed(self) -> int:
+        """Seed of the projection."""
+        return self.projection.seed
+
+    @property
+    def block_signals(self) -> int:
+        return self.projection.block_signals
+
+    @property
+    def query_nbytes(self) -> int:
+        return 4 * max(self.projection.shape)
+
+    @property
+    def shared_nbytes(self) -> int:
+        return 0 if self.mean is None else int(self.mean.nbytes)
+
+    def check_projection(self) -> None:
+        """Raise StorageError unless the projection is the one that a record was written with."""
+        stored = self.__dict__.get("claimed_fingerprint")
+        if stored is not None and stored != self.projection_fingerprint:
+            raise StorageError(
+                "recipe",
+                "recipe",
+                f"the projection it was written with has the fingerprint {stored}, the one made from its parameters "
+                f"here has {self.projection_fingerprint}; use the version of the library that wrote it",
+            )
+        self.__dict__.pop("claimed_fingerprint", None)
+
+    def projectable(self, block: Block) -> Float32:
+        """Return the signals of a block as they are projected."""
+        return block.values
+
+    def project(
+        self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
+    ) -> tuple[Float32, Float64]:
+        self.check_projection()
+        first, end, _ = (part or slice(None)).indices(len(queries))
+        out, norms = np.empty((end - first, self.n_pool), np.float32), np.empty(end - first)
+        n_rows = self.projection.block_signals
+        for block in float_blocks(queries, n_rows, part=part, minus=self.center, n_threads=n_threads, name=name):
+            rows = slice(block.rows.start - first, block.rows.stop - first)
+            self.projection.project_block(self.projectable(block), None, out[rows], n_threads)
+            norms[rows] = np.sqrt(block.square_norms)
+        return out, norms
+
+    @lazy
+    def space(self) -> str:
+        rest = b"" if self.mean is None else self.mean.astype("<f4").tobytes()
+        return hashlib.sha256(self.projection_fingerprint.encode() + rest + self.space_mark).hexdigest()[:32]
+
+    @lazy
+    def projection_fingerprint(self) -> str:
+        """Digest of the projection's description and random bits."""
+        return self.projection.fingerprint()
+
+    def to_json(self) -> Record:
+        record = {
+            "family": self.family,
+            "n_features": self.n_features,
+            "n_pool": self.n_pool,
+            "metric": self.metric,
+            "norms": self.norms,
+            "projection": self.projection.kind,
+            "seed": self.projection.seed,
+            "options": self.projection.options,
+            "fingerprint": self.projection_fingerprint,
+        }
+        if self.mean is not None:
+            record["mean"] = base64.b64encode(self.mean.astype("<f4").tobytes()).decode()
+        return record
+
+    def described(self) -> Record:
+        record = self.to_json()
+        if "mean" in record:
+            record["mean"] = digest(record["mean"])
+        if record["projection"] in LEARNED:
+            record["options"] = {"axes": digest(record["options"])}
+        return record
+
+
+def read_projection(record: Record) -> Projection:
+    """Return the projection of a record; its sizes are checked before anything is allocated."""
+    check_sizes(record["n_features"], record["n_pool"])
+    kind = record["projection"]
+    make = LEARNED[kind] if kind in LEARNED else partial(make_projection, kind)
+    sizes = {"n_features": record["n_features"], "n_pool": record["n_pool"], "random_state": record["seed"]}
+    return make(**sizes, **record["options"])
+
+
+def claim_fingerprint(recipe: ProjectedRecipe, record: Record) -> None:
+    """Compare the projection made here with the one that the record was written with.
+
+    At once, or before the first signal is projected if the record claims so many features that it takes long.
+    """
+    recipe.__dict__["claimed_fingerprint"] = str(record["fingerprint"])
+    if max(recipe.projection.shape) <= CHEAP_PROJECTIONS:
+        recipe.check_projection()
+
+
+def check_sizes(n_features: object, n_pool: object) -> None:
+    """Raise for sizes whose projection would take all memory or hours: a file may claim any."""
+    if not (isinstance(n_features, int) and isinstance(n_pool, int)):
+        raise TypeError(f"n_features and n_pool must be integers, got {n_features!r} and {n_pool!r}")
+    if not (0 < n_features <= MAX_FEATURES and 0 < n_pool <= MAX_BLOCKS * n_features):
+        raise ValueError(
+            f"n_features={n_features} and n_pool={n_pool} cannot be kept: take at most {MAX_FEATURES} features, and "
+            f"{MAX_BLOCKS} times as many projections"
+        )
+
+
+def check_mean(center: npt.ArrayLike, n_features: int) -> Float32:
+    """Return a mean that is removed from signals and queries: n_features finite values."""
+    mean = np.asarray(center)
+    if mean.dtype.kind not in "fiu" or mean.shape != (n_features,) or not np.isfinite(mean).all():
+        raise ValueError(
+            f"center must be True, False or a mean of {n_features} finite values, got shape {mean.shape} and dtype "
+            f"{mean.dtype}"
+        )
+    return mean.astype(np.float32)
+
+
+def mean_signal(signals: Array, part: slice | None = None) -> Float32:
+    """Return the mean of signals, summed in double precision; one that is not finite raises with its row."""
+    first, end, _ = (part or slice(None)).indices(len(signals))
+    total = np.zeros(signals.shape[1])
+    for block in float_blocks(signals, max(1, 2**21 // max(1, signals.shape[1])), part=slice(first, end)):
+        total += block.values.sum(axis=0, dtype=np.float64)
+    return (total / max(1, end - first)).astype(np.float32)
+
+
+def read_mean(text: Any, n_features: int) -> Float32 | None:
+    """Return the mean of a record, None if it has none."""
+    if text is None:
+        return None
+    mean = np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)
+    if mean.shape != (n_features,) or not np.isfinite(mean).all():
+        raise ValueError(f"the mean must be {n_features} finite values, got shape {mean.shape}")
+    return mean
+
+
+def digest(value: Any) -> str:
+    """Return eight hexadecimal digits that stand for a long value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def unit_rows(block: Block) -> Float32:
+    """Return the signals of a block over their norms; zero signals stay zero."""
+    norms = np.sqrt(block.square_norms)
+    inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
+    return block.values * inverse[:, np.newaxis]
+
+
+def transpose(projection: Projection, values: Float32) -> Float32:
+    """Return the transposed projection applied to rows, (n, n_features); pools of many rows go in parts."""
+    if projection.n_pool == projection.n_features:
+        from ..projections.learned import transposed
+
+        return transposed(projection, values)
+    total = np.zeros((len(values), projection.n_features), np.float32)
+    step = max(1, 2**24 // projection.n_features)
+    for start in range(0, projection.n_pool, step):
+        rows = np.arange(start, min(start + step, projection.n_pool))
+        total += values[:, rows] @ projection.rows(rows)
+    return total

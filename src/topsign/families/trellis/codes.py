@@ -1,0 +1,69 @@
+"""View of trellis codes: levels, norms and scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import kernels
+from ..._arrays import Bytes, Float32
+from ...codes import Codes, as_projected
+from ...kernels.trellis import unpack_norms
+
+if TYPE_CHECKING:
+    from .recipe import TrellisRecipe
+
+
+class TrellisCodes(Codes):
+    """Codes of a fixed number of bytes, from which signals are reconstructed.
+
+    Made by :meth:`topsign.TrellisEncoder.encode`. Any bytes are a valid code.
+    """
+
+    recipe: TrellisRecipe
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one code, without its norm."""
+        return self.recipe.n_bytes
+
+    @property
+    def norms(self) -> Float32 | None:
+        """Norms of the signals, within 0.14%; None if they are not kept."""
+        return unpacked_norms(self.data) if self.recipe.norms else None
+
+    @property
+    def levels(self) -> npt.NDArray[np.int8]:
+        """Levels of the coded coordinates, (n_codes, n_coded) int8: the same on every machine.
+
+        Cells that code fewer coordinates than others have zeros after theirs.
+        """
+        levels = np.zeros((len(self), max(design.n_coded for design in self.recipe.designs)), np.int8)
+        for cell, positions in self.recipe.cells.of_codes(self.data):
+            levels[positions, : cell.design.n_coded] = kernels.active().trellis_decode(
+                cell.tables, self.data[positions], n_threads=kernels.n_threads(None)
+            )
+        return levels
+
+    def scores(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+        """Return cosines of queries and reconstructions, (n_queries, n_codes).
+
+        ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits, or to
+        14 if few axes hold nearly everything.
+        """
+        threads, chosen = kernels.n_threads(n_threads), kernels.active()
+        projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
+        scores = np.empty((len(projected), len(self)), np.float32)
+        for cell, positions in self.recipe.cells.of_codes(self.data):
+            queries, codes = cell.round(projected), self.data[positions]
+            sums = chosen.trellis_sums(cell.tables, codes, queries, n_threads=threads).astype(np.float32)
+            weights = chosen.trellis_weights(cell.tables, codes, n_threads=threads)
+            scores[:, positions] = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
+        return scores
+
+
+def unpacked_norms(codes: Bytes) -> Float32:
+    """Return the norms at the end of codes that keep them."""
+    return unpack_norms(codes[:, -2:]) if len(codes) else np.empty(0, np.float32)

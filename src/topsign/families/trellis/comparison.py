@@ -1,0 +1,96 @@
+"""Comparison of queries with trellis codes: cosines with reconstructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ... import kernels
+from ..._arrays import Array, Float32, Float64, Int64
+from ...kernels import RoundedQueries, TrellisRange
+from ..comparison import CodeColumns, Comparison, Gather, Null, Range
+from ..laws import SampleNull
+from .codes import unpacked_norms
+from .recipe import TrellisRecipe
+
+SLACK = 1e-5  # of thresholds of inner products, relatively
+NULL_SLACK = 1e-6  # of thresholds of cosines
+
+
+@dataclass(frozen=True, eq=False)
+class TrellisComparison(Comparison):
+    """Comparison by the cosine of the query with the entry's reconstruction, or by that times both norms.
+
+    With a random basis and no mean a cosine with an independent impostor has exactly the distribution of a sample
+    correlation in n_features dimensions, because a reconstruction does not depend on the query. A learned basis, or a
+    mean, depends on the signals: impostors then correlate, and there are no p-values before the index is calibrated.
+    """
+
+    recipe: TrellisRecipe
+    rounded: list[RoundedQueries]  # the queries as kernels take them, for each cell
+    norms: Float64
+    metric: str
+
+    def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        return kernels.active().rank_trellis(self.ranges(ranges), k, n_threads=n_threads)
+
+    def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
+        return kernels.active().within_trellis(self.ranges(ranges), bounds, n_threads=n_threads)
+
+    def ranges(self, ranges: Sequence[Range]) -> list[TrellisRange]:
+        """Return the codes of each segment and cell as kernels take them."""
+        norms, cells = self.metric == "inner_product", self.recipe.cells
+        found = []
+        for one in ranges:
+            ids, codes = one.columns.ids, one.columns.codes
+            for number, positions in one.derived("cells", self._positions):
+                tables, queries = cells[number].tables, self.rounded[number]
+                found.append(TrellisRange(tables, queries, codes, one.first_row, norms, one.alive, positions, ids))
+        return found
+
+    def _positions(self, columns: CodeColumns) -> list[tuple[int, Int64 | None]]:
+        """Return the positions of each cell's codes; None stands for all of them."""
+        cells = self.recipe.cells
+        if len(cells) == 1:
+            return [(0, None)]
+        return [(cell.number, positions) for cell, positions in cells.of_codes(columns.codes)]
+
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+        cosines, scores = values.astype(np.float64), values.astype(np.float64)
+        if self.metric == "inner_product":
+            norms = unpacked_norms(gather("codes")).astype(np.float64)
+            cosines = np.divide(cosines, norms, out=np.zeros(len(norms)), where=norms > 0)
+            scores = scores * self.norms[queries]
+        return scores.astype(np.float32), np.where(self.norms[queries] > 0, cosines, 0.0)
+
+    def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
+        # A reconstruction has lost a part of its signal: cosines over what is kept estimate correlations.
+        _, cosines = self.estimates(queries, values, gather)
+        return np.asarray(np.arccos(np.clip(cosines / self.recipe.reconstruction_cosine, -1, 1)) / np.pi)
+
+    def bounds(self, limit: float) -> Array:
+        if self.metric == "correlation":
+            return _lowered(np.full(len(self), limit))
+        none = np.full(len(self), np.inf if limit > 0 else -np.inf)
+        needed = np.divide(limit, self.norms, out=none, where=self.norms > 0)
+        return _lowered(needed - SLACK * np.abs(needed))
+
+    def null_bounds(self, threshold: float) -> Array:
+        return _lowered(np.where(self.norms > 0, threshold - NULL_SLACK, np.inf))
+
+    @property
+    def null(self) -> Null | None:
+        return None if self.recipe.is_learned else SampleNull(self.recipe.n_features)
+
+    def correlated(self) -> Comparison:
+        return self if self.metric == "correlation" else replace(self, metric="correlation")
+
+    def revalue(self, queries: Int64, values: Array, gather: Gather) -> Array:
+        return values * unpacked_norms(gather("codes"))
+
+
+def _lowered(thresholds: Float64) -> Float32:
+    with np.errstate(over="ignore"):
+        return np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))

@@ -1,0 +1,161 @@
+"""Test helpers for code families: every family, built in or your own, passes :func:`check_family`."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ._arrays import Float32
+from .encoding import encode
+from .families import Recipe, read_codes
+from .index import Index, index_for, open_index
+from .search import make_scans
+
+N_FEATURES, N_SIGNALS, N_QUERIES, K = 32, 400, 9, 7
+TOLERANCE = 8e-3
+"""Largest difference of a cosine from its definition in float64.
+
+Queries may be rounded to 8 bits: a coordinate errs by up to 1/254 of the largest, so that a cosine errs with a standard
+deviation of at most 1/127/sqrt(12) = 0.0023; three and a half of these.
+"""
+
+
+def check_family(make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int = 0) -> None:
+    """Assert that a family keeps the contract of :class:`topsign.families.Recipe`.
+
+    Codes round-trip through JSON, messages and pickles; searches, range searches and pairs in memory and in a folder
+    find what the definition finds (inner products of unit queries with ``recipe.reference(codes, columns)``), with
+    filters, removed entries and several segments; heads and exports take the codes.
+
+    Parameters
+    ----------
+    make : Recipe type or callable
+        A function of a sample that returns a recipe, or a type whose ``learn`` needs no further parameters.
+    seed : int
+        Seed of the signals.
+
+    Examples
+    --------
+    >>> import topsign as ts
+    >>> from topsign.families import SignRecipe
+    >>> ts.testing.check_family(lambda sample: SignRecipe.learn(sample, n_features=sample.shape[1], random_state=7))
+    """
+    rng = np.random.default_rng(seed)
+    signals = (rng.standard_normal((N_SIGNALS, N_FEATURES)) * np.linspace(2, 0.5, N_FEATURES)).astype(np.float32)
+    queries = signals[:N_QUERIES] + 0.3 * rng.standard_normal((N_QUERIES, N_FEATURES)).astype(np.float32)
+    recipe: Recipe = make.learn(signals, n_features=N_FEATURES) if isinstance(make, type) else make(signals)
+    _check_round_trips(recipe, signals)
+    index = _filled(index_for(recipe), signals)
+    _check_searches(index, signals, queries)
+    _check_pairs(index)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "family.topsign"
+        with _filled(index_for(recipe, path=path), signals):
+            pass
+        with open_index(path) as opened:
+            _check_same(index, opened, queries)
+            opened.verify()
+    _check_same(index, pickle.loads(pickle.dumps(index)), queries)
+    _check_head(recipe, signals, queries)
+
+
+def _filled(index: Index, signals: Float32) -> Index:
+    """Return an index of three segments with metadata, of which some entries are removed."""
+    third = len(signals) // 3
+    for start in range(0, len(signals), third):
+        some = signals[start : start + third]
+        index.add(some, metadata=[{"row": start + row} for row in range(len(some))])
+    index.remove(np.arange(5, len(signals), 11))
+    return index
+
+
+def _check_round_trips(recipe: Recipe, signals: Float32) -> None:
+    again = Recipe.from_json(recipe.to_json(), "record")
+    assert again == recipe, "a recipe made from to_json() must be equal"
+    made, remade = encode(recipe, signals), encode(again, signals)
+    assert made.codes.shape == (len(signals), recipe.code_bytes), "codes must have code_bytes bytes each"
+    assert set(made.columns) == set(recipe.column_names), "encode must return the columns of column_names"
+    assert np.array_equal(made.codes, remade.codes), "equal recipes must make equal codes"
+    codes = recipe.codes_type(made.codes, recipe=recipe, columns=made.columns)
+    assert read_codes(codes.to_bytes()) == codes, "codes must survive to_bytes()"
+    decoded = codes.decode()
+    assert decoded.shape == signals.shape, "decode must return one signal per code"
+    assert np.isfinite(decoded).all(), "decoded signals must be finite"
+    cosines = (decoded * signals).sum(axis=1) / np.linalg.norm(decoded, axis=1) / np.linalg.norm(signals, axis=1)
+    assert np.mean(cosines) > 0.2, f"decoded signals must resemble the signals, their mean cosine is {cosines.mean()}"
+
+
+def _definition(index: Index, queries: Float32) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids and scores (n_queries, n_entries) by the definition."""
+    entries = index.get(index.ids)
+    reference = index.recipe.reference(entries.codes.data, entries.codes.columns).astype(np.float64)
+    center = 0 if index.recipe.center is None else index.recipe.center
+    centered = (queries - center).astype(np.float64)
+    return entries.ids, centered / np.linalg.norm(centered, axis=1, keepdims=True) @ reference.T
+
+
+def _check_searches(index: Index, signals: Float32, queries: Float32) -> None:
+    ids, scores = _definition(index, queries)
+    norms = np.linalg.norm(queries - (0 if index.recipe.center is None else index.recipe.center), axis=1)
+    if index.metric == "inner_product":
+        scores = scores * norms[:, np.newaxis]
+    scale = max(1.0, float(np.abs(scores).max()))
+    found = index.search(queries, k=K)
+    by_id = {id: column for column, id in enumerate(ids.tolist())}
+    columns = np.vectorize(by_id.__getitem__)(found.ids)
+    exact = np.take_along_axis(scores, columns, axis=1)
+    assert np.allclose(found.scores, exact, atol=TOLERANCE * scale), "scores must be those of the definition"
+    best = -np.sort(-scores, axis=1)[:, :K]
+    assert np.allclose(exact, best, atol=2 * TOLERANCE * scale), "search must find the k best entries"
+    assert ((found.distances >= 0) & (found.distances <= 1)).all(), "distances must lie in [0, 1]"
+    threshold = float(np.quantile(scores, 0.9))
+    matched = index.within(queries, threshold=threshold)
+    slack = 2 * TOLERANCE * scale
+    for query in range(len(queries)):
+        here = set(matched.ids[matched.starts[query] : matched.starts[query + 1]].tolist())
+        assert set(ids[scores[query] >= threshold + slack].tolist()) <= here, "within must miss no entry"
+        assert here <= set(ids[scores[query] >= threshold - slack].tolist()), "within must add no entry"
+    chosen = index.search(queries, k=K, where="row < 50")
+    assert (chosen.ids < 50).all(), "filters must hold"
+    few = index.search(queries, k=K, among=[1, 2])
+    assert set(few.ids[few.ids >= 0].tolist()) == {1, 2}, "searches among two entries must return them"
+    for scoring in index.recipe.scorings:
+        for _, scan in make_scans(index.recipe, queries, scoring=scoring):
+            assert scan.comparison.scoring == scoring
+
+
+def _check_pairs(index: Index) -> None:
+    nearest = index.pairs(k=1)
+    assert len(nearest) >= len(index) // 2, "every entry has a nearest other entry"
+    assert (nearest.first != nearest.second).all(), "no entry is paired with itself"
+    assert (np.diff(nearest.scores) <= 0).all(), "pairs must come in falling order of their scores"
+    threshold = float(np.median(nearest.scores))
+    close = index.pairs(threshold=threshold)
+    pairs = set(zip(close.first.tolist(), close.second.tolist(), strict=True))
+    wanted = nearest.scores > threshold
+    expected = zip(nearest.first[wanted].tolist(), nearest.second[wanted].tolist(), strict=True)
+    assert set(expected) <= pairs, "pairs above a threshold must include the nearest ones above it"
+
+
+def _check_same(index: Index, other: Index, queries: Float32) -> None:
+    """Assert that another index of the same entries gives the same answers."""
+    ours, theirs = index.search(queries, k=K), other.search(queries, k=K)
+    for name in ("ids", "scores", "p_values", "distances"):
+        ours_, theirs_ = getattr(ours, name), getattr(theirs, name)
+        assert np.array_equal(ours_, theirs_, equal_nan=ours_.dtype.kind == "f"), f"{name} must be equal"
+
+
+def _check_head(recipe: Recipe, signals: Float32, queries: Float32) -> None:
+    """Assert that class vectors can be coded, and logits resemble the exact ones."""
+    from .heads import Head
+
+    head = Head.of(recipe, signals[:50], np.zeros(50), np.arange(50))
+    exact = queries.astype(np.float64) @ signals[:50].astype(np.float64).T
+    logits = head.logits(queries)
+    assert logits.shape == exact.shape, "a head must give one logit per class"
+    correlation = np.corrcoef(logits.ravel(), exact.ravel())[0, 1]
+    assert correlation > 0.2, f"logits must resemble the exact ones, their correlation is {correlation}"

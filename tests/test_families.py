@@ -1,0 +1,53 @@
+"""Every family keeps the contract of a recipe: the built-in ones, and the one of docs/families.md."""
+
+import numpy as np
+import pytest
+
+import topsign as ts
+from topsign.families import AdaptiveRecipe, Recipe, SignRecipe, TrellisRecipe
+
+FAMILIES = {
+    "adaptive": lambda sample: AdaptiveRecipe.learn(sample, n_features=sample.shape[1], n_bits=16, random_state=7),
+    "adaptive, fast, centred": lambda sample: AdaptiveRecipe.learn(
+        sample, n_features=sample.shape[1], n_bits=16, n_pool=80, layout="fast", center=True, random_state=7
+    ),
+    "adaptive without norms": lambda sample: AdaptiveRecipe.learn(
+        sample, n_features=sample.shape[1], n_bits=16, norms=False, random_state=7
+    ),
+    "sign": lambda sample: SignRecipe.learn(sample, n_features=sample.shape[1], n_pool=50, random_state=7),
+    "sign, gaussian": lambda sample: SignRecipe.learn(
+        sample, n_features=sample.shape[1], projection="gaussian", random_state=7
+    ),
+    "trellis": lambda sample: TrellisRecipe.learn(sample, n_bytes=8, norms=True, random_state=7),
+    "trellis, random basis": lambda sample: TrellisRecipe.learn(
+        sample, n_bytes=8, basis="hadamard", center=False, norms=True, random_state=7
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:axes of:UserWarning")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_built_in_families_keep_the_contract(name):
+    ts.testing.check_family(FAMILIES[name])
+
+
+def test_a_family_that_decodes_wrongly_is_noticed():
+    class Wrong(SignRecipe):
+        def decode(self, codes, columns):
+            return -super().decode(codes, columns)
+
+    with pytest.raises(AssertionError, match="resemble the signals"):
+        ts.testing.check_family(lambda sample: Wrong.learn(sample, n_features=sample.shape[1], random_state=7))
+
+
+def test_a_family_whose_search_misses_entries_is_noticed():
+    class Blind(SignRecipe):
+        def prepare(self, queries, **options):
+            return super().prepare(-np.asarray(queries), **options)
+
+    with pytest.raises(AssertionError, match="definition"):
+        ts.testing.check_family(lambda sample: Blind.learn(sample, n_features=sample.shape[1], random_state=7))
+
+
+def test_the_registry_knows_every_family():
+    assert {"adaptive", "sign", "trellis"} <= set(Recipe.families)
