@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import stat
@@ -111,10 +112,36 @@ def _body_checksum(body: Record) -> int:
     return zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
 
 
+def parse_json(text: bytes) -> Any:
+    """The value of a JSON text that follows the standard; ValueError for NaN, repeated names and too deep nesting."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> Record:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("an object has two members of one name")
+    return record
+
+
 def _parsed(text: bytes, path: Path, section: str) -> Record:
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        record = parse_json(text)
+    except ValueError as error:
         raise StorageError(path, section, f"damaged: {error}; restore the file from a copy") from None
     if not isinstance(record, dict):
         raise StorageError(path, section, f"damaged: a JSON object expected, got {type(record).__name__}")

@@ -31,5 +31,9 @@ class StorageError(Exception):
         return type(self), (self.path, self.section, self.problem)
 
 
+class ConflictError(StorageError):
+    """Another client changed the same index first: nothing of the refused change was stored."""
+
+
 class CalibrationWarning(UserWarning):
     """P-values do not fit the signals: far more random pairs are significant than should be."""

@@ -19,6 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from folders import files_of, rewrite, rewrite_recipe
+
 N_FEATURES, N_ENTRIES = 48, 30
 
 
@@ -61,6 +64,8 @@ class Doors:
         for name in ("compact", "fast", "sign"):
             self.indexes[name] = self._index(name, folder / f"{name}.topsign")
         self.answers = {name: self._use(path) for name, path in self.indexes.items()}
+        with ts.open_index(self.indexes["compact"]) as index:
+            self.recipe_names = list(index.recipe.to_json())
         encoder = ts.AdaptiveEncoder(n_bits=12, random_state=3).fit(self.signals)
         self.codes = encoder.encode(self.signals)
         labels = np.arange(N_ENTRIES) % 5
@@ -71,12 +76,17 @@ class Doors:
 
     def _index(self, name, path):
         ts = self.ts
+        from topsign.store import folder_change, stored_file
+
+        stored_file.INLINE_BYTES = 0 if name == "fast" else 2**14  # small files are in the manifest, or not
+        folder_change.REMOVED_BYTES = 2**20  # two segments, with removed entries
         kind = ts.SignIndex if name == "sign" else ts.AdaptiveIndex
         options = {} if name == "sign" else {"n_bits": 12, "layout": name}
         with kind(n_features=N_FEATURES, random_state=3, path=path, **options) as index:
             index.add(self.signals[:20], metadata=[{"n": n} for n in range(20)])
             index.add(self.signals[20:])
             index.remove([3, 25])
+            index.update_metadata([4], [{"n": "four"}])
         return path
 
     def _use(self, path):
@@ -94,42 +104,50 @@ class Doors:
 
     def damaged_index(self):
         name, path = self._chosen(), self.folder / "damaged.topsign"
-        whole = self.indexes[name].read_bytes()
-        path.write_bytes(flip(self.rng, whole, 0 if self.rng.random() < 0.7 else len(whole) - 5000))
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self.indexes[name], path)
+        file = path / str(self.rng.choice(files_of(path)))
+        file.write_bytes(flip(self.rng, file.read_bytes()))
         try:
             found = self._use(path)
         except self.ts.StorageError:
             return "refused"
         pairs = zip(found, self.answers[name], strict=True)
         same = all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in pairs)
-        assert same, f"wrong answers of a damaged file {path}"
+        assert same, f"wrong answers of a damaged index {path}"
         return "answered"
 
     def crafted_index(self):
-        import lmdb
-
+        """A changed manifest, recipe, header or column, each under right checksums."""
         path, rng = self.folder / "crafted.topsign", self.rng
-        shutil.copy(self.indexes[self._chosen()], path)
-        with lmdb.open(str(path), subdir=False, lock=False) as opened, opened.begin(write=True) as transaction:
-            values = {bytes(key): bytes(value) for key, value in transaction.cursor()}
-            key = list(values)[rng.integers(len(values))]
-            if key in (b"header", b"state") or key.startswith(b"segment/"):
-                record = json.loads(values[key][4:])
-                holder = record["columns"] if "columns" in record and rng.integers(2) else record
-                junk = [None, -1, 0, 1, 2**40, 1.5, "x", [], {}, True, [0, 0], {"bytes": 8, "crc32": 0}]
-                holder[str(rng.choice(list(holder)))] = junk[rng.integers(len(junk))]
-                text = json.dumps(record).encode()
-                values[key] = zlib.crc32(text).to_bytes(4, "little") + text
-            else:
-                column, number = key.split(b"/")
-                values[key] = hostile(rng, np.frombuffer(values[key], np.uint8)).tobytes()
-                owner = b"segment/" + number
-                record = json.loads(values[owner][4:])
-                record["columns"][column.decode()] = {"bytes": len(values[key]), "crc32": zlib.crc32(values[key])}
-                text = json.dumps(record).encode()
-                values[owner] = zlib.crc32(text).to_bytes(4, "little") + text
-            for name, value in values.items():
-                transaction.put(name, value)
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self.indexes[self._chosen()], path)
+        junk = [None, -1, 0, 1, 2**40, 1.5, "x", [], {}, True, [0, 0], {"file": "0" * 32}, "../x", 2**70]
+        kind = rng.integers(5)
+
+        def spoil(record):
+            record[str(rng.choice(list(record)))] = junk[rng.integers(len(junk))]
+
+        def spoil_some(manifest):
+            chosen = [manifest, manifest["recipe"], *manifest["segments"]]
+            chosen += [one[name] for one in manifest["segments"] for name in ("removed", "metadata") if name in one]
+            spoil(chosen[rng.integers(len(chosen))])
+
+        def spoil_header(header):
+            spoil(header if rng.integers(2) else header[str(rng.choice(list(header)))])
+
+        def spoil_column(columns):
+            name = str(rng.choice(list(columns)))
+            columns[name] = np.ascontiguousarray(hostile(rng, columns[name]))
+
+        if kind == 0:
+            rewrite(path, manifest=spoil_some)
+        elif kind == 1:
+            rewrite_recipe(path, **{str(rng.choice(self.recipe_names)): junk[rng.integers(len(junk))]})
+        elif kind == 2:
+            rewrite(path, header=spoil_header, segment=int(rng.integers(2)))
+        else:
+            rewrite(path, spoil_column, segment=int(rng.integers(2)))
         return self._try(lambda: self._use(path))
 
     def crafted_message(self):
@@ -236,7 +254,7 @@ class FileDoors(Doors):
         return "answered"
 
     def crafted_shard(self):
-        from topsign.index.storage import Arrays
+        from topsign.store import Arrays
 
         columns = list(self.columns)
         at = int(self.rng.integers(len(columns)))
@@ -248,7 +266,7 @@ class FileDoors(Doors):
 
     def _scan(self, segment):
         from topsign.index.search import make_scans
-        from topsign.index.storage import Snapshot
+        from topsign.store import Snapshot
 
         for _, scan in make_scans(self.recipe, self.signals[:3], scoring="asymmetric"):
             scan.nearest(Snapshot((segment,)), 40)
@@ -295,9 +313,9 @@ def main():
     parser.add_argument("--results", help="a JSON file for the counts")
     options = parser.parse_args()
     if options.core:
-        from topsign.kernels import native
+        from topsign.kernels import library
 
-        native.library_file = lambda: Path(options.core)
+        library.library_file = lambda: Path(options.core)
     start = time.monotonic()
     counts = attack(options.seconds, options.seed, files=not options.core, cases=options.cases)
     taken = time.monotonic() - start

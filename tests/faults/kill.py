@@ -2,12 +2,12 @@
 
     python tests/faults/kill.py [--rounds 200] [--seed 0] [--folder FOLDER]
 
-Each round a process adds (several segments, written ahead), removes, compacts or shrinks, and is killed: in half of the
-rounds at an instant uniform over the time the operation usually takes; in the others inside one of its commits or soon
-after it, by an alarm that it sets itself and that ends it as suddenly, so that it is in time on a busy machine too.
-Another then opens the file, verifies every checksum and id, and compares all entries with those before the operation
-and with those after it: it must be one of the two, and the latter if the writer had returned. The next round goes on
-with the file.
+Each round a process adds (several segments), replaces, removes, updates metadata, calibrates or compacts, and is
+killed: in half of the rounds at an instant uniform over the time the operation usually takes; in the others inside its
+commit or soon after it, by an alarm that it sets itself and that ends it as suddenly, so that it is in time on a busy
+machine too. Another then opens the folder, verifies every checksum and id, and compares all entries with those before
+the operation and with those after it: it must be one of the two, and the latter if the writer had returned. The next
+round goes on with the folder.
 """
 
 import argparse
@@ -24,13 +24,14 @@ from collections import Counter
 import numpy as np
 
 import topsign as ts
-from topsign.index.storage import segments
-from topsign.index.storage.lmdb_environment import Environment
+from topsign.store import segments
+from topsign.store.versions import Versions
 
 N_FEATURES = 64
 SEGMENT = 64  # entries, so that an addition takes several segments and a compaction several steps
-PREPARING, PUTTING, COMMITTING, BETWEEN = range(4)
-PHASES = ("preparing", "putting", "committing", "between commits or after")
+PREPARING, COMMITTING, CLEANING = range(3)
+PHASES = ("preparing", "committing", "cleaning or after")
+KINDS = ("add", "add", "upsert", "remove", "update_metadata", "calibrate", "compact")
 
 
 def signals_of(ids):
@@ -42,34 +43,42 @@ def open_or_make(path):
 
 
 def operate(index, operation):
-    kind, ids = operation
-    if kind == "add":
-        index.add(signals_of(ids), ids=ids, metadata=[{"id": i} for i in ids])
+    kind, ids, mark = operation
+    if kind in ("add", "upsert"):
+        getattr(index, kind)(signals_of(ids), ids=ids, metadata=[{"id": i, "mark": mark} for i in ids])
+    elif kind == "update_metadata":
+        index.update_metadata(ids, [{"id": i, "mark": mark} for i in ids])
     elif kind == "remove":
         index.remove(ids)
+    elif kind == "calibrate":
+        index.calibrate(signals_of(range(10**6, 10**6 + 40)), n_threads=1)
     else:
-        index.compact(shrink=kind == "shrink")
+        index.compact()
 
 
 def after(entries, operation):
-    kind, ids = operation
-    return entries | set(ids) if kind == "add" else entries - set(ids) if kind == "remove" else entries
+    """Entries afterwards: ids, with the mark of their metadata."""
+    kind, ids, mark = operation
+    if kind == "remove":
+        return {i: held for i, held in entries.items() if i not in set(ids)}
+    return entries | dict.fromkeys(ids, mark)
 
 
 def draw_kinds(rng):
     """Kinds of operations without end, all of them among any few."""
     while True:
-        yield from rng.sample(["add", "add", "remove", "compact", "shrink"], 5)
+        yield from rng.sample(KINDS, len(KINDS))
 
 
-def draw_operation(rng, kind, entries, next_id):
+def draw_operation(rng, kind, entries, next_id, mark):
     if len(entries) <= 200:
         kind = "add"
     elif len(entries) >= 1500 and kind == "add":
         kind = "remove"
     if kind == "add":
-        return kind, list(range(next_id, next_id + rng.choice([1, 40, 300, 300])))
-    return kind, rng.sample(sorted(entries), rng.randrange(1, len(entries) // 2)) if kind == "remove" else []
+        return kind, list(range(next_id, next_id + rng.choice([1, 40, 300, 300]))), mark
+    some = rng.sample(sorted(entries), rng.randrange(1, len(entries) // 2))
+    return kind, some if kind in ("remove", "upsert", "update_metadata") else [], mark
 
 
 def forked(work):
@@ -84,27 +93,22 @@ def forked(work):
         os._exit(70)
 
 
-def write(path, operation, ready, phase, commit, delay):
-    """Child: opens the file, says so, operates, says so, and waits for its end.
+def write(path, operation, ready, phase, in_commit, delay):
+    """Child: opens the folder, says so, operates, says so, and waits for its end.
 
-    That comes so long after the commit of this number began; with 0 somebody else kills it.
+    That comes so long after its commit began; otherwise somebody else kills it.
     """
-    plain_write = Environment.write
+    plain_commit = Versions.commit
 
-    def watched_write(self, work):
-        def watched_work(transaction):
-            phase[0] = PUTTING
-            work(transaction)
-            phase[1] = min(phase[1] + 1, 255)
-            phase[0] = COMMITTING
-            if phase[1] == commit:
-                signal.setitimer(signal.ITIMER_REAL, max(delay, 1e-6))
-
-        plain_write(self, watched_work)
-        phase[0] = BETWEEN
+    def watched_commit(self, *arguments):
+        phase[0] = COMMITTING
+        if in_commit:
+            signal.setitimer(signal.ITIMER_REAL, max(delay, 1e-6))
+        plain_commit(self, *arguments)
+        phase[0] = CLEANING
 
     index = open_or_make(path)
-    Environment.write = watched_write
+    Versions.commit = watched_commit
     os.write(ready, b"r")
     operate(index, operation)
     os.write(ready, b"d")
@@ -112,10 +116,11 @@ def write(path, operation, ready, phase, commit, delay):
 
 
 def check(path, before, wanted, acknowledged):
-    """Child: 0 if the file holds the entries before the operation, 1 if those after it."""
+    """Child: 0 if the folder holds the entries before the operation, 1 if those after it."""
     index = open_or_make(path)
     index.verify()
-    found = set(index.ids.tolist())
+    notes = index.get(index.ids).metadata if len(index) else []
+    found = {note["id"]: note["mark"] for note in notes}
     assert found in (before, wanted), f"neither before nor after: {len(found)}, {len(before)}, {len(wanted)} entries"
     assert not acknowledged or found == wanted, "acknowledged, and lost"
     ids = sorted(found)
@@ -123,21 +128,21 @@ def check(path, before, wanted, acknowledged):
         entries = index.get(ids)
         expected = ts.AdaptiveEncoder(n_bits=16, random_state=7).fit(np.eye(1, N_FEATURES)).encode(signals_of(ids))
         assert entries.codes == expected, "entries differ from what was added"
-        assert entries.metadata == [{"id": i} for i in ids]
+        assert [note["id"] for note in entries.metadata] == ids
         query = signals_of(ids[-1:])
         assert index.search(query, k=1).ids.tolist() == [ids[-1:]], "the newest entry is not found"
     return int(found == wanted)
 
 
-def killed(path, operation, delay, commit):
+def killed(path, operation, delay, in_commit):
     """Runs an operation and kills it; returns whether it was acknowledged, and in which phase it died."""
-    phase = mmap.mmap(-1, 2)
+    phase = mmap.mmap(-1, 1)
     receiving, sending = os.pipe()
-    child = forked(lambda: write(path, operation, sending, phase, commit, delay))
+    child = forked(lambda: write(path, operation, sending, phase, in_commit, delay))
     os.close(sending)
     said = os.read(receiving, 1)
-    if said and commit:
-        said += os.read(receiving, 1)  # nothing when it is dead; done, if it had fewer commits
+    if said and in_commit:
+        said += os.read(receiving, 1)  # nothing when it is dead; done, if it had nothing to commit
     elif said:
         time.sleep(delay)
     os.kill(child, signal.SIGKILL)
@@ -153,16 +158,18 @@ def usual_times(folder):
 
     def work():
         index = open_or_make(os.path.join(folder, "calibration.topsign"))
-        operate(index, ("add", list(range(1000, 1300))))
+        operate(index, ("add", list(range(1000, 1300)), 0))
         for name, ids in (
             ("add", range(300)),
             ("little", range(300, 340)),
+            ("upsert", range(100, 250)),
+            ("update_metadata", range(100, 250)),
             ("remove", range(0, 300, 2)),
+            ("calibrate", []),
             ("compact", []),
-            ("shrink", []),
         ):
             start = time.perf_counter()
-            operate(index, ("add" if name == "little" else name, list(ids)))
+            operate(index, ("add" if name == "little" else name, list(ids), 0))
             os.write(sending, f"{name} {time.perf_counter() - start}\n".encode())
 
     receiving, sending = os.pipe()
@@ -183,23 +190,23 @@ def main():
     segments.MERGED_ENTRIES = SEGMENT
     plain = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
     plain.search(signals_of(plain.add(signals_of([0]))))  # makes the tables that all children share
+    ts.AdaptiveEncoder  # noqa: B018  (imported before forking, because that takes long)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = os.path.join(folder, "killed.topsign")
         times = usual_times(folder)
-        entries, next_id, outcomes, kinds = set(range(600)), 600, Counter(), draw_kinds(rng)
-        assert os.waitpid(forked(lambda: operate(open_or_make(path), ("add", sorted(entries)))), 0)[1] == 0
+        entries, next_id, outcomes, kinds = dict.fromkeys(range(600), 0), 600, Counter(), draw_kinds(rng)
+        assert os.waitpid(forked(lambda: operate(open_or_make(path), ("add", sorted(entries), 0))), 0)[1] == 0
         for number in range(options.rounds):
-            operation = draw_operation(rng, next(kinds), entries, next_id)
+            operation = draw_operation(rng, next(kinds), entries, next_id, number + 1)
             wanted = after(entries, operation)
             next_id = max([next_id, *(i + 1 for i in operation[1])])
             name = "little" if operation[0] == "add" and len(operation[1]) <= 40 else operation[0]
-            n_commits = -(-len(operation[1]) // SEGMENT) if operation[0] == "add" else 1
-            commit = rng.randint(1, n_commits) if number % 2 else 0
+            in_commit = number % 2 == 1
             delay = rng.uniform(0, 1.1 * times[name])
-            if commit:
+            if in_commit:
                 delay *= rng.choice([0, 1 / 20, 1 / 4])  # as the commit begins, within it, around its end
-            acknowledged, died_in = killed(path, operation, delay, commit)
+            acknowledged, died_in = killed(path, operation, delay, in_commit)
             status = os.waitpid(forked(lambda: check(path, entries, wanted, acknowledged)), 0)[1]  # noqa: B023
             status = os.waitstatus_to_exitcode(status)
             if status not in (0, 1):
@@ -208,7 +215,7 @@ def main():
             outcomes[operation[0], died_in, "acknowledged" if acknowledged else "kept" if status else "undone"] += 1
     print(f"{options.rounds} writers killed (seed {options.seed}); {len(entries)} entries in the end, none lost")
     for (kind, died_in, outcome), count in sorted(outcomes.items()):
-        print(f"{count:5d}  {kind:8s} while {died_in:26s} {outcome}")
+        print(f"{count:5d}  {kind:15s} while {died_in:18s} {outcome}")
 
 
 if __name__ == "__main__":

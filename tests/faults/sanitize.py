@@ -74,7 +74,7 @@ def call(rng, kernel, layout, codes):
     """One kernel on the codes; its name."""
     import numpy as np
 
-    from topsign.kernels import CodeSegment
+    from topsign.kernels import CodeRange
 
     n_queries = int(rng.choice([1, 2, 5, 7, 17, 64, 65, 130, 260]))
     queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
@@ -82,22 +82,20 @@ def call(rng, kernel, layout, codes):
     alive = None if rng.integers(2) else np.packbits(rng.random(len(codes)) < 0.7, bitorder="little")
     weights = None if rng.integers(2) else rng.random(len(codes), dtype=np.float32)
     k = int(rng.integers(1, len(codes) + 3))
-    chosen = {"alive": alive, "n_threads": int(rng.integers(1, 3))}
-    half = len(codes) // 2
-    halves = [CodeSegment(np.ascontiguousarray(part)) for part in (codes[:half], codes[half:])]
+    half, threads = len(codes) // 2, {"n_threads": int(rng.integers(1, 3))}
+    halves = [CodeRange(np.ascontiguousarray(part), row) for row, part in ((half, codes[:half]), (0, codes[half:]))]
+    ranges = halves if rng.integers(2) else [CodeRange(codes, 5, alive, weights)]
     calls = {
         "valid_codes": lambda: kernel.valid_codes(layout, codes),
         "mismatches": lambda: kernel.mismatches(layout, codes, bits),
         "score_sums": lambda: kernel.score_sums(layout, codes, queries),
-        "search_mismatches": lambda: kernel.search_mismatches(layout, codes, bits, k, **chosen),
-        "search_scores": lambda: kernel.search_scores(layout, codes, queries, k, weights=weights, **chosen),
-        "rank_mismatches": lambda: kernel.rank_mismatches(layout, halves, bits, k, n_threads=2),
-        "rank_scores": lambda: kernel.rank_scores(layout, halves, queries, k, n_threads=2),
+        "rank_mismatches": lambda: kernel.rank_mismatches(layout, ranges, bits, k, **threads),
+        "rank_scores": lambda: kernel.rank_scores(layout, ranges, queries, k, **threads),
         "within_mismatches": lambda: kernel.within_mismatches(
-            layout, codes, bits, rng.integers(0, layout.n_bits + 1, n_queries).astype(np.int32), **chosen
+            layout, ranges, bits, rng.integers(0, layout.n_bits + 1, n_queries).astype(np.int32), **threads
         ),
         "within_scores": lambda: kernel.within_scores(
-            layout, codes, queries, rng.standard_normal(n_queries).astype(np.float32), weights=weights, **chosen
+            layout, ranges, queries, rng.standard_normal(n_queries).astype(np.float32), **threads
         ),
     }
     if layout.name != "signs":
@@ -112,7 +110,7 @@ def call_trellis(rng, kernel):
     """One kernel of trellis codes, of a random design, on any bytes; its name."""
     import numpy as np
 
-    from topsign.kernels import RoundedQueries, TrellisEntries
+    from topsign.kernels import RoundedQueries, TrellisRange
     from topsign.trellis import design_trellis
 
     window = int(rng.integers(4, 9))
@@ -132,16 +130,21 @@ def call_trellis(rng, kernel):
     ones, zeros = np.ones(n_queries, np.float32), np.zeros(n_queries, np.float32)
     queries = RoundedQueries(values, ones, zeros, digits, design.fine_bits)
     alive = None if rng.integers(2) else np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
-    places = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
-    entries, threads = TrellisEntries(tables, codes, norms, alive, places), {"n_threads": int(rng.integers(1, 3))}
+    positions = None if rng.integers(2) else np.flatnonzero(rng.random(n_codes) < 0.8)
+    one = TrellisRange(tables, queries, codes, 3, norms, alive, positions, None)
+    others = design_trellis(variances[::-1], n_bits=n_bits, window=window)  # a cell with other sizes
+    values = rng.integers(-127, 128, (n_queries, others.n_coded), dtype=np.int8)
+    other = others.tables(np.zeros(others.n_coded), 1.0, tables.code_bytes)
+    more = TrellisRange(other, RoundedQueries(values, ones, zeros), codes, 100, norms, alive, ids=np.arange(n_codes))
+    ranges, threads = [one, more][: rng.integers(1, 3)], {"n_threads": int(rng.integers(1, 3))}
     calls = {
         "trellis_encode": lambda: kernel.trellis_encode(tables, signals, **threads),
         "trellis_decode": lambda: kernel.trellis_decode(tables, codes, **threads),
         "trellis_weights": lambda: kernel.trellis_weights(tables, codes, **threads),
         "trellis_sums": lambda: kernel.trellis_sums(tables, codes, queries, **threads),
-        "trellis_search": lambda: kernel.trellis_search(entries, queries, int(rng.integers(1, n_codes + 3)), **threads),
-        "trellis_within": lambda: kernel.trellis_within(
-            entries, queries, (rng.standard_normal(n_queries) * 1000).astype(np.float32), **threads
+        "rank_trellis": lambda: kernel.rank_trellis(ranges, int(rng.integers(1, n_codes + 3)), **threads),
+        "within_trellis": lambda: kernel.within_trellis(
+            ranges, (rng.standard_normal(n_queries) * 1000).astype(np.float32), **threads
         ),
     }
     name = str(rng.choice(list(calls)))
@@ -165,9 +168,9 @@ def fuzz(core, cases, seed, large=False):
     import numpy as np
 
     import topsign as ts
-    from topsign.kernels import Layout, native
+    from topsign.kernels import Layout, library
 
-    native.library_file = lambda: Path(core)
+    library.library_file = lambda: Path(core)
     rng = np.random.default_rng(seed)
     sizes = [(1, 1), (1, 64), (3, 70), (8, 127), (40, 400), (100, 128), (33, 1000), (512, 8192), (2100, 4096)]
     sizes += [(20, 20_000), (300, 70_000), (200, 200), (700, 33_000), (9000, 40_000)]
@@ -178,7 +181,7 @@ def fuzz(core, cases, seed, large=False):
         n_bits, n_pool = sizes[min(rng.integers(len(sizes)), rng.integers(len(sizes)))]
         name = str(rng.choice(["fast", "compact", "signs"]))
         layout = Layout(name, n_pool if name == "signs" else n_bits, n_pool)
-        path = str(rng.choice([path for path in ts.kernels.available() if path != "numpy"]))
+        path = str(rng.choice(ts.kernels.available()))
         with ts.kernels.use(path) as kernel:
             if rng.random() < 0.2:
                 called = call_trellis(rng, kernel)

@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
-from ..._arrays import Bytes, Int64
-from ...errors import StorageError
-from ..results import Note
+from .._arrays import Bytes, Int64
+from ..errors import StorageError
+
+Note = dict[str, Any] | None
+"""Metadata of one entry: a JSON object, or None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +30,6 @@ class Metadata:
         starts = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
         return cls(starts, np.frombuffer(b"".join(texts), np.uint8))
 
-    @classmethod
-    def from_bytes(cls, value: Bytes, n_entries: int) -> Metadata:
-        """As it lies in a file: the starts, then the texts."""
-        cut = 8 * (n_entries + 1)
-        return cls(value[:cut].view("<i8"), value[cut:])
-
     def to_bytes(self) -> Bytes:
         return np.concatenate([self.starts.astype("<i8").view(np.uint8), self.text])
 
@@ -42,6 +39,23 @@ class Metadata:
 
     def texts(self, rows: Sequence[int] | Int64) -> list[bytes]:
         return [self.text[self.starts[row] : self.starts[row + 1]].tobytes() for row in rows]
+
+    def replaced(self, rows: Int64, texts: Metadata) -> Metadata:
+        """The same texts but for those of these rows, which ascend."""
+        lengths = np.diff(self.starts)
+        lengths[rows] = np.diff(texts.starts)
+        pieces, end = [], 0
+        for row, start, stop in zip(rows.tolist(), texts.starts[:-1].tolist(), texts.starts[1:].tolist(), strict=True):
+            pieces += [self.text[end : self.starts[row]], texts.text[start:stop]]
+            end = int(self.starts[row + 1])
+        return Metadata(np.concatenate([[0], np.cumsum(lengths)]), np.concatenate([*pieces, self.text[end:]]))
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with stored texts, whose checksums are right; None for sound ones."""
+        if self.starts[0] != 0 or self.starts[-1] != len(self.text) or (np.diff(self.starts) < 0).any():
+            return "the starts of its texts must ascend from 0 to the end"
+        return None
 
 
 def parse_notes(texts: Iterable[bytes]) -> list[Note]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..._arrays import Array, Bytes, Float32, Int64
-from ..._lazy import lazy
+from .._arrays import Array, Bytes, Float32, Int64
+from .._lazy import lazy
+from ..families import CodeColumns
 from .metadata import Metadata
 from .names import Names
 
@@ -21,39 +22,31 @@ MERGED_ENTRIES = 65_536
 """Segments grow to this size by merging and no further, so that adding never copies much at once."""
 
 METADATA_BYTES = 2**28
-"""Most bytes that the metadata of a segment of several entries takes; LMDB has room for 2**32 in a value."""
-
-COLUMNS = ("ids", "codes", "norms", "scales", "weights")
+"""Most bytes that the metadata of a segment of several entries takes."""
 
 
-class Columns(Protocol):
+class Columns(CodeColumns, Protocol):
     """Columns of entries, in ascending order of id, so that the lower position breaks ties as the lower id does."""
 
     @property
-    def ids(self) -> Int64: ...
-    @property
-    def codes(self) -> Bytes: ...
-    @property
-    def norms(self) -> Float32 | None: ...
-    @property
-    def scales(self) -> Float32 | None: ...
-    @property
-    def weights(self) -> Float32 | None:
-        """scales / norms, the weights of correlations."""
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns that the recipe keeps beside the codes."""
 
     @property
     def metadata(self) -> Metadata | None: ...
     @property
     def names(self) -> Names | None:
-        """Text ids, where the user gave such."""
+        """Text ids, if the user gave such."""
 
     @property
     def metadata_bytes(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
-    def __len__(self) -> int: ...
     def rows(self, name: str, positions: Int64) -> Array:
         """Values of a column at these positions."""
+
+    def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Columns:
+        """The same columns, but for the metadata of these rows, which ascend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +55,27 @@ class Arrays:
 
     ids: Int64
     codes: Bytes
-    norms: Float32 | None
-    scales: Float32 | None
-    weights: Float32 | None
+    values: Mapping[str, Float32]  # columns that the recipe keeps beside the codes, by name
     metadata: Metadata | None = None
     names: Names | None = None
+    derived: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(self.values)
+
+    def column(self, name: str) -> Float32:
+        return self.values[name]
+
     def rows(self, name: str, positions: Int64) -> Array:
-        column: Array = getattr(self, name)
-        return column[positions]
+        return column_of(self, name)[positions]
+
+    def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Arrays:
+        before = self.metadata or Metadata.of(len(self) * [b""])
+        return replace(self, metadata=before.replaced(rows, Metadata.of(texts)))
 
     @property
     def metadata_bytes(self) -> int:
@@ -81,8 +83,13 @@ class Arrays:
 
     @property
     def nbytes(self) -> int:
-        held = (self.ids, self.codes, self.norms, self.scales, self.weights, self.metadata, self.names)
+        held = (self.ids, self.codes, *self.values.values(), self.metadata, self.names)
         return sum(array.nbytes for array in held if array is not None)
+
+
+def column_of(columns: CodeColumns, name: str) -> Array:
+    """Return ids, codes or one of the other columns."""
+    return columns.ids if name == "ids" else columns.codes if name == "codes" else columns.column(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,18 +110,6 @@ class Segment:
     @property
     def codes(self) -> Bytes:
         return self.columns.codes
-
-    @property
-    def norms(self) -> Float32 | None:
-        return self.columns.norms
-
-    @property
-    def scales(self) -> Float32 | None:
-        return self.columns.scales
-
-    @property
-    def weights(self) -> Float32 | None:
-        return self.columns.weights
 
     @lazy
     def n_alive(self) -> int:
@@ -147,31 +142,26 @@ class Segment:
 def make_segments(
     ids: Int64,
     codes: Bytes,
-    norms: Float32 | None,
-    scales: Float32 | None,
+    values: Mapping[str, Float32],
     texts: list[bytes] | None = None,
     names: list[bytes] | None = None,
 ) -> list[Segment]:
-    """Segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
+    """Return segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
 
     Ascending ids give one segment. Others are sorted part by part, so that no second copy is held.
     """
-    weights = None if norms is None or scales is None else scales / norms
-    whole = Arrays(ids, codes, norms, scales, weights)
     ascending = bool((np.diff(ids) > 0).all())
-    cuts = _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts)
     parts = []
-    for rows in cuts:
+    for rows in _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts):
         order = np.arange(rows.stop - rows.start) if ascending else np.argsort(ids[rows])
-        columns: dict[str, Any] = {}
-        for name in COLUMNS:
-            column = getattr(whole, name)
-            if column is not None and not ascending:
+        if not ascending:
+            arrays: list[Array] = [ids, codes, *values.values()]
+            for column in arrays:
                 column[rows] = column[rows][order]
-            columns[name] = None if column is None else column[rows]
+        cut = {name: column[rows] for name, column in values.items()}
         noted = _metadata(texts and [texts[rows.start + row] for row in order])
         named = _names(names and [names[rows.start + row] for row in order])
-        parts.append(Segment(Arrays(**columns, metadata=noted, names=named)))
+        parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named)))
     return parts
 
 
@@ -197,12 +187,10 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     places = np.argsort(order)
 
     def joined(name: str) -> Any:
-        first = getattr(kept[0][0], name)
-        if first is None:
-            return None
+        first = column_of(kept[0][0], name)
         out, start = _pages((len(places), *first.shape[1:]), first.dtype), 0
         for columns, rows in kept:
-            out[places[start : start + len(rows)]] = getattr(columns, name)[rows]
+            out[places[start : start + len(rows)]] = column_of(columns, name)[rows]
             start += len(rows)
         return out
 
@@ -215,8 +203,8 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     if kept[0][0].names is not None:
         named = [name for columns, rows in kept if columns.names for name in columns.names.names(rows)]
         names = [named[place] for place in order]
-    columns = {name: joined(name) for name in COLUMNS}
-    return Segment(Arrays(**columns, metadata=_metadata(texts), names=_names(names)))
+    values = {name: joined(name) for name in kept[0][0].column_names}
+    return Segment(Arrays(joined("ids"), joined("codes"), values, _metadata(texts), _names(names)))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -228,20 +216,18 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
     columns, parts = segment.columns, []
     for rows in map(slice, ends, ends[1:]):
         held = range(rows.start, rows.stop)
-        whole = {name: getattr(columns, name) for name in COLUMNS}
-        cut: dict[str, Any] = {name: None if column is None else column[rows] for name, column in whole.items()}
+        values = {name: columns.column(name)[rows] for name in columns.column_names}
         noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
         named = None if columns.names is None else _names(columns.names.names(held))
-        parts.append(Segment(Arrays(**cut, metadata=noted, names=named)))
+        parts.append(Segment(Arrays(columns.ids[rows], columns.codes[rows], values, noted, named)))
     return parts
 
 
 def gather_segment(segment: Segment) -> Segment:
     """The living entries of a segment, for a scan: without metadata and names."""
     rows = np.flatnonzero(segment.living)
-    columns = {name: getattr(segment, name) for name in COLUMNS}
-    taken: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
-    return Segment(Arrays(**taken))
+    values = {name: segment.columns.column(name)[rows] for name in segment.columns.column_names}
+    return Segment(Arrays(segment.ids[rows], segment.codes[rows], values))
 
 
 def _pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..._arrays import Array, Booleans, Int64
-from ..._checks import raise_unknown_ids
-from ..._lazy import lazy
-from ..results import Note
+from .._arrays import Array, Booleans, Int64
+from .._checks import raise_unknown_ids
+from .._lazy import lazy
 from . import segments as limits
-from .metadata import parse_notes
+from .metadata import Note, parse_notes
 from .names import hash_names
 from .segments import Segment, cut_segment, gather_segment, merge_segments
 
@@ -83,7 +82,7 @@ class Snapshot:
         return found
 
     def gather(self, name: str, places: Int64) -> Array:
-        """Ids, codes, norms, scales or weights of the entries at these places."""
+        """Ids, codes or a column of values of the entries at these places."""
         owners = np.searchsorted(self.starts, places, side="right") - 1
         out: Array | None = None
         for owner in np.unique(owners) if places.size else range(min(1, len(self.segments))):
@@ -161,6 +160,17 @@ class Snapshot:
             if rewrite and left.n_alive and 2 * left.n_alive < len(left):
                 left = merge_segments([left])
             result += [left] if left.n_alive else []
+        return Snapshot(tuple(result))
+
+    def with_metadata(self, places: Int64, texts: Sequence[bytes]) -> Snapshot:
+        """The same entries, but for the metadata of those at these places."""
+        order = np.argsort(places)
+        owners = np.searchsorted(self.starts, places[order], side="right") - 1
+        result = list(self.segments)
+        for owner in np.unique(owners):
+            chosen, segment = order[owners == owner], result[owner]
+            columns = segment.columns.with_metadata(places[chosen] - self.starts[owner], [texts[at] for at in chosen])
+            result[owner] = replace(segment, columns=columns)
         return Snapshot(tuple(result))
 
     def groups(self, *, limit: int | None = None) -> list[slice]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import numpy as np
 
-from ..._arrays import Int64
-from ..._checks import MAX_ID
-from ..._files import Record
+from .._arrays import Int64
+from .._checks import MAX_ID
+from .._files import Record
+from ..families import Recipe
 from .segments import Segment
 from .snapshot import Snapshot
 
@@ -42,6 +43,10 @@ class Change:
         """Removes the entries at these places."""
         self.snapshot = self.snapshot.remove(places)
 
+    def update_metadata(self, places: Int64, texts: Sequence[bytes]) -> None:
+        """Replaces the metadata of the entries at these places."""
+        self.snapshot = self.snapshot.with_metadata(places, texts)
+
     def parts(self, n_entries: int) -> Iterator[slice]:
         """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
         yield slice(0, n_entries)
@@ -55,12 +60,31 @@ class Change:
         while (step := self.snapshot.compacted()) is not None:
             self.snapshot = step
 
+    def erase(self, places: Int64) -> None:
+        """Removes the entries at these places together with every copy of their bytes."""
+        self.remove(places)
+        self.compact()
+
 
 class Store(Protocol):
     """Keeps the entries of an index; for the library's own modules."""
 
     @property
+    def recipe(self) -> Recipe | None:
+        """The recipe that is stored; None in memory."""
+
+    @property
     def path(self) -> str | None: ...
+    @property
+    def readonly(self) -> bool: ...
+    @property
+    def pinned(self) -> int | None:
+        """The version that was asked for; None for the newest."""
+
+    @property
+    def header(self) -> Record | None:
+        """Format, library version and recipe of a durable store; None in memory."""
+
     @property
     def snapshot(self) -> Snapshot:
         """The newest state that this index has seen."""
@@ -76,8 +100,8 @@ class Store(Protocol):
     def change(self) -> AbstractContextManager[Change]:
         """Waits to be the only writer; the change takes effect at the end of the block, or not at all."""
 
-    def shrink(self) -> None:
-        """Compacts, and gives the bytes that are not needed back to the system."""
+    def versions(self) -> list[int]:
+        """Versions that are kept, ascending; none in memory."""
 
     def refresh(self) -> bool:
         """Looks for a newer state; returns whether there was one."""
@@ -89,7 +113,9 @@ class Store(Protocol):
 class MemoryStore:
     """Entries in the memory of this process."""
 
-    path = None
+    path = header = recipe = None
+    readonly = False
+    pinned = None
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
@@ -104,9 +130,8 @@ class MemoryStore:
             yield change
             self.snapshot, self.next_id, self.sources = change.snapshot, change.next_id, change.sources
 
-    def shrink(self) -> None:
-        with self.change() as change:
-            change.compact()
+    def versions(self) -> list[int]:
+        return []
 
     def refresh(self) -> bool:
         return False

@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from ..._arrays import Bytes, Int64
+from .._arrays import Bytes, Int64
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -36,17 +36,6 @@ class Names:
         hashes = hash_names(names)
         order = np.argsort(hashes, kind="stable")
         return cls(starts, hashes[order], order.astype(np.int32), np.frombuffer(b"".join(names), np.uint8))
-
-    @classmethod
-    def from_bytes(cls, value: Bytes, n_entries: int) -> Names:
-        """As they lie in a file: starts, hashes, order, text."""
-        ends = np.cumsum([8 * (n_entries + 1), 8 * n_entries, 4 * n_entries])
-        starts, hashes, order, text = np.split(value, ends)
-        return cls(starts.view("<i8"), hashes.view("<u8"), order.view("<i4"), text)
-
-    def to_bytes(self) -> Bytes:
-        parts = (self.starts.astype("<i8"), self.hashes.astype("<u8"), self.order.astype("<i4"), self.text)
-        return np.concatenate([part.view(np.uint8) for part in parts])
 
     @property
     def nbytes(self) -> int:
@@ -75,12 +64,8 @@ class Names:
         return found
 
 
-def problem_of_names(value: Bytes, n_entries: int) -> str | None:
-    """What is wrong with stored names, whose checksum is right; None for sound ones."""
-    cut = 8 * (n_entries + 1) + 12 * n_entries
-    if len(value) < cut:
-        return f"{len(value)} bytes for {n_entries} names, at least {cut} expected"
-    names = Names.from_bytes(value, n_entries)
+def problem_of_names(names: Names) -> str | None:
+    """What is wrong with stored names, whose checksums are right; None for sound ones."""
     if names.starts[0] != 0 or names.starts[-1] != len(names.text) or (np.diff(names.starts) < 0).any():
         return "the starts of its names must ascend from 0 to the end"
     if (names.hashes[1:] < names.hashes[:-1]).any():

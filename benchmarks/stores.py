@@ -1,0 +1,113 @@
+"""Two versions of the library's storage side by side: opening, look-ups of text ids, searches, additions of one entry.
+
+    python benchmarks/stores.py --python before=PYTHON --python now=PYTHON [--entries 1000000] [--repeats 7]
+                                [--additions 40] [--folder FOLDER] [--json FILE]
+
+Each PYTHON has one version installed. Each makes an index of the same entries; then, in every repeat, each measures in
+a fresh process, one after the other, so that both meet the same load. Reported are medians over repeats, and the median
+of the ratios within a repeat, the last version over the first. Opening is that of a process that has imported the
+library, with the files in the system's cache; look-ups and searches are measured after a first one, which verifies.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from shared.results import save, spread
+
+MAKE = """
+import sys, numpy as np, topsign as ts
+from topsign.store.segments import make_segments
+path, n_entries = sys.argv[1], int(sys.argv[2])
+rng = np.random.default_rng(0)
+index = ts.SignIndex(n_features=192, random_state=7, path=path)
+with index.store.change() as change:
+    for part in change.parts(n_entries):
+        ids = np.arange(part.start, part.stop)
+        codes, ones = rng.integers(0, 256, (len(ids), 24), dtype=np.uint8), np.ones(len(ids), np.float32)
+        change.add(make_segments(ids, codes, ones, ones, None, [b"document-%d" % i for i in ids]))
+    change.next_id = n_entries
+"""
+
+MEASURE = """
+import json, sys, time, numpy as np, topsign as ts
+path, n_entries, n_additions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+ts.open_index, ts.SignIndex
+rng = np.random.default_rng(1)
+queries = rng.standard_normal((16, 192)).astype(np.float32)
+names = [f"document-{i}" for i in rng.integers(0, n_entries, 1000)]
+def timed(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+warm = ts.open_index(path, readonly=True)  # imports what the first opening imports
+warm.close()
+del warm
+start = time.perf_counter()
+index = ts.open_index(path, readonly=True)
+found = {"open": time.perf_counter() - start}
+look_up = lambda: [name in index for name in names]
+found["first look-ups, 1,000 in one call"] = timed(lambda: index.get(names))
+found["look-ups, 1,000 in one call"] = min(timed(lambda: index.get(names)) for _ in range(3))
+found["first search"] = timed(lambda: index.search(queries[:1]))
+found["search, 1 query"] = min(timed(lambda: index.search(queries[:1])) for _ in range(3))
+found["search, 16 queries"] = min(timed(lambda: index.search(queries)) for _ in range(3))
+index.close()
+del index
+small = ts.SignIndex(n_features=192, random_state=7, path=sys.argv[4])
+small.add(queries[:1])
+times = [timed(lambda: small.add(queries[:1])) for _ in range(n_additions)]
+found["add one entry, median"] = float(np.median(times))
+found["add one entry, mean"] = float(np.mean(times))
+found["remove one entry, median"] = float(np.median([timed(lambda: small.remove([i])) for i in range(n_additions // 2)]))
+print(json.dumps(found))
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", action="append", required=True, metavar="NAME=PYTHON")
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--additions", type=int, default=40)
+    parser.add_argument("--folder", help="on the disk to be measured; a temporary folder when not given")
+    parser.add_argument("--json", help="write the numbers into this file")
+    options = parser.parse_args()
+    pythons = dict(one.split("=", 1) for one in options.python)
+    environment = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+    def run(program, python, *arguments):
+        command = [python, "-W", "ignore", "-c", program, *map(str, arguments)]
+        shown = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+        return shown.stdout if shown.returncode == 0 else sys.exit(shown.stderr)
+
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        for name, python in pythons.items():
+            run(MAKE, python, os.path.join(folder, f"{name}.topsign"), options.entries)
+        rounds = []
+        for number in range(options.repeats):
+            measured = {}
+            for name, python in pythons.items():
+                small = os.path.join(folder, f"{name}-{number}.topsign")
+                arguments = os.path.join(folder, f"{name}.topsign"), options.entries, options.additions, small
+                measured[name] = json.loads(run(MEASURE, python, *arguments))
+            rounds.append(measured)
+    first, *_, last = pythons
+    table = {}
+    for what in rounds[0][first]:
+        columns = {name: spread([1e3 * one[name][what] for one in rounds]) for name in pythons}
+        ratio = float(np.median([one[last][what] / one[first][what] for one in rounds]))
+        table[what] = {"milliseconds": columns, "ratio": ratio}
+        shown = ", ".join(f"{name} {columns[name]['median']:.2f} ms" for name in pythons)
+        print(f"{what:36s} {shown}, ratio {ratio:.2f}", flush=True)
+    if options.json:
+        options.python = list(pythons)  # no paths of this machine
+        save(options.json, options, table)
+
+
+if __name__ == "__main__":
+    main()

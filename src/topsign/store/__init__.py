@@ -1,0 +1,33 @@
+"""Storage: segments of entries, snapshots of them, and the stores that keep them in memory or in a folder."""
+
+from __future__ import annotations
+
+from .memory import Change, MemoryStore, Store
+from .metadata import Metadata, Note
+from .names import Names
+from .segments import Arrays, Columns, Segment, column_of, make_segments, merge_segments
+from .snapshot import Snapshot
+from .stores import Path, check_place, open_store, save_snapshot, store_for_recipe
+
+# The store in a folder, FolderStore, is in folder_store: it is imported by the first durable index.
+
+__all__ = [
+    "Arrays",
+    "Change",
+    "Columns",
+    "MemoryStore",
+    "Metadata",
+    "Names",
+    "Note",
+    "Path",
+    "Segment",
+    "Snapshot",
+    "Store",
+    "check_place",
+    "column_of",
+    "make_segments",
+    "merge_segments",
+    "open_store",
+    "save_snapshot",
+    "store_for_recipe",
+]

@@ -1,0 +1,158 @@
+"""Changes to a store in a folder: the files they write, and the version that makes them visible."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .._arrays import Int64
+from ..errors import StorageError
+from .manifest import FileRecord, Manifest, SegmentRecord
+from .memory import Change
+from .segments import Segment, merge_segments
+from .snapshot import Snapshot
+from .stored_columns import StoredColumns, columns_of
+from .stored_file import write_columns
+
+if TYPE_CHECKING:
+    from .folder_store import FolderStore, Loaded
+
+REMOVED_BYTES, REMOVED_SHARE = 2**16, 1 / 12
+"""Removed entries may take this many bytes of a store, and this share of what all entries take."""
+
+MANIFEST_BYTES = 2**16
+"""Bytes of small files that a manifest may hold in all."""
+
+OVERLAID_SHARE = 1 / 8
+"""A segment is rewritten when more than this share of its metadata has been replaced."""
+
+
+class FolderChange(Change):
+    """A change to a folder. Its files are written as they come; nothing refers to them before :meth:`commit`."""
+
+    def __init__(self, store: FolderStore, loaded: Loaded) -> None:
+        super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources))
+        self.manifest: Manifest = loaded.manifest
+        self.erased = False
+        self._store, self._backend, self._before = store, store.backend, loaded
+        self._process = os.getpid()
+        self._held: list[Segment] = []
+        self._written: set[str] = set()  # files and folders to sync
+
+    def parts(self, n_entries: int) -> Iterator[slice]:
+        limit = self._store.segment_entries
+        for start in range(0, max(1, n_entries), limit):
+            yield slice(start, min(start + limit, n_entries))
+
+    def remove(self, places: Int64) -> None:
+        self.snapshot = self.snapshot.remove(places, rewrite=False)
+
+    def add(self, segments: list[Segment]) -> None:
+        if self._held:  # the last ones stay in memory, because they may be merged with others
+            self.snapshot = Snapshot((*self.snapshot.segments, *map(self._stored, self._held)))
+        self._held = segments
+
+    def update_metadata(self, places: Int64, texts: Sequence[bytes]) -> None:
+        super().update_metadata(places, texts)
+        self.snapshot = Snapshot(tuple(map(_rewritten_if_overlaid, self.snapshot.segments)))
+
+    def compact(self) -> None:
+        while (step := self.snapshot.compacted(limit=self._store.segment_entries)) is not None:
+            self.snapshot = step
+            self._write_segments()
+
+    def erase(self, places: Int64) -> None:
+        super().erase(places)
+        self.erased = True
+
+    def commit(self) -> None:
+        """Make the change visible; a change of nothing makes no version."""
+        self._check_process()
+        limit = self._store.segment_entries
+        self.snapshot = self.snapshot.add(self._held, limit=limit)
+        self._held = []
+        self._write_segments()
+        while (
+            self._removes
+            and (step := self.snapshot.tidied(n_bytes=REMOVED_BYTES, share=REMOVED_SHARE, limit=limit)) is not None
+        ):
+            self.snapshot = step
+            self._write_segments()
+        before = self._before
+        changed = self.next_id != before.manifest.next_id or self.sources != before.manifest.sources
+        if self.snapshot.segments == before.snapshot.segments and not changed:
+            return
+        self.snapshot = Snapshot(tuple(map(self._settled, self.snapshot.segments)))
+        manifest = before.manifest.next(next_id=self.next_id, sources=self.sources, segments=self._records())
+        self._check_process()
+        self._store.commits.commit(manifest, self._written)
+        self.manifest = manifest
+
+    @property
+    def _removes(self) -> bool:
+        return any(segment.alive is not None for segment in self.snapshot.segments)
+
+    def _records(self) -> tuple[SegmentRecord, ...]:
+        """Records of all segments; the largest files leave the manifest while it holds too many bytes."""
+        columns = [one.columns for one in self.snapshot.segments if isinstance(one.columns, StoredColumns)]
+        inside = [file for one in columns for file in one.record.files if file.content is not None]
+        n_bytes = sum(file.n_bytes for file in inside)
+        moved = {}
+        for file in sorted(inside, key=lambda one: -one.n_bytes):
+            if n_bytes > MANIFEST_BYTES:
+                n_bytes -= file.n_bytes
+                self._backend.create(file.path, [file.content])
+                moved[file] = replace(file, content=None)
+                self._note(moved[file])
+        for one in columns:
+            one.record = one.record.renewed(moved)
+        return tuple(one.record for one in columns)
+
+    def _write_segments(self) -> None:
+        """Store the segments that are in memory."""
+        self.snapshot = Snapshot(tuple(map(self._stored, self.snapshot.segments)))
+
+    def _stored(self, segment: Segment) -> Segment:
+        if isinstance(segment.columns, StoredColumns):
+            return segment
+        self._check_process()
+        file = write_columns(self._backend, "segments", columns_of(segment.columns), len(segment))
+        self._note(file)
+        return Segment(StoredColumns.open(self._backend, SegmentRecord(file), self._store.recipe, {}), segment.alive)
+
+    def _settled(self, segment: Segment) -> Segment:
+        """A segment whose bitmap and metadata are stored too."""
+        columns = segment.columns
+        assert isinstance(columns, StoredColumns)
+        written = columns.write(self._backend, segment.alive)
+        if written is columns:
+            return segment
+        for file in set(written.record.files) - set(columns.record.files):
+            self._note(file)
+        return Segment(written, written.alive)
+
+    def _note(self, file: FileRecord) -> None:
+        """Remember to sync a new file and its folder."""
+        if file.content is None:
+            self._written |= {file.path, file.folder}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process began the change, not one that it was forked from."""
+        return os.getpid() == self._process
+
+    def _check_process(self) -> None:
+        if not self.is_ours:
+            raise StorageError(
+                self._store.path, "lock", "this process was forked during a change; only its parent can write"
+            )
+
+
+def _rewritten_if_overlaid(segment: Segment) -> Segment:
+    """A segment without an overlay if that covers much of it."""
+    columns = segment.columns
+    if isinstance(columns, StoredColumns) and columns.n_overlaid > OVERLAID_SHARE * len(columns):
+        return merge_segments([segment])
+    return segment

@@ -1,0 +1,90 @@
+"""The lock of a folder: one writer among all threads and processes of a machine.
+
+Each acquisition opens the lock file anew, so threads exclude each other as processes do. A file object owns the
+descriptor and closes it exactly once, so an interrupt at any point closes no descriptor of anybody else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from ..errors import StorageError
+
+POLL_SECONDS = 0.002
+
+_held: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _acquire(file: IO[bytes], wait: bool) -> bool:
+        """Lock the first byte (LockFileEx underneath); Windows can only poll."""
+        while True:
+            try:
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                return True
+            except PermissionError:
+                if not wait:
+                    return False
+                time.sleep(POLL_SECONDS)
+
+else:
+    import fcntl
+
+    def _acquire(file: IO[bytes], wait: bool) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        return True
+
+
+@contextmanager
+def hold_lock(path: str, timeout: float | None, *, folder: str) -> Iterator[None]:
+    """Hold the lock in this file, which is made if it is missing; wait at most ``timeout`` seconds, None for ever."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        with open(path, "a+b", buffering=0) as file:
+            _held.add(file)
+            _wait(file, deadline, timeout, folder)
+            if _is_at(path, file):
+                yield
+                return
+        # The folder was replaced, or the lock file deleted, while this process waited: lock the present one.
+
+
+def _wait(file: IO[bytes], deadline: float | None, timeout: float | None, folder: str) -> None:
+    try:
+        while not _acquire(file, wait=deadline is None):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{folder} is being written by another process or thread, waited {timeout:g} s")
+            time.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        problem = f"cannot be locked: {error.strerror}; use a file system with locks, or open it with readonly=True"
+        raise StorageError(folder, "lock", problem) from None
+
+
+def _is_at(path: str, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _close_inherited() -> None:
+    """A forked child must not keep the lock of a parent that dies; closing its copies does not unlock the parent's."""
+    for file in list(_held):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)

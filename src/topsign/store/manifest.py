@@ -1,0 +1,231 @@
+"""Manifests: the JSON file that names everything in one version of an index."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .._checks import MAX_ID
+from .._files import Record, parse_json
+from ..errors import StorageError
+
+FORMAT = 1
+
+MAX_BYTES = 2**28
+"""Bytes of the largest manifest that is read."""
+
+N_ANCESTORS = 100
+"""Tokens of earlier versions that a manifest keeps, so that descent can be checked after cleaning."""
+
+_PREFIX = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
+_NAME = re.compile(r"[0-9a-f]{32}")
+_VERSION = re.compile(r"([0-9]{20})\.json")
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file of a version: its name, its size, and the CRC-32 of its header.
+
+    The bytes of a small file are in the manifest itself, so that a small change costs one new file and not two.
+    """
+
+    folder: str
+    name: str
+    n_bytes: int
+    crc32: int
+    entries: int  # entries that the file holds, or removes
+    content: bytes | None = None  # of a file that is kept in the manifest
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{self.name}." + ("json" if self.folder == "recipes" else "safetensors")
+
+    def to_json(self) -> Record:
+        record: Record = {"file": self.name, "bytes": self.n_bytes, "crc32": f"{self.crc32:08x}"}
+        record |= {"entries": self.entries}
+        return record if self.content is None else record | {"content": base64.b64encode(self.content).decode()}
+
+    @classmethod
+    def from_json(cls, record: Any, folder: str) -> FileRecord:
+        text = record.get("content") if isinstance(record, dict) else None
+        _check_members(record, {"file", "bytes", "crc32", "entries", *(["content"] if text is not None else [])})
+        name, crc32 = record["file"], record["crc32"]
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"file must be 32 hexadecimal digits, got {name!r}")
+        if not isinstance(crc32, str) or not re.fullmatch("[0-9a-f]{8}", crc32):
+            raise ValueError(f"crc32 must be 8 hexadecimal digits, got {crc32!r}")
+        if text is not None and not isinstance(text, str):
+            raise ValueError("content must be a text")
+        content = None if text is None else base64.b64decode(text, validate=True)
+        return cls(folder, name, _size(record, "bytes"), int(crc32, 16), _size(record, "entries"), content)
+
+
+def new_name() -> str:
+    """A file name that nobody used before."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class SegmentRecord:
+    """A segment of a version: its file, and what was removed or replaced since it was written."""
+
+    file: FileRecord
+    removed: FileRecord | None = None
+    metadata: FileRecord | None = None
+
+    @property
+    def files(self) -> list[FileRecord]:
+        return [one for one in (self.file, self.removed, self.metadata) if one is not None]
+
+    def renewed(self, changes: Mapping[FileRecord, FileRecord]) -> SegmentRecord:
+        """The same files, with other records for some of them."""
+        file, removed, metadata = (
+            None if one is None else changes.get(one, one) for one in (self.file, self.removed, self.metadata)
+        )
+        assert file is not None
+        return SegmentRecord(file, removed, metadata)
+
+    def to_json(self) -> Record:
+        record = self.file.to_json()
+        for name in ("removed", "metadata"):
+            one = getattr(self, name)
+            record |= {} if one is None else {name: one.to_json()}
+        return record
+
+    @classmethod
+    def from_json(cls, record: Any) -> SegmentRecord:
+        if not isinstance(record, dict):
+            raise ValueError("a segment must be an object")
+        rest = dict(record)
+        beside = {name: FileRecord.from_json(rest.pop(name), name) for name in ("removed", "metadata") if name in rest}
+        return cls(FileRecord.from_json(rest, "segments"), **beside)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of an index. A manifest never changes; a change makes the next one."""
+
+    recipe: FileRecord
+    index: str = field(default_factory=new_name)  # the same in all versions: tells an index from a new one at its path
+    version: int = 1
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    ancestors: tuple[str, ...] = ()  # tokens of the versions before, the latest first
+    library: str = ""
+    next_id: int = 0
+    segments: tuple[SegmentRecord, ...] = ()
+    sources: dict[str, Record] = field(default_factory=dict)
+
+    def next(self, **changes: Any) -> Manifest:
+        """The version after this one, with these changes."""
+        ancestors = (self.token, *self.ancestors)[:N_ANCESTORS]
+        return replace(self, version=self.version + 1, token=secrets.token_hex(8), ancestors=ancestors, **changes)
+
+    def descends_from(self, other: Manifest) -> bool:
+        """Whether this is the other version or a later one of the same index."""
+        if self.token == other.token:
+            return True
+        known = other.token in self.ancestors
+        return self.index == other.index and (known or self.version > other.version + N_ANCESTORS)
+
+    @property
+    def files(self) -> Iterator[FileRecord]:
+        """All files of this version, but for those within the manifest."""
+        yield self.recipe
+        for segment in self.segments:
+            yield from (file for file in segment.files if file.content is None)
+
+    def to_bytes(self) -> bytes:
+        record = {
+            "format": FORMAT,
+            "library": self.library,
+            "index": self.index,
+            "version": self.version,
+            "token": self.token,
+            "ancestors": list(self.ancestors),
+            "recipe": self.recipe.to_json(),
+            "next_id": self.next_id,
+            "segments": [segment.to_json() for segment in self.segments],
+            "sources": self.sources,
+        }
+        body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[1:]
+        return b'{"checksum":"%08x",' % zlib.crc32(body) + body
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: str, version: int) -> Manifest:
+        """The manifest in the file of this version; StorageError if it is damaged or from another program."""
+        section = version_name(version)
+        prefix = _PREFIX.match(content)
+        if prefix is None:
+            raise StorageError(path, section, "damaged: it does not begin with a checksum")
+        body = memoryview(content)[prefix.end() :]
+        stored, computed = int(prefix[1], 16), zlib.crc32(body)
+        if stored != computed:
+            raise StorageError(path, section, f"damaged: checksum {stored:08x} stored, {computed:08x} computed")
+        try:
+            record = parse_json(content)
+            if record.get("format") != FORMAT:
+                raise ValueError(f"format {record.get('format')!r}; this library reads format {FORMAT}")
+            return cls._from_json(record, version)
+        except (ValueError, AttributeError) as error:
+            raise StorageError(path, section, f"damaged: {error}") from None
+
+    @classmethod
+    def _from_json(cls, record: Record, version: int) -> Manifest:
+        _check_members(record, {"checksum", "format", *(name for name in cls.__dataclass_fields__)})
+        if record["version"] != version or not 0 < version < 2**63:
+            raise ValueError(f"says that it is version {record['version']!r}")
+        if not isinstance(record["segments"], list) or not isinstance(record["sources"], dict):
+            raise ValueError("segments must be a list and sources an object")
+        if not all(isinstance(source, dict) for source in record["sources"].values()):
+            raise ValueError("sources must be objects")
+        ancestors = record["ancestors"]
+        if not isinstance(ancestors, list) or len(ancestors) > N_ANCESTORS:
+            raise ValueError(f"ancestors must be a list of at most {N_ANCESTORS} tokens")
+        for text in (record["index"], record["token"], record["library"], *ancestors):
+            if not isinstance(text, str):
+                raise ValueError(f"tokens and names must be texts, got {text!r}")
+        made = cls(
+            FileRecord.from_json(record["recipe"], "recipes"),
+            record["index"],
+            version,
+            record["token"],
+            tuple(ancestors),
+            record["library"],
+            _size(record, "next_id", MAX_ID + 1),
+            tuple(map(SegmentRecord.from_json, record["segments"])),
+            record["sources"],
+        )
+        names = [file.path for segment in made.segments for file in segment.files]
+        if len(set(names)) != len(names):
+            raise ValueError("a file is named twice")
+        return made
+
+
+def version_name(version: int) -> str:
+    """Name of a version's manifest."""
+    return f"versions/{version:020d}.json"
+
+
+def parse_version(name: str) -> int | None:
+    """The version of a manifest's file name; None for any other file."""
+    match = _VERSION.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def _check_members(record: Any, names: set[str]) -> None:
+    if not isinstance(record, dict) or record.keys() != names:
+        found = sorted(record) if isinstance(record, dict) else type(record).__name__
+        raise ValueError(f"members {sorted(names)} expected, got {found}")
+
+
+def _size(record: Record, name: str, most: int = 2**62) -> int:
+    value = record[name]
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{name} must be an integer in [0, {most}], got {value!r}")
+    return value

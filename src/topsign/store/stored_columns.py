@@ -1,0 +1,253 @@
+"""Columns of a stored segment, read in place.
+
+The first use of a column in a process verifies it: its shape, its checksums, and that its content is what the recipe
+says, so that kernels meet no other bytes. If only a few codes are read, only those are verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Float32, Int64
+from .._lazy import lazy
+from ..families import Recipe
+from .backend import Backend
+from .manifest import SegmentRecord
+from .metadata import Metadata, parse_notes
+from .names import Names, problem_of_names
+from .segments import Columns, column_of
+from .stored_file import StoredFile, write_columns
+
+NAMES = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
+METADATA = {"starts": "<i8", "text": "|u1"}
+
+
+class StoredColumns:
+    """Columns of one stored segment, as :class:`Columns` describes them."""
+
+    def __init__(
+        self,
+        record: SegmentRecord,
+        recipe: Recipe,
+        file: StoredFile,
+        removed: StoredFile | None = None,
+        overlay: StoredFile | None = None,
+    ) -> None:
+        self.record, self.file = record, file
+        self._recipe, self._removed, self._overlay = recipe, removed, overlay
+        self._n_entries = record.file.entries
+        if self._n_entries < 1:
+            file.refuse("ids", "a segment must have entries")
+        self._check_shape("ids", "<i8", (self._n_entries,))
+        self._check_shape("codes", "|u1", (self._n_entries, recipe.code_bytes))
+        for name in recipe.column_names:
+            self._check_shape(name, "<f4", (self._n_entries,))
+        self._pending: tuple[Int64, Metadata] | None = None  # metadata that are not written yet
+
+    @classmethod
+    def open(
+        cls, backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile]
+    ) -> StoredColumns:
+        """Open the files of a segment; those in ``known`` are open already."""
+        files = [
+            None if one is None else known.get(one.path) or StoredFile(backend, one)
+            for one in (record.file, record.removed, record.metadata)
+        ]
+        assert files[0] is not None
+        return cls(record, recipe, files[0], *files[1:])
+
+    @property
+    def files(self) -> list[StoredFile]:
+        return [one for one in (self.file, self._removed, self._overlay) if one is not None]
+
+    def __len__(self) -> int:
+        return self._n_entries
+
+    @property
+    def metadata_bytes(self) -> int:
+        columns = [(file, f"metadata.{name}") for name in METADATA for file in (self.file, self._overlay) if file]
+        return sum(file.column_bytes(name) for file, name in columns)
+
+    @property
+    def nbytes(self) -> int:
+        return self.file.nbytes
+
+    @lazy
+    def ids(self) -> Int64:
+        ids = self.file.column("ids")
+        if ids[0] < 0 or (np.diff(ids) <= 0).any():
+            self.file.refuse("ids", "ids must be ascending and at least 0")
+        return ids
+
+    @lazy
+    def codes(self) -> Bytes:
+        return self._checked_codes(self.file.column("codes"))
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return self._recipe.column_names
+
+    def column(self, name: str) -> Float32:
+        return self._values[name]
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """Values computed from the columns: kept with the file, which later versions share."""
+        return self.file.derived
+
+    @lazy
+    def _values(self) -> dict[str, Float32]:
+        """All columns beside the codes, checked."""
+        values = {name: self.file.column(name) for name in self._recipe.column_names}
+        try:
+            self._recipe.check_columns(values)
+        except ValueError as error:
+            self.file.refuse(", ".join(values), str(error))
+        return values
+
+    @lazy
+    def names(self) -> Names | None:
+        if "names.starts" not in self.file:
+            return None
+        shapes = {"starts": (len(self) + 1,), "hashes": (len(self),), "order": (len(self),), "text": None}
+        names = Names(**self._table(self.file, "names", NAMES, shapes))
+        if problem := problem_of_names(names):
+            self.file.refuse("names", problem)
+        return names
+
+    @lazy
+    def metadata(self) -> Metadata | None:
+        found = self._texts(self.file, len(self)) if "metadata.starts" in self.file else None
+        for rows, texts in ([self._overlaid] if self._overlay else []) + ([self._pending] if self._pending else []):
+            found = (found or Metadata(np.zeros(len(self) + 1, np.int64), np.empty(0, np.uint8))).replaced(rows, texts)
+        return found
+
+    @lazy
+    def alive(self) -> Bytes | None:
+        """Packed bitmap of the entries that are not removed; None if all are."""
+        if self._removed is None:
+            return None
+        assert self.record.removed is not None
+        n_bytes, past = -(-len(self) // 8), len(self) % 8
+        if self._removed.shape("removed", "|u1") != (n_bytes,):
+            self._removed.refuse("removed", f"{n_bytes} bytes expected")
+        removed = self._removed.column("removed")
+        if past and removed[-1] >> past:
+            self._removed.refuse("removed", f"bits are set after the last of {len(self)} entries")
+        n_removed = int(np.bitwise_count(removed).sum())
+        if n_removed != self.record.removed.entries or n_removed == len(self):
+            self._removed.refuse("removed", f"{n_removed} entries are removed, {self.record.removed.entries} expected")
+        alive = ~removed
+        if past:
+            alive[-1] &= (1 << past) - 1
+        return alive
+
+    def rows(self, name: str, positions: Int64) -> Array:
+        if name != "codes" or "codes" in self.__dict__ or len(positions) == len(self):
+            return column_of(self, name)[positions]
+        return self._checked_codes(self.file.rows("codes", positions))
+
+    def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
+        """The same columns, but for the metadata of these rows, which ascend; written by :meth:`write_overlay`."""
+        changed = StoredColumns(self.record, self._recipe, self.file, self._removed, self._overlay)
+        before = [self._overlaid] if self._overlay else []
+        before += [self._pending] if self._pending else []
+        changed._pending = _merged([*before, (rows, Metadata.of(texts))])
+        return changed
+
+    @property
+    def n_overlaid(self) -> int:
+        """Rows whose metadata were replaced since the segment was written."""
+        return len(self._pending[0]) if self._pending else self._overlay.record.entries if self._overlay else 0
+
+    def write(self, backend: Backend, alive: Bytes | None) -> StoredColumns:
+        """Write what changed: which entries are alive, and metadata."""
+        record = self.record
+        if alive is not self.alive:
+            assert alive is not None
+            removed = ~alive
+            if len(self) % 8:
+                removed[-1] &= (1 << len(self) % 8) - 1
+            count = int(np.bitwise_count(removed).sum())
+            record = replace(record, removed=write_columns(backend, "removed", {"removed": removed}, count))
+        if self._pending is not None:
+            rows, texts = self._pending
+            columns: dict[str, Array] = {"rows": rows, "metadata.starts": texts.starts, "metadata.text": texts.text}
+            record = replace(record, metadata=write_columns(backend, "metadata", columns, len(rows)))
+        if record is self.record:
+            return self
+        known = {file.record.path: file for file in self.files}
+        return self.open(backend, record, self._recipe, known)
+
+    def verify(self, next_id: int) -> None:
+        """Check the content of every column; checksums were compared before."""
+        for name in ("ids", "codes", "_values", "names", "alive"):
+            getattr(self, name)
+        if self.ids[-1] >= next_id:
+            self.file.refuse("ids", f"id {self.ids[-1]}, but the next new id is {next_id}")
+        if self.metadata is not None:
+            parse_notes(self.metadata.texts(range(len(self))))
+
+    @lazy
+    def _overlaid(self) -> tuple[Int64, Metadata]:
+        """Rows whose metadata were replaced, ascending, and their texts."""
+        overlay = self._overlay
+        assert overlay is not None
+        n_rows = overlay.record.entries
+        if overlay.shape("rows", "<i8") != (n_rows,) or not n_rows:
+            overlay.refuse("rows", f"{n_rows} rows expected")
+        rows = overlay.column("rows")
+        if rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) <= 0).any():
+            overlay.refuse("rows", f"rows must ascend below {len(self)}")
+        return rows, self._texts(overlay, n_rows)
+
+    def _texts(self, file: StoredFile, n_texts: int) -> Metadata:
+        texts = Metadata(**self._table(file, "metadata", METADATA, {"starts": (n_texts + 1,), "text": None}))
+        if problem := texts.problem:
+            file.refuse("metadata", problem)
+        return texts
+
+    def _table(self, file: StoredFile, prefix: str, types: dict[str, str], shapes: dict[str, Any]) -> dict[str, Array]:
+        found = {}
+        for name, dtype in types.items():
+            shape, expected = file.shape(f"{prefix}.{name}", dtype), shapes[name]
+            if shape != expected and (expected is not None or len(shape) != 1):
+                file.refuse(f"{prefix}.{name}", f"shape {shape}, {expected} expected")
+            found[name] = file.column(f"{prefix}.{name}")
+        return found
+
+    def _check_shape(self, name: str, dtype: str, expected: tuple[int, ...]) -> None:
+        shape = self.file.shape(name, dtype)
+        if shape != expected:
+            self.file.refuse(name, f"shape {shape}, {expected} expected")
+
+    def _checked_codes(self, codes: Bytes) -> Bytes:
+        try:
+            self._recipe.check(codes, name="the column")
+        except ValueError as error:
+            self.file.refuse("codes", str(error))
+        return codes
+
+
+def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
+    """One overlay of several, of which the later ones win."""
+    texts: dict[int, bytes] = {}
+    for rows, metadata in overlays:
+        texts |= zip(rows.tolist(), metadata.texts(range(len(rows))), strict=True)
+    order = sorted(texts)
+    return np.array(order, np.int64), Metadata.of(texts[row] for row in order)
+
+
+def columns_of(columns: Columns) -> dict[str, Array]:
+    """Named arrays of a segment as its file holds them."""
+    found = {name: column_of(columns, name) for name in ("ids", "codes", *columns.column_names)}
+    for prefix, table, types in (("names", columns.names, NAMES), ("metadata", columns.metadata, METADATA)):
+        if table is not None:
+            found |= {
+                f"{prefix}.{name}": getattr(table, name).astype(dtype, copy=False) for name, dtype in types.items()
+            }
+    return found

@@ -1,0 +1,159 @@
+"""Files of columns: safetensors with checksums per block, mapped, and verified where they are read."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Int64
+from .._safetensors import Header, header_size, in_file_order, pack_header, parse_header
+from ..errors import StorageError
+from .backend import Backend
+from .manifest import FileRecord, new_name
+
+BLOCK_BYTES = 2**20
+"""A checksum covers so many bytes of a column, so that a few rows can be verified without reading all of it."""
+
+
+INLINE_BYTES = 2**14
+"""Files of at most so many bytes are kept in the manifest."""
+
+
+def write_columns(backend: Backend, folder: str, columns: Mapping[str, Array], n_entries: int) -> FileRecord:
+    """Write a new file of these columns, or keep it for the manifest if it is small."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
+    checksums = {f"crc32:{name}": _checksums(array).tobytes().hex() for name, array in arrays.items()}
+    header = pack_header(arrays, checksums)
+    n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
+    record = FileRecord(folder, new_name(), n_bytes, zlib.crc32(header), n_entries)
+    if n_bytes <= INLINE_BYTES:
+        return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
+    backend.create(record.path, [header, *arrays.values()])
+    return record
+
+
+def _bytes_of(array: Array) -> Bytes:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _checksums(array: Array) -> Array:
+    """CRC-32 of each block, big-endian, so that its hexadecimal digits read as usual."""
+    content = _bytes_of(array)
+    starts = range(0, len(content), BLOCK_BYTES)
+    return np.array([zlib.crc32(content[start : start + BLOCK_BYTES].data) for start in starts], ">u4")
+
+
+class StoredFile:
+    """Columns of one file. Opening checks its size and its header; reading a column checks the blocks it reads."""
+
+    def __init__(self, backend: Backend, record: FileRecord) -> None:
+        self.record = record
+        self.derived: dict[str, Any] = {}  # values computed from the columns
+        self._path = backend.path
+        try:
+            self._content = backend.map(record.path) if record.content is None else np.frombuffer(record.content, "u1")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._refuse(f"cannot be read: {error.strerror}")
+        if len(self._content) != record.n_bytes:
+            self._refuse(f"damaged: {record.n_bytes} bytes expected, {len(self._content)} found")
+        self._header = self._read_header()
+        self._expected = {name: self._read_checksums(name) for name in self._header.tensors}
+        self._verified = {name: np.zeros(len(sums), bool) for name, sums in self._expected.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._header.tensors
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(tensor.stop - tensor.start for tensor in self._header.tensors.values())
+
+    def column_bytes(self, name: str) -> int:
+        tensor = self._header.tensors.get(name)
+        return 0 if tensor is None else tensor.stop - tensor.start
+
+    def shape(self, name: str, dtype: str) -> tuple[int, ...]:
+        """Shape of a column that must have this type."""
+        tensor = self._header.tensors.get(name)
+        if tensor is None:
+            self._refuse(f"damaged: has no {name}")
+        if tensor.dtype != np.dtype(dtype):
+            self.refuse(name, f"type {tensor.kind}, {np.dtype(dtype)} expected")
+        return tensor.shape
+
+    def column(self, name: str) -> Array:
+        """All of a column, verified."""
+        self._verify(name, range(len(self._expected[name])))
+        return self._header.tensors[name].view(self._content)
+
+    def rows(self, name: str, positions: Int64) -> Array:
+        """Rows of a column; only the blocks that hold them are verified."""
+        column = self._header.tensors[name].view(self._content)
+        width = column.nbytes // max(1, len(column))
+        first, last = positions * width // BLOCK_BYTES, ((positions + 1) * width - 1) // BLOCK_BYTES
+        if positions.size and width:
+            touched = np.zeros(len(self._expected[name]) + 1, np.int64)
+            np.add.at(touched, first, 1)
+            np.add.at(touched, last + 1, -1)
+            self._verify(name, np.flatnonzero(np.cumsum(touched[:-1])))
+        return column[positions]
+
+    def verify(self) -> dict[str, str]:
+        """Read every block again; returns problems by section."""
+        problems = {}
+        for name, verified in self._verified.items():
+            verified[:] = False
+            try:
+                self._verify(name, range(len(verified)))
+            except StorageError as error:
+                problems[error.section] = error.problem
+        return problems
+
+    def refuse(self, name: str, problem: str) -> NoReturn:
+        """Raise StorageError that names a column."""
+        raise StorageError(self._path, f"{self.record.path}, {name}", f"damaged: {problem}")
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise StorageError(self._path, self.record.path, problem)
+
+    def _read_header(self) -> Header:
+        try:
+            end = 8 + header_size(self._content[:8].tobytes(), len(self._content))
+            head = self._content[:end].tobytes()
+            computed = zlib.crc32(head)
+            if computed != self.record.crc32:
+                raise StorageError.bad_checksum(
+                    self._path, f"{self.record.path}, header", stored=self.record.crc32, computed=computed
+                )
+            return parse_header(head[8:], len(self._content))
+        except ValueError as error:
+            self._refuse(f"damaged: {error}")
+
+    def _read_checksums(self, name: str) -> Array:
+        text = self._header.metadata.get(f"crc32:{name}", "")
+        n_blocks = -(-self.column_bytes(name) // BLOCK_BYTES)
+        if not re.fullmatch("[0-9a-f]*", text) or len(text) != 8 * n_blocks:
+            self.refuse(name, f"{n_blocks} checksums expected")
+        tensor = self._header.tensors[name]
+        if tensor.dtype is None or tensor.start % tensor.dtype.itemsize:
+            self.refuse(name, f"type {tensor.kind} at byte {tensor.start} cannot be read in place")
+        return np.frombuffer(bytes.fromhex(text), ">u4")
+
+    def _verify(self, name: str, blocks: range | Int64) -> None:
+        verified, tensor = self._verified[name], self._header.tensors[name]
+        for block in blocks:
+            if not verified[block]:
+                start = tensor.start + int(block) * BLOCK_BYTES
+                computed = zlib.crc32(self._content[start : min(start + BLOCK_BYTES, tensor.stop)].data)
+                stored = int(self._expected[name][block])
+                if computed != stored:
+                    section = f"{self.record.path}, {name}"
+                    raise StorageError.bad_checksum(self._path, section, stored=stored, computed=computed)
+                verified[block] = True

@@ -1,0 +1,73 @@
+"""Choice of a store: in memory, in a new folder, or in a folder that exists."""
+
+from __future__ import annotations
+
+import os
+
+from .._checks import check_count, check_real
+from .._files import Record
+from ..errors import StorageError
+from ..families import Recipe
+from .memory import MemoryStore, Store
+from .snapshot import Snapshot
+
+Path = str | os.PathLike[str]
+
+
+def store_for_recipe(recipe: Recipe, *, path: Path | None, timeout: float | None) -> Store:
+    """Return a new store for codes of this recipe; one that another process creates at the same moment is opened."""
+    check_place(path, timeout)
+    if path is None:
+        return MemoryStore()
+    from .folder_store import FolderStore
+
+    FolderStore.create(os.path.realpath(path), recipe)
+    return open_store(path, readonly=False, timeout=timeout)
+
+
+def check_place(path: Path | None, timeout: float | None) -> None:
+    """Raise if no store can be made here: a timeout without a path, or a path without a parent folder."""
+    if path is None:
+        if timeout is not None:
+            raise ValueError(f"timeout is for a folder that others may write, got timeout={timeout!r} without a path")
+        return
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        raise StorageError(target, "folder", f"cannot be made: the folder {folder} does not exist; make it first")
+    _check_timeout(timeout)
+
+
+def _check_timeout(timeout: float | None) -> float | None:
+    return None if timeout is None else check_real(timeout, "timeout", minimum=0)
+
+
+def open_store(
+    path: Path, *, readonly: bool, timeout: float | None, version: int | None = None, keep_versions: int = 1
+) -> Store:
+    """Return the store in a folder that exists."""
+    from .folder_store import FolderStore
+    from .local import LocalFolder
+
+    target = os.path.realpath(path)  # one name for all who open it
+    try:
+        backend = LocalFolder(target)
+    except OSError:
+        raise StorageError(target, "folder", "does not exist") from None
+    if not os.path.isdir(target):
+        raise StorageError(target, "folder", "is not a topsign index, which is a folder")
+    return FolderStore(
+        backend,
+        readonly=readonly,
+        timeout=_check_timeout(timeout),
+        version=None if version is None else check_count(version, "version"),
+        keep_versions=check_count(keep_versions, "keep_versions"),
+    )
+
+
+def save_snapshot(path: str, recipe: Recipe, snapshot: Snapshot, *, next_id: int, sources: dict[str, Record]) -> None:
+    """Write a snapshot into a new folder; FileExistsError if another process made one meanwhile."""
+    from .folder_store import FolderStore
+
+    check_place(path, None)
+    FolderStore.write(os.path.realpath(path), recipe, snapshot, next_id=next_id, sources=sources)

@@ -1,0 +1,152 @@
+"""Versions of a store: found, committed and cleaned.
+
+A commit creates the next manifest exclusively. The random token in it tells this client's manifest from another's, so a
+lost reply can be settled, and a later listing shows whether newer versions descend from it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from ..errors import ConflictError, StorageError
+from .backend import FOLDERS, Backend
+from .manifest import MAX_BYTES, Manifest, parse_version, version_name
+
+ATTEMPTS = 100
+"""How often a listing is repeated that is empty, or names a manifest that was cleaned meanwhile."""
+
+ORPHAN_SECONDS = 86_400
+"""Age from which orphans are deleted in a shared store: another client may be about to commit younger ones."""
+
+
+class Versions:
+    """The manifests of a store."""
+
+    def __init__(self, backend: Backend, *, keep: int = 1) -> None:
+        self.backend = backend
+        self.keep = keep
+
+    def numbers(self) -> list[int]:
+        """Versions in the store, ascending."""
+        try:
+            names = self.backend.list("versions")
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._no_index() from None
+        except OSError as error:
+            raise StorageError(self.backend.path, "versions", f"cannot be listed: {error.strerror}") from None
+        return sorted(number for number in map(parse_version, names) if number is not None)
+
+    def newest(self) -> Manifest:
+        """The newest version."""
+        for attempt in range(ATTEMPTS):
+            numbers = self.numbers()
+            if numbers:
+                with suppress(FileNotFoundError):  # cleaned since the listing
+                    return self.read(numbers[-1], before=numbers[-2:-1])
+            time.sleep(0.001 * min(attempt, 20))
+        raise self._no_index()
+
+    def read(self, number: int, before: list[int] | None = None) -> Manifest:
+        """A version; FileNotFoundError if it is not there."""
+        try:
+            content = self.backend.read(version_name(number), MAX_BYTES)
+            return Manifest.from_bytes(content, self.backend.path, number)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(self.backend.path, version_name(number), f"cannot be read: {error.strerror}") from None
+        except StorageError as error:
+            if before is None:
+                raise
+            remedy = "restore the folder from a copy"
+            if before:
+                remedy = f"open_index(path, version={before[0]}) opens the version before it"
+            raise StorageError(error.path, error.section, f"{error.problem}; {remedy}") from None
+
+    def commit(self, manifest: Manifest, written: Iterable[str]) -> None:
+        """Create a version whose new files and folders these are.
+
+        ConflictError, with nothing changed, if another client was first.
+        """
+        name = version_name(manifest.version)
+        try:
+            self.backend.publish(name, manifest.to_bytes(), written)
+        except OSError as error:
+            if not self._is_mine(manifest):
+                if isinstance(error, FileExistsError):
+                    raise self._conflict(manifest) from None
+                raise
+            self._settle(name)
+        lost = False
+        with suppress(OSError, StorageError):  # the change is stored: what fails from here on must not raise
+            lost = self._is_lost(manifest)
+        if lost:
+            self.backend.delete(name)
+            raise self._conflict(manifest)
+
+    def _settle(self, name: str) -> None:
+        """Finish a commit whose reply was lost; take it back if it cannot be made durable."""
+        try:
+            self.backend.sync(["versions"])
+        except OSError:
+            self.backend.delete(name)
+            raise
+
+    def _is_mine(self, manifest: Manifest) -> bool:
+        try:
+            return self.read(manifest.version).token == manifest.token
+        except (OSError, StorageError):
+            return False
+
+    def _is_lost(self, manifest: Manifest) -> bool:
+        """Whether newer versions do not descend from this one: it took the number of one that was cleaned."""
+        numbers = self.numbers()
+        return numbers[-1] > manifest.version and not self.newest().descends_from(manifest)
+
+    def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
+        """Delete versions beyond those kept, and files that no kept version names; returns whether all are gone.
+
+        Never raises OSError: what cannot be deleted now is left to the next change.
+        """
+        try:
+            numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
+            kept = numbers[-(keep or self.keep) :]
+            for number in numbers:
+                if number in kept and number != current.version:
+                    named |= self._files(number)
+                elif number not in kept and self.backend.is_shared:
+                    dropped |= self._files(number)
+            gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
+            gone += [self.backend.delete(path) for path in self._unnamed(named, dropped)]
+            return all(gone)
+        except (OSError, StorageError):
+            return False
+
+    def _files(self, number: int) -> set[str]:
+        """Files of an older version, none if it cannot be read."""
+        try:
+            return {file.path for file in self.read(number).files}
+        except (OSError, StorageError):
+            return set()
+
+    def _unnamed(self, named: set[str], dropped: set[str]) -> list[str]:
+        """Files to delete: those of dropped versions, orphans, and drafts of manifests."""
+        found = []
+        for folder in FOLDERS:
+            for name in self.backend.list(folder):
+                path = f"{folder}/{name}"
+                is_version = folder == "versions" and parse_version(name) is not None
+                if path in named or is_version:
+                    continue
+                if path in dropped or not self.backend.is_shared or self.backend.age(path) > ORPHAN_SECONDS:
+                    found.append(path)
+        return found
+
+    def _conflict(self, manifest: Manifest) -> ConflictError:
+        problem = f"another client committed version {manifest.version} first; nothing was changed, try again"
+        return ConflictError(self.backend.path, version_name(manifest.version), problem)
+
+    def _no_index(self) -> StorageError:
+        return StorageError(self.backend.path, "versions", "there is no version here; this is not a topsign index")
