@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
-from typer.testing import CliRunner
 
 import topsign as ts
-from topsign.cli import app
 from topsign.paper.heads import load_cifar10_head
 from topsign.theory import LearnedNull
 
@@ -200,7 +198,7 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
         neighbors = again.search(queries, k=20)
         assert_array_equal(neighbors.p_values, index.search(queries, k=20).p_values)
         rho = again.search(queries, k=20).scores.astype(np.float64)
-        assert_allclose(neighbors.p_values, learned.asymmetric.pvalue(rho))
+        assert_allclose(neighbors.p_values, learned.nulls["asymmetric"].pvalue(rho))
         exact = again.search(queries, k=5, rescore=np.concatenate([signals, impostors[:3]]))
         assert (exact.p_values >= learned.floor).all()
         for scoring in ("asymmetric", "hamming"):
@@ -231,7 +229,7 @@ def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
     for level in (0.05, 0.01):
         assert level / 1.5 < np.mean(p_values <= level) < 1.5 * level  # as in the test of real signals
     impostors = again.calibrate(signals[:500])  # half of the entries were drawn: 250 signals would meet themselves
-    assert impostors.asymmetric.n_scores - learned.asymmetric.n_scores > 200
+    assert impostors.nulls["asymmetric"].n_scores - learned.nulls["asymmetric"].n_scores > 200
     with pytest.raises(ValueError, match="ids must be one per signal, got 3 for 500 signals"):
         again.calibrate(signals[:500], ids=names[:3])
     with pytest.raises(ValueError, match="give these signals too"):
@@ -246,7 +244,8 @@ def test_a_damaged_calibration_is_reported(rng, tmp_path):
     index.calibrate()
     with index.store.change() as change:
         record = change.sources["topsign:calibration"]
-        change.sources["topsign:calibration"] = record | {"asymmetric": record["asymmetric"] | {"scale": "none"}}
+        nulls = record["nulls"] | {"asymmetric": record["nulls"]["asymmetric"] | {"scale": "none"}}
+        change.sources["topsign:calibration"] = record | {"nulls": nulls}
     with pytest.raises(ts.StorageError, match="calibration: cannot be read"):
         index.search(anisotropic(rng, 2))
 
@@ -345,6 +344,10 @@ def test_codes_alone_tell_whether_signals_are_isotropic(rng, tmp_path, family):
 
 
 def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
+
     monkeypatch.chdir(tmp_path)
     np.save("signals.npy", anisotropic(rng, 1500))
     np.save("impostors.npy", anisotropic(rng, 400))

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.index import filters
-from topsign.index.storage import Metadata
+from topsign.store import Metadata
 
 N_FEATURES = 64
 NOTES = [

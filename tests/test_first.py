@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import threading
 import time
 from functools import partial
@@ -260,7 +261,7 @@ def test_a_signal_that_equals_the_mean_leaves_nothing(tmp_path):
 
 def test_large_first_additions_are_checked_before_the_file_is_made(rng, make, tmp_path, monkeypatch):
     monkeypatch.setattr("topsign.index.first.HELD_BYTES", 100)
-    monkeypatch.setattr("topsign.index.storage.lmdb_store.SEGMENT_BYTES", 500)
+    monkeypatch.setattr("topsign.store.folder_store.SEGMENT_BYTES", 500)
     path, signals = tmp_path / "i.topsign", steep(rng, 700)
     index = make(path=path, random_state=1)
     with pytest.raises(ValueError, match="row 300"):
@@ -345,7 +346,7 @@ def test_places_that_cannot_be_used_are_refused_at_once(make, tmp_path):
 def test_a_file_that_is_removed_after_learning_is_named(rng, tmp_path):
     signals, path = steep(rng, 700), tmp_path / "i.topsign"
     index = ts.TrellisIndex(n_features=32, n_bytes=5, path=path).fit(signals)
-    path.unlink()
+    shutil.rmtree(path)
     with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
         index.add(signals)
     assert not path.exists()

@@ -11,8 +11,9 @@ from scipy import stats
 
 import topsign as ts
 from topsign import kernels
-from topsign.index.search.significance import Significance
-from topsign.index.storage import segments
+from topsign.families.laws import ScoreNull, SignLaw
+from topsign.search import make_scans
+from topsign.store import make_segments, segments
 
 N_FEATURES = 128
 KINDS = ["compact", "fast", "signs", "chosen"]
@@ -36,12 +37,13 @@ class Naive:
     """Every query against every signal, by the definitions."""
 
     def __init__(self, index, kind, n_bits, signals, queries):
-        self.n_bits, self.n_pool, self.metric, self.norms = n_bits, index.n_pool, index.metric, index.norms
-        projected = dict(zip(signals, index.projection.apply(list(signals.values())), strict=True))
+        self.n_bits, self.n_pool, self.metric, self.norms = n_bits, index.recipe.n_pool, index.metric, index.norms
+        projection = index.recipe.projection
+        projected = dict(zip(signals, projection.apply(list(signals.values())), strict=True))
         queries = np.atleast_2d(queries)
         self.query_norms = [np.sqrt(reference.square_norm(np.float32(query))) for query in queries]
-        self.projected_queries = index.projection.apply(queries)
-        n_kept = n_bits if kind in ("compact", "fast") else index.n_pool
+        self.projected_queries = projection.apply(queries)
+        n_kept = n_bits if kind in ("compact", "fast") else self.n_pool
         self.entries = {i: reference.entry(signals[i], projected[i], n_kept) for i in signals}
         self.kind = kind
         self.mismatches = [
@@ -170,7 +172,7 @@ def test_searches_are_exact(path, rng, kind, metric, n_bits):
 @pytest.mark.parametrize("n_queries", [1, 2, 9, 70, 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_exact(path, rng, monkeypatch, kind, n_queries):
-    monkeypatch.setattr("topsign.index.search.queries.QUERY_BYTES", 4 * N_FEATURES * 64)  # several blocks of queries
+    monkeypatch.setitem(make_scans.__kwdefaults__, "n_bytes", 4 * N_FEATURES * 64)  # several blocks of queries
     index, options = make_index(kind, 6)
     signals = fill(index, rng, 15)
     queries = draw_signals(rng, n_queries)
@@ -266,12 +268,12 @@ def test_p_values_of_neighbors_are_those_of_the_theory(rng, kind, metric):
 @pytest.mark.parametrize("norms", [True, False])
 def test_interpolated_p_values_follow_the_theory(pool, norms):
     law = {"n_bits": 512, "n_pool": 8192, "n_features": 8192, "projection": pool, "norms": norms}
-    table = Significance(**law)
+    table = SignLaw(**law)
     scores = np.linspace(-0.1, 0.27, 60)
     expected = ts.theory.match_pvalue(scores, scoring="asymmetric", **law)
     assert expected.min() < 1e-30
     assert_allclose(table.score_pvalues(scores), expected, rtol=1e-5)
-    assert_allclose(table.score_pvalues(np.array([table.score_threshold(1e-9)])), 1e-9, rtol=1e-6)
+    assert_allclose(table.score_pvalues(np.array([ScoreNull(table).threshold(1e-9)])), 1e-9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
@@ -345,13 +347,16 @@ def test_codes_come_back_in_the_order_asked(rng):
             index.add(signals[part], ids=ids[part])
         assert index.get(ids[wanted]).codes == encoder.encode(signals[wanted])
         assert index.get([]).codes == encoder.encode(signals[:0])
-        assert index.projection == encoder.projection_
+        assert index.recipe == encoder.recipe_
     index = ts.SignIndex(n_features=N_FEATURES, random_state=7)
     index.add(signals, ids=ids)
+    codes = index.get(ids[wanted]).codes
+    assert isinstance(codes, ts.SignCodes)
+    assert_array_equal(codes.data, np.packbits(index.recipe.projection.apply(signals[wanted]) >= 0, 1, "little"))
     assert_array_equal(
-        index.get(ids[wanted]).codes, np.packbits(index.projection.apply(signals[wanted]) >= 0, 1, "little")
+        codes.norms, np.linalg.norm(signals[wanted].astype(np.float32).astype(float), axis=1).astype(np.float32)
     )
-    assert index.get([]).codes.shape == (0, N_FEATURES // 8)
+    assert index.get([]).codes.data.shape == (0, N_FEATURES // 8)
 
 
 def test_every_removed_entry_is_gone_and_no_other(rng):
@@ -379,7 +384,7 @@ def test_failing_calls_change_nothing(rng):
         lambda: index.add(signals[:2] * 0),
         lambda: index.remove([0, 4]),
     ):
-        with pytest.raises(ValueError, match=r"NaN|in the index|more than once|is zero"):
+        with pytest.raises(ValueError, match=r"NaN|in the index|more than once|is all zeros"):
             call()
         assert index.store.snapshot is before
     assert_array_equal(index.add(signals[4]), [4])
@@ -415,9 +420,9 @@ def test_adding_shuffled_ids_holds_no_second_copy(rng):
     ids, codes = rng.permutation(n), np.zeros((n, 100), np.uint8)
     codes[:, :8] = ids[:, np.newaxis].astype("<i8").view(np.uint8)
     norms, scales = np.ones((2, n), np.float32)
-    final = ids.nbytes + codes.nbytes + 3 * norms.nbytes
+    final = ids.nbytes + codes.nbytes + 2 * norms.nbytes
     tracemalloc.start()
-    parts = segments.make_segments(ids, codes, norms, scales)
+    parts = make_segments(ids, codes, {"norms": norms, "scales": scales})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.3 * final
@@ -581,7 +586,11 @@ CALLS = [
     (lambda: ts.SignIndex(n_features=20, n_pool=0), ValueError, "n_pool must be in [1, 16777216], got 0"),
     (lambda: made().add(X[:, :19]), ValueError, "signals must have 20 features, got 19"),
     (lambda: made().add(X * np.inf), ValueError, "NaN or infinity in signals, first at row 0, column 0"),
-    (lambda: made(ts.SignIndex).add(np.vstack([X, X[:1] * 0])), ValueError, "signals row 5 is zero"),
+    (
+        lambda: made(ts.SignIndex).add(np.vstack([X, X[:1] * 0])),
+        ValueError,
+        "signals[5] is all zeros and cannot be encoded; drop that row",
+    ),
     (lambda: made().add(X, ids=[10, 11]), ValueError, "one per signal, got 2 ids for 5 signals"),
     (lambda: made().add(X, ids=[9, 2, 3, 8, 9]), ValueError, "ids must differ, but 9 is given more than once"),
     (

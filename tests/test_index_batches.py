@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_array_equal
+from numpy_kernels import PATHS, use_path
 
 import topsign as ts
 from topsign import kernels
@@ -116,8 +117,8 @@ def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
         indexes = {metric: ts.AdaptiveIndex(layout=layout, metric=metric, **shape) for metric in METRICS}
         for index in indexes.values():
             ids, entered = fill(index, np.random.default_rng(n_bits), signals)
-        compared = compared or Compared(index.projection, n_bits, signals, entered, queries)
-        for scoring, name, n_queries in product(("hamming", "asymmetric"), kernels.available(), batches):
+        compared = compared or Compared(index.recipe.projection, n_bits, signals, entered, queries)
+        for scoring, name, n_queries in product(("hamming", "asymmetric"), PATHS, batches):
             if name == "numpy" and n_queries not in (5, 65):
                 continue  # it takes 64 queries at a time, whatever the batch, and takes long
             metric = rng.choice(METRICS)
@@ -137,7 +138,7 @@ def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
                 matching = scores[rows] >= limits["threshold"]
             options = {"scoring": scoring, "n_threads": int(rng.integers(1, 3))}
             options["among"] = None if some.all() else rng.permutation(ids[some])
-            with kernels.use(name):
+            with use_path(name):
                 assert_nearest(indexes[metric].search(queries[rows], k=k, **options), k, *truth)
                 assert_matches(indexes[metric].within(queries[rows], **limits, **options), *truth, matching)
 

@@ -1,19 +1,18 @@
-"""Pairs of one index, against the plain comparison of all codes; and scikit-learn's face of neighbours."""
+"""Pairs of one index, against the plain comparison of all codes; and AdaptiveNeighbors, the scikit-learn estimator."""
 
 import csv
 import warnings
+from math import comb
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import hypergeom
-from typer.testing import CliRunner
 
 import topsign as ts
-from topsign.cli import app
-from topsign.index import pairs as module
-from topsign.index.pairs import Agreement
-from topsign.index.storage import segments
+from topsign.families.agreement import Agreement
+from topsign.search import pairs as module
+from topsign.store import segments
 
 N_FEATURES = 96
 
@@ -30,11 +29,8 @@ def signals(rng):
 
 def plain_agreements(index, ids):
     """Of all pairs, from the codes as rows of +-1 and 0."""
-    if isinstance(index, ts.SignIndex):
-        bits = np.unpackbits(index.get(ids).codes, axis=1, count=index.n_pool, bitorder="little")
-        rows = bits.astype(int) * 2 - 1
-    else:
-        rows = index.get(ids).codes.to_sparse().toarray().astype(int)
+    codes = index.get(ids).codes
+    rows = codes.signs.astype(int) if index.family == "sign" else codes.to_sparse().toarray().astype(int)
     return rows @ rows.T
 
 
@@ -55,14 +51,14 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
     index.remove([names[i] for i in gone] if names else gone)
     ids = np.setdiff1d(np.arange(120), gone)
     agreements = plain_agreements(index, [names[i] for i in ids] if names else ids)
-    law = Agreement(index.n_bits, index.n_pool)
+    law = Agreement(index.recipe.n_bits, index.recipe.n_pool)
     first, second = np.triu_indices(len(ids), 1)
     values = agreements[first, second]
     level = 1 - (1 - 0.01) ** (1 / len(first))
     calls = []
     for limit, kept in (
         ({"threshold": 0.5}, law.scores(values) >= 0.5),
-        ({"threshold": -1}, values >= -index.n_bits),
+        ({"threshold": -1}, values >= -index.recipe.n_bits),
         ({"false_alarm": 0.01}, law.p_values(values) <= level),
     ):
         found = index.pairs(**limit, progress=lambda *done: calls.append(done))
@@ -107,15 +103,7 @@ def test_p_values_are_the_tail_of_the_law():
     chances = {}
     for common in range(7):
         for agree in range(common + 1):
-            weight = (
-                hypergeom.pmf(common, 20, 6, 6) * np.math.comb(common, agree) / 2**common
-                if hasattr(np, "math")
-                else None
-            )
-            if weight is None:
-                from math import comb
-
-                weight = hypergeom.pmf(common, 20, 6, 6) * comb(common, agree) / 2**common
+            weight = hypergeom.pmf(common, 20, 6, 6) * comb(common, agree) / 2**common
             chances[2 * agree - common] = chances.get(2 * agree - common, 0) + weight
     for value in range(-6, 7):
         tail = sum(chance for other, chance in chances.items() if other >= value)
@@ -139,6 +127,9 @@ def test_scores_are_the_correlation_on_the_mean(correlation):
 def test_dedupe_writes_groups(signals, tmp_path, monkeypatch):
     import pyarrow as arrow
     import pyarrow.parquet as parquet
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
 
     monkeypatch.chdir(tmp_path)
     table = arrow.table({"doc": [f"d{i:03d}" for i in range(120)], "x": signals.tolist()})

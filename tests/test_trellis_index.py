@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import kstest
+from scipy.stats import kstest, t
 from sklearn.exceptions import NotFittedError
 from test_trellis import steep
 
 import topsign as ts
+from topsign import kernels
+from topsign.families.trellis.cells import Cells
+from topsign.index import index_for
+from topsign.index.null_check import check_codes
 
 # Signals here are anything but isotropic, and a random basis says so.
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
@@ -53,12 +57,34 @@ def test_searches_equal_sorting_all_scores(rng, options, norms):
         assert_allclose(scores, cosines, rtol=1e-5)
 
 
+@pytest.mark.parametrize("n_local", [None, 4])
+def test_a_search_calls_the_kernels_once_and_groups_codes_once(rng, monkeypatch, n_local):
+    signals = steep(rng, 700)
+    index = make(signals, **({} if n_local is None else {"n_local": n_local}))
+    for part in (signals[:500], signals[500:600], signals[600:630]):
+        index.add(part)
+    calls, grouped = [], []
+    kernel, group = kernels.active().rank_trellis, Cells.of_codes
+
+    def counted(ranges, *arguments, **options):
+        calls.append(sum(len(one.codes if one.positions is None else one.positions) for one in ranges))
+        return kernel(ranges, *arguments, **options)
+
+    monkeypatch.setattr(Cells, "of_codes", lambda cells, codes: grouped.append(len(codes)) or group(cells, codes))
+    assert index.n_segments == 3
+    index.search(steep(rng, 5), k=3)  # the first search also checks the null distribution
+    monkeypatch.setattr(kernels.active(), "rank_trellis", counted)
+    index.search(steep(rng, 5), k=3)
+    assert calls == [630]
+    assert grouped == ([] if n_local is None else [500, 100, 30])
+
+
 def _signal(signals, id):
     return signals[id] if id < 400 else signals[400 + 1299 - id]
 
 
 def _encoder(index):
-    encoder = ts.TrellisEncoder(index.n_bytes)
+    encoder = ts.TrellisEncoder(index.recipe.n_bytes)
     encoder.recipe_, encoder.n_features_in_ = index.recipe, index.n_features
     return encoder
 
@@ -97,10 +123,34 @@ def test_learned_bases_have_no_p_values(rng):
     index = make(signals)
     index.add(signals)
     assert np.isnan(index.search(signals[:2], k=3).p_values).all()
+    for check in (index.check_null(signals[:50]), check_codes(index.recipe, index.store.snapshot)):
+        assert check.n_pairs == 0  # nothing was compared, because there is no null to check
     with pytest.raises(ValueError, match="false_alarm needs p-values"):
         index.within(signals[:2], false_alarm=0.01)
     with pytest.raises(ValueError, match="no signs to compare"):
         index.search(signals[:2], scoring="hamming")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_rescored_p_values_are_exact_or_nan(rng, options):
+    """Only a random basis has a null of exact scores; with a learned one the isotropic law would give 3e-11."""
+    signals, queries = steep(rng, 700), steep(rng, 4)
+    index = make(signals, **options)
+    index.add(signals)
+    found = index.search(queries, k=3, rescore=signals)
+    for row, query in enumerate(queries):
+        chosen = signals[found.ids[row]].astype(np.float64)
+        exact = chosen @ query / (np.linalg.norm(chosen, axis=1) * np.linalg.norm(query))
+        assert_allclose(found.scores[row], exact, rtol=1e-6)
+        deviates = exact * np.sqrt(31 / (1 - exact**2))
+        expected = t.sf(deviates, 31) if index.recipe.mean is None and index.recipe.n_local == 1 and options else np.nan
+        assert_allclose(found.p_values[row], expected, rtol=1e-5)
+    index.calibrate(steep(rng, 400))
+    calibrated = index.search(queries, k=3, rescore=signals).p_values  # those of the codes, which were learned from
+    whole = index.search(queries, k=700)
+    for row in range(4):
+        by_code = dict(zip(whole.ids[row].tolist(), whole.p_values[row], strict=True))
+        assert_array_equal(calibrated[row], [by_code[id] for id in found.ids[row].tolist()])
 
 
 def test_calibration_gives_p_values_to_a_learned_basis(rng):
@@ -118,16 +168,16 @@ def test_learning_happens_once_and_before_searching(rng, tmp_path):
     signals = steep(rng, 700)
     index = ts.TrellisIndex(n_features=32, n_bytes=5, random_state=1, path=tmp_path / "i.topsign")
     assert len(index) == 0
-    assert "not learned yet" in repr(index)
+    assert "not fitted yet" in repr(index)
     assert not (tmp_path / "i.topsign").exists()
     with pytest.raises(NotFittedError, match="call fit"):
         index.search(signals[:2])
     with pytest.raises(ValueError, match="too small"):
         index.fit(signals[:3])
     index.add(signals)  # learns
-    with pytest.raises(ValueError, match="has its basis already"):
+    with pytest.raises(ValueError, match="has its recipe already"):
         index.fit(signals)
-    assert index.n_bytes == 5
+    assert index.recipe.n_bytes == 5
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -138,7 +188,7 @@ def test_files_keep_recipe_and_entries(rng, tmp_path, options):
         expected = index.search(signals[:5], k=4)
         recipe = index.recipe
     with ts.open_index(path) as again:
-        assert isinstance(again, ts.TrellisIndex)
+        assert again.family == "trellis"
         assert again.recipe == recipe
         found = again.search(signals[:5], k=4)
         assert_array_equal(found.ids, expected.ids)
@@ -157,7 +207,7 @@ def test_drift_says_how_well_the_basis_fits(rng):
     index = make(signals)
     index.add(signals)
     assert 0.95 < index.drift() < 1.05
-    other = ts.Index.from_recipe(index.recipe)
+    other = index_for(index.recipe)
     other.add(rng.standard_normal((500, 32)))
     assert other.drift() < 0.9
 
@@ -170,7 +220,7 @@ def test_drift_is_that_of_the_last_thousand_entries(rng):
     index.add(others)
     index.add(signals[:100])
     assert index.n_segments == 3
-    alone = ts.Index.from_recipe(index.recipe)
+    alone = index_for(index.recipe)
     alone.add(np.concatenate([others, signals[:100]]))
     assert_allclose(index.drift(), alone.drift(), rtol=1e-9)
     assert index.drift() < 0.9
@@ -191,7 +241,7 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
     for extra in ([], ["--projection", "hadamard"], ["--local", "2", "--norms"]):
         path = tmp_path / f"{len(extra)}.topsign"
         built = run.invoke(
-            app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--codes", "trellis", "--bytes", "5", *extra]
+            app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--family", "trellis", "--bytes", "5", *extra]
         )
         assert built.exit_code == 0, built.output
         again = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(path), "--resume", "--bytes", "5"])
@@ -202,7 +252,7 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
         found = run.invoke(app, ["search", str(path), str(tmp_path / "s.npy"), "-k", "1", "--format", "csv"])
         assert found.exit_code == 0, found.output
         assert run.invoke(app, ["verify", str(path)]).exit_code == 0
-    refused = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(tmp_path / "x"), "--codes", "trellis"])
+    refused = run.invoke(app, ["build", str(tmp_path / "s.npy"), "-o", str(tmp_path / "x"), "--family", "trellis"])
     assert refused.exit_code == 2
     assert "needs --bytes" in refused.output
 
@@ -217,7 +267,7 @@ def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
     folder.mkdir()
     for name, part in (("a", slice(0, 3)), ("b", slice(3, 3)), ("c", slice(3, 700))):
         np.save(folder / f"{name}.npy", signals[part])
-    command = ["build", str(folder), "-o", str(path), "--codes", "trellis", "--bytes", "5", "--seed", "1"]
+    command = ["build", str(folder), "-o", str(path), "--family", "trellis", "--bytes", "5", "--seed", "1"]
     built = CliRunner().invoke(app, command)
     assert built.exit_code == 0, built.output
     index = make(signals)
@@ -276,7 +326,7 @@ def test_distances_are_those_of_correlations_without_bias(rng, options):
     found = np.array([index.search(matches[i], k=1, among=[i]).distances[0, 0] for i in range(0, 400, 4)])
     errors = np.cos(np.pi * found) - exact[::4]
     assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(len(errors)) + 0.01  # the share itself is measured
-    assert index.recipe.kept_cosine < 0.75
+    assert index.recipe.reconstruction_cosine < 0.75
 
 
 @pytest.mark.parametrize("basis", ["principal", "hadamard"])

@@ -8,13 +8,12 @@ import pytest
 import reference
 from numpy.testing import assert_allclose, assert_array_equal
 from test_trellis import steep
-from typer.testing import CliRunner
 
 import topsign as ts
-from topsign.cli import app
-from topsign.index import pairs as module
-from topsign.index import trellis_pairs
-from topsign.index.storage import segments
+from topsign.families.trellis import pairs as trellis_pairs
+from topsign.search import living_ranges
+from topsign.search import pairs as module
+from topsign.store import segments
 
 OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}, {"n_local": 4}]
 N_FEATURES = 32
@@ -122,7 +121,7 @@ def test_limits_that_do_not_go_with_trellis_codes_are_refused(signals):
     index = make(signals)
     assert len(index.pairs(k=1)) == 0
     index.add(signals)
-    with pytest.raises(ValueError, match="trellis codes do not follow; give threshold"):
+    with pytest.raises(ValueError, match="which this family does not have; give threshold"):
         index.pairs(false_alarm=1e-3)
     with pytest.raises(ValueError, match="give exactly one of false_alarm, threshold and k, got threshold and k"):
         index.pairs(threshold=0.5, k=2)
@@ -134,14 +133,19 @@ def test_codes_of_nothing_resemble_nothing(signals):
     """A reconstruction may be zero by construction alone: here all levels are worth nothing."""
     index = make(signals, basis="hadamard", center=False)
     index.add(signals[:5])
-    cosines = trellis_pairs.Cosines.of(index.recipe)
-    cosines.cells[0].steps[:] = 0
-    codes = index.get(range(5)).codes.data
-    hits = cosines.compare(index.recipe, np.arange(5), codes, index.store.snapshot, least=-1.0, k=2)
-    assert_array_equal(hits.values, np.zeros(10))
+    pairing = index.recipe.pairing()
+    pairing.cells[0].steps[:] = 0
+    comparison = pairing.prepare(index.get(range(5)).codes.data, {}, n_threads=1)
+    rows, values = comparison.rank(living_ranges(index.store.snapshot), 2, n_threads=1)
+    assert_array_equal(rows, [[0, 1]] * 5)  # ties by ascending id
+    assert_array_equal(values, np.zeros((5, 2)))
 
 
 def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from topsign.cli import app
+
     monkeypatch.chdir(tmp_path)
     (tmp_path / "parts").mkdir()  # learned from as a whole
     np.save("parts/a.npy", signals)
@@ -152,7 +156,7 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
         assert shown.exit_code == code, shown.output
         return " ".join(shown.output.split())
 
-    codes = "--codes trellis --bytes 6"
+    codes = "--family trellis --bytes 6"
     assert "entries in " in run(f"dedupe parts {codes} --threshold 0.999 -o groups.csv")
     with open("groups.csv") as file:
         groups = {}
@@ -168,8 +172,8 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
     for wrong, why in (
         (f"dedupe parts {codes} -o no.csv", "trellis codes need --threshold"),
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
-        ("dedupe parts --bytes 6 -o no.csv", "--bytes and --local go with --kind trellis"),
-        ("dedupe parts --codes trellis --threshold 0.9 -o no.csv", "--kind trellis needs --bytes"),
+        ("dedupe parts --bytes 6 -o no.csv", "--bytes and --local go with --family trellis"),
+        ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--family trellis needs --bytes"),
         (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "has its codes and ids already"),
     ):
         assert why in run(wrong, code=2)

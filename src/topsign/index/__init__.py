@@ -1,17 +1,18 @@
-"""Indexes: entries with ids, in memory or in a file, and exact search over them."""
+"""Indexes: entries with ids, in memory or in a folder, and exact search over them."""
 
 from __future__ import annotations
 
-from .adaptive import AdaptiveIndex
-from .index import Index, open_index
-from .pairs import Pairs
-from .results import Entries, Entry, Matches, Neighbors
-from .sign import SignIndex
+from .base import BaseIndex
+from .constructors import AdaptiveIndex, SignIndex, TrellisIndex
+from .entries import Entries, Entry
+from .index import Index
+from .opening import index_for, open_index
+from .results import Matches, Neighbors, Pairs
 from .tables import Match
-from .trellis import TrellisIndex
 
 __all__ = [
     "AdaptiveIndex",
+    "BaseIndex",
     "Entries",
     "Entry",
     "Index",
@@ -21,5 +22,6 @@ __all__ = [
     "Pairs",
     "SignIndex",
     "TrellisIndex",
+    "index_for",
     "open_index",
 ]

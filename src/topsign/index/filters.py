@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._arrays import Booleans, Float64, Int32
-from .storage import Metadata, Segment, Snapshot
+from ..store import Metadata, Segment, Snapshot
 
 Where = str | Mapping[str, Any]
 

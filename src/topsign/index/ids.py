@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Int64
 from .._checks import check_ids, listed, raise_unknown_ids
+from ..store import Change, Snapshot
 
 MAX_NAME_BYTES = 512
+
+Ids = npt.NDArray[Any]
+"""Ids as users see them: int64, or texts (dtype object) if the entries were given such."""
 
 
 def are_texts(ids: object) -> bool:
@@ -88,3 +94,58 @@ def check_found(names: list[bytes], found: Any, name: str) -> None:
     unknown = [one.decode() for one, known in zip(names, found, strict=True) if not known]
     if unknown:
         raise_unknown_ids(np.array(unknown, object), name)
+
+
+def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, replacing: bool) -> tuple[Int64, Int64]:
+    """Return internal ids of new entries, and those among them that entries with the same ids have already."""
+    if ids is None:
+        return change.free_ids(n_entries), np.empty(0, np.int64)
+    if isinstance(ids, list):
+        return _ids_of_texts(change, ids, replacing=replacing)
+    taken = change.held(ids)
+    if taken.size and not replacing:
+        raise ValueError(
+            f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries, or choose others"
+        )
+    return ids, taken
+
+
+def as_texts(names: Iterable[str]) -> Any:
+    """Return texts as an array of dtype object."""
+    found = list(names)
+    out = np.empty(len(found), object)
+    out[:] = found
+    return out
+
+
+def _ids_of_texts(change: Change, names: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
+    rows = change.snapshot.find_names(names)
+    held = rows >= 0
+    if held.any() and not replacing:
+        taken = np.array([names[at].decode() for at in np.flatnonzero(held)], object)
+        raise ValueError(f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries")
+    ids = np.empty(len(names), np.int64)
+    ids[~held] = change.free_ids(int((~held).sum()))
+    if held.any():
+        ids[held] = change.snapshot.gather("ids", rows[held])
+    return ids, np.sort(ids[held])
+
+
+def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
+    """Return the rows of entries with these ids; an unknown one raises."""
+    asked = check_asked(ids, snapshot.has_names, name)
+    if not isinstance(asked, list):
+        return snapshot.places(asked, name)
+    rows = snapshot.find_names(asked)
+    check_found(asked, rows >= 0, name)
+    return rows
+
+
+def user_ids(snapshot: Snapshot, ids: Int64) -> Ids:
+    """Return internal ids as the ids that the user gave; -1 becomes None beside texts."""
+    if not snapshot.has_names:
+        return ids
+    out = np.full(ids.shape, None, object)
+    known = ids >= 0
+    out[known] = snapshot.names(snapshot.locate(ids[known]))
+    return out

@@ -1,122 +1,143 @@
-"""Index: the type that all indexes share, and ``open_index``."""
+"""Index: entries in memory or in a folder, composed of a recipe, a store and an engine."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from importlib import import_module
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Float32, Int64
-from .._checks import as_signals, check_flag, names_of_columns
+from .._checks import as_signals, check_metadata, names_of_columns
+from .._extensions import load_extension
 from .._files import Record
-from .._named import named
-from ..encoding import project
-from ..errors import StorageError
-from ..projections import Projected, Projection
-from ..recipe import Recipe
-from .centering import Centering
-from .entries import FEATURES, EntryVerbs
-from .filters import Where, select
-from .nulls import KEY
-from .pairs import PairFinding, PairLimit, compare_entries
-from .results import Codes, Note
-from .search import Calibration, Engine, Hits, KernelEngine, Reach, Scan, SignalSample, TrellisEngine, make_scans
-from .searching import Searching
-from .storage import MemoryStore, Snapshot, Store, make_segments, merge_segments
-from .storage.stores import Path, check_equal, open_file, store_for_recipe
-from .verbs import Ids
+from ..families import Recipe
+from ..projections import Projected
+from ..search import (
+    ENGINE,
+    Calibration,
+    Engine,
+    Scan,
+    SignalSample,
+    make_scans,
+)
+from ..store import (
+    MemoryStore,
+    Note,
+    Path,
+    Store,
+    save_snapshot,
+)
+from .addition import Addition
+from .base import BaseIndex
+from .deferred import DeferredIndex
+from .devices import coder_for
+from .entries import Entries
+from .entry_set import LocalEntries
+from .ids import Ids, rows_of
+from .pickling import restored, state_of
+from .significance import KEY, Significance
+from .sources import FEATURES, keep_feature_names
+
+RECENT = 1000  # entries that :meth:`Index.drift` looks at
 
 
-class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snapshot]):
-    """Entries known by their ids, and exact search over them. :class:`AdaptiveIndex` and :class:`SignIndex` are two.
+class Index(BaseIndex):
+    """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
 
+    :class:`AdaptiveIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one, :func:`open_index` opens one.
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
     put a new snapshot in its place. All methods are safe from any thread.
     """
 
-    family: ClassVar[str]  # of the codes, see Recipe
-    families: ClassVar[dict[str, type[Index[Any]]]] = {}
-
-    engine: Engine | TrellisEngine = KernelEngine()  # what finds the entries
-
-    _sample: SignalSample | None = None
-    _known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        Index.families[cls.family] = cls
-
-    def __init__(self, recipe: Recipe, store: Store) -> None:
-        self.recipe, self.store = recipe, store
+    def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
+        self._deferred: DeferredIndex | None = None
         self._learning = threading.Lock()
+        self._known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
+        self.engine = engine
+        self._begin(recipe, store)
 
-    def _write(self, signals: npt.ArrayLike, *, rows: slice | None = None, **options: Any) -> Ids:
-        values = as_signals(signals, n_features=self.n_features, feature_names=self.feature_names)
-        new = super()._write(values, feature_names=names_of_columns(signals), rows=rows, **options)
-        with self._learning:
-            self._offer_sample(new, values, (rows or slice(None)).indices(len(values))[0])
-        return new
+    def _start(
+        self, recipe_type: type[Recipe], parameters: dict[str, Any], *, path: Path | None, timeout: float | None
+    ) -> None:
+        """Construct the index that parameters ask for: an existing one, a new one, or one that learns later."""
+        deferred = DeferredIndex.checked(recipe_type, parameters, path=path, timeout=timeout)
+        opened = deferred.open()
+        if opened is not None:
+            return Index.__init__(self, *opened)
+        self._deferred, self._learning, self._known = deferred, threading.Lock(), (None, None)
+        self.engine, self._sample = ENGINE, SignalSample.empty(deferred.n_features)
 
-    @classmethod
-    def from_recipe(cls, recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index[Any]:
-        """An index without entries whose codes are made with this recipe, in a new file where a path is given."""
-        if path is not None and os.path.lexists(path):
-            raise StorageError(path, "file", "exists already; choose another name, or remove it first")
-        store = store_for_recipe(recipe, path=path, timeout=timeout)
-        if not isinstance(store, MemoryStore):
-            check_equal(store, recipe)
-        return index_on(recipe, store)
+    def _begin(self, recipe: Recipe, store: Store) -> None:
+        """Make this an index with a recipe and a store."""
+        self._recipe, self._store = recipe, store
+        self._significance, self._sample = Significance(recipe), SignalSample.empty(recipe.n_features)
+        self._deferred = None
 
-    @property
-    def path(self) -> str | None:
-        """The file of a durable index, None in memory."""
-        return self._waiting_path() or self.store.path
-
-    @property
-    def header(self) -> Record:
-        """Header of the file of a durable index: its format, the library's version, and the recipe; else the recipe."""
-        return dict(getattr(self.store, "header", None) or self.recipe.to_json())
+    # Parts
 
     @property
-    def seed(self) -> int:
-        """Seed of the projection."""
-        return self.recipe.seed
+    def recipe(self) -> Recipe:
+        """Everything that codes are made with; NotFittedError before it is learned."""
+        self._check_learned()
+        return self._recipe
 
     @property
-    def projection(self) -> Projection:
-        """The random operator that all signals go through."""
-        return self.recipe.projection
+    def store(self) -> Store:
+        """Where the entries are kept; for the library's own modules."""
+        return MemoryStore() if self._deferred is not None else self._store
 
     @property
-    def metric(self) -> str:
-        """What scores estimate: "correlation" or "inner_product"."""
-        return self.recipe.metric
+    def significance(self) -> Significance:
+        self._check_learned()
+        return self._significance
 
     @property
-    def norms(self) -> bool:
-        """Whether norms and scales are kept."""
-        return self.recipe.norms
+    def is_fitted(self) -> bool:
+        """Whether the recipe is known, so that entries can be searched."""
+        return self._deferred is None
+
+    def _check_learned(self) -> None:
+        if self._deferred is not None:
+            self._raise_unlearned()
+
+    def _raise_unlearned(self) -> NoReturn:
+        from sklearn.exceptions import NotFittedError  # takes long to import
+
+        raise NotFittedError(
+            "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
+        )
+
+    @property
+    def family(self) -> str:
+        """Family of the codes: "adaptive", "sign", "trellis" or one of your own."""
+        return self._recipe.family if self._deferred is None else self._deferred.recipe_type.family
 
     @property
     def n_features(self) -> int:
         """Length of a signal."""
-        return self.recipe.n_features
+        return self._recipe.n_features if self._deferred is None else self._deferred.n_features
 
     @property
-    def n_pool(self) -> int:
-        """Projections computed for each signal."""
-        return self.recipe.n_pool
+    def path(self) -> str | None:
+        """The folder of a durable index, None in memory."""
+        if self._deferred is None:
+            return self._store.path
+        return None if self._deferred.path is None else os.path.abspath(self._deferred.path)
 
     @property
-    def n_bits(self) -> int:
-        """Signs kept for each entry."""
-        return self.recipe.layout.n_bits
+    def header(self) -> Record:
+        """Format and version of the library that wrote a durable index, and the recipe; in memory the recipe."""
+        return self.store.header or self.recipe.to_json()
+
+    @property
+    def norms(self) -> bool:
+        """Whether norms of signals are kept."""
+        return self.recipe.norms
 
     @property
     def n_segments(self) -> int:
@@ -131,7 +152,7 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes and ids, of norms and scales where they are kept, and of metadata."""
+        """Bytes of codes, ids, columns and metadata."""
         return sum(segment.nbytes for segment in self.store.snapshot.segments)
 
     @property
@@ -144,37 +165,230 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
         record = self.store.sources.get(FEATURES)
         return None if record is None else tuple(record["names"])
 
-    def _whole(self) -> Snapshot:
-        return self.store.snapshot
+    # Learning
 
-    def _considered(self, whole: Snapshot, among: npt.ArrayLike | None, where: Where | None) -> Snapshot:
-        if among is None and where is None:
-            return whole
-        chosen = [] if among is None else [whole.mask(self._places(whole, among, "among"))]
-        chosen += [] if where is None else [select(whole, where)]
-        return whole.where(np.logical_and.reduce(chosen))
+    def fit(self, sample: npt.ArrayLike) -> Self:
+        """Learn the recipe from signals like those to come; once.
+
+        Raises
+        ------
+        ValueError
+            If the recipe is known already, because codes of two recipes cannot be compared; or if the sample is too
+            small.
+        """
+        values = as_signals(sample, n_features=self.n_features, name="sample")
+        names = names_of_columns(sample)
+        with self._learning:
+            if self._deferred is None:
+                raise ValueError("this index has its recipe already; make another index to learn from other signals")
+            recipe = None if self._deferred.exists() else self._deferred.learn(values, slice(0, len(values)))
+            store = None if recipe is None else self._deferred.create(recipe)
+            if recipe is None or store is None:
+                raise ValueError(
+                    f"{self.path} was made meanwhile, and has its recipe already; add signals to it without fit, or "
+                    "choose another path"
+                )
+            if names is not None:
+                with store.change() as change:
+                    keep_feature_names(change, names)
+            self._begin(recipe, store)
+        return self
+
+    def drift(self) -> float:
+        """Return the energy of recent codes relative to codes of signals like the sample: 1 if the basis fits.
+
+        Of the last 1,000 entries; below 0.9 learning again would pay. nan without entries, and for codes that learn
+        nothing.
+        """
+        snapshot = self.store.snapshot
+        rows = snapshot.last(RECENT)
+        found = self.recipe.energy_ratio(snapshot.gather("codes", rows)) if rows.size else None
+        return float("nan") if found is None else found
+
+    # Entries
+
+    @property
+    def ids(self) -> Ids:
+        return np.empty(0, np.int64) if self._deferred is not None else self._entries().ids
+
+    @property
+    def has_text_ids(self) -> bool:
+        """Whether the ids of the entries are texts."""
+        return bool(self.store.snapshot.has_names)
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.store.snapshot)
+
+    def __contains__(self, id: object) -> bool:
+        return self._deferred is None and id in self._entries()
+
+    def add(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None = None,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+        device: str | None = None,
+        rows: slice | None = None,
+        source: tuple[str, Record] | None = None,
+    ) -> Ids:
+        """Add signals, one entry each, and return their ids.
+
+        Searches see all of the new entries or none; threads and processes that add or remove take turns. In a durable
+        index all of the entries are on disk when this returns, or none of them ever is.
+
+        Parameters
+        ----------
+        signals : array of shape (n_signals, n_features) or (n_features,)
+            Read block by block, so that a memory map larger than memory is fine. A zero signal raises. A SciPy sparse
+            matrix is taken too, and made dense a block at a time.
+        ids : sequence of n_signals integers in [0, 2**63), or of texts, optional
+            Must differ from each other and from those in the index; those of removed entries are free again. Without
+            them, the integers after the largest id ever used. Texts are of 1 to 512 bytes in UTF-8; an index has
+            integers or texts, never both.
+        metadata : sequence of n_signals dicts or None, optional
+            JSON objects, one per signal; :meth:`get` returns them.
+        device : str, optional
+            Make the codes on this CUDA device, "cuda" or "cuda:1": the same bytes.
+        rows : slice, optional
+            Add only these rows of the signals; errors still name rows of the whole. ``ids`` and ``metadata`` are those
+            of the rows added.
+        source : (name, record), optional
+            A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries: how
+            far a file has been read, so that an interrupted job can resume without duplicates.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Before anything is added.
+        StorageError
+            If a durable index cannot be written or is damaged; nothing is added.
+        """
+        return self._write(
+            signals,
+            ids=ids,
+            metadata=metadata,
+            n_threads=n_threads,
+            device=device,
+            replacing=False,
+            rows=rows,
+            source=source,
+        )
+
+    def _write(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike | None,
+        metadata: Iterable[Note] | None,
+        n_threads: int | None,
+        device: str | None,
+        replacing: bool,
+        rows: slice | None = None,
+        source: tuple[str, Record] | None = None,
+    ) -> Ids:
+        deferred, made = self._deferred, None
+        addition = Addition.checked(
+            signals,
+            n_features=self.n_features,
+            feature_names=self.feature_names,
+            ids=ids,
+            metadata=metadata,
+            n_threads=n_threads,
+            coder=coder_for(device, self._recipe if deferred is None else deferred.recipe_type),
+            replacing=replacing,
+            rows=rows,
+            source=source,
+        )
+        if deferred is not None:
+            if not len(addition):
+                if source is not None:
+                    raise ValueError("a source without signals cannot be kept before the first signals; add some first")
+                return np.empty(0, np.int64)
+            with self._learning:
+                if self._deferred is not None:  # no other thread was first
+                    recipe, store, made = self._deferred.learn_first(addition)
+                    self._begin(recipe, store)
+        with self.store.change() as change:
+            new = addition.write(change, self.recipe, made)
+        with self._learning:
+            self._sample = self._sample.merged(addition.sample(new))
+        return new
+
+    def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
+        """Replace the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""
+        with self.store.change() as change:
+            rows = rows_of(change.snapshot, ids)
+            texts = check_metadata(metadata, len(rows)) or [b""] * len(rows)
+            if len(np.unique(rows)) != len(rows):
+                raise ValueError("ids must differ: each entry has one metadata")
+            if rows.size:
+                change.update_metadata(rows, texts)
+
+    def remove(self, ids: npt.ArrayLike) -> None:
+        """Remove entries; an unknown id raises before any is removed.
+
+        Searches see all of the entries or none; threads and processes that add or remove take turns. In a durable
+        index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
+        """
+        with self.store.change() as change:
+            change.remove(rows_of(change.snapshot, ids))
+
+    def erase(self, ids: npt.ArrayLike) -> None:
+        """Remove entries, and delete every file that holds them: for data that must be gone.
+
+        Rewrites the segments that hold the entries and deletes all earlier versions. Processes that still read an older
+        version keep its bytes until they refresh or end; copies made with :meth:`save` keep theirs.
+
+        Raises
+        ------
+        StorageError
+            If the entries were removed but a file could not be deleted, because another program has it open on Windows.
+        """
+        with self.store.change() as change:
+            change.erase(rows_of(change.snapshot, ids))
+
+    def get(self, ids: npt.ArrayLike) -> Entries:
+        return self._entries().get(ids)
+
+    def _internal_ids(self, ids: npt.ArrayLike) -> Int64:
+        snapshot = self.store.snapshot
+        return snapshot.gather("ids", rows_of(snapshot, ids)).astype(np.int64)
+
+    # Searching
+
+    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
+        """Return real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
+
+        For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
+        """
+        signals = self._checked(queries, "queries")
+        projected, _ = self.recipe.project(signals, n_threads=kernels.n_threads(n_threads))
+        return Projected.of(projected, self.recipe)
+
+    def _entries(self) -> LocalEntries:
+        return LocalEntries(self.recipe, self.store.snapshot)
 
     def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
         return make_scans(self.recipe, queries, engine=self.engine, **options)
 
-    def _nearest(self, entries: Snapshot, scan: Scan, k: int) -> Hits:
-        return scan.nearest(entries, k)
+    def to(self, device: str, *, memory: int | None = None) -> Any:
+        """Return a searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers.
 
-    def _within(self, entries: Snapshot, scan: Scan, reach: Reach) -> Hits:
-        return scan.within(entries, reach)
+        A :class:`topsign.gpu.GpuIndex`. It searches the entries of now, until its own ``refresh``. At most ``memory``
+        bytes stay on the device, by default nine tenths of what is free there; the rest is copied at every search.
+        """
+        return load_extension("gpu").GpuIndex(self, device=device, memory=memory)
 
-    def _compared(self, whole: Snapshot, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
-        return compare_entries(self.recipe, whole, whole, limit, kernels.n_threads(n_threads))
-
-    def _notes(self, whole: Snapshot, numbers: Int64) -> list[Note]:
-        return whole.notes(whole.locate(numbers))
+    # Calibration
 
     @property
     def calibration(self) -> Calibration | None:
-        """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
         record = self.store.sources.get(KEY)
         if record is not self._known[0]:
-            made = None if record is None else Calibration.from_json(record, self.store.path or "memory")
+            made = None if record is None else Calibration.from_json(record, self.path or "memory")
             self._known = record, made
         return self._known[1]
 
@@ -184,87 +398,65 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
         sample, snapshot = self._sample, self.store.snapshot
-        if sample is None or not len(sample.ids):
+        if not len(sample.ids):
             return None
         if snapshot.has_names:
-            places = snapshot.find_names([str(one).encode() for one in sample.ids])
+            rows = snapshot.find_names([str(one).encode() for one in sample.ids])
         else:
-            places = snapshot.locate(sample.ids.astype(np.int64))
-        numbers = np.full(len(places), -1, np.int64)
-        numbers[places >= 0] = snapshot.gather("ids", places[places >= 0])
-        return sample.signals, numbers
+            rows = snapshot.locate(sample.ids.astype(np.int64))
+        internal = np.full(len(rows), -1, np.int64)
+        internal[rows >= 0] = snapshot.gather("ids", rows[rows >= 0])
+        return sample.signals, internal
 
-    def _numbers_of(self, ids: npt.ArrayLike) -> Int64:
-        snapshot = self.store.snapshot
-        return snapshot.gather("ids", self._places(snapshot, ids)).astype(np.int64)
+    # Storage
 
-    def _offer_sample(self, ids: Array, signals: Array, first: int) -> None:
-        if self._sample is None:
-            self._sample = SignalSample(self.n_features)
-        self._sample.offer(ids, signals, first)
+    def save(self, path: Path) -> None:
+        """Write the entries into a new folder, without removed ones; it appears when it is complete.
 
-    def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
-        """Real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
-
-        For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
+        From memory this makes the index durable (:func:`topsign.open_index` opens it); of a durable index it is a
+        sound copy, also while others write.
         """
-        self._check_learned()
-        signals = self._checked(queries, "queries")
-        return Projected.of(project(self.recipe, signals, n_threads=n_threads)[0], self.recipe)
+        target = os.path.abspath(path)
+        if os.path.lexists(target):
+            raise FileExistsError(f"{target} exists; choose another name, or remove it first")
+        recipe, snapshot, store = self.recipe, self.store.snapshot, self.store
+        next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
+        save_snapshot(target, recipe, snapshot, next_id=next_id, sources=store.sources)
 
-    def to(self, device: str, *, memory: int | None = None) -> Any:
-        """A searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers, faster.
-
-        A :class:`topsign.gpu.GpuIndex`. It searches the entries of now, until its own ``refresh``. At most ``memory``
-        bytes stay on the device, by default nine tenths of what is free there; the rest is copied at every search.
-        """
-        gpu = import_module("topsign.gpu")  # a room above this one, which needs packages of its own
-        return gpu.GpuIndex(self, device=device, memory=memory)
-
-    @named
-    def compact(self, *, shrink: bool = False) -> None:
-        """Frees the bytes of removed entries, and joins small segments, while searches go on.
-
-        A durable index is rewritten part by part in its own file, in transactions that each keep every entry. Later
-        additions use the free pages, once no process reads an older state; the file does not become shorter.
-
-        With ``shrink`` a compacted copy takes the place of the file, in one instant, and gives the free pages back to
-        the file system; the disk needs room for both meanwhile. Other processes go on, and go over to the new file with
-        their next change or :meth:`refresh`; until then the system keeps the bytes of the old one.
-        """
-        if check_flag(shrink, "shrink"):
-            return self.store.shrink()
+    def compact(self) -> None:
+        """Drop removed entries and merge small segments, while searches go on."""
         with self.store.change() as change:
             change.compact()
 
+    def versions(self) -> list[int]:
+        """Return the versions of a durable index that are kept: ``open_index(path, version=...)`` opens one."""
+        return self.store.versions()
+
     def refresh(self) -> bool:
-        """Looks for changes by other processes; returns whether there were any.
+        """Look for changes by other processes; return whether there were any.
 
         A search sees the state at the opening, at the last change by this index, or at its last refresh.
         """
-        return self._join_waiting() or self.store.refresh()
+        with self._learning:
+            if self._deferred is not None and self._deferred.exists():
+                self._begin(*self._deferred.joined())
+                return True
+        return self.store.refresh()
 
     def verify(self) -> None:
-        """Reads all of a durable index again: every checksum, every id. Raises StorageError naming what is damaged."""
+        """Read all of a durable index again: every checksum, every id. Raise StorageError naming what is damaged."""
         self.store.verify()
 
     def close(self) -> None:
-        """Releases the file of a durable index, or the entries in memory; not needed before exit."""
+        """Release the files of a durable index, or the entries in memory; not needed before exit."""
         self.store.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """An index in memory pickles with its entries; a durable one as its path, and opens again."""
-        self._check_learned()
-        if self.store.path is not None:
-            return _reopened, (self.store.path, getattr(self.store, "readonly", False))
-        segments = [merge_segments([segment]).columns for segment in self.store.snapshot.segments]
-        columns = [
-            {name: getattr(one, name) for name in ("ids", "codes", "norms", "scales")}
-            | {"texts": one.metadata and one.metadata.texts(range(len(one)))}
-            | {"names": one.names and one.names.names(range(len(one)))}
-            for one in segments
-        ]
-        return _remade, (self.recipe.to_json(), columns, self.store.next_id, dict(self.store.sources))
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle an index in memory with its entries, a durable one as its path."""
+        return state_of(self.recipe, self.store)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Index.__init__(self, *restored(state))
 
     def __enter__(self) -> Self:
         return self
@@ -272,45 +464,8 @@ class Index(Centering, EntryVerbs[Codes], PairFinding[Snapshot], Searching[Snaps
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-@named
-def open_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> Index[Any]:
-    """Opens the index in a file, as the kind and with the parameters that it was made with.
-
-    Parameters
-    ----------
-    path : path
-    readonly : bool
-        Refuse changes; the file and its folder may then be read-only too.
-    timeout : float, optional
-        Seconds that a change waits for another writer of the file, then TimeoutError; None waits as long as it takes.
-
-    Raises
-    ------
-    StorageError
-        Where there is no index, a damaged one, or one that this version of the library cannot read.
-    """
-    store = open_file(path, readonly=check_flag(readonly, "readonly"), timeout=timeout)
-    return index_on(store.recipe, store)
-
-
-def index_on(recipe: Recipe, store: Store) -> Index[Any]:
-    """The index of the recipe's family on this store."""
-    index: Index[Any] = object.__new__(Index.families[recipe.family])
-    Index.__init__(index, recipe, store)
-    return index
-
-
-def _reopened(path: str, readonly: bool) -> Any:
-    return open_index(path, readonly=readonly)
-
-
-def _remade(record: Record, columns: list[dict[str, Any]], next_id: int, sources: dict[str, Record]) -> Any:
-    index = Index.from_recipe(Recipe.from_json(record, "pickled index"))
-    with index.store.change() as change:
-        for one in columns:
-            reals = one["norms"], one["scales"]
-            change.add(make_segments(one["ids"], one["codes"], *reals, one["texts"], one["names"]))
-        change.next_id = next_id
-        change.sources.update(sources)
-    return index
+    def __repr__(self) -> str:
+        name = f"{self.family.capitalize()}Index"
+        if self._deferred is not None:
+            return f"{name}(n_features={self.n_features}, not fitted yet)"
+        return f"{name}({len(self)} entries, {self._recipe.summary})"

@@ -1,20 +1,32 @@
-"""Result types: what searches return and what ``get`` returns."""
+"""Result types: what searches, ``pairs`` and ``get`` return."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any
 
 import numpy as np
+import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float32, Float64, Int64
-from .tables import ResultTable
+from ..search import Hits, Scan
+from .entry_set import EntrySet
+from .tables import Measure, ResultTable, Table, no_distances
 
-Codes = TypeVar("Codes")
 
-Note = dict[str, Any] | None
-"""Metadata of one entry: a JSON object, or None."""
+@dataclass(frozen=True, eq=False)
+class FoundBlock:
+    """What was found for consecutive queries, and the scan that knows their distances."""
+
+    rows: slice  # of the queries
+    hits: Hits
+    scan: Scan
+
+    def distances(self, entries: EntrySet) -> Float64:
+        """Return the distances of the hits: those that a worker sent with them, or computed from the codes."""
+        known = len(self.hits.distances) == len(self.hits)
+        return self.hits.distances if known else entries.distances(self.scan, self.hits)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,30 +37,37 @@ class Neighbors(ResultTable):
     """
 
     ids: Any  # (n_queries, k) int64, -1 where fewer than k entries are considered; or texts, and None
-    distances: Float64  # (n_queries, k) fractions of differing signs in [0, 1], nan where id is -1
     scores: Float32  # (n_queries, k) estimated correlations or inner products, nan where id is -1
     p_values: Float64  # (n_queries, k) chance that one impostor looks as close, nan where id is -1
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
+    measure: Measure = no_distances  # computes the distances
 
     @classmethod
-    def empty(cls, n_queries: int, k: int, n_entries: int = 0) -> Self:
-        """Neighbors with every place unfilled: ids of -1, and nan."""
-        shape = (n_queries, k)
-        return cls(
-            np.full(shape, -1, np.int64),
-            np.full(shape, np.nan),
-            np.full(shape, np.nan, np.float32),
-            np.full(shape, np.nan),
-            n_entries=n_entries,
-        )
+    def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:
+        """Return the hits of all blocks; each query of a block has the same number of them."""
+
+        def filled(empty: Any, values: Callable[[FoundBlock], Any]) -> Any:
+            for one in blocks:
+                shape = one.rows.stop - one.rows.start, len(one.hits) // (one.rows.stop - one.rows.start)
+                empty[one.rows, : shape[1]] = values(one).reshape(shape)
+            return empty
+
+        def measure() -> Float64:
+            distances: Float64 = filled(np.full((n_queries, k), np.nan), lambda one: one.distances(entries))
+            return distances
+
+        ids = filled(np.full((n_queries, k), -1, np.int64), lambda one: one.hits.ids)
+        scores = filled(np.full((n_queries, k), np.nan, np.float32), lambda one: one.hits.scores)
+        p_values = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.p_values)
+        return cls(ids, scores, p_values, n_entries=len(entries), measure=measure)
 
     def __len__(self) -> int:
         """Number of queries."""
         return len(self.ids)
 
     def places_of(self, query: int) -> list[tuple[int, ...]]:
-        return [(query, rank) for rank in range(self.ids.shape[1]) if not np.isnan(self.distances[query, rank])]
+        return [(query, rank) for rank in range(self.ids.shape[1]) if not np.isnan(self.scores[query, rank])]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,22 +79,27 @@ class Matches(ResultTable):
 
     starts: Int64  # (n_queries + 1,)
     ids: Any  # (n_matches,) int64, or texts
-    distances: Float64  # (n_matches,) fractions of differing signs in [0, 1]
     scores: Float32  # (n_matches,) estimated correlations or inner products
     p_values: Float64  # (n_matches,) chance that one impostor looks as close
     metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
+    measure: Measure = no_distances  # computes the distances
 
     @classmethod
-    def concatenate(cls, parts: Iterable[Matches], n_entries: int = 0) -> Matches:
-        """Matches of consecutive blocks of queries as one."""
-        none, nothing = np.empty(0, np.int64), np.empty(0)
-        parts = [cls(np.zeros(1, np.int64), none, nothing, nothing.astype(np.float32), nothing), *parts]
-        ends = np.cumsum([0, *(part.starts[-1] for part in parts)])
-        starts = [part.starts[1:] + before for part, before in zip(parts, ends, strict=False)]
-        names = ("ids", "distances", "scores", "p_values")
-        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return cls(starts=np.concatenate([np.zeros(1, np.int64), *starts]), **columns, n_entries=n_entries)
+    def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet) -> Matches:
+        """Return the hits of consecutive blocks as one."""
+        counts = [np.zeros(1, np.int64)]
+        for one in blocks:
+            counts.append(np.bincount(one.hits.queries, minlength=one.rows.stop - one.rows.start).astype(np.int64))
+        starts = np.cumsum(np.concatenate(counts))
+        ids = np.concatenate([np.empty(0, np.int64), *(one.hits.ids for one in blocks)])
+        scores = np.concatenate([np.empty(0, np.float32), *(one.hits.scores for one in blocks)])
+        p_values = np.concatenate([np.empty(0), *(one.hits.p_values for one in blocks)])
+
+        def measure() -> Float64:
+            return np.concatenate([np.empty(0), *(one.distances(entries) for one in blocks)])
+
+        return cls(starts, ids, scores, p_values, n_entries=len(entries), measure=measure)
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -86,30 +110,39 @@ class Matches(ResultTable):
 
 
 @dataclass(frozen=True, eq=False)
-class Entry(Generic[Codes]):
-    """One entry of an index."""
+class Pairs(Table):
+    """Pairs of entries, each once; the most alike first, ties by ids."""
 
-    id: int | str
-    code: Codes  # AdaptiveCodes of one code, or packed signs (1, ceil(n_pool / 8)) uint8
-    metadata: Note = None
-
-
-@dataclass(frozen=True, eq=False)
-class Entries(Generic[Codes]):
-    """Entries of an index, in the order asked."""
-
-    ids: Any  # (n_entries,) int64, or texts
-    codes: Codes  # AdaptiveCodes, or packed signs (n_entries, ceil(n_pool / 8)) uint8
-    metadata: list[Note]  # metadata of each entry, None where it has none
+    first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
+    second: Any  # (n_pairs,) ids
+    scores: Float64  # (n_pairs,) estimated correlations, or cosines of reconstructions
+    p_values: Float64  # (n_pairs,) chance that two independent signals look as much alike; nan if it is unknown
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.scores)
 
-    def __getitem__(self, row: int) -> Entry[Codes]:
-        """The entry asked for at this position."""
-        at = range(len(self))[row]
-        codes: Any = self.codes
-        return Entry(self.ids[at : at + 1].tolist()[0], codes[at : at + 1], self.metadata[at])
+    def groups(self) -> list[list[Any]]:
+        """Ids of entries that are connected by pairs, as lists of two or more; the largest group first."""
+        ids = list(dict.fromkeys([*self.first.tolist(), *self.second.tolist()]))
+        at = {id: position for position, id in enumerate(ids)}
+        rows = [at[id] for id in self.first.tolist()], [at[id] for id in self.second.tolist()]
+        graph = scipy.sparse.coo_array((np.ones(len(self)), rows), shape=(len(ids), len(ids)))
+        _, labels = scipy.sparse.csgraph.connected_components(graph, False)
+        found: dict[int, list[Any]] = {}
+        for id, label in zip(ids, labels.tolist(), strict=True):
+            found.setdefault(label, []).append(id)
+        return sorted((sorted(group) for group in found.values()), key=lambda group: (-len(group), group))
 
-    def __iter__(self) -> Iterator[Entry[Codes]]:
-        return (self[row] for row in range(len(self)))
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name; one value per pair."""
+        columns = {"first": self.first, "second": self.second, "score": self.scores, "p_value": self.p_values}
+        return {name: column.tolist() for name, column in columns.items()}
+
+    def _kinds(self, arrow: Any) -> dict[str, Any]:
+        id_kind = arrow.string() if self.first.dtype == object else arrow.int64()
+        return {"first": id_kind, "second": id_kind, "score": arrow.float64(), "p_value": arrow.float64()}
+
+    def __repr__(self) -> str:
+        shown = [f"  {a} - {b}: {score:.4f}" for a, b, score in zip(self.first, self.second, self.scores, strict=True)]
+        more = [f"  ... {len(self) - 10} more"] if len(self) > 10 else []
+        return "\n".join([f"Pairs: {len(self)}", *shown[:10], *more])

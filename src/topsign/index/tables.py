@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,15 @@ import numpy as np
 
 from .._arrays import Float32, Float64
 from .._checks import import_pyarrow
+from .._lazy import lazy
+
+Measure = Callable[[], Float64]
+
+
+def no_distances() -> Float64:
+    """Return the distances of no matches."""
+    return np.empty(0)
+
 
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
 SHOWN = 10
@@ -71,11 +80,23 @@ class ResultTable(Table):
     """What a search found: ``found[i]`` is the list of matches of query i, closest first."""
 
     ids: Any
-    distances: Float64
     scores: Float32
     p_values: Float64
     metadata: Any
     n_entries: int
+    measure: Measure
+
+    @lazy
+    def distances(self) -> Float64:
+        """Distances in [0, 1], in the shape of ``scores``: fractions of differing signs, or angles over pi.
+
+        Computed when they are first read: codes that were ordered by their scores are compared again for it.
+        """
+        return self.measure()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle distances instead of the way to compute them."""
+        return self.__dict__ | {"distances": self.distances, "measure": no_distances}
 
     @property
     def e_values(self) -> Float64:
@@ -131,7 +152,7 @@ class ResultTable(Table):
 
     def _shown(self) -> tuple[list[list[str]], int]:
         """The first rows as texts, and how many more there are."""
-        n_matches = int(np.isfinite(self.distances).sum())
+        n_matches = int(np.count_nonzero(~np.isnan(self.scores)))
         texts = []
         for row in self.rows(SHOWN):
             reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", f"{row[5]:.2g}", f"{row[6]:.2g}"]

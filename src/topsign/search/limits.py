@@ -1,4 +1,4 @@
-"""The reach of a range search: how close an entry must be."""
+"""The limit of a range search: how close an entry must be."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..._checks import check_choice, check_false_alarm, check_real
-from ...theory.inference import SCORINGS
+from .._checks import check_choice, check_false_alarm, check_real
+from ..families import SCORINGS
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How close an entry must be: within a limit, or significant at a level."""
+class RangeLimit:
+    """How close an entry must be: within a score or distance, or significant at a level."""
 
-    limit: float
-    is_level: bool = False  # whether the limit is the probability of a false alarm
+    value: float
+    is_level: bool = False  # whether the value is the probability of a false alarm
 
     @classmethod
     def checked(
         cls, *, radius: float | None, threshold: float | None, false_alarm: float | None, scoring: str
-    ) -> Reach:
-        """The reach that the arguments of a range search ask for."""
+    ) -> RangeLimit:
+        """Return the limit that the arguments of a range search ask for."""
         given = {"radius": radius, "threshold": threshold, "false_alarm": false_alarm}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
@@ -38,8 +38,8 @@ class Reach:
             return cls(check_real(radius, "radius", minimum=0, maximum=1))
         return cls(check_real(threshold, "threshold"))
 
-    def for_entries(self, n_entries: int) -> Reach:
-        """The same reach per entry: a level for the whole search becomes the level of each entry considered."""
+    def for_entries(self, n_entries: int) -> RangeLimit:
+        """Return the same limit per entry: a level for the whole search becomes the level of each entry considered."""
         if not self.is_level:
             return self
-        return replace(self, limit=float(-np.expm1(np.log1p(-self.limit) / max(1, n_entries))))
+        return replace(self, value=float(-np.expm1(np.log1p(-self.value) / max(1, n_entries))))

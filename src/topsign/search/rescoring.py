@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ..._arrays import Array, Float32, Float64, Int64
-from ..._checks import as_signals, raise_unusable
-from ..._rows import take_rows
+from .._arrays import Array, Float32, Float64, Int64
+from .._checks import as_signals, raise_unusable
+from .._rows import take_rows
+from ..families.laws import sample_pvalues
 from .hits import Hits
-from .scans import Scan
-from .significance import sample_pvalues
+from .scan import Scan
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 
@@ -58,20 +58,20 @@ class Originals:
 
 
 def rank_exactly(scan: Scan, candidates: Hits, originals: Originals, queries: Array, k: int) -> Hits:
-    """The k best candidates of each query by exact comparison, with exact scores and p-values.
+    """Return the k best candidates of each query by exact comparison, with exact scores and p-values.
 
-    Candidates are measured, and every query has as many. P-values by a learned null stay those of the codes, whose
-    scores it was learned from.
+    Candidates are measured, and every query has as many. P-values of a learned null stay those of the codes, whose
+    scores it was learned from; codes without a null have none for exact scores either.
     """
     shape = (len(queries), len(candidates.ids) // max(1, len(queries)))
     ids = candidates.ids.reshape(shape)
     inner, correlations = np.empty(shape), np.empty(shape)
     for row, query in enumerate(queries):
         inner[row], correlations[row] = originals.compare(ids[row], query.astype(np.float64))
-    exact = inner if scan.metric == "inner_product" else correlations
+    exact = inner if scan.comparison.metric == "inner_product" else correlations
     order = np.lexsort((ids, -exact))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
     hits = replace(candidates[kept], scores=exact.ravel()[kept].astype(np.float32))
-    if scan.significance.learned:
+    if scan.null is None or scan.null.learned:
         return hits
     return replace(hits, p_values=sample_pvalues(correlations.ravel()[kept], originals.n_features))

@@ -1,0 +1,100 @@
+"""Addition: the signals, ids and metadata of one ``add`` or ``upsert``, checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from .. import kernels
+from .._arrays import Array, Int64
+from .._checks import as_signals, check_metadata, check_part, check_source, names_of_columns
+from .._files import Record
+from ..encoding import Coder, check_signals, encode
+from ..families import Encoded, Recipe
+from ..search import SampleDraw, SignalSample
+from ..store import Change, Note, make_segments
+from .devices import CoderOf
+from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
+from .sources import keep_feature_names
+
+
+@dataclass(frozen=True, eq=False)
+class Addition:
+    """Signals to add, or to replace entries with."""
+
+    signals: Array
+    part: slice  # rows of the signals that are added
+    ids: Int64 | list[bytes] | None
+    texts: list[bytes] | None  # metadata as JSON
+    replacing: bool
+    source: tuple[str, Record] | None
+    feature_names: tuple[str, ...] | None
+    n_threads: int
+    coder: CoderOf | None
+    drawn: SampleDraw
+
+    @classmethod
+    def checked(
+        cls,
+        signals: npt.ArrayLike,
+        *,
+        n_features: int,
+        feature_names: tuple[str, ...] | None,
+        ids: npt.ArrayLike | None,
+        metadata: Iterable[Note] | None,
+        n_threads: int | None,
+        coder: CoderOf | None,
+        replacing: bool,
+        rows: slice | None,
+        source: tuple[str, Record] | None,
+    ) -> Addition:
+        """Return the addition that arguments ask for; raise if any is wrong."""
+        values = as_signals(signals, n_features=n_features, feature_names=feature_names)
+        part = check_part(rows, len(values))
+        count = part.stop - part.start
+        texts, given = check_metadata(metadata, count), check_new_ids(ids, count)
+        check_source(source)
+        drawn = SampleDraw(count, n_features, first=part.start)
+        names, threads = names_of_columns(signals), kernels.n_threads(n_threads)
+        return cls(values, part, given, texts, replacing, source, names, threads, coder, drawn)
+
+    def __len__(self) -> int:
+        return int(self.part.stop - self.part.start)
+
+    def encode(self, recipe: Recipe, part: slice) -> Encoded:
+        """Return the codes of these rows; the calibration sample is drawn on the way."""
+        coder: Coder | None = None if self.coder is None else self.coder(recipe)
+        return encode(
+            recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=self.drawn.observe
+        )
+
+    def check_signals(self, recipe: Recipe) -> None:
+        """Raise what :meth:`encode` would raise, without encoding."""
+        check_signals(recipe, self.signals, part=self.part, n_threads=self.n_threads)
+
+    def write(self, change: Change, recipe: Recipe, made: Encoded | None) -> Ids:
+        """Add the entries to a change and return their ids; ``made`` are the codes if they are known already."""
+        names = self.ids if isinstance(self.ids, list) else None
+        check_added_kind(change.snapshot.has_names, given=self.ids is not None, texts=names is not None)
+        keep_feature_names(change, self.feature_names)
+        new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
+        if taken.size:
+            change.replace(taken)
+        parts = list(change.parts(len(self)))
+        if len(parts) > 1 and made is None:  # written one by one: what would be refused later is refused now
+            self.check_signals(recipe)
+        for part in parts:
+            here = slice(self.part.start + part.start, self.part.start + part.stop)
+            one = self.encode(recipe, here) if made is None else made.rows(part)
+            noted, named = self.texts and self.texts[part], names and names[part]
+            change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named))
+        change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
+        change.sources.update([self.source] if self.source else [])
+        return new if names is None else as_texts(name.decode() for name in names)
+
+    def sample(self, ids: Any) -> SignalSample:
+        """Return the calibration sample of the added signals."""
+        return self.drawn.sample(ids)

@@ -1,0 +1,107 @@
+"""DeferredIndex: the parameters of an index whose recipe is still to be learned, and where it will be stored."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Array
+from .._checks import check_count
+from .._random import make_seed
+from ..errors import StorageError
+from ..families import Encoded, Recipe
+from ..store import Path, Store, check_place, open_store, store_for_recipe
+from .addition import Addition
+
+HELD_BYTES = 2**25  # codes of a first addition that are held, so that it is read once to be checked and encoded
+
+
+@dataclass(frozen=True, eq=False)
+class DeferredIndex:
+    """What a constructor was asked for. The folder is created only once nothing can be refused any more.
+
+    An index that another process creates at the same path meanwhile is joined: one folder has one recipe.
+    """
+
+    recipe_type: type[Recipe]
+    parameters: dict[str, Any] = field(repr=False)
+    path: Path | None
+    timeout: float | None
+
+    @classmethod
+    def checked(
+        cls, recipe_type: type[Recipe], parameters: dict[str, Any], *, path: Path | None, timeout: float | None
+    ) -> DeferredIndex:
+        """Return the state of a new index; raise if a parameter is wrong."""
+        check_count(parameters["n_features"], "n_features", minimum=2)
+        check_place(path, timeout)
+        if isinstance(parameters.get("random_state"), np.random.Generator):
+            parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
+        return cls(recipe_type, parameters, path, timeout)
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return int(self.parameters["n_features"])
+
+    def open(self) -> tuple[Recipe, Store] | None:
+        """Return what is at the path, or a new store if there is nothing to learn; None if signals must come first."""
+        if self.exists():
+            return self.joined()
+        if self.recipe_type.needs_sample(**self.parameters):
+            return None
+        recipe = self.recipe_type.learn(np.empty((0, self.n_features), np.float32), **self.parameters)
+        store = self.create(recipe)
+        return self.joined() if store is None else (recipe, store)
+
+    def exists(self) -> bool:
+        """Return whether something is at the path."""
+        return self.path is not None and os.path.lexists(self.path)
+
+    def learn(self, signals: Array, part: slice) -> Recipe:
+        """Return the recipe for signals like these rows."""
+        return self.recipe_type.learn(signals, part=part, **self.parameters)
+
+    def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Encoded | None]:
+        """Learn from the first addition, and create the store once all of it is known to be usable.
+
+        The third value are the codes if they were made on the way; None if another process created the index, and if
+        the codes are too many to hold.
+        """
+        if self.exists():
+            return *self.joined(), None
+        recipe, made = self.learn(addition.signals, addition.part), None
+        if self.path is None or len(addition) * recipe.code_bytes <= HELD_BYTES:
+            made = addition.encode(recipe, addition.part)
+        else:
+            addition.check_signals(recipe)
+        store = self.create(recipe)
+        return (*self.joined(), None) if store is None else (recipe, store, made)
+
+    def create(self, recipe: Recipe) -> Store | None:
+        """Return a new store for codes of this recipe; None if another process created one with another recipe."""
+        store = store_for_recipe(recipe, path=self.path, timeout=self.timeout)
+        if store.recipe is None or store.recipe == recipe:
+            return store
+        store.close()
+        return None
+
+    def joined(self) -> tuple[Recipe, Store]:
+        """Return the store at the path; ValueError unless it has what was asked for."""
+        assert self.path is not None
+        if not self.exists():
+            raise StorageError(self.path, "index", "was there a moment ago, and is gone; add again")
+        store = open_store(self.path, readonly=False, timeout=self.timeout)
+        assert store.recipe is not None
+        try:
+            problem = self.recipe_type.agree(store.recipe, **self.parameters)
+        except BaseException:
+            store.close()
+            raise
+        if problem is not None:
+            store.close()
+            raise ValueError(f"{store.path} was written with {problem}; topsign.open_index takes what it has")
+        return store.recipe, store

@@ -1,0 +1,116 @@
+"""Sets of entries that a search reads: those of one moment on this machine, or on a cluster."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from .._arrays import Float64, Int64
+from .._checks import MAX_ID
+from ..families import Recipe
+from ..search import Hits, PairLimit, Population, RangeLimit, Scan, compare_entries
+from ..store import Note, Snapshot
+from .entries import Entries
+from .filters import Where, select
+from .ids import Ids, rows_of, user_ids
+
+
+class EntrySet(Population, Protocol):
+    """Entries of one moment. Internal ids are integers also if the user's ids are texts."""
+
+    def considered(self, among: npt.ArrayLike | None, where: Where | None) -> EntrySet:
+        """Return the entries with ids in ``among`` whose metadata satisfy ``where``."""
+
+    def nearest(self, scan: Scan, k: int) -> Hits:
+        """Return the k best entries of each query, measured."""
+
+    def within(self, scan: Scan, limit: RangeLimit) -> Hits:
+        """Return every entry that is close enough, measured."""
+
+    def distances(self, scan: Scan, hits: Hits) -> Float64:
+        """Return the distances of hits."""
+
+    def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        """Compare each block of entries with all; yield its size and the pairs within the limit."""
+
+    def user_ids(self, ids: Int64) -> Ids:
+        """Return internal ids as the ids that the user gave; -1 becomes None beside texts."""
+
+    def notes(self, ids: Int64) -> list[Note]:
+        """Return the metadata of the entries with these internal ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalEntries:
+    """Entries of a snapshot on this machine."""
+
+    recipe: Recipe
+    snapshot: Snapshot
+
+    @property
+    def has_names(self) -> bool | None:
+        return self.snapshot.has_names
+
+    def __len__(self) -> int:
+        return len(self.snapshot)
+
+    def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
+        return self.snapshot.sample(n_entries, rng)
+
+    @property
+    def ids(self) -> Ids:
+        """Ids as users see them: ascending integers, or texts in the order in which they were added."""
+        return self.user_ids(self.snapshot.ids)
+
+    def __contains__(self, id: object) -> bool:
+        snapshot = self.snapshot
+        if isinstance(id, str):
+            return bool(snapshot.has_names) and bool(snapshot.find_names([id.encode()])[0] >= 0)
+        try:
+            wanted = operator.index(id)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        if snapshot.has_names:
+            return False
+        return 0 <= wanted <= MAX_ID and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
+
+    def get(self, ids: npt.ArrayLike) -> Entries:
+        """Return codes and metadata of entries, in the order asked; an unknown id raises."""
+        recipe, snapshot = self.recipe, self.snapshot
+        rows = rows_of(snapshot, ids)
+        codes = snapshot.gather("codes", rows) if rows.size else np.empty((0, recipe.code_bytes), np.uint8)
+        columns = {name: snapshot.gather(name, rows).astype(np.float32) for name in recipe.column_names}
+        found = recipe.codes_type.unchecked(codes, recipe, columns)
+        internal = snapshot.gather("ids", rows).astype(np.int64)
+        return Entries(self.user_ids(internal), found, snapshot.notes(rows))
+
+    def considered(self, among: npt.ArrayLike | None, where: Where | None) -> LocalEntries:
+        if among is None and where is None:
+            return self
+        chosen = [] if among is None else [self.snapshot.mask(rows_of(self.snapshot, among, "among"))]
+        chosen += [] if where is None else [select(self.snapshot, where)]
+        return replace(self, snapshot=self.snapshot.where(np.logical_and.reduce(chosen)))
+
+    def nearest(self, scan: Scan, k: int) -> Hits:
+        return scan.nearest(self.snapshot, k)
+
+    def within(self, scan: Scan, limit: RangeLimit) -> Hits:
+        return scan.within(self.snapshot, limit)
+
+    def distances(self, scan: Scan, hits: Hits) -> Float64:
+        return scan.distances(self.snapshot, hits)
+
+    def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        return compare_entries(self.recipe, self.snapshot, self.snapshot, limit, kernels.n_threads(n_threads))
+
+    def user_ids(self, ids: Int64) -> Ids:
+        return user_ids(self.snapshot, ids)
+
+    def notes(self, ids: Int64) -> list[Note]:
+        return self.snapshot.notes(self.snapshot.locate(ids))

@@ -1,0 +1,42 @@
+"""Pickled indexes: the entries of an index in memory, the path of a durable one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..families import Recipe
+from ..store import MemoryStore, Store, make_segments, merge_segments, open_store
+
+
+def state_of(recipe: Recipe, store: Store) -> dict[str, Any]:
+    """Return what :func:`restored` needs, in plain values and arrays."""
+    if store.path is not None:
+        return {"path": store.path, "readonly": store.readonly, "version": store.pinned}
+    columns = [merge_segments([segment]).columns for segment in store.snapshot.segments]
+    segments = [
+        {
+            "ids": one.ids,
+            "codes": one.codes,
+            "values": {name: one.column(name) for name in one.column_names},
+            "texts": one.metadata and one.metadata.texts(range(len(one))),
+            "names": one.names and one.names.names(range(len(one))),
+        }
+        for one in columns
+    ]
+    sources = dict(store.sources)
+    return {"recipe": recipe.to_json(), "segments": segments, "next_id": store.next_id, "sources": sources}
+
+
+def restored(state: dict[str, Any]) -> tuple[Recipe, Store]:
+    """Return the recipe and the store of a pickled index."""
+    if "path" in state:
+        opened = open_store(state["path"], readonly=state["readonly"], timeout=None, version=state["version"])
+        assert opened.recipe is not None
+        return opened.recipe, opened
+    store = MemoryStore()
+    with store.change() as change:
+        for segment in state["segments"]:
+            change.add(make_segments(**segment))
+        change.next_id = state["next_id"]
+        change.sources.update(state["sources"])
+    return Recipe.from_json(state["recipe"], "pickled index"), store

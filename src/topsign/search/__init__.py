@@ -1,0 +1,33 @@
+"""Search: engines that execute comparisons over snapshots, significance, calibration, rescoring and pairs."""
+
+from __future__ import annotations
+
+from .calibration import Calibration, Population, learn_calibration
+from .engine import ENGINE, Engine, KernelEngine, living_ranges
+from .hits import Hits
+from .limits import RangeLimit
+from .pairs import PairLimit, compare_entries
+from .rescoring import Originals, Source, rank_exactly
+from .sample import SampleDraw, SignalSample
+from .scan import Scan, make_scans
+
+__all__ = [
+    "ENGINE",
+    "Calibration",
+    "Engine",
+    "Hits",
+    "KernelEngine",
+    "Originals",
+    "PairLimit",
+    "Population",
+    "RangeLimit",
+    "SampleDraw",
+    "Scan",
+    "SignalSample",
+    "Source",
+    "compare_entries",
+    "learn_calibration",
+    "living_ranges",
+    "make_scans",
+    "rank_exactly",
+]

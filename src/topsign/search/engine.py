@@ -1,0 +1,73 @@
+"""Engines: what executes a comparison over the entries of a snapshot, on the processor or elsewhere."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from .._arrays import Array
+from ..families import Comparison, PairComparison, Range
+from ..store import Snapshot
+from .hits import Hits
+
+
+class Engine(Protocol):
+    """Finds the entries of a snapshot; every engine finds the same, with the same values to the last bit."""
+
+    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
+        """Return the k best entries of each query, or all if fewer are alive."""
+
+    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
+        """Return every entry that reaches the bound of its query."""
+
+
+class KernelEngine:
+    """The kernels of this machine, which search all segments in one call."""
+
+    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
+        return rank_ranges(comparison, snapshot, living_ranges(snapshot), min(k, len(snapshot)), n_threads)
+
+    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
+        ranges = living_ranges(snapshot)
+        return within_ranges(comparison, snapshot, ranges, bounds, n_threads, descending=comparison.descending)
+
+
+ENGINE = KernelEngine()
+
+
+def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[Range]:
+    """Return the segments that have entries alive with ids from ``first_id`` on, and only those entries."""
+    ranges = []
+    for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+        if not segment.n_alive or segment.ids[-1] < first_id:
+            continue
+        alive = segment.alive
+        if segment.ids[0] < first_id:
+            living = segment.living
+            living[: np.searchsorted(segment.ids, first_id)] = False
+            alive = np.packbits(living, bitorder="little")
+        ranges.append(Range(segment.columns, int(first_row), alive))
+    return ranges
+
+
+def rank_ranges(comparison: PairComparison, snapshot: Snapshot, ranges: list[Range], k: int, n_threads: int) -> Hits:
+    """Return the k best entries of the ranges for each query."""
+    if not ranges or not k:
+        return Hits.none(len(comparison))
+    return Hits.ranked(snapshot, *comparison.rank(ranges, k, n_threads=n_threads))
+
+
+def within_ranges(
+    comparison: PairComparison,
+    snapshot: Snapshot,
+    ranges: list[Range],
+    bounds: Array,
+    n_threads: int,
+    *,
+    descending: bool,
+) -> Hits:
+    """Return every entry of the ranges that reaches the bound of its query."""
+    if not ranges:
+        return Hits.none(len(comparison))
+    return Hits.collected(snapshot, *comparison.within(ranges, bounds, n_threads=n_threads), descending=descending)

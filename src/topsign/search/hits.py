@@ -1,0 +1,79 @@
+"""Hits: the entries that a search finds, merged over the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from .._arrays import Array, Float32, Float64, Int64
+from ..store import Snapshot
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """Entries found for a block of queries: queries in order, closest first within a query, ties by ascending id.
+
+    Engines rank by ``values``; :meth:`topsign.search.Scan.measure` adds scores and p-values to the hits that are kept,
+    :meth:`topsign.search.Scan.with_distances` their distances.
+    """
+
+    queries: Int64  # position of the query in its block
+    rows: Int64  # of the snapshot
+    ids: Int64
+    values: Array  # mismatches or scores as the engine computed them: these decide the order
+    scores: Float32 = field(default_factory=lambda: np.empty(0, np.float32))  # empty until measured
+    p_values: Float64 = field(default_factory=lambda: np.empty(0))
+    distances: Float64 = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def none(cls, n_queries: int = 0) -> Hits:
+        """Return no hits."""
+        nothing = np.empty(0, np.int64)
+        return cls(nothing, nothing, nothing, np.empty(0, np.float32))
+
+    @classmethod
+    def ranked(cls, snapshot: Snapshot, rows: Int64, values: Array) -> Hits:
+        """Return the best entries of each query, (n_queries, k), in order."""
+        rows, values = _complete(snapshot, rows, values)
+        queries = np.repeat(np.arange(len(rows)), rows.shape[1])
+        return cls(queries, rows.ravel(), snapshot.gather("ids", rows.ravel()), values.ravel())
+
+    @classmethod
+    def collected(cls, snapshot: Snapshot, starts: Int64, rows: Int64, values: Array, *, descending: bool) -> Hits:
+        """Return all entries that are close enough; those of query i stand from ``starts[i]`` on."""
+        queries = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return cls(queries, rows, snapshot.gather("ids", rows), values).ordered(descending=descending)
+
+    @classmethod
+    def merge(cls, parts: Iterable[Hits], *, descending: bool, k: int | None = None) -> Hits:
+        """Return the hits of one search over the entries of all parts: every hit, or the k best of each query."""
+        parts = list(parts) or [cls.none()]
+        whole = cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+        whole = whole.ordered(descending=descending)
+        if k is None:
+            return whole
+        return whole[np.arange(len(whole.queries)) - np.searchsorted(whole.queries, whole.queries) < k]
+
+    def ordered(self, *, descending: bool) -> Hits:
+        """Return the same hits, closest first within each query."""
+        return self[np.lexsort((self.ids, -self.values if descending else self.values, self.queries))]
+
+    def __getitem__(self, kept: Array) -> Hits:
+        columns = [getattr(self, one.name) for one in fields(self)]
+        return Hits(*(column[kept] if len(column) == len(self.queries) else column for column in columns))
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+
+def _complete(snapshot: Snapshot, rows: Int64, values: Array) -> tuple[Int64, Array]:
+    """Kernels return row -1 for scores of -inf (overflow); replace these with the next entries by id."""
+    for query in np.flatnonzero((rows < 0).any(axis=1)):
+        empty = rows[query] < 0
+        alive = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
+        others = np.setdiff1d(alive, rows[query])
+        by_id = np.argsort(snapshot.gather("ids", others))
+        rows[query, empty], values[query, empty] = others[by_id[: empty.sum()]], -np.inf
+    return rows, values

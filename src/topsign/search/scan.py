@@ -1,0 +1,127 @@
+"""Scans: a block of prepared queries, compared with entries and measured against a null distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from .. import kernels
+from .._arrays import Array, Float64
+from ..families import Comparison, Gather, Null, Recipe
+from ..store import Snapshot
+from .engine import ENGINE, Engine
+from .hits import Hits
+from .limits import RangeLimit
+
+QUERY_BYTES = 2**26  # prepared queries held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """One block of queries, what their scores are measured against, and what finds the entries."""
+
+    comparison: Comparison
+    null: Null | None
+    n_threads: int
+    engine: Engine = ENGINE
+
+    def nearest(self, snapshot: Snapshot, k: int) -> Hits:
+        """Return the k best entries of each query, or all if there are fewer."""
+        return self.measure(snapshot, self.rank(snapshot, k))
+
+    def rank(self, snapshot: Snapshot, k: int) -> Hits:
+        """Return the k best entries of each query, not yet measured."""
+        return self.engine.rank(self.comparison, snapshot, k, n_threads=self.n_threads)
+
+    def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:
+        """Return every entry that is close enough."""
+        if limit.is_level:
+            return self._significant(snapshot, limit.value)
+        bounds = self.comparison.bounds(limit.value)
+        hits = self.engine.within(self.comparison, snapshot, bounds, n_threads=self.n_threads)
+        hits = self.measure(snapshot, hits)
+        distances = partial(self.comparison.distances, hits.queries, hits.values, self._gather(snapshot, hits))
+        return hits[self.comparison.reaches(hits.scores, distances, limit.value)]
+
+    def _significant(self, snapshot: Snapshot, level: float) -> Hits:
+        """Return entries by the p-values of their correlations, in the order of this comparison."""
+        if self.null is None:
+            raise ValueError(
+                "false_alarm needs p-values, which these codes have only after calibration; give threshold, calibrate "
+                'the index, or make it with a random basis and no mean (basis="hadamard", center=False)'
+            )
+        found = self.comparison.correlated()
+        bounds = found.null_bounds(self.null.threshold(level))
+        hits = self.engine.within(found, snapshot, bounds, n_threads=self.n_threads)
+        if found is not self.comparison:
+            values = self.comparison.revalue(hits.queries, hits.values, self._gather(snapshot, hits))
+            hits = replace(hits, values=values).ordered(descending=self.comparison.descending)
+        hits = self.measure(snapshot, hits)
+        return hits[hits.p_values <= level]
+
+    def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
+        """Return the same hits with their scores and p-values."""
+        gather = self._gather(snapshot, hits)
+        scores, correlations = self.comparison.estimates(hits.queries, hits.values, gather)
+        p_values = np.full(len(hits), np.nan)
+        if self.null is not None:
+            known = self.comparison.norms[hits.queries] > 0
+            statistics = self.comparison.statistics(hits.queries, hits.values, correlations)
+            p_values = np.where(known, self.null.p_values(statistics), 1.0)
+        return replace(hits, scores=scores, p_values=p_values)
+
+    def statistics(self, snapshot: Snapshot, hits: Hits) -> Float64:
+        """Return the statistics of hits, which nulls are learned from."""
+        _, correlations = self.comparison.estimates(hits.queries, hits.values, self._gather(snapshot, hits))
+        return self.comparison.statistics(hits.queries, hits.values, correlations)
+
+    def light(self) -> Scan:
+        """Return a scan that is only asked for distances, in less memory."""
+        return replace(self, comparison=self.comparison.light())
+
+    def distances(self, snapshot: Snapshot, hits: Hits) -> Float64:
+        """Return the distances of hits, for which codes are read again."""
+        return self.comparison.distances(hits.queries, hits.values, self._gather(snapshot, hits))
+
+    def with_distances(self, snapshot: Snapshot, hits: Hits) -> Hits:
+        """Return the same hits with their distances."""
+        return replace(hits, distances=self.distances(snapshot, hits))
+
+    @staticmethod
+    def _gather(snapshot: Snapshot, hits: Hits) -> Gather:
+        def gather(name: str, part: slice = slice(None)) -> Array:
+            return snapshot.gather(name, hits.rows[part])
+
+        return gather
+
+
+def make_scans(
+    recipe: Recipe,
+    queries: Array,
+    *,
+    scoring: str,
+    adaptive_bits: int | None = None,
+    n_threads: int | None = None,
+    n_bytes: int = QUERY_BYTES,
+    nulls: dict[str, Null] | None = None,
+    engine: Engine = ENGINE,
+) -> Iterator[tuple[slice, Scan]]:
+    """Yield blocks of queries, each with the scan that compares it with entries of this recipe.
+
+    ``nulls``, by scoring, replace those of the family if queries keep all their projections.
+    """
+    threads = kernels.n_threads(n_threads)
+    n_rows = max(1, n_bytes // recipe.query_nbytes)
+    prepare = partial(recipe.prepare, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=threads)
+    if not len(queries):
+        prepare(part=slice(0, 0))  # what cannot be asked for is refused all the same
+    for start in range(0, len(queries), n_rows):
+        rows = slice(start, min(start + n_rows, len(queries)))
+        comparison = prepare(part=rows)
+        null = comparison.null
+        if nulls is not None and not comparison.fixed_null:
+            null = nulls[comparison.scoring]
+        yield rows, Scan(comparison, null, threads, engine)
