@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-
-from topsign import kernels
+from numpy_kernels import PATHS, use_path
 
 collect_ignore_glob = ["data/*"]  # programs that wrote the data
 
@@ -40,7 +39,6 @@ SLOW = {
     "test_pairs",
     "test_reference",
     "test_reproduce",
-    "test_shrink",
     "test_theory_simulation",
     "test_trellis_index",
 }
@@ -52,10 +50,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(params=kernels.available())
+@pytest.fixture(params=PATHS)
 def path(request):
-    """The kernels of every path this machine can run, one after another."""
-    with kernels.use(request.param) as chosen:
+    """The kernels of each path that this machine can run, and those in NumPy, one after another."""
+    with use_path(request.param) as chosen:
         yield chosen
 
 

@@ -6,6 +6,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 import topsign as ts
+from topsign.families import AdaptiveRecipe
 from topsign.signals import open_files
 
 X = np.random.default_rng(0).standard_normal((5, 20))
@@ -17,6 +18,7 @@ PROJECTED = ENCODER.project(X)
 INDEX = ts.AdaptiveIndex(n_features=20, n_bits=4, random_state=7)
 INDEX.add(X, ids=list("abcde"), metadata=[{"year": row} for row in range(5)])
 PROJECTION = ts.make_projection("hadamard", n_features=20, random_state=7)
+PAIRS = AdaptiveRecipe.make(n_features=8, n_bits=2, norms=False, random_state=7)  # codes of two bits
 
 
 def with_value(value, row=3, column=4):
@@ -49,9 +51,13 @@ CALLS = [
     (lambda: PROJECTION.apply(X.astype(complex)), TypeError, "must be real numbers"),
     (lambda: PROJECTION.apply(X.astype(np.longdouble)), TypeError, "float64 at most"),
     (lambda: PROJECTION.apply([["a"] * 20]), TypeError, "must be real numbers"),
-    (lambda: ENCODER.encode(np.zeros(20)), ValueError, "row 0 is zero: all its projections tie"),
-    (lambda: ENCODER.encode(np.vstack([X, X[0] * 0])), ValueError, "signals row 5 is zero"),
-    (lambda: CENTERED.encode(CENTERED.mean_), ValueError, "row 0 equals the mean that center=True removes"),
+    (lambda: ENCODER.encode(np.zeros(20)), ValueError, "signals[0] is all zeros and cannot be encoded; drop that row"),
+    (lambda: ENCODER.encode(np.vstack([X, X[0] * 0])), ValueError, "signals[5] is all zeros and cannot be encoded"),
+    (
+        lambda: CENTERED.encode(CENTERED.mean_),
+        ValueError,
+        "signals[0] equals the mean that center=True removes and cannot be encoded; drop that row",
+    ),
     (lambda: ENCODER.encode(X, n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
     # sizes and seeds
     (lambda: ts.AdaptiveEncoder(n_bits=21).fit(X), ValueError, "got n_bits=21 with n_pool=20; raise n_pool"),
@@ -129,29 +135,33 @@ CALLS = [
     ),
     (lambda: CODES.to_layout("slow"), ValueError, "layout must be one of"),
     (lambda: ts.AdaptiveCodes.concatenate([]), ValueError, "at least one part"),
-    (lambda: ts.AdaptiveCodes.concatenate([CODES, BARE]), ValueError, "must agree in n_bits, n_pool, layout"),
-    (lambda: ts.AdaptiveCodes(CODES.data[:, 1:], n_bits=6, n_pool=20), ValueError, "must be uint8 of shape (n_codes, "),
     (
-        lambda: ts.AdaptiveCodes(CODES.data ^ 255, n_bits=6, n_pool=20),
+        lambda: ts.AdaptiveCodes.concatenate([CODES, BARE]),
+        ValueError,
+        "must have equal recipes, got norms=True and norms=False",
+    ),
+    (lambda: ts.AdaptiveCodes(CODES.data[:, 1:], recipe=BARE.recipe), ValueError, "must be uint8 of shape (n_codes, "),
+    (
+        lambda: ts.AdaptiveCodes(CODES.data ^ 255, recipe=BARE.recipe),
         ValueError,
         "not a packed code at row 0 (5 such rows)",
     ),
     (
-        lambda: ts.AdaptiveCodes(CODES.data, n_bits=6, n_pool=20, norms=np.ones(5)),
+        lambda: ts.AdaptiveCodes(CODES.data, recipe=CODES.recipe, columns={"norms": np.ones(5)}),
         ValueError,
-        "give both or neither",
+        "need the columns ['norms', 'scales'], got ['norms']",
     ),
     (
-        lambda: ts.AdaptiveCodes(CODES.data, n_bits=6, n_pool=20, norms=np.zeros(5), scales=np.ones(5)),
+        lambda: ts.AdaptiveCodes(CODES.data, recipe=CODES.recipe, columns={"norms": np.zeros(5), "scales": np.ones(5)}),
         ValueError,
         "norms must be 5 positive finite values",
     ),
-    (lambda: ts.AdaptiveCodes.from_locations([[3, 3]], [[1, 1]], n_pool=8), ValueError, "ascend without repeats"),
-    (lambda: ts.AdaptiveCodes.from_locations([[3, 8]], [[1, 1]], n_pool=8), ValueError, "lie in [0, 8)"),
-    (lambda: ts.AdaptiveCodes.from_locations([[3, 4]], [[1, 0]], n_pool=8), ValueError, "signs must be +1 or -1"),
-    (lambda: ts.AdaptiveCodes.from_locations([3, 4], [1, 1], n_pool=8), ValueError, "got shapes (2,) and (2,)"),
-    (lambda: ts.AdaptiveCodes.from_bytes(b"PK"), ts.StorageError, "not adaptive codes: expected b'TSAC'"),
-    (lambda: ts.AdaptiveCodes.from_bytes(CODES.to_bytes()[:-1]), ts.StorageError, "damaged: checksum"),
+    (lambda: ts.AdaptiveCodes.from_locations([[3, 3]], [[1, 1]], recipe=PAIRS), ValueError, "ascend without repeats"),
+    (lambda: ts.AdaptiveCodes.from_locations([[3, 8]], [[1, 1]], recipe=PAIRS), ValueError, "lie in [0, 8)"),
+    (lambda: ts.AdaptiveCodes.from_locations([[3, 4]], [[1, 0]], recipe=PAIRS), ValueError, "signs must be +1 or -1"),
+    (lambda: ts.AdaptiveCodes.from_locations([3, 4], [1, 1], recipe=PAIRS), ValueError, "got shapes (2,) and (2,)"),
+    (lambda: ts.read_codes(b"PK"), ts.StorageError, "not a message of codes: expected b'TSCM', got b'PK'"),
+    (lambda: ts.read_codes(CODES.to_bytes()[:-1]), ts.StorageError, "damaged: checksum"),
     (lambda: ts.hamming(CODES.data, CODES.data, n_bits=6), ValueError, "must be uint8 with 1 bytes in the last axis"),
     (lambda: ts.hamming(np.ones((2, 1)), np.ones(1), n_bits=6), ValueError, "got dtype float64"),
     # theory
@@ -213,26 +223,6 @@ CALLS = [
     (lambda: INDEX.add(scipy.sparse.csr_array(X[:, :5])), ValueError, "signals must have 20 features, got 5"),
     (lambda: ts.Head.from_weights(scipy.sparse.csr_array(X)), TypeError, "weights must be dense, got a sparse matrix"),
     (lambda: ts.AdaptiveIndex(n_features=20, center=scipy.sparse.csr_array(X[:1])), ValueError, "center must be True,"),
-    (
-        lambda: INDEX.search(X, 3, "hamming"),
-        TypeError,
-        "search takes queries and k by position, got 3 arguments; name the rest: search(queries, k, scoring=...)",
-    ),
-    (
-        lambda: INDEX.within(X, 0.5),
-        TypeError,
-        "name the rest: within(queries, radius=...); there are radius, threshold",
-    ),
-    (lambda: INDEX.add(X, list("fghij")), TypeError, "add takes signals by position, got 2 arguments; name the rest:"),
-    (lambda: INDEX.upsert(X, list("abcde")), TypeError, "upsert(signals, ids=...)"),
-    (lambda: INDEX.add_table(X, "id"), TypeError, "add_table(table, vector_column=...); there are"),
-    (lambda: INDEX.pairs(0.5), TypeError, "pairs takes nothing by position, got 1 argument"),
-    (lambda: ts.AdaptiveIndex(20, 4), TypeError, "name the rest: AdaptiveIndex(n_features=..., n_bits=...); there are"),
-    (lambda: ts.SignIndex(20), TypeError, "SignIndex takes nothing by position, got 1 argument; name the rest:"),
-    (lambda: INDEX.upsert(X), TypeError, "upsert needs ids: upsert(signals, ids=...); there are ids, metadata"),
-    (lambda: ts.SignIndex(), TypeError, "SignIndex needs n_features: SignIndex(n_features=...); there are"),
-    (lambda: INDEX.compact(True), TypeError, "compact(shrink=...)"),
-    (lambda: ts.open_index("a", True), TypeError, "open_index takes path by position, got 2 arguments; name the rest:"),
     (lambda: INDEX.get(None), TypeError, "the ids of this index are texts, got None; index.ids lists them"),
     (lambda: INDEX.add(None, ids=["f"]), TypeError, "signals must be an array of signals, got None"),
     (lambda: INDEX.search(X, "10"), TypeError, "k must be an integer, got '10' of type str"),
@@ -249,8 +239,8 @@ CALLS = [
     (lambda: INDEX.search(X, where="id == 'a'"), ValueError, "ids are not metadata: among= takes those to consider"),
     (lambda: INDEX.search(X, where=["a"]), TypeError, "where must be a text such as"),
     (lambda: INDEX.pairs(), ValueError, "give exactly one of false_alarm, threshold and k, got none"),
-    (lambda: ts.open_index(__file__), ts.StorageError, "is this a topsign index at all?"),
-    (lambda: ts.open_index("no.topsign"), ts.StorageError, "does not exist, or is not a file"),
+    (lambda: ts.open_index(__file__), ts.StorageError, "is not a topsign index"),
+    (lambda: ts.open_index("no.topsign"), ts.StorageError, "does not exist"),
     (lambda: open_files(__file__), ValueError, "must be one of .npy, .npz, .parquet"),
 ]
 
@@ -260,6 +250,30 @@ def test_bad_input_says_what_was_wrong(call, error, words):
     with pytest.raises(error) as raised:
         call()
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("constructor", [ts.AdaptiveIndex, ts.SignIndex, ts.TrellisIndex])
+def test_an_index_that_has_not_learned_says_so(constructor):
+    options = {"n_bytes": 5, "center": False} if constructor is ts.TrellisIndex else {"center": True}
+    index = constructor(n_features=20, random_state=7, **options)
+    assert not index.is_fitted
+    assert (index.n_features, len(index), index.ids.tolist()) == (20, 0, [])
+    for call in (
+        lambda: index.recipe,
+        lambda: index.search(X),
+        lambda: index.within(X, threshold=0.5),
+        lambda: index.pairs(k=1),
+        lambda: index.project(X),
+        lambda: index.calibrate(X),
+        lambda: index.check_null(X),
+        lambda: index.get([]),
+        lambda: index.metric,
+    ):
+        with pytest.raises(NotFittedError, match=r"has not learned its recipe yet; call fit\(sample\), or add signals"):
+            call()
+    index.fit(np.random.default_rng(1).standard_normal((700, 20)))
+    assert index.is_fitted
+    assert index.search(X).ids.shape == (5, 10)
 
 
 @pytest.mark.parametrize("setting", ["0", "two", "-1", ""])
@@ -277,7 +291,7 @@ def test_thread_setting_is_used(monkeypatch):
 
 def test_unknown_kernels_are_refused():
     with (
-        pytest.raises(ValueError, match=r"TOPSIGN_KERNELS must be one of 'avx512', .*'portable', 'numpy', got 'sse'"),
+        pytest.raises(ValueError, match=r"TOPSIGN_KERNELS must be one of 'avx512', .*'portable', got 'sse'"),
         ts.kernels.use("sse"),
     ):
         pass

@@ -26,8 +26,12 @@ def test_plan_prints_a_table():
 def test_plan_prints_json():
     result = run("plan", *TARGET, "--json")
     found = json.loads(result.stdout)
-    assert found["detection"] >= 0.9
-    assert found["n_features"] == 512
+    assert found["adaptive"]["detection"] >= 0.9
+    assert found["adaptive"]["n_features"] == 512
+    only = json.loads(run("plan", *TARGET, "--json", "--family", "trellis").stdout)
+    assert only == {"trellis": found["trellis"]}
+    shown = " ".join(run("plan", *TARGET, "--family", "trellis").stdout.split())
+    assert shown.startswith("plan n_bytes")
 
 
 def test_plan_shows_trellis_codes_alone_where_only_they_reach_the_target(tmp_path):
@@ -36,16 +40,16 @@ def test_plan_shows_trellis_codes_alone_where_only_they_reach_the_target(tmp_pat
     shown = run("plan", *within)
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.stdout.split())
-    assert "plan: trellis codes alone reach it n_bytes" in text
+    assert "plan: only trellis codes reach it n_bytes" in text
     assert "adaptive codes: a detection of 0.9 at a false alarm of 0.01" in text
     found = json.loads(run("plan", *within, "--json").stdout)
     assert found["trellis"]["n_bytes"] <= 20
     assert found["trellis"]["detection"] >= 0.9
-    assert "cannot be reached within 20 bytes" in found["adaptive"]
+    assert "cannot be reached within 20 bytes" in found["adaptive"]["missed"]
     drawn = run("plan", *within, "--plot", str(tmp_path / "plan.png"))
     assert drawn.exit_code == 1
     assert "--plot draws adaptive codes" in drawn.output
-    for most, words in ((10, "cannot be reached"), (2, "fits max_bytes=2")):
+    for most, words in ((10, "cannot be reached"), (2, "fits --max-bytes 2")):
         neither = run("plan", *TARGET, "--max-bytes", str(most))
         assert neither.exit_code == 1
         for family in ("adaptive codes: ", "trellis codes: "):
@@ -76,7 +80,8 @@ def test_plan_draws(tmp_path, suffix):
     [
         (["plan", "--correlation", "0.07", *TARGET[2:4], "--false-alarm", "1e-9", *TARGET[6:]], 1, "cannot be reached"),
         (["plan", "--correlation", "1.5", *TARGET[2:]], 2, "correlation must lie in"),
-        (["plan", *TARGET, "--projection", "fourier"], 2, "projection must be one of"),
+        (["plan", *TARGET, "--projection", "fourier"], 2, "--projection must be one of"),
+        (["plan", *TARGET, "--family", "sign"], 2, "--family must be one of 'adaptive', 'trellis', got 'sign'"),
         (["plan", *TARGET, "--plot", "plan.bmp"], 2, "takes a .png, .svg or .pdf file"),
         (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
         (["plan", "--correlation", "much"], 2, "Invalid value"),

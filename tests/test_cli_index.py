@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from folders import column_places, flip
 from typer.testing import CliRunner
 
 import topsign as ts
 import topsign.cli.build
 from topsign.cli import app
-from topsign.index.storage.lmdb_pages import PageReader
+from topsign.families import Recipe
 
 N_FEATURES = 128
 
@@ -48,7 +49,7 @@ def built(folder):
 
 def test_build_search_remove_verify(built):
     index = ts.open_index("a.topsign")
-    assert (len(index), index.n_bits, index.seed) == (300, 32, 7)
+    assert (len(index), index.recipe.n_bits, index.recipe.seed) == (300, 32, 7)
     memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
     memory.add(np.load("signals.npy"))
     expected = memory.search(np.load("queries.npy"), k=3)
@@ -125,11 +126,11 @@ def test_queries_are_numbered_through_the_files(built):
 
 def test_the_default_seed_is_the_same_on_a_cluster(folder):
     run("build signals.npy -o a.topsign --bits 32")
-    assert ts.open_index("a.topsign").seed == 0
+    assert ts.open_index("a.topsign").recipe.seed == 0
     pytest.importorskip("distributed")
     run("cluster encode signals.npy -o codes --bits 32")
     with ts.distributed.open("codes") as index:
-        assert index.seed == 0
+        assert index.recipe.seed == 0
 
 
 def test_tables_bring_ids_and_metadata(folder, monkeypatch):
@@ -162,7 +163,7 @@ def test_tables_bring_ids_and_metadata(folder, monkeypatch):
 
 def test_build_works_without_options(folder):
     assert "300 entries" in run("build signals.npy -o a.topsign")
-    assert ts.open_index("a.topsign").n_bits == 16
+    assert ts.open_index("a.topsign").recipe.n_bits == 16
 
 
 def test_add_with_ids_and_metadata(built):
@@ -178,23 +179,24 @@ def test_add_with_ids_and_metadata(built):
 
 
 def test_a_sign_index(folder):
-    run("build signals.npy -o s.topsign --kind sign --pool 256 --no-norms --seed 3")
+    run("build signals.npy -o s.topsign --family sign --pool 256 --no-norms --seed 3")
     index = ts.open_index("s.topsign")
-    assert (type(index), index.n_pool, index.norms) == (ts.SignIndex, 256, False)
+    assert (index.family, index.recipe.n_pool, index.norms) == ("sign", 256, False)
     rows = json.loads(run("search s.topsign queries.npy -k 1 --adaptive-bits 32 --format json"))
     assert [row["id"] for row in rows] == [42, 7]
     run("export s.topsign -o s.npz --as bits")
     with np.load("s.npz") as stored:
-        np.testing.assert_array_equal(stored["bits"], index.get(range(300)).codes)
+        np.testing.assert_array_equal(stored["bits"], index.get(range(300)).codes.data)
     assert "bits per dimension 2.0" in run("inspect s.topsign")
 
 
 def test_inspect_tells_what_to_expect(built):
     shown = run("inspect a.topsign --correlation 0.3")
-    for words in ("kind adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1", "file bytes"):
+    for words in ("family adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1", "file bytes"):
         assert words in shown
+    index = ts.open_index("a.topsign")
     told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
-    assert told["header"]["magic"] == "topsign index"
+    assert told["header"] == index.header | index.recipe.described() | {"calibrated": False}
     assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
     shape = {"n_bits": 32, "n_pool": N_FEATURES}
     (row,) = told["expected"]
@@ -213,8 +215,9 @@ def test_exports_lose_nothing(built):
             assert form == "sparse" or len(stored[form]) == 298
     with np.load("codes.npz") as stored:
         codes = dict(stored)
-    shape = {"n_bits": int(codes["n_bits"]), "n_pool": int(codes["n_pool"]), "layout": str(codes["layout"])}
-    assert ts.AdaptiveCodes(codes["codes"], **shape, norms=codes["norms"], scales=codes["scales"]) == expected
+    recipe = Recipe.from_json(json.loads(str(codes["recipe"])), "codes.npz")
+    columns = {name: codes[name] for name in recipe.column_names}
+    assert recipe.codes_type(codes["codes"], recipe=recipe, columns=columns) == expected
     with np.load("bits.npz") as stored:
         np.testing.assert_array_equal(stored["bits"], expected.to_bits())
     assert abs(scipy.sparse.load_npz("sparse.npz") - expected.to_sparse()).sum() == 0
@@ -234,7 +237,7 @@ def test_exports_lose_nothing(built):
 
 def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
-    plain_add, calls = ts.AdaptiveIndex.add, []
+    plain_add, calls = ts.Index.add, []
 
     def interrupted_add(self, *arguments, **options):
         calls.append(1)
@@ -242,12 +245,14 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
             raise KeyboardInterrupt
         return plain_add(self, *arguments, **options)
 
-    monkeypatch.setattr(ts.AdaptiveIndex, "add", interrupted_add)
+    monkeypatch.setattr(ts.Index, "add", interrupted_add)
     shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
     assert (
         "interrupted: 120 of 300 signals are stored; go on with: topsign build signals.npy -o a.topsign --res" in shown
     )
-    assert "n_bits=32, got n_bits=31" in run("build signals.npy -o a.topsign --resume --bits 31", code=2)
+    assert "was begun with --bits 32, got --bits 31; leave those" in run(
+        "build signals.npy -o a.topsign --resume --bits 31", code=2
+    )
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")  # nothing is left to do
     memory = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=32, random_state=7)
@@ -274,14 +279,14 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch, interrupti
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
 
-    plain_add, dropped = ts.AdaptiveIndex.add, [Dropped()]
+    plain_add, dropped = ts.Index.add, [Dropped()]
 
     def add(self, *arguments, **options):
         dropped.clear()
         return plain_add(self, *arguments, **options)
 
     monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
-    monkeypatch.setattr(ts.AdaptiveIndex, "add", add)
+    monkeypatch.setattr(ts.Index, "add", add)
     shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
     assert "interrupted: 40 of 300 signals are stored; go on with: topsign build" in shown
 
@@ -308,24 +313,17 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
     assert ts.open_index("m.topsign").get(range(40_000)).codes == memory.get(range(40_000)).codes
 
 
-def damage(path):
-    """Flips one bit of the codes."""
-    with open(path, "r+b") as file:
-        reader = PageReader(path, file.fileno())
-        offset, size = reader.values(reader.metas()[0])[b"codes/000000000000"]
-        file.seek(offset + size // 2)
-        byte = file.read(1)
-        file.seek(offset + size // 2)
-        file.write(bytes([byte[0] ^ 1]))
-
-
-def test_damage_is_told_with_code_1(built):
-    damage("a.topsign")
-    assert "segment 0, codes: damaged: checksum" in run("verify a.topsign", code=1)
-    assert "segment 0, codes: damaged" in run("search a.topsign queries.npy", code=1)
-    with open("a.topsign", "r+b") as file:
-        file.truncate(9000)
-    assert "truncated: the file has 9000 bytes" in run("verify a.topsign", code=1)
+def test_damage_is_told_with_code_1(built, monkeypatch):
+    monkeypatch.setattr("topsign.store.stored_file.INLINE_BYTES", 0)
+    run("build signals.npy -o large.topsign --bits 32 --seed 7")
+    place = next((file, place) for (file, name), place in column_places("large.topsign").items() if name == "codes")
+    file, (offset, size) = place
+    flip(file, offset + size // 2, 1)
+    assert f"segments/{file.name}, codes: damaged: checksum" in run("verify large.topsign", code=1)
+    assert f"segments/{file.name}, codes: damaged" in run("search large.topsign queries.npy", code=1)
+    with open(file, "r+b") as opened:
+        opened.truncate(900)
+    assert "bytes expected, 900 found" in run("verify large.topsign", code=1)
 
 
 @pytest.mark.parametrize(
@@ -339,9 +337,28 @@ def test_damage_is_told_with_code_1(built):
         ("build empty -o b.topsign", 2, "is a folder without .npy, .npz, .parquet"),
         ("build nan.npy -o b.topsign --bits 8", 1, "nan.npy: NaN or infinity in signals, first at row 3, column 5"),
         ("build words.npy -o b.topsign", 1, "must be real numbers"),
-        ("build signals.npy -o b.topsign --bits 999", 2, "n_bits=999 with n_pool=128"),
-        ("build signals.npy -o b.topsign --kind tree", 2, "--kind must be adaptive, sign or trellis, got tree"),
-        ("build signals.npy -o b.topsign --kind sign --bits 9", 2, "--bits and --layout go with --kind adaptive"),
+        ("build signals.npy -o b.topsign --bits 999", 2, "got --bits 999 with --pool 128"),
+        (
+            "build signals.npy -o b.topsign --family tree",
+            2,
+            "--family must be one of adaptive, sign, trellis, got tree",
+        ),
+        (
+            "build signals.npy -o b.topsign --family sign --bits 9",
+            2,
+            "--family sign does not take --bits; it takes --pool",
+        ),
+        (
+            "build signals.npy -o b.topsign --family trellis --bytes 9 --pool 64",
+            2,
+            "--family trellis does not take --pool",
+        ),
+        ("build signals.npy -o b.topsign --family trellis", 2, "--family trellis needs --bytes"),
+        ("build signals.npy -o b.topsign --metric cosinus", 2, "--metric must be one of"),
+        ("build signals.npy -o a.topsign --resume --family sign", 2, "begun with --family adaptive, got --family sign"),
+        ("build signals.npy -o a.topsign --resume --center", 2, "begun with --no-center, got --center"),
+        ("build signals.npy -o a.topsign --resume --seed 8", 2, "begun with --seed 7, got --seed 8"),
+        ("build signals.npy -o a.topsign --resume --local 2", 2, "--family adaptive does not take --local"),
         ("build signals.npy -o b.topsign --array x", 2, "array= goes with .npz, .parquet and .safetensors"),
         ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
         ("build two.npz -o b.topsign --array z", 2, "has no array 'z'; it has x, y"),
@@ -349,23 +366,32 @@ def test_damage_is_told_with_code_1(built):
         ("add a.topsign signals.npy --ids few.npy", 1, "one per signal, got 2 ids for 300 signals"),
         ("add a.topsign signals.npy --ids taken.npy", 1, "ids must be new, but 0, 1, 2 and 297 more are in the index"),
         ("add a.topsign signals.npy --metadata notes.txt", 2, "--metadata: notes.txt: Expecting value"),
-        ("search a.topsign queries.npy -k 0", 2, "k must be at least 1, got 0"),
-        ("search a.topsign queries.npy --false-alarm 2", 2, "false_alarm must be in [0, 1], got 2"),
+        ("search a.topsign queries.npy -k 0", 2, "-k must be at least 1, got 0"),
+        ("search a.topsign queries.npy --false-alarm 2", 2, "--false-alarm must be in [0, 1], got 2"),
         ("search a.topsign queries.npy -k 3 --false-alarm 0.1", 2, "give -k or --false-alarm, not both"),
-        ("search a.topsign queries.npy --scoring best", 2, "scoring must be one of"),
+        ("search a.topsign queries.npy --scoring best", 2, "--scoring must be one of"),
         ("search a.topsign queries.npy --format xml", 2, "--format must be one of table, json, csv, parquet, got xml"),
         ("search a.topsign queries.npy --format parquet", 2, "--format parquet needs --output FILE"),
         ("search a.topsign queries.npy --adaptive-bits 3", 2, "--adaptive-bits goes with a sign index"),
         ("search a.topsign narrow.npy", 1, "narrow.npy: queries must have 128 features, got 5"),
         ("search a.topsign nan.npy", 1, "nan.npy: NaN or infinity in queries"),
-        ("search b.topsign queries.npy", 2, "b.topsign does not exist, or is not a file"),
-        ("search notes.txt queries.npy", 1, "is this a topsign index at all"),
+        ("search b.topsign queries.npy", 2, "b.topsign does not exist"),
+        ("search notes.txt queries.npy", 2, "notes.txt is not a topsign index, which is a folder"),
+        ("search empty queries.npy", 1, "there is no version here; this is not a topsign index"),
         ("remove a.topsign 9999", 2, "9999 is not"),
         ("remove a.topsign", 2, "give ids, or a file of them with --ids"),
         ("inspect a.topsign --correlation 1.5", 2, "correlation"),
         ("export a.topsign -o codes.txt", 2, "--output must be one of .npz, .parquet, .csv, got codes.txt"),
-        ("export a.topsign -o codes.csv", 2, "a .csv holds bits or sparse"),
-        ("export a.topsign -o codes.npz --as text", 2, "--as must be one of codes, bits, sparse, dense, got text"),
+        (
+            "export a.topsign -o codes.csv",
+            2,
+            "cannot be written into a .csv; a .csv holds texts: add --as bits or --as sparse",
+        ),
+        (
+            "export a.topsign -o codes.npz --as text",
+            2,
+            "--as must be one of codes, bits, sparse, dense for adaptive codes, got text",
+        ),
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(built, command, code, words):

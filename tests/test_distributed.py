@@ -38,7 +38,7 @@ from topsign.distributed import plan, unique
 from topsign.distributed import search as searching
 from topsign.distributed import shard as shards
 from topsign.encoding import encode
-from topsign.index.storage import segments
+from topsign.store import segments
 from topsign.signals import SignalFile
 
 N_FEATURES = 96

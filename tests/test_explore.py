@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client 
 from starlette.testclient import TestClient
 
 from topsign.explore import make_app
-from topsign.explore.sizes import Choice, describe, make_plan
+from topsign.explore.sizes import CodeSizes, describe, make_plan
 
 PORT = 8123
 
@@ -33,7 +33,7 @@ def client(index):
 
 
 def test_numbers_are_those_of_the_theory():
-    choice = Choice(n_features=1024, n_pool=1024, n_bits=64, correlation=0.2, n_entries=100, false_alarm=1e-3)
+    choice = CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.2, n_entries=100, false_alarm=1e-3)
     found = describe(choice)
     shape = {"n_bits": 64, "n_pool": 1024}
     same = {"correlation": 0.2, "n_features": 1024}
@@ -51,11 +51,11 @@ def test_numbers_are_those_of_the_theory():
 
 
 def test_a_plan_comes_with_its_commands():
-    plan = make_plan(Choice(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, detection=0.9))
+    plan = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, detection=0.9))
     expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024)
     assert f"--bits {expected.n_bits} --pool {expected.n_pool}" in plan["commands"][0]
     assert plan["lines"] == expected.lines()
-    unreachable = make_plan(Choice(n_features=64, n_pool=64, n_bits=8, correlation=0.01, detection=0.99))
+    unreachable = make_plan(CodeSizes(n_features=64, n_pool=64, n_bits=8, correlation=0.01, detection=0.99))
     assert not unreachable["reached"]
     assert "cannot be reached" in unreachable["message"]
 
@@ -90,6 +90,10 @@ def test_entries_and_their_neighbors(client, index):
     assert sum(histogram["counts"]) == 300
     # All but a few scores are impostors': the null expects nearly all entries between the outermost edges.
     assert 250 < sum(histogram["expected"]) <= 300
+    tails = ts.theory.match_pvalue(
+        histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric", norms=True
+    )
+    assert_allclose(histogram["expected"], -300 * np.diff(tails), atol=0.3)  # interpolated between entries
     file = io.BytesIO()
     np.save(file, signals[33])
     for content in (file.getvalue(), str(signals[33].tolist()).encode(), " ".join(map(str, signals[33])).encode()):

@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from topsign.explore.sizes import Choice, describe
+from topsign.explore.sizes import CodeSizes, describe
 
 pytestmark = [
     pytest.mark.slow,
@@ -88,7 +88,7 @@ def test_sliders_move_curves_and_numbers_are_those_of_the_theory(browser, addres
     assert "layout=fast" in query
     assert curve(browser, "bytes", "adaptive, real query") != before
     values = dict(pair.split("=") for pair in query.split("&"))
-    numbers = describe(Choice.parse(values))["numbers"]
+    numbers = describe(CodeSizes.parse(values))["numbers"]
     shown = browser.find_element(By.ID, "numbers").text
     assert f"bytes per entry {numbers['code_bytes']}\n" in shown
     assert f"\ndetection {numbers['detection']:.4f}\n" in shown

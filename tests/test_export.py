@@ -8,14 +8,39 @@ import pyarrow.parquet
 import pytest
 import reference
 from numpy.testing import assert_array_equal
-from test_codes import make_codes
 
 import topsign as ts
 from topsign import export
+from topsign.families import AdaptiveRecipe
+from topsign.projections import Projected
 
 HAMMING = [export.FaissBinary, export.USearchBits, export.LanceBinary, export.PgvectorBits, export.DuckDBBits]
 SPARSE = [export.ScipySparse, export.QdrantSparse, export.PgvectorSparse]
-SHAPES = [(1, 1), (3, 7), (12, 101), (64, 1024)]
+SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024)]  # codes that keep the whole pool need no one-hot code
+FAMILIES = {
+    "adaptive": lambda: ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7),
+    "sign": lambda: ts.SignIndex(n_features=32, n_pool=20, random_state=7),
+    "trellis": lambda: ts.TrellisIndex(n_features=32, n_bytes=5, norms=True, random_state=7),
+}
+
+
+def make_recipe(n_bits, n_pool, **options):
+    """A recipe of adaptive codes of this shape."""
+    return AdaptiveRecipe.make(n_features=n_pool, n_bits=n_bits, random_state=7, **options)
+
+
+def make_codes(rng, n_codes, n_bits, n_pool, norms=True):
+    """Random locations and signs."""
+    locations = np.sort([rng.choice(n_pool, n_bits, replace=False) for _ in range(n_codes)], axis=1)
+    signs = rng.choice([-1, 1], (n_codes, n_bits))
+    columns = {"norms": rng.random(n_codes) + 1, "scales": rng.random(n_codes) + 1} if norms else {}
+    recipe = make_recipe(n_bits, n_pool, norms=norms)
+    return ts.AdaptiveCodes.from_locations(locations, signs, recipe=recipe, columns=columns)
+
+
+def make_projected(rng, n_queries, codes):
+    """Random projections of queries, in the space of the codes."""
+    return Projected.of(rng.standard_normal((n_queries, codes.n_pool)).astype(np.float32), codes.recipe)
 
 
 def bits_of(entry):
@@ -44,7 +69,8 @@ def dense_of(entry, n_pool):
 @pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
 @pytest.mark.parametrize("adapter", HAMMING, ids=lambda adapter: adapter.__name__)
 def test_hamming_engines_by_the_definition(rng, adapter, n_bits, n_pool):
-    codes, projected = make_codes(rng, 6, n_bits, n_pool), rng.standard_normal((4, n_pool)).astype(np.float32)
+    codes = make_codes(rng, 6, n_bits, n_pool)
+    projected = make_projected(rng, 4, codes)
     engine = adapter.of(codes)
     entries, queries = engine.entries(codes), engine.queries(projected)
     distances = [[(bits_of(query) != bits_of(entry)).sum() for entry in entries] for query in queries]
@@ -61,7 +87,8 @@ def test_hamming_engines_by_the_definition(rng, adapter, n_bits, n_pool):
 @pytest.mark.parametrize(("n_bits", "n_pool"), SHAPES)
 @pytest.mark.parametrize("adapter", SPARSE, ids=lambda adapter: adapter.__name__)
 def test_sparse_engines_by_the_definition(rng, adapter, n_bits, n_pool):
-    codes, projected = make_codes(rng, 6, n_bits, n_pool), rng.standard_normal((4, n_pool)).astype(np.float32)
+    codes = make_codes(rng, 6, n_bits, n_pool)
+    projected = make_projected(rng, 4, codes)
     engine = adapter.of(codes)
     entries = engine.entries(codes)
     rows = entries.toarray() if adapter is export.ScipySparse else [dense_of(entry, n_pool) for entry in entries]
@@ -76,6 +103,32 @@ def test_engines_of_an_index(rng):
     assert export.PgvectorBits.of(index).column == "bit(128)"
     assert export.PgvectorSparse.of(index).column == "sparsevec(64)"
     assert export.FaissBinary(n_bits=3, n_pool=5).dimension == 16
+
+
+def test_engines_of_a_sign_index_compare_plain_signs(rng):
+    index = ts.SignIndex(n_features=64, n_pool=60, random_state=7)
+    ids = index.add(rng.standard_normal((5, 64)))
+    engine, codes = export.FaissBinary.of(index), index.get(ids).codes
+    entries, queries = engine.entries(codes), engine.queries(projected := index.project(rng.standard_normal((3, 64))))
+    assert engine.n_bytes == 8
+    assert_array_equal(entries, codes.data)
+    distances = np.bitwise_count(queries[:, np.newaxis] ^ entries).sum(axis=2)
+    assert_array_equal(engine.mismatches(distances), codes.mismatches(projected))
+    assert export.PgvectorBits.of(codes).column == "bit(60)"
+    with pytest.raises(
+        ValueError, match="ScipySparse takes codes that have form='sparse'; sign codes have 'codes', 'bi"
+    ):
+        export.ScipySparse.of(index)
+
+
+def test_engines_refuse_codes_without_signs(rng):
+    index = FAMILIES["trellis"]()
+    codes = index.get(index.add(rng.standard_normal((700, 32)))).codes
+    words = "FaissBinary takes codes that have form='bits'; trellis codes have 'codes', 'dense'"
+    with pytest.raises(ValueError, match=words):
+        export.FaissBinary.of(codes)
+    with pytest.raises(ValueError, match=words):
+        export.FaissBinary(n_bits=8, n_pool=64).entries(codes)
 
 
 def test_engines_refuse_what_does_not_fit(rng):
@@ -106,14 +159,14 @@ def test_nearest_orders_ties_by_id_and_refuses_to_guess():
 def test_one_hot_codes_come_back(rng):
     for n_bits, n_pool in SHAPES:
         codes = make_codes(rng, 5, n_bits, n_pool, norms=False)
-        assert ts.AdaptiveCodes.from_bits(codes.to_bits(), n_bits=n_bits, n_pool=n_pool) == codes
+        assert ts.AdaptiveCodes.from_bits(codes.to_bits(), recipe=codes.recipe) == codes
     codes = make_codes(rng, 3, 4, 10)
     both = codes.to_bits()
     both[1] = 255
     with pytest.raises(ValueError, match="not a one-hot code at row 1: 4 rows must have one sign each"):
-        ts.AdaptiveCodes.from_bits(both, n_bits=4, n_pool=10)
+        ts.AdaptiveCodes.from_bits(both, recipe=codes.recipe)
     with pytest.raises(ValueError, match=r"must be uint8 of shape \(n_codes, 3\)"):
-        ts.AdaptiveCodes.from_bits(both[:, :2], n_bits=4, n_pool=10)
+        ts.AdaptiveCodes.from_bits(both[:, :2], recipe=codes.recipe)
 
 
 # Tables
@@ -127,7 +180,7 @@ def make_index(rng, *, norms=True, n_entries=40):
 
 
 @pytest.mark.parametrize("norms", [True, False])
-@pytest.mark.parametrize("form", export.FORMS)
+@pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
 def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, form, norms):
     monkeypatch.setattr(export.tables, "PART_ROWS", 16)  # several row groups
     index = make_index(rng, norms=norms)
@@ -136,26 +189,47 @@ def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, 
     table = export.read_parquet(tmp_path / "codes.parquet")
     held = index.get(index.ids)
     assert_array_equal(table.entries.ids, held.ids)
-    assert table.entries.codes == held.codes
+    assert table.codes == held.codes
     assert table.entries.metadata == held.metadata
     assert table.recipe == index.recipe
     queries = rng.standard_normal((3, 100))
-    assert_array_equal(table.projection().apply(queries), index.projection.apply(queries))
+    assert_array_equal(table.project(queries), index.project(queries))
 
 
-@pytest.mark.parametrize("form", export.FORMS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_goes_through_parquet(rng, tmp_path, family):
+    """An index and codes, in every form that the codes have; the recipe comes back with them."""
+    index = FAMILIES[family]()
+    signals = rng.standard_normal((700, 32)).astype(np.float32)
+    held = index.get(index.add(signals))
+    assert {"codes", "dense"} <= set(held.codes.forms)
+    for source in (index, held.codes):
+        for form in held.codes.forms:
+            export.write_parquet(tmp_path / "it.parquet", source, form=form)
+            if form == "dense":
+                vectors = pyarrow.parquet.read_table(tmp_path / "it.parquet").column("vector")
+                assert_array_equal(np.stack(vectors.to_pylist()), held.codes.decode())
+                continue
+            table = export.read_parquet(tmp_path / "it.parquet")
+            assert type(table.codes) is type(held.codes)
+            assert table.codes == held.codes
+            assert table.recipe == index.recipe
+            assert table.entries.ids.tolist() == held.ids.tolist()
+            assert_array_equal(table.project(signals[:3]), index.project(signals[:3]))
+
+
+@pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
 def test_codes_alone_and_none_at_all(rng, form):
     encoder = ts.AdaptiveEncoder(n_bits=12, random_state=7, layout="fast").fit(np.zeros((1, 100)))
     codes = encoder.encode(rng.standard_normal((5, 100)))
-    table = export.from_arrow(export.to_arrow(codes, form=form, projection=encoder.projection_))
+    table = export.from_arrow(export.to_arrow(codes, form=form))
     assert_array_equal(table.entries.ids, range(5))
-    assert (table.entries.codes, table.entries.codes.layout) == (codes, "fast")
+    assert (table.codes, table.codes.layout) == (codes, "fast")
     assert table.entries.metadata == [None] * 5
-    assert table.projection() == encoder.projection_
+    assert table.recipe == encoder.recipe_
     empty = export.from_arrow(export.to_arrow(codes[:0], form=form))
-    assert len(empty.entries) == len(empty.entries.codes) == 0
-    with pytest.raises(ValueError, match="does not say which projection"):
-        empty.projection()
+    assert len(empty.entries) == len(empty.codes) == 0
+    assert empty.recipe == encoder.recipe_
 
 
 def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
@@ -164,17 +238,22 @@ def test_a_sign_index_has_its_packed_signs(rng, tmp_path):
     for form in ("codes", "bits"):
         export.write_parquet(tmp_path / "signs.parquet", index, form=form)
         table = export.read_parquet(tmp_path / "signs.parquet")
-        assert_array_equal(table.entries.codes, index.get(range(7)).codes)
-    with pytest.raises(ValueError, match='form="sparse" goes with adaptive codes'):
+        assert table.codes == index.get(range(7)).codes
+        (name,) = {"code", "bits"} & set(pyarrow.parquet.read_schema(tmp_path / "signs.parquet").names)
+        stored = pyarrow.parquet.read_table(tmp_path / "signs.parquet").column(name).to_pylist()
+        assert b"".join(stored) == index.get(range(7)).codes.data.tobytes()
+    with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'dense' for sign codes, got 'sparse'"):
         export.to_arrow(index, form="sparse")
 
 
 def test_the_schema_says_what_the_columns_are(rng):
     table = export.to_arrow(make_index(rng))
-    assert table.schema.names == ["id", "code", "norm", "scale", "metadata"]
+    assert table.schema.names == ["id", "code", "norms", "scales", "metadata"]
     assert [str(kind) for kind in table.schema.types] == ["int64", "binary", "float", "float", "string"]
     told = json.loads(table.schema.metadata[b"topsign"])
-    assert (told["format"], told["form"], told["n_bits"], told["n_pool"], told["seed"]) == (1, "codes", 12, 100, 7)
+    assert (told["format"], told["form"]) == (1, "codes")
+    recipe = told["recipe"]
+    assert [recipe[name] for name in ("family", "n_bits", "n_pool", "seed")] == ["adaptive", 12, 100, 7]
     sparse = export.to_arrow(make_index(rng), form="sparse").schema
     assert [str(sparse.field(name).type) for name in ("locations", "signs")] == [
         "list<item: int32>",
@@ -193,11 +272,16 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
     path = tmp_path / "other.parquet"
     table = export.to_arrow(make_index(rng))
     told = json.loads(table.schema.metadata[b"topsign"])
+    longer = told | {"recipe": told["recipe"] | {"n_bits": 13}}
     for damaged, words in [
         (pyarrow.table({"id": [1]}), "not a table of codes that topsign wrote: its schema has no metadata"),
         (table.drop_columns(["code"]), "it has no column code"),
         (table.replace_schema_metadata({b"topsign": json.dumps(told | {"format": 2})}), "this version reads format 1"),
-        (table.replace_schema_metadata({b"topsign": json.dumps(told | {"n_bits": 13})}), "do not have .* bytes each"),
+        (table.drop_columns(["scales"]), "it has no column scales"),
+        (table.replace_schema_metadata({b"topsign": json.dumps(longer)}), "do not have .* bytes each"),
+        (table.replace_schema_metadata({b"topsign": json.dumps(told | {"form": "text"})}), "got 'text'"),
+        (table.replace_schema_metadata({b"topsign": json.dumps({"format": 1, "form": "codes"})}), "has no 'recipe'"),
+        (export.to_arrow(make_index(rng), form="dense"), "it holds vectors, which pyarrow reads"),
     ]:
         pyarrow.parquet.write_table(damaged, path)
         with pytest.raises(ts.StorageError, match=words) as caught:
@@ -206,9 +290,11 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
     path.write_bytes(b"PAR1 but nothing else")
     with pytest.raises(ts.StorageError, match=r"other\.parquet"):
         export.read_parquet(path)
-    with pytest.raises(TypeError, match="source must be an Index or AdaptiveCodes, got str"):
+    with pytest.raises(TypeError, match="source must be an Index or Codes, got str"):
         export.write_parquet(make_index(rng), str(path))  # the other way round
-    with pytest.raises(ValueError, match="form must be one of 'codes', 'bits', 'sparse', 'dense', got 'text'"):
+    with pytest.raises(
+        ValueError, match="form must be one of 'codes', 'bits', 'sparse', 'dense' for adaptive codes, got 'text'"
+    ):
         export.to_arrow(make_index(rng), form="text")
     with pytest.raises(ValueError, match="an index has its own ids"):
         export.to_arrow(make_index(rng), ids=[1])
@@ -219,9 +305,10 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
 def test_another_projection_is_noticed(rng):
     table = export.to_arrow(make_index(rng))
     told = json.loads(table.schema.metadata[b"topsign"])
-    changed = table.replace_schema_metadata({b"topsign": json.dumps(told | {"fingerprint": "0" * 32})})
+    other = told["recipe"] | {"fingerprint": "0" * 32}
+    changed = table.replace_schema_metadata({b"topsign": json.dumps(told | {"recipe": other})})
     with pytest.raises(ts.StorageError, match="has the fingerprint 00000000"):
-        export.from_arrow(changed).projection()
+        export.from_arrow(changed)
 
 
 def test_ids_of_text_are_texts(rng, tmp_path):

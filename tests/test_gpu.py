@@ -1,25 +1,25 @@
 """The GPU without one: a NumPy model of its two passes, and its kernels run by this processor."""
 
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import gpu_model as model
 import numpy as np
 import pytest
 from emulator import COMPILER, EmulatedDevice
+from gpu_cases import best_of, equal_results, logits_of, some_codes, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from numpy_kernels import NumpyKernels
 
 import topsign as ts
 from topsign import gpu, kernels
-from topsign.gpu import pieces
+from topsign.gpu import chunks
 from topsign.gpu.best import BestSearch
 from topsign.gpu.device import device_number, multiply_tile, on_host
 from topsign.gpu.scan import GatherScanner, Part, ProductScanner, Tuning
 from topsign.gpu.stripes import Format, Stripes
-from topsign.heads.scores import LogitScores
-from topsign.kernels import Layout
+from topsign.kernels import CodeRange, Layout
 
 SMALL = Tuning(sample=64, first=128, growth=2, largest=256, waves=1)
 
@@ -29,17 +29,6 @@ emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kern
 @pytest.fixture(scope="module")
 def device():
     return EmulatedDevice()
-
-
-def some_codes(layout, n_codes, seed):
-    projected = np.random.default_rng(seed).standard_normal((n_codes, layout.n_pool)).astype(np.float32)
-    locations, signs, _ = kernels.active().select(projected, layout.n_bits)
-    return kernels.active().pack_codes(layout, locations, signs)
-
-
-def equal_results(ours, theirs):
-    for field in dataclasses.fields(ours):
-        assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
 
 
 shapes = st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers(1, 50), st.integers(0, 2**32 - 1))
@@ -67,10 +56,8 @@ def test_rounded_scores_bound_the_exact_ones_and_the_two_passes_find_the_best(sh
     assert (exact <= high).all()
     alive, k = rng.random(n_codes) < 0.8, int(rng.integers(1, 8))
     positions, scores, _ = model.search(lambda part: sums[part], exact, weights, alive, margin, k, chunk=8)
-    with kernels.use("numpy") as portable:  # the others take weights that are not negative
-        expected = portable.search_scores(
-            layout, codes, query, k, weights=weights, alive=np.packbits(alive, bitorder="little")
-        )
+    ranges = [CodeRange(codes, alive=np.packbits(alive, bitorder="little"), weights=weights)]
+    expected = NumpyKernels().rank_scores(layout, ranges, query, k)  # the library takes weights that are not negative
     assert_array_equal(positions, expected[0][0])
     assert_array_equal(scores, expected[1][0])
 
@@ -106,15 +93,15 @@ def test_few_codes_are_scored_exactly(n_codes):
 def test_the_kernels_find_what_the_processor_finds(device, layout, n_queries, scanner):
     n_codes, rng = 400, np.random.default_rng(n_queries)
     codes, weights = some_codes(layout, n_codes, 3), rng.random(n_codes).astype(np.float32)
-    alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
-    words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
+    alive = rng.random(n_codes) < 0.7
     queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
     stripes = Stripes.load(device, layout, codes)
     search = BestSearch(device, stripes.format, n_queries, 5, n_codes, tuning=SMALL)
     assert isinstance(search.scanner, scanner)
     search.start(queries)
-    search.scan(Part(stripes, weights, None, words))
-    positions, scores = kernels.active().search_scores(layout, codes, queries, 5, weights=weights, alive=alive)
+    search.scan(Part(stripes, weights, None, words_of(alive)))
+    ranges = [CodeRange(codes, alive=np.packbits(alive, bitorder="little"), weights=weights)]
+    positions, scores = kernels.active().rank_scores(layout, ranges, queries, 5)
     assert_array_equal(search.positions, positions)
     assert_array_equal(search.scores, scores)
     steps, margins = zip(*(model.round_query(query, layout.n_bits, 1)[1:] for query in queries), strict=True)
@@ -125,7 +112,7 @@ def test_the_kernels_find_what_the_processor_finds(device, layout, n_queries, sc
 @emulated
 @pytest.mark.slow
 def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE", 256)
+    monkeypatch.setattr(chunks, "CHUNK", 256)
     signals = np.random.default_rng(0).standard_normal((400, 64)).astype(np.float32)
     index = ts.AdaptiveIndex(n_features=64, n_bits=24, n_pool=96, random_state=7)
     index.add(signals[:300])
@@ -173,13 +160,13 @@ def test_a_head_on_the_device_answers_as_the_processor(device):
     projected[1, 5] = np.nan
     for _ in range(2):  # the second time by the launches of the first, where addresses are the same
         values, classes = head.topk(projected, 7)
-        expected = LogitScores(layout, codes, scales, bias.astype(np.float64)).best(projected[[0, 2]], 7)
+        expected = best_of(logits_of(layout, codes, scales, bias, projected[[0, 2]]), 7)
         assert_array_equal(classes[[0, 2]], expected[0])
         assert_array_equal(values[[0, 2]], expected[1].astype(np.float32))
         assert np.isnan(values[1]).all()
         assert_array_equal(classes[1], np.arange(7))
     logits = head.logits(projected[[0]])
-    exact = kernels.active().score_sums(layout, codes, projected[[0]]) * scales + bias
+    exact = logits_of(layout, codes, scales, bias, projected[[0]])
     np.testing.assert_allclose(logits, exact, rtol=0, atol=4e-6 * np.abs(exact).max())
     with pytest.raises(ValueError, match="k must lie in"):
         head.topk(projected, 301)
@@ -196,7 +183,7 @@ def test_threads_may_share_a_head(device):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda k: head.topk(projected, k), counts))
     for k, (values, classes) in zip(counts, found, strict=True):
-        expected = LogitScores(layout, codes, scales, None).best(projected, k)
+        expected = best_of(logits_of(layout, codes, scales, None, projected), k)
         assert_array_equal(classes, expected[0])
         assert_array_equal(values, expected[1].astype(np.float32))
 

@@ -1,22 +1,19 @@
 """On a CUDA device: the answers are those of the processor, to the last bit."""
 
-import dataclasses
-import importlib.util
-
 import numpy as np
 import pytest
+from gpu_cases import equal_results, some_codes, some_trellis_codes, words_of
 from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import gpu, kernels
+from topsign.families.trellis.design import design_trellis
 from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part, Tuning
 from topsign.gpu.stripes import Stripes
 from topsign.gpu.viterbi import Viterbi
-from topsign.kernels import Layout, RoundedQueries, TrellisEntries
-from topsign.learning import learn_recipe
-from topsign.trellis import design_trellis
+from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange
 
 pytestmark = pytest.mark.gpu
 
@@ -27,17 +24,6 @@ def device():
         return gpu.cuda_device(0)
     except gpu.GpuError as error:
         pytest.skip(str(error))
-
-
-def some_codes(layout, n_codes, seed):
-    projected = np.random.default_rng(seed).standard_normal((n_codes, layout.n_pool)).astype(np.float32)
-    locations, signs, _ = kernels.active().select(projected, layout.n_bits, n_threads=4)
-    return kernels.active().pack_codes(layout, locations, signs)
-
-
-def equal_results(ours, theirs):
-    for field in dataclasses.fields(ours):
-        assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
 
 
 LAYOUTS = [
@@ -56,17 +42,16 @@ def test_searches(device, layout, n_queries):
     n_codes, rng = 5000, np.random.default_rng(n_queries)
     codes, weights = some_codes(layout, n_codes, 3), rng.random(n_codes).astype(np.float32)
     weights[rng.random(n_codes) < 0.1] = 0
-    alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
-    words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
+    alive = rng.random(n_codes) < 0.7
+    packed, words = np.packbits(alive, bitorder="little"), words_of(alive)
     queries = rng.standard_normal((n_queries, layout.n_pool)).astype(np.float32)
     stripes = Stripes.load(device, layout, codes)
     for tuning in (Tuning(), Tuning(sample=64, first=256, growth=2, largest=1024, waves=1)):
         search = BestSearch(device, stripes.format, n_queries, 12, n_codes, tuning=tuning)
         search.start(device.put(queries))
         search.scan(Part(stripes, device.put(weights), None, device.put(words)))
-        positions, scores = kernels.active().search_scores(
-            layout, codes, queries, 12, weights=weights, alive=alive, n_threads=4
-        )
+        ranges = [CodeRange(codes, alive=packed, weights=weights)]
+        positions, scores = kernels.active().rank_scores(layout, ranges, queries, 12, n_threads=4)
         assert_array_equal(device.get(search.positions), positions)
         assert_array_equal(device.get(search.scores), scores)
 
@@ -76,7 +61,7 @@ def test_searches(device, layout, n_queries):
 def test_indexes(device, kind, memory, tmp_path):
     rng = np.random.default_rng(0)
     signals = rng.standard_normal((12_000, 256)).astype(np.float32)
-    path = tmp_path / "index" if importlib.util.find_spec("lmdb") else None
+    path = tmp_path / "index"
     if kind == "sign":
         index = ts.SignIndex(n_features=256, n_pool=300, random_state=7, path=path)
     elif kind == "long":
@@ -258,15 +243,10 @@ def test_trellis_searches(device, sizes, n_queries):
     """Any bytes are a code: random ones, many of them twice, so that scores tie."""
     n_features, n_bits, window = sizes
     n_codes, rng = 5000, np.random.default_rng(n_queries)
-    recipe = learn_recipe(
-        np.empty((0, n_features), np.float32), n_bits=n_bits, basis="hadamard", center=False, window=window, norms=True
-    )
-    tables = recipe.cells[0].tables
-    codes = rng.integers(0, 256, (n_codes, tables.code_bytes), np.uint8)
-    codes[:, -1] = 0x80  # norms near one
+    tables, codes = some_trellis_codes(n_features, n_bits, window, n_codes, rng)
     codes[2500:4000] = codes[:1500]
-    alive = np.packbits(rng.random(n_codes) < 0.7, bitorder="little")
-    words = np.append(alive, np.zeros(-len(alive) % 4, np.uint8)).view(np.uint32)
+    alive = rng.random(n_codes) < 0.7
+    packed, words = np.packbits(alive, bitorder="little"), words_of(alive)
     values = rng.integers(-127, 128, (n_queries, n_features), np.int8)
     scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
     queries = RoundedQueries(values, scales, constants)
@@ -279,9 +259,8 @@ def test_trellis_searches(device, sizes, n_queries):
         for norms, weights in ((False, rings.weights), (True, rings.with_norms)):
             search.start(RoundedOnDevice.put(device, queries))
             search.scan(Part(rings, weights, None, device.put(words)))
-            positions, scores = kernels.active().trellis_search(
-                TrellisEntries(tables, codes, norms, alive), queries, 12, n_threads=4
-            )
+            ranges = [TrellisRange(tables, queries, codes, norms=norms, alive=packed)]
+            positions, scores = kernels.active().rank_trellis(ranges, 12, n_threads=4)
             assert_array_equal(device.get(search.positions), positions)
             assert_array_equal(device.get(search.scores), scores)
 
@@ -292,7 +271,7 @@ def test_trellis_searches(device, sizes, n_queries):
 def test_trellis_indexes(device, kind, memory, tmp_path):
     rng = np.random.default_rng(0)
     signals = (rng.standard_normal((12_000, 96)) * np.geomspace(1, 0.1, 96)).astype(np.float32)
-    path = tmp_path / "index" if importlib.util.find_spec("lmdb") else None
+    path = tmp_path / "index"
     options = {
         "hadamard": {"basis": "hadamard", "center": False},
         "principal": {},
@@ -330,7 +309,7 @@ def test_trellis_layers(device, projection, bias):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     linear = torch.nn.Linear(512, 3000, bias=bias)
-    small = ts.nn.compress(linear, codes="trellis", n_bits=256, projection=projection, random_state=7)
+    small = ts.nn.compress(linear, family="trellis", n_bits=256, projection=projection, random_state=7)
     for n_inputs in (1, 5, 40):
         x = torch.randn(n_inputs, 512)
         x[-1] = 0
@@ -354,7 +333,7 @@ def test_trellis_layers(device, projection, bias):
 
 def test_trellis_layers_can_be_captured_in_a_graph(device):
     torch = pytest.importorskip("torch")
-    small = ts.nn.compress(torch.nn.Linear(512, 3000), codes="trellis", n_bits=256, random_state=7).cuda()
+    small = ts.nn.compress(torch.nn.Linear(512, 3000), family="trellis", n_bits=256, random_state=7).cuda()
     x = torch.randn(2, 512, device="cuda")
     small.topk(x, k=5)
     torch.cuda.synchronize()

@@ -8,10 +8,10 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import gpu, kernels
+from topsign.families.trellis.design import design_trellis
 from topsign.gpu import viterbi
 from topsign.gpu.viterbi import Viterbi, event_table, source_table
-from topsign.kernels.tables import trellis_levels, trellis_sequences
-from topsign.trellis import design_trellis
+from topsign.kernels.trellis import trellis_levels, trellis_sequences
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
 

@@ -15,6 +15,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy_kernels import PATHS, use_path
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -27,7 +28,6 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
-from topsign import kernels
 from topsign.encoding import encode, project
 from topsign.heads import scores
 from topsign.heads.report import loss_interval
@@ -762,8 +762,8 @@ def test_intercepts_that_hamming_scores_ignore_are_announced():
 def test_kernels_agree(rng):
     coef, inputs = rng.standard_normal((40, 30)), rng.standard_normal((20, 30))
     found = []
-    for name in kernels.available():
-        with kernels.use(name):
+    for name in PATHS:
+        with use_path(name):
             small = ts.AdaptiveLinearClassifier.from_weights(coef, intercept=np.arange(40), n_bits=9, random_state=7)
             found.append((small.predict(inputs), small.decision_function(inputs)))
     for other in found[1:]:

@@ -10,16 +10,15 @@ __version__ = "0.1.0"
 
 # Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
 _HOMES = {
-    **dict.fromkeys(("distributed", "export", "gpu", "heads", "kernels", "nn", "plots"), ""),
-    **dict.fromkeys(("projections", "signals", "theory"), ""),
-    **dict.fromkeys(("AdaptiveCodes", "TrellisCodes", "hamming", "query_bits"), "codes"),
-    **dict.fromkeys(("AdaptiveEmbedding", "AdaptiveEncoder", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
-    **dict.fromkeys(("CalibrationWarning", "StorageError"), "errors"),
+    **dict.fromkeys(("distributed", "export", "families", "gpu", "heads", "kernels", "nn", "plots"), ""),
+    **dict.fromkeys(("projections", "signals", "testing", "theory"), ""),
+    **dict.fromkeys(("Codes", "hamming", "query_bits"), "codes"),
+    **dict.fromkeys(("AdaptiveEmbedding", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
+    **dict.fromkeys(("AdaptiveEncoder", "TrellisEncoder"), "encoders"),
+    **dict.fromkeys(("CalibrationWarning", "ConflictError", "StorageError"), "errors"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("Head",), "heads"),
-    **dict.fromkeys(
-        ("AdaptiveLinearClassifier", "SignLinearClassifier", "UniversalLinearClassifier"), "heads.classifiers"
-    ),
+    **dict.fromkeys(("CompressedLinearClassifier",), "heads.classifier"),
     **dict.fromkeys(("CompressionReport",), "heads.report"),
     **dict.fromkeys(
         (
@@ -33,14 +32,14 @@ _HOMES = {
             "Pairs",
             "SignIndex",
             "TrellisIndex",
+            "index_for",
             "open_index",
         ),
         "index",
     ),
     **dict.fromkeys(("AdaptiveNeighbors",), "neighbors"),
     **dict.fromkeys(("make_projection",), "projections"),
-    **dict.fromkeys(("Recipe",), "recipe"),
-    **dict.fromkeys(("TrellisEncoder",), "trellis_encoder"),
+    **dict.fromkeys(("AdaptiveCodes", "Recipe", "SignCodes", "TrellisCodes", "read_codes"), "families"),
 }
 
 __all__ = sorted(set(_HOMES) - {"distributed", "nn"})  # a star import needs no extra
@@ -48,6 +47,7 @@ __all__ = sorted(set(_HOMES) - {"distributed", "nn"})  # a star import needs no 
 if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import distributed as distributed
     from . import export as export
+    from . import families as families
     from . import gpu as gpu
     from . import heads as heads
     from . import kernels as kernels
@@ -55,23 +55,28 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from . import plots as plots
     from . import projections as projections
     from . import signals as signals
+    from . import testing as testing
     from . import theory as theory
-    from .codes import AdaptiveCodes as AdaptiveCodes
-    from .codes import TrellisCodes as TrellisCodes
+    from .codes import Codes as Codes
     from .codes import hamming as hamming
     from .codes import query_bits as query_bits
     from .embeddings import AdaptiveEmbedding as AdaptiveEmbedding
-    from .embeddings import AdaptiveEncoder as AdaptiveEncoder
     from .embeddings import SignEmbedding as SignEmbedding
     from .embeddings import UniversalEmbedding as UniversalEmbedding
+    from .encoders import AdaptiveEncoder as AdaptiveEncoder
+    from .encoders import TrellisEncoder as TrellisEncoder
     from .errors import CalibrationWarning as CalibrationWarning
+    from .errors import ConflictError as ConflictError
     from .errors import StorageError as StorageError
     from .evaluation import Evaluation as Evaluation
     from .evaluation import evaluate as evaluate
+    from .families import AdaptiveCodes as AdaptiveCodes
+    from .families import Recipe as Recipe
+    from .families import SignCodes as SignCodes
+    from .families import TrellisCodes as TrellisCodes
+    from .families import read_codes as read_codes
     from .heads import Head as Head
-    from .heads.classifiers import AdaptiveLinearClassifier as AdaptiveLinearClassifier
-    from .heads.classifiers import SignLinearClassifier as SignLinearClassifier
-    from .heads.classifiers import UniversalLinearClassifier as UniversalLinearClassifier
+    from .heads.classifier import CompressedLinearClassifier as CompressedLinearClassifier
     from .heads.report import CompressionReport as CompressionReport
     from .index import AdaptiveIndex as AdaptiveIndex
     from .index import Entries as Entries
@@ -83,11 +88,10 @@ if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
     from .index import Pairs as Pairs
     from .index import SignIndex as SignIndex
     from .index import TrellisIndex as TrellisIndex
+    from .index import index_for as index_for
     from .index import open_index as open_index
     from .neighbors import AdaptiveNeighbors as AdaptiveNeighbors
     from .projections import make_projection as make_projection
-    from .recipe import Recipe as Recipe
-    from .trellis_encoder import TrellisEncoder as TrellisEncoder
 
 
 def __getattr__(name: str) -> object:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import topsign as ts
-from topsign.kernels import Layout, RoundedQueries, TrellisEntries, native
+from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange, library
 from topsign.trellis import design_trellis
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
@@ -73,19 +73,19 @@ def trellis_results(kernel):
             digits = rng.integers(-16, 16, values.shape, dtype=np.int8)
             one, two = RoundedQueries(values, halves, halves), RoundedQueries(values, halves, halves, digits, 5)
             for n_digits, queries in enumerate((one, two), start=1):
-                entries = TrellisEntries(tables, codes, norms=True)
-                found = kernel.trellis_search(entries, queries, 9, n_threads=2)
-                near = kernel.trellis_within(entries, queries, found[1][:, 4])
+                ranges = [TrellisRange(tables, queries, codes, norms=True)]
+                found = kernel.rank_trellis(ranges, 9, n_threads=2)
+                near = kernel.within_trellis(ranges, found[1][:, 4])
                 sums = kernel.trellis_sums(tables, codes, queries)
                 yield f"trellis search {size} {n_queries} of {n_digits}", [*found, *near, sums]
 
 
 def compared(kernel, layout, codes, queries):
-    bits = kernel.pack_bits(queries)
-    counts = kernel.search_mismatches(layout, codes, bits, 9, n_threads=2)
-    scores = kernel.search_scores(layout, codes, queries, 9, n_threads=2)
-    near = kernel.within_mismatches(layout, codes, bits, counts[1][:, 0] + 1)
-    high = kernel.within_scores(layout, codes, queries, scores[1][:, 0] - np.float32(0.5))
+    bits, ranges = kernel.pack_bits(queries), [CodeRange(codes)]
+    counts = kernel.rank_mismatches(layout, ranges, bits, 9, n_threads=2)
+    scores = kernel.rank_scores(layout, ranges, queries, 9, n_threads=2)
+    near = kernel.within_mismatches(layout, ranges, bits, counts[1][:, 0] + 1)
+    high = kernel.within_scores(layout, ranges, queries, scores[1][:, 0] - np.float32(0.5))
     some = [kernel.mismatches(layout, codes, bits[:3]), kernel.score_sums(layout, codes, queries[:3])]
     return [*counts, *scores, *near, *high, *some]
 
@@ -138,8 +138,8 @@ def write(folder):
 def compare(folder):
     summary = json.loads((folder / "summary.json").read_text())
     wrong = []
-    for path in [path for path in ts.kernels.available() if path != "numpy"]:
-        native.load_library().ts_set_grain(1.0)
+    for path in ts.kernels.available():
+        library.load_library().ts_set_grain(1.0)
         ours = hashes(path)
         wrong += [f"{path}: {name}" for name in ours if ours[name] != summary["kernels"][name]]
         for name, expected in summary["indexes"].items():

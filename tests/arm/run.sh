@@ -20,7 +20,7 @@ fi
 if [ ! -d "$arm/site" ]; then
     "$python" -m pip install --quiet --target "$arm/site" --platform manylinux2014_aarch64 \
         --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 --python-version 3.11 \
-        --only-binary=:all: numpy scipy scikit-learn lmdb pytest hypothesis rich typer
+        --only-binary=:all: numpy scipy scikit-learn pytest hypothesis rich typer
 fi
 mkdir -p "$arm/site/topsign-0.dist-info"  # index files name the version that wrote them
 printf 'Metadata-Version: 2.1\nName: topsign\nVersion: 0\n' > "$arm/site/topsign-0.dist-info/METADATA"

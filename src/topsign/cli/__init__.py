@@ -49,5 +49,5 @@ __all__ = [
 
 
 def main() -> None:
-    """The entry point of ``topsign``."""
+    """Run the command ``topsign``."""
     app()

@@ -26,7 +26,7 @@ class AddOptions(SourceOptions):
     upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids are there already.")] = False
 
     def open_files(self, signals: Location) -> list[SignalFile]:
-        """The files of signals; options that do not go together are refused."""
+        """Return the files of signals; options that do not go together are refused."""
         with exit_on_error(2):
             files = open_files(signals, self.array, self.columns().names)
         if self.upsert and self.ids is None and self.id_column is None:
@@ -60,7 +60,7 @@ def add(
 
 
 def add_files(index: Any, name: object, files: list[SignalFile], options: AddOptions, **others: Any) -> None:
-    """Adds files to an index, here or on a cluster, each in one change."""
+    """Add files to an index, here or on a cluster, each in one transaction."""
     for file in files:
         if file.n_features != index.n_features:
             what = f"{file.name} has signals of {file.n_features} features, {name} takes {index.n_features}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +26,65 @@ console = Console(markup=False, emoji=False)  # what is printed is data: paths a
 errors = Console(stderr=True, markup=False, emoji=False)
 
 
+FLAGS = {
+    "n_bits": "--bits",
+    "n_bytes": "--bytes",
+    "n_local": "--local",
+    "n_pool": "--pool",
+    "projection": "--projection",
+    "basis": "--projection",
+    "metric": "--metric",
+    "layout": "--layout",
+    "norms": "--norms",
+    "center": "--center",
+    "random_state": "--seed",
+}
+"""Options of codes, by the parameters of the constructors of indexes."""
+
+WORDS = FLAGS | {
+    "family": "--family",
+    "adaptive_bits": "--adaptive-bits",
+    "false_alarm": "--false-alarm",
+    "k": "-k",
+    "max_bytes": "--max-bytes",
+    "scoring": "--scoring",
+    "seed": "--seed",
+    "threshold": "--threshold",
+}
+"""Options by the names of the library's parameters."""
+
+_LONG = "|".join(name for name in WORDS if "_" in name)  # which cannot be anything but parameters
+_NAMED = re.compile(
+    rf"\b({'|'.join(WORDS)})=(True\b|False\b|'[^']*'|\"[^\"]*\")?|\b({_LONG})\b|\b({'|'.join(WORDS)})(?= must\b)"
+)
+
+
+def in_options(message: str) -> str:
+    """Return a message of the library in the words of the command line.
+
+    >>> in_options("n_bits must lie in [1, n_pool], got n_bits=9 with center=False")
+    '--bits must lie in [1, --pool], got --bits 9 with --no-center'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value, *alone = found.groups()
+        if name is None:
+            return WORDS[alone[0] or alone[1]]
+        if value in ("True", "False"):
+            return WORDS[name] if value == "True" else f"--no-{WORDS[name].removeprefix('--')}"
+        return f"{WORDS[name]} {'' if value is None else value[1:-1]}"
+
+    return _NAMED.sub(option, message)
+
+
 def fail(message: str, *, code: int) -> typer.Exit:
-    """Prints an error; code 1 is for the data, 2 for the call."""
+    """Print an error; code 1 is for the data, 2 for the call."""
     errors.print(Text("error:", "bold red"), Text(message), highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
 
 def show_version(wanted: bool) -> None:
-    """Prints the version and exits."""
+    """Print the version and exit."""
     if wanted:
         console.print(__version__, highlight=False)
         raise typer.Exit
@@ -49,10 +101,11 @@ def main_options(
 
 @contextmanager
 def exit_on_error(code: int) -> Iterator[None]:
-    """Turns exceptions of the library into a message and an exit code, by their type.
+    """Turn exceptions of the library into a message and an exit code, by their type.
 
-    2: a file or package that is not there. 1: what files hold, and what a machine or cluster lacks. Bad values
-    (ValueError, TypeError) are ``code``: 2 where they come from the options, 1 where they come from the data.
+    2: a file or package that does not exist. 1: contents of files, and what a machine or cluster lacks. Bad values
+    (ValueError, TypeError) are ``code``: 2 if they come from the options, whose names the message then has, 1 if they
+    come from the data.
     """
     try:
         yield
@@ -61,14 +114,14 @@ def exit_on_error(code: int) -> Iterator[None]:
     except (FileNotFoundError, ImportError) as error:
         raise fail(str(error), code=2) from None
     except (ValueError, TypeError) as error:
-        raise fail(str(error), code=code) from None
+        raise fail(in_options(str(error)) if code == 2 else str(error), code=code) from None
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
         raise fail(str(error), code=1) from None
 
 
 @contextmanager
 def printed_warnings() -> Iterator[None]:
-    """Prints warnings of the library on the error stream, each once."""
+    """Print warnings of the library on the error stream, each once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         yield
@@ -78,7 +131,7 @@ def printed_warnings() -> Iterator[None]:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Names the file whose contents are refused."""
+    """Name the file whose contents are refused."""
     try:
         yield
     except (ValueError, TypeError) as error:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from ..encoding import mean_signal
-from ..index import TrellisIndex, open_index
-from ..signals import FilesRows, SignalFile, TableColumns, open_files
+from ..index import Index, open_index
+from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
-from .options import CodeOptions, Index, SignalPath, SourceOptions, Threads, make_index, spread
+from .options import (
+    CodeOptions,
+    SignalPath,
+    SourceOptions,
+    Threads,
+    fit_index,
+    make_index,
+    parameters_for,
+    spread,
+)
 from .output import kept_interrupts, progress_bar
 
 CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
@@ -34,8 +41,8 @@ def build(
 ) -> None:
     """Make an index of signals; ids are their row numbers, or those of a column.
 
-    Signals are read in chunks, each stored for good before the next begins: an interrupted build goes on with
-    --resume, without duplicates.
+    Signals are read in chunks, and each is stored durably before the next begins, so that --resume continues an
+    interrupted build without duplicates.
 
     [bold]Examples[/]
 
@@ -43,29 +50,25 @@ def build(
 
     topsign build sentences.npy -o sentences.topsign --bits 96 --center --calibrate
 
-    topsign build sentences.npy -o sentences.topsign --codes trellis --bytes 48
+    topsign build sentences.npy -o sentences.topsign --family trellis --bytes 48
 
     topsign build folder-of-files/ -o cameras.topsign --resume
 
-    topsign build signals.parquet --array embedding -o cameras.topsign --kind sign --pool 4096
+    topsign build signals.parquet --array embedding -o cameras.topsign --family sign --pool 4096
 
     topsign build docs.parquet --id-column doc_id --vector-column embedding --metadata-columns title,year -o d.topsign
     """
     if output.exists() and not resume:
         raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
-    options = codes.given()
     with exit_on_error(2):
         columns = source.columns()
         files = open_files(signals, source.array, columns.names)
         if output.exists():
             index = open_index(output)
-            _check_recipe(index, codes.kind, options)
-            if codes.center and index.recipe.mean is None:
-                raise ValueError(f"{output} was begun without --center; leave it out to go on with it")
+            _check_recipe(index, codes)
         else:
-            index = make_index(codes.kind, files[0].n_features, options | _centring(files, codes.center), output)
-            if isinstance(index, TrellisIndex) and not index.is_fitted:
-                index.fit(FilesRows(files))
+            index = make_index(codes.family, files[0].n_features, codes.given(), output)
+            fit_index(index, files)
     with exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
@@ -75,30 +78,16 @@ def build(
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
 
 
-def _centring(files: list[SignalFile], center: bool) -> dict[str, Any]:
-    """The mean of all signals, as an option of an index."""
-    if not center:
-        return {}
-    sums = [file.n_signals * mean_signal(file.rows()).astype(np.float64) for file in files if file.n_signals]
-    return {"center": np.sum(sums, axis=0) / max(1, sum(file.n_signals for file in files))}
-
-
-def _check_recipe(index: Index, kind: str | None, options: dict[str, Any]) -> None:
-    """Options of a build that goes on must be those that it began with."""
-    header = index.header
-    given = options | ({"kind": kind} if kind is not None else {})
-    if "n_bytes" in given:
-        given["n_bits"] = 8 * given.pop("n_bytes")
-    header |= {"random_state": header["seed"], "n_local": index.recipe.n_local}
-    stored = {name: header[name] for name in given}
-    differing = [name for name in given if given[name] != stored[name]]
-    if differing:
-        have, want = (", ".join(f"{name}={values[name]!r}" for name in differing) for values in (stored, given))
-        raise ValueError(f"{index.path} was begun with {have}, got {want}; leave those options out to go on with it")
+def _check_recipe(index: Index, codes: CodeOptions) -> None:
+    """Raise ValueError unless the options given to resume a build are those that it began with."""
+    given = parameters_for(codes.family or index.family, codes.given())
+    problem = index.recipe.disagreement(codes.family, **given)
+    if problem is not None:
+        raise ValueError(f"{index.path} was begun with {problem}; leave those options out to go on with it")
 
 
 def _check_resumed(file: SignalFile, before: dict[str, Any] | None) -> None:
-    """A file that a build began with must not have changed."""
+    """Raise ValueError if a file has changed since a build began with it."""
     if before is not None:
         now = file.identity()
         for name in now:
@@ -109,7 +98,7 @@ def _check_resumed(file: SignalFile, before: dict[str, Any] | None) -> None:
 
 
 def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, threads: int | None, again: str) -> None:
-    """Adds what is not in the index yet, a chunk at a time."""
+    """Add what is not in the index yet, a chunk at a time."""
     taken = {name: record["taken"] for name, record in index.sources.items()}
     total = sum(file.n_signals for file in files)
     done = sum(taken.get(file.name, 0) for file in files)

@@ -36,7 +36,7 @@ def calibrate(
 
 
 def learn_null(index: Any, name: object, impostors: str, array: str | None, **options: Any) -> None:
-    """Calibrates an index, here or on a cluster, and prints what was learned."""
+    """Calibrate an index, here or on a cluster, and print what was learned."""
     with exit_on_error(1):
         files = open_files(impostors, array)
         total = sum(file.n_signals for file in files)
@@ -45,7 +45,7 @@ def learn_null(index: Any, name: object, impostors: str, array: str | None, **op
         learned = index.calibrate(signals, **options)
         check = index.check_null(signals)
     console.print(
-        f"{name}: null learned from {learned.asymmetric.n_scores:,} pairs of {learned.n_queries:,} signals; "
+        f"{name}: null learned from {learned.nulls['asymmetric'].n_scores:,} pairs of {learned.n_queries:,} signals; "
         f"p-values are at least {learned.floor:.1g}",
         highlight=False,
         soft_wrap=True,

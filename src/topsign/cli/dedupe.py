@@ -9,22 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from .._files import write_file
-from ..index import TrellisIndex, open_index
-from ..signals import FilesRows, TableColumns, open_files
+from ..families import Recipe
+from ..index import Index, open_index
+from ..signals import TableColumns, open_files
 from .app import app, console, exit_on_error, fail
 from .options import (
     ArrayName,
     Bits,
     Bytes,
     CodeOptions,
+    Family,
     IdColumn,
-    Index,
-    Kind,
     Local,
     Pool,
     Seed,
     SignalPath,
     Threads,
+    fit_index,
     make_index,
     spread,
 )
@@ -43,21 +44,24 @@ class GroupOptions:
     )
     threshold: Annotated[
         float | None,
-        typer.Option(help="Instead: the least estimated correlation of a pair; of trellis codes the least cosine."),
+        typer.Option(help="Instead: the least estimated correlation of a pair; for trellis codes the least cosine."),
     ] = None
 
-    def limit(self, family: str) -> dict[str, Any]:
-        """The limit in the words of ``pairs``; options that do not go together are refused."""
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         if self.output.suffix not in SUFFIXES:
             raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {self.output}", code=2)
         if self.false_alarm is not None and self.threshold is not None:
             raise fail("give --false-alarm or --threshold, not both", code=2)
+
+    def limit(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the limit for codes of this recipe as parameters of ``pairs``."""
         if self.threshold is not None:
             return {"threshold": self.threshold}
-        if family == "trellis":
+        if not recipe.pairing().has_null:
             raise fail(
-                "trellis codes need --threshold, the least cosine of the reconstructions of a pair: two of them do not "
-                "follow the law that --false-alarm takes",
+                f"{recipe.family} codes need --threshold, the least score of a pair: the null distribution of their "
+                "pairs, which --false-alarm needs, is not known",
                 code=2,
             )
         return {"false_alarm": 1e-3 if self.false_alarm is None else self.false_alarm}
@@ -68,7 +72,7 @@ class GroupOptions:
 def dedupe(
     signals: SignalPath,
     options: GroupOptions,
-    kind: Kind = None,
+    family: Family = None,
     bits: Bits = None,
     n_bytes: Bytes = None,
     n_local: Local = None,
@@ -89,25 +93,25 @@ def dedupe(
 
     topsign dedupe docs.parquet --id-column doc_id --threshold 0.9 -o groups.csv
 
-    topsign dedupe docs.parquet --codes trellis --bytes 48 --threshold 0.8 -o groups.parquet
+    topsign dedupe docs.parquet --family trellis --bytes 48 --threshold 0.8 -o groups.parquet
 
     topsign dedupe cameras.topsign -o groups.json
     """
-    codes = CodeOptions(kind=kind, bits=bits, n_bytes=n_bytes, n_local=n_local, pool=pool, seed=seed)
+    options.check()
+    codes = CodeOptions(family=family, bits=bits, n_bytes=n_bytes, n_local=n_local, pool=pool, seed=seed)
     if signals.endswith(".topsign"):
         if codes != CodeOptions() or array is not None or id_column is not None:
             raise fail(f"{signals} has its codes and ids already; options of these go with signals", code=2)
         with exit_on_error(2):
             index = open_index(signals, readonly=True)
-        limit = options.limit(index.family)
+        limit = options.limit(index.recipe)
     else:
-        limit = options.limit(kind or "adaptive")
-        index = _index_of(signals, codes, array, id_column, threads)
+        index, limit = _index_of(signals, codes, options, array, id_column, threads)
     write_groups(index, options.output, limit, threads)
 
 
 def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int | None = None) -> None:
-    """Finds the pairs of an index, here or on a cluster, and writes their groups."""
+    """Find the pairs of an index, here or on a cluster, and write their groups."""
     with bar("comparing") as progress, exit_on_error(2):
         pairs = index.pairs(**limit, n_threads=threads, progress=progress)
     groups = pairs.groups()
@@ -119,15 +123,22 @@ def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int |
     console.print(f"{output}: {what}", highlight=False)
 
 
-def _index_of(signals: str, codes: CodeOptions, array: str | None, id_column: str | None, threads: int | None) -> Index:
-    """An index in memory of the signals of files."""
+def _index_of(
+    signals: str,
+    codes: CodeOptions,
+    options: GroupOptions,
+    array: str | None,
+    id_column: str | None,
+    threads: int | None,
+) -> tuple[Index, dict[str, Any]]:
+    """Return an index in memory of the signals of files, and the limit of its pairs."""
     with exit_on_error(2):
         columns = TableColumns.of(id_column, None)
         files = open_files(signals, array, columns.names)
-        index = make_index(codes.kind, files[0].n_features, codes.given())
-        if isinstance(index, TrellisIndex) and not index.is_fitted:
-            index.fit(FilesRows(files))
+        index = make_index(codes.family, files[0].n_features, codes.given())
+        fit_index(index, files)
+        limit = options.limit(index.recipe)  # refused before signals are encoded
     with exit_on_error(1):
         for file in files:
             index.add(file.rows(), n_threads=threads, **columns.read(file)(slice(0, file.n_signals)))
-    return index
+    return index, limit

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -14,13 +16,17 @@ import typer
 
 from .._arrays import Array
 from .._files import write_file
-from ..export import FORMS, PgvectorBits, PgvectorSparse, bit_texts, write_parquet
-from ..index import SignIndex
+from ..codes import Codes
+from ..export import Adapter, PgvectorBits, PgvectorSparse, write_parquet
+from ..families import Recipe
+from ..index import Index
 from .app import app, console, exit_on_error, fail
-from .options import Index, IndexPath, opened_index
+from .options import IndexPath, opened_index
 from .output import progress_bar
 
 SUFFIXES = (".npz", ".parquet", ".csv")
+TEXTS: dict[str, type[Adapter]] = {"bits": PgvectorBits, "sparse": PgvectorSparse}
+"""Forms that a .csv holds, as texts that pgvector reads."""
 EXPORT_ROWS = 4096
 
 
@@ -29,16 +35,17 @@ def export(
     index: IndexPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .npz, .parquet or .csv to write.")],
     form: Annotated[
-        str, typer.Option("--as", help="codes, bits (one-hot, any Hamming engine), sparse (+-1) or dense (of trellis).")
+        str,
+        typer.Option("--as", help="codes, bits (for Hamming engines), sparse (+-1), dense (reconstructed signals)."),
     ] = "codes",
 ) -> None:
-    """Write the codes into a file for other programs, with their ids; nothing is lost.
+    """Write the codes into a file for other programs, with their ids and their recipe.
 
-    .npz: codes are data, and norms and scales where they are kept, as topsign.AdaptiveCodes takes them; bits are
-    2 * pool bits per entry, little-endian; sparse is what scipy.sparse.load_npz reads. .parquet: the same as columns,
-    with norms, scales, metadata, and the parameters in the schema. .csv: bits as text and sparse as pgvector's
-    sparsevec, for COPY and read_csv. A sign index has its packed signs as codes and bits. Trellis codes are codes (with
-    their recipe in a .parquet, which Python reads again) or dense, the signals that they stand for.
+    Every family has codes, the packed bytes, and dense, the reconstructed signals. Adaptive and sign codes have bits:
+    one-hot codes of 2 * pool bits per entry, little-endian, or the signs themselves if all are kept. Adaptive codes
+    have sparse. .npz: an array named after the form, and the columns kept beside codes; sparse is what
+    scipy.sparse.load_npz reads. .parquet: columns, with metadata and the recipe in the schema, which Python reads
+    again. .csv: bits as text and sparse as pgvector's sparsevec, for COPY and read_csv; without the recipe.
 
     [bold]Examples[/]
 
@@ -48,20 +55,10 @@ def export(
 
     topsign export cameras.topsign -o vectors.csv --as sparse
     """
-    if form not in (*FORMS, "dense"):
-        raise fail(f"--as must be one of {', '.join(FORMS)}, dense, got {form}", code=2)
     if output.suffix not in SUFFIXES:
         raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {output}", code=2)
-    if form == "codes" and output.suffix == ".csv":
-        raise fail("a .csv holds bits or sparse: add --as bits or --as sparse", code=2)
     opened = opened_index(index, readonly=True)
-    trellis = opened.recipe.family == "trellis"
-    if trellis != (form == "dense") and form != "codes":
-        raise fail("--as dense and codes go with trellis codes, everything but dense with others", code=2)
-    if trellis and output.suffix == ".csv":
-        raise fail("trellis codes go into an .npz or .parquet file", code=2)
-    if form == "sparse" and isinstance(opened, SignIndex):
-        raise fail("--as sparse goes with an adaptive index; every sign of a sign index is kept", code=2)
+    _check_form(opened.recipe, form, output)
     with exit_on_error(1):
         ids = opened.ids
         if output.suffix == ".parquet":
@@ -72,64 +69,68 @@ def export(
     console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
 
 
+def _check_form(recipe: Recipe, form: str, output: Path) -> None:
+    """Refuse forms that these codes, or the file, cannot have."""
+    forms = recipe.codes_type.forms
+    if form not in forms:
+        raise fail(f"--as must be one of {', '.join(forms)} for {recipe.family} codes, got {form}", code=2)
+    texts = [f"--as {name}" for name in TEXTS if name in forms]
+    if output.suffix == ".csv" and form not in TEXTS:
+        remedy = f"a .csv holds texts: add {' or '.join(texts)}" if texts else "choose an .npz or .parquet file"
+        raise fail(f"{recipe.family} codes as {form} cannot be written into a .csv; {remedy}", code=2)
+
+
 def _write_csv(target: IO[bytes], ids: Array, index: Index, form: str) -> None:
-    """One row per entry: an id and a text."""
+    """Write one row per entry: an id and a text."""
     file = io.TextIOWrapper(target, "utf-8", newline="")
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(["id", form])
-    for start in range(0, len(ids), EXPORT_ROWS):
-        part = ids[start : start + EXPORT_ROWS]
-        if isinstance(index, SignIndex):
-            texts = bit_texts(index.get(part).codes, index.n_pool)
-        else:
-            engine = (PgvectorSparse if form == "sparse" else PgvectorBits).of(index)
-            texts = engine.entries(index.get(part).codes)
-        rows.writerows(zip(part.tolist(), texts, strict=True))
+    adapter = TEXTS[form].of(index)
+    for part, codes in _parts(index, ids):
+        rows.writerows(zip(part.tolist(), adapter.entries(codes), strict=True))
     file.detach()  # flushes, and leaves the target open
 
 
 def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
-    """Array after array, each a part at a time, so that nothing large is held."""
-    n_entries, n_bits = len(ids), index.n_bits
-
-    def codes() -> Iterator[Any]:
-        for start in range(0, n_entries, EXPORT_ROWS):
-            yield index.get(ids[start : start + EXPORT_ROWS]).codes
-
-    def column(get: Callable[[Any], Array]) -> Iterator[Array]:
-        return (get(part) for part in codes())
-
-    arrays: dict[str, tuple[tuple[int, ...], Any, Iterator[Array]]]
-    if form == "dense":
-        arrays = {"vectors": ((n_entries, index.n_features), "<f4", column(lambda part: part.decode()))}
-    elif isinstance(index, SignIndex):
-        arrays = {form: ((n_entries, index.recipe.layout.code_bytes), "|u1", codes())}
-    elif form == "bits":
-        arrays = {"bits": ((n_entries, -(-2 * index.n_pool // 8)), "|u1", column(lambda part: part.to_bits()))}
-    elif form == "sparse":
-        starts = np.arange(0, (n_entries + 1) * n_bits, n_bits, dtype="<i8")
+    """Write array after array, each a part at a time, so that nothing large is held."""
+    recipe: Any = index.recipe
+    texts = ids.dtype == object
+    values: dict[str, Any] = {"ids": ids.astype(str) if texts else ids, "recipe": json.dumps(recipe.to_json())}
+    arrays: dict[str, Callable[[Any], Array]]
+    if form == "sparse":  # as scipy.sparse.save_npz writes it
+        n_bits = recipe.n_bits
+        values |= {"shape": [len(ids), recipe.n_pool], "format": b"csr", "_is_array": True}
+        values["indptr"] = np.arange(0, (len(ids) + 1) * n_bits, n_bits, dtype="<i8")
         arrays = {
-            "data": ((n_entries * n_bits,), "<f4", column(lambda part: part.to_sparse().data)),
-            "indices": ((n_entries * n_bits,), "<i8", column(lambda part: part.to_sparse().indices.astype("<i8"))),
-            "indptr": (starts.shape, "<i8", iter([starts])),
+            "data": lambda codes: codes.signs.astype("<f4").ravel(),
+            "indices": lambda codes: codes.locations.astype("<i8").ravel(),
         }
     else:
-        arrays = {"codes": ((n_entries, index.recipe.layout.code_bytes), "|u1", column(lambda part: part.data))}
-        if index.recipe.beside:
-            arrays["norms"] = (n_entries,), "<f4", column(lambda part: part.norms)
-            arrays["scales"] = (n_entries,), "<f4", column(lambda part: part.scales)
-    shape = {"n_bits": n_bits, "n_pool": index.n_pool, "layout": index.recipe.layout.name}
-    if form == "sparse":
-        shape = {"shape": [n_entries, index.n_pool], "format": b"csr", "_is_array": True}
+        name = "vectors" if form == "dense" else form
+        arrays = {name: lambda codes: next(iter(codes.to_form(form).values()))}
+        arrays |= {name: partial(_column, name) for name in recipe.column_names}
     with zipfile.ZipFile(file, "w") as members, progress_bar() as progress:
-        for name, value in ({"ids": ids.astype(str) if ids.dtype == object else ids} | shape).items():
+        for name, value in values.items():
             with members.open(f"{name}.npy", "w") as target:
                 np.lib.format.write_array(target, np.asanyarray(value), allow_pickle=False)
-        for name, (size, dtype, parts) in arrays.items():
-            bar = progress.add_task(name, total=size[0])
+        for name, get in arrays.items():
+            bar = progress.add_task(name, total=len(ids))
             with members.open(f"{name}.npy", "w", force_zip64=True) as target:
-                header = {"shape": size, "fortran_order": False, "descr": dtype}
+                like = get(Codes.empty(recipe))
+                n_values = int(values["indptr"][-1]) if form == "sparse" else len(ids)
+                header = {"shape": (n_values, *like.shape[1:]), "fortran_order": False, "descr": like.dtype.str}
                 np.lib.format.write_array_header_1_0(target, header)
-                for part in parts:
-                    target.write(np.ascontiguousarray(part, dtype).tobytes())
+                for part, codes in _parts(index, ids):
+                    target.write(np.ascontiguousarray(get(codes)).tobytes())
                     progress.advance(bar, len(part))
+
+
+def _parts(index: Index, ids: Array) -> Iterator[tuple[Array, Codes]]:
+    """Yield ids and codes of consecutive entries."""
+    for start in range(0, len(ids), EXPORT_ROWS):
+        part = ids[start : start + EXPORT_ROWS]
+        yield part, index.get(part).codes
+
+
+def _column(name: str, codes: Codes) -> Array:
+    return codes.columns[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from ..index import Entry
 from .app import app, exit_on_error
@@ -31,7 +30,7 @@ def get(
     print_entries(entries)
 
 
-def print_entries(entries: Iterable[Entry[Any]]) -> None:
-    """Ids and metadata, one JSON object per line."""
+def print_entries(entries: Iterable[Entry]) -> None:
+    """Print ids and metadata, one JSON object per line."""
     for entry in entries:
         sys.stdout.write(json.dumps({"id": entry.id, "metadata": entry.metadata}, ensure_ascii=False) + "\n")

@@ -28,6 +28,6 @@ def list_ids(
 
 
 def print_ids(ids: Any) -> None:
-    """Ids, one per line."""
+    """Print ids, one per line."""
     for start in range(0, len(ids), 10_000):
         sys.stdout.writelines(f"{id}\n" for id in ids[start : start + 10_000])

@@ -13,22 +13,23 @@ import numpy as np
 import typer
 
 from .._arrays import Array
-from ..index import AdaptiveIndex, SignIndex, TrellisIndex, open_index
-from ..index import Index as AnyIndex
+from ..families import METRICS, SCORINGS
+from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex, open_index
 from ..kernels import LAYOUTS
 from ..projections import KINDS
-from ..recipe import METRICS
-from ..signals import SUFFIXES, TableColumns
-from ..theory import SCORINGS
-from .app import exit_on_error, fail
+from ..signals import SUFFIXES, FilesRows, SignalFile, TableColumns
+from .app import FLAGS, exit_on_error, fail
 
-Index = AnyIndex[Any]
+FAMILIES: dict[str, type[Index]] = {"adaptive": AdaptiveIndex, "sign": SignIndex, "trellis": TrellisIndex}
+"""Constructors of indexes; their parameters say which options a family takes."""
+FAMILY = "adaptive"
+"""Family of codes when none is given."""
 
 FORMATS = ("table", "json", "csv", "parquet")
 SEED = 0
 """Seed of the projection when none is given: the same command makes the same codes."""
 
-IndexPath = Annotated[Path, typer.Argument(help="The index, a file.", show_default=False)]
+IndexPath = Annotated[Path, typer.Argument(help="The index, a folder.", show_default=False)]
 SignalPath = Annotated[
     str,
     typer.Argument(
@@ -47,18 +48,28 @@ MetadataColumns = Annotated[
 Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
 
-Kind = Annotated[str | None, typer.Option("--kind", "--codes", help="adaptive, sign or trellis. (default: adaptive)")]
-Bytes = Annotated[int | None, typer.Option("--bytes", help="Of trellis codes: bytes of one code.")]
-Local = Annotated[int | None, typer.Option("--local", help="Of trellis codes: cells with axes of their own, 16 say.")]
+Family = Annotated[
+    str | None, typer.Option("--family", help=f"Family of codes: {', '.join(FAMILIES)}. (default: {FAMILY})")
+]
 Bits = Annotated[int | None, typer.Option(help="Projections kept per signal. (default: an eighth of the pool)")]
+Bytes = Annotated[int | None, typer.Option("--bytes", help="Bytes of one code; instead of --bits.")]
+Local = Annotated[int | None, typer.Option("--local", help="Trellis codes: cells with axes of their own, e.g. 16.")]
 Pool = Annotated[int | None, typer.Option(help="Projections computed. (default: the signal's length)")]
 ProjectionKind = Annotated[
-    str | None, typer.Option(help=f"{', '.join(KINDS)}; of trellis codes hadamard or principal, which they begin with.")
+    str | None, typer.Option(help=f"{', '.join(KINDS)}; for trellis codes: hadamard or principal (default).")
 ]
 Metric = Annotated[str | None, typer.Option(help=f"{', '.join(METRICS)}. (default: correlation)")]
 LayoutName = Annotated[str | None, typer.Option(help=f"{', '.join(LAYOUTS)}. (default: compact)")]
-Norms = Annotated[bool | None, typer.Option("--norms/--no-norms", help="Keep norms. (default: norms)")]
-Center = Annotated[bool, typer.Option("--center", help="Remove the mean of the signals from them and from queries.")]
+Norms = Annotated[
+    bool | None, typer.Option("--norms/--no-norms", help="Keep norms. (default: norms; no norms for trellis codes)")
+]
+Center = Annotated[
+    bool | None,
+    typer.Option(
+        "--center/--no-center",
+        help="Remove the mean of the signals from them and from queries. (default: only for trellis codes)",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection. (default: {SEED})")]
 
 Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query. (default: 10)")]
@@ -66,7 +77,7 @@ FalseAlarm = Annotated[
     float | None, typer.Option(help="Instead of -k: every match that is significant at this level, per query.")
 ]
 Scoring = Annotated[str, typer.Option(help=f"{' or '.join(SCORINGS)}.")]
-AdaptiveBits = Annotated[int | None, typer.Option(help="Of sign codes: signs each query chooses.")]
+AdaptiveBits = Annotated[int | None, typer.Option(help="Sign codes: number of signs that each query chooses.")]
 WhereText = Annotated[
     str | None,
     typer.Option("--where", help="Only entries whose metadata fulfil this: \"year >= 2020 and lang == 'en'\"."),
@@ -80,15 +91,16 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write into 
 
 
 def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> Index:
-    """The index in a file that a command names."""
-    if not path.is_file():
-        raise fail(f"{path} does not exist, or is not a file", code=2)
+    """Return the index that a command names."""
+    if not path.is_dir():
+        problem = "is not a topsign index, which is a folder" if path.exists() else "does not exist"
+        raise fail(f"{path} {problem}", code=2)
     with exit_on_error(2):
         return open_index(path, readonly=readonly, timeout=timeout)
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters that are dataclasses of options become one option per field."""
+    """Return a command whose parameters that are dataclasses of options become one option per field."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = list[Parameter]()
@@ -114,7 +126,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 class CodeOptions:
     """How signals become codes: options of the commands that begin with signals."""
 
-    kind: Kind = None
+    family: Family = None
     bits: Bits = None
     n_bytes: Bytes = None
     n_local: Local = None
@@ -123,14 +135,19 @@ class CodeOptions:
     metric: Metric = None
     layout: LayoutName = None
     norms: Norms = None
-    center: Center = False
+    center: Center = None
     seed: Seed = None
 
     def given(self) -> dict[str, Any]:
-        """The options that were given, in the words of an index's constructor; not the kind, not the mean."""
-        values = {"n_bits": self.bits, "n_pool": self.pool, "projection": self.projection, "metric": self.metric}
-        values |= {"layout": self.layout, "norms": self.norms, "random_state": self.seed}
-        values |= {"n_bytes": self.n_bytes, "n_local": self.n_local}
+        """Return the options that were given, in the words of a constructor; not the family."""
+        values: dict[str, Any] = {
+            "n_bits": self.bits,
+            "n_bytes": self.n_bytes,
+            "n_local": self.n_local,
+            "n_pool": self.pool,
+        }
+        values |= {"projection": self.projection, "metric": self.metric, "layout": self.layout, "norms": self.norms}
+        values |= {"center": self.center, "random_state": self.seed}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -143,42 +160,44 @@ class SourceOptions:
     metadata_columns: MetadataColumns = None
 
     def columns(self) -> TableColumns:
-        """Columns of ids and metadata."""
+        """Return the columns of ids and metadata."""
         return TableColumns.of(self.id_column, self.metadata_columns)
 
 
-def make_index(kind: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:
-    """A new index; options of adaptive codes are refused for signs."""
-    options = {"random_state": SEED} | options
-    if kind not in (None, "adaptive", "sign", "trellis"):
-        raise ValueError(f"--kind must be adaptive, sign or trellis, got {kind}")
-    if kind == "trellis":
-        return _make_trellis(n_features, options, path)
-    if "n_bytes" in options or "n_local" in options:
-        raise ValueError("--bytes and --local go with --kind trellis; adaptive codes take --bits")
-    if kind != "sign":
-        return AdaptiveIndex(n_features=n_features, path=path, **options)
-    if "n_bits" in options or "layout" in options:
-        raise ValueError(
-            "--bits and --layout go with --kind adaptive; a sign index keeps the signs of the whole --pool"
-        )
-    return SignIndex(n_features=n_features, path=path, **options)
+def parameters_for(family: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as parameters of the family's constructor; ValueError names those that it does not take."""
+    family = FAMILY if family is None else family
+    if family not in FAMILIES:
+        raise ValueError(f"--family must be one of {', '.join(FAMILIES)}, got {family}")
+    taken = signature(FAMILIES[family]).parameters
+    given = {"basis" if name == "projection" and name not in taken else name: options[name] for name in options}
+    refused = [FLAGS[name] for name in given if name not in taken]
+    if refused:
+        known = ", ".join(flag for name, flag in FLAGS.items() if name in taken)
+        raise ValueError(f"--family {family} does not take {' and '.join(refused)}; it takes {known}")
+    return given
 
 
-def _make_trellis(n_features: int, options: dict[str, Any], path: Path | None) -> Index:
-    """A new index of trellis codes; principal axes come with the mean, a Hadamard basis learns nothing."""
-    refused = {"n_bits": "--bits", "n_pool": "--pool", "layout": "--layout", "center": "--center"}.items()
-    given = [flag for name, flag in refused if name in options]
-    if given:
-        raise ValueError(f"{' and '.join(given)} do not go with --kind trellis, which takes --bytes")
-    if "n_bytes" not in options:
-        raise ValueError("--kind trellis needs --bytes, the size of one code")
-    basis = options.pop("projection", "principal")
-    return TrellisIndex(n_features=n_features, path=path, basis=basis, center=basis == "principal", **options)
+def make_index(family: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:
+    """Return a new index of a family; options that the family needs, or does not take, are named."""
+    family = FAMILY if family is None else family
+    given = parameters_for(family, options)
+    taken = signature(FAMILIES[family]).parameters
+    needed = [name for name in taken if taken[name].default is Parameter.empty and name in FLAGS]
+    missing = [FLAGS[name] for name in needed if name not in given]
+    if missing:
+        raise ValueError(f"--family {family} needs {' and '.join(missing)}")
+    return FAMILIES[family](n_features=n_features, path=path, **({"random_state": SEED} | given))  # type: ignore[call-arg]
+
+
+def fit_index(index: Index, files: list[SignalFile]) -> None:
+    """Learn the recipe of an index from the signals of all files, if it is not known yet."""
+    if not index.is_fitted:
+        index.fit(FilesRows(files))
 
 
 def check_output(output_format: str, output: Path | None) -> None:
-    """A format that exists, and a file where it needs one."""
+    """Refuse unknown formats, and formats that need a file."""
     if output_format not in FORMATS:
         raise fail(f"--format must be one of {', '.join(FORMATS)}, got {output_format}", code=2)
     if output_format == "parquet" and output is None:
@@ -188,7 +207,7 @@ def check_output(output_format: str, output: Path | None) -> None:
 
 
 def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
-    """Ids from the command line, of the kind that the entries of an index have."""
+    """Return ids from the command line, of the type that the entries of an index have."""
     if index.has_text_ids:
         return given
     wrong = [one for one in given if not one.isdecimal()]
@@ -198,7 +217,7 @@ def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
 
 
 def read_ids(path: Path) -> Array:
-    """Ids in a .npy file of integers, or one per line in any other."""
+    """Return the ids in a .npy file of integers, or one per line in any other."""
     try:
         if path.suffix != ".npy":
             return np.array(path.read_text().splitlines(), object)

@@ -35,14 +35,14 @@ class Rate(ProgressColumn):
 
 
 def progress_bar() -> Progress:
-    """A bar on the error stream."""
+    """Return a progress bar on the error stream."""
     parts = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
     return Progress(*parts, console=errors)
 
 
 @contextmanager
 def bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream, moved by calls with what is done and what there is in all."""
+    """Show a progress bar on the error stream, moved by calls with the numbers done and in all."""
     with progress_bar() as progress:
         shown = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(shown, completed=done, total=total)
@@ -50,7 +50,7 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def kept_interrupts() -> Iterator[Callable[[], None]]:
-    """Yields a call that raises KeyboardInterrupt if one was lost: Python drops those raised in finalizers."""
+    """Yield a call that raises KeyboardInterrupt if one was lost: Python drops those raised in finalizers."""
     received = []
 
     def receive(number: int, frame: FrameType | None) -> None:
@@ -73,23 +73,23 @@ def kept_interrupts() -> Iterator[Callable[[], None]]:
 
 
 def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
-    """One row per entry found; queries are numbered from ``first_query``."""
+    """Return one row per entry found; queries are numbered from ``first_query``."""
     rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows())
     return [row | {"query": row["query"] + first_query} for row in rows]
 
 
-def show_null(index: Index[Any]) -> None:
-    """Prints a warning where p-values do not fit the entries of an index without a learned null."""
+def show_null(index: Index) -> None:
+    """Print a warning if p-values do not fit the entries of an index without a learned null."""
     if index.calibration is None and not (found := index.check_null()).trusted:
         remedy = "topsign calibrate learns a null that does" + (
-            "" if index.recipe.mean is not None else ", --center helps"
+            "" if index.recipe.parameters().get("center") else ", --center helps"
         )
         message = f"p-values do not fit these signals: {found}; {remedy}"
         errors.print(Text("warning:", "bold yellow"), Text(message), highlight=False, soft_wrap=True)
 
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
-    """Results in the format asked for, on the screen or in a file."""
+    """Write results in the format asked for, on the screen or into a file."""
     names = [*COLUMNS, *(["metadata"] if rows and "metadata" in rows[0] else [])]
     if output_format == "table":
         _show_table(rows, names)
@@ -103,7 +103,7 @@ def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None
 
 
 def encode_table(rows: list[Row], names: Sequence[str], output_format: str) -> bytes:
-    """Rows as the bytes of a JSON, CSV or Parquet file; metadata is JSON in the latter two."""
+    """Return rows as the bytes of a JSON, CSV or Parquet file; metadata is JSON in the latter two."""
     if output_format == "parquet":
         return _parquet(rows, names)
     if output_format == "json":

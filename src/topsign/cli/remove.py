@@ -36,13 +36,13 @@ def remove(
 
 
 def check_removed(ids: list[str] | None, ids_file: Path | None) -> None:
-    """Ids come from the command line or from a file."""
+    """Refuse ids from both or neither of the command line and a file."""
     if bool(ids) == (ids_file is not None):
         raise fail("give ids, or a file of them with --ids", code=2)
 
 
 def remove_entries(index: Any, name: object, ids: list[str] | None, ids_file: Path | None) -> None:
-    """Removes entries from an index, here or on a cluster."""
+    """Remove entries from an index, here or on a cluster."""
     with exit_on_error(2):
         wanted: Any = as_ids(index, ids) if ids else read_ids(ids_file) if ids_file else []
         index.remove(wanted)

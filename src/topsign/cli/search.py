@@ -69,14 +69,12 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads
 
 
 def search_files(index: Any, queries: Location, options: SearchOptions, **others: Any) -> None:
-    """Searches an index, here or on a cluster, for the queries of all files, and writes what is found.
+    """Search an index, here or on a cluster, for the queries of all files, and write what is found.
 
     Queries are numbered through.
     """
     if options.k is not None and options.false_alarm is not None:
         raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
-    if options.adaptive_bits is not None and index.recipe.family != "sign":
-        raise fail("--adaptive-bits goes with a sign index; each entry of this one chose its own", code=2)
     given = others | {"scoring": options.scoring, "adaptive_bits": options.adaptive_bits}
     given |= {"where": options.where, "with_metadata": options.metadata}
     if options.false_alarm is None:
@@ -84,7 +82,7 @@ def search_files(index: Any, queries: Location, options: SearchOptions, **others
     else:
         find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
     with exit_on_error(2):
-        find(np.empty((0, index.n_features)), **given)  # what is refused of no queries is the options' fault
+        find(np.empty((0, index.n_features)), **given)  # if no queries are refused, the options are wrong
         files = open_files(queries, options.array)
     rows: list[Row] = []
     n_before = 0

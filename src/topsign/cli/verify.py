@@ -9,7 +9,7 @@ from .output import show_null
 
 @app.command()
 def verify(index: IndexPath) -> None:
-    """Read all of an index: every page, every checksum, every id.
+    """Read all of an index: every file, every checksum, every id.
 
     [bold]Examples[/]
 

@@ -1,4 +1,4 @@
-"""A page in the browser: what codes of these sizes can detect, and what an index holds; needs the extra explore."""
+"""A page in the browser: detection by codes of any size, and contents of an index. Needs the extra explore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an index holds, for the page: entries, their neighbours, and scores beside the null."""
+"""Contents of an index for the page: entries, their neighbours, and scores beside the null distribution."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import json
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
-from .. import theory
-from .._arrays import Array, Float32
+from .._arrays import Array, Float64
 from .._checks import as_signals, check_count
-from ..codes import TrellisCodes
-from ..index import Index, SignIndex
-
-AnyIndex = Index[Any]
+from ..index import Index
 
 SAMPLED = 20_000  # entries whose scores make the histogram
 N_BINS = 40
-ROWS_AT_ONCE = 64  # of the projection, when a signal is put together from its code
+SMALLEST = 1e-300  # p-values below have no normal deviate
 
 
-def summary(index: AnyIndex) -> dict[str, Any]:
-    """The index in a few lines."""
+def summary(index: Index) -> dict[str, Any]:
+    """Return the index in a few lines."""
     return {
         "description": repr(index),
         "n_entries": len(index),
@@ -31,27 +28,27 @@ def summary(index: AnyIndex) -> dict[str, Any]:
     }
 
 
-def page_of_entries(index: AnyIndex, *, start: int, count: int) -> dict[str, Any]:
-    """Consecutive entries with their metadata."""
+def page_of_entries(index: Index, *, start: int, count: int) -> dict[str, Any]:
+    """Return consecutive entries with their metadata."""
     start, count = check_count(start, "start", minimum=0), check_count(count, "count", maximum=200)
     entries = index.get(index.ids[start : start + count])
     rows = [{"id": _plain(id), "metadata": note} for id, note in zip(entries.ids, entries.metadata, strict=True)]
     return {"start": start, "n_entries": len(index), "entries": rows}
 
 
-def neighbors_of_entry(index: AnyIndex, id: str, *, k: int) -> dict[str, Any]:
-    """Neighbours of an entry, the signal being put together from its code."""
-    wanted: Any = int(id) if index.ids.dtype.kind in "iu" and id.isdecimal() else id
-    return neighbors(index, _signal_of(index, wanted), k=k)
+def neighbors_of_entry(index: Index, id: str, *, k: int) -> dict[str, Any]:
+    """Return the neighbours of an entry, whose signal is reconstructed from its code."""
+    wanted: Any = id if index.has_text_ids or not id.isdecimal() else int(id)
+    return neighbors(index, index.get([wanted]).codes.decode(), k=k)
 
 
-def neighbors_of_upload(index: AnyIndex, content: bytes, *, k: int) -> dict[str, Any]:
-    """Neighbours of an uploaded vector: an .npy file, a JSON list, or numbers between commas or spaces."""
+def neighbors_of_upload(index: Index, content: bytes, *, k: int) -> dict[str, Any]:
+    """Return the neighbours of an uploaded vector: an .npy file, a JSON list, or numbers between commas or spaces."""
     return neighbors(index, _read_vector(content), k=k)
 
 
-def neighbors(index: AnyIndex, signal: Array, *, k: int) -> dict[str, Any]:
-    """The nearest entries of one signal, with p- and E-values, and a histogram of scores beside the null."""
+def neighbors(index: Index, signal: Array, *, k: int) -> dict[str, Any]:
+    """Return the nearest entries of one signal, with p- and E-values, and a histogram of scores beside the null."""
     signal = as_signals(signal, n_features=index.n_features, name="the vector")
     if len(signal) != 1:
         raise ValueError(f"one vector is looked up at a time, got {len(signal)}")
@@ -68,45 +65,31 @@ def neighbors(index: AnyIndex, signal: Array, *, k: int) -> dict[str, Any]:
     return {"neighbors": rows, "histogram": _histogram(index, signal)}
 
 
-def _histogram(index: AnyIndex, signal: Array) -> dict[str, Any]:
-    """How many entries score how much, and how many impostors would."""
+def _histogram(index: Index, signal: Array) -> dict[str, Any]:
+    """Return how many entries have which scores, and how many impostors would."""
     ids = index.ids
     if not len(ids):
         return {"edges": [], "counts": [], "expected": []}
     if len(ids) > SAMPLED:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
-    scores = index.search(signal, k=len(ids), among=ids).scores[0].astype(np.float64)
+    found = index.search(signal, k=len(ids), among=ids)
+    scores = found.scores[0].astype(np.float64)
     counts, edges = np.histogram(scores, bins=N_BINS)
-    expected: list[float] = []
-    if index.metric == "correlation" and index.family != "trellis":
-        tails = theory.match_pvalue(
-            edges,
-            n_bits=index.n_bits,
-            n_pool=index.n_pool,
-            n_features=index.n_features,
-            scoring="asymmetric",
-            norms=index.norms,
-        )
-        expected = (len(ids) * -np.diff(np.asarray(tails))).tolist()
+    tails = _tails(edges, scores, found.p_values[0]) if index.metric == "correlation" else None
+    expected = [] if tails is None else (len(ids) * -np.diff(tails)).tolist()
     return {"edges": edges.tolist(), "counts": counts.tolist(), "expected": expected}
 
 
-def _signal_of(index: AnyIndex, id: Any) -> Float32:
-    """The direction that a code stands for: the kept rows of the projection, added with their signs."""
-    codes: Any = index.get([id]).codes
-    if isinstance(codes, TrellisCodes):
-        signal: Float32 = codes.decode()[0]
-        return signal
-    if isinstance(index, SignIndex):
-        rows = np.arange(index.n_pool)
-        signs = np.unpackbits(codes, axis=1, count=index.n_pool, bitorder="little")[0].astype(np.float32) * 2 - 1
-    else:
-        rows, signs = codes.locations[0], codes.signs[0].astype(np.float32)
-    signal = np.zeros(index.n_features, np.float32)
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        signal += signs[part] @ index.projection.rows(rows[part])
-    return signal
+def _tails(edges: Float64, scores: Float64, p_values: Float64) -> Float64 | None:
+    """Return p-values at the edges of bins, from those of scores; None if the null distribution is not known.
+
+    Their normal deviates, which are nearly linear in the score, are interpolated.
+    """
+    if np.isnan(p_values).any():
+        return None
+    deviates = ndtri(np.clip(p_values, SMALLEST, 1 - 1e-16))
+    order = np.argsort(scores, kind="stable")
+    return np.asarray(ndtr(np.interp(edges, scores[order], deviates[order])))
 
 
 def _read_vector(content: bytes) -> Array:

@@ -1,4 +1,4 @@
-"""The server of the page: on this machine alone, for whoever has the address."""
+"""Server of the page: only on this machine, for whoever has the address."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ try:
 except ImportError as missing:
     raise ImportError(f"topsign.explore needs starlette and uvicorn, but {missing}; {install('explore')}") from None
 
+from ..index import Index
 from . import entries, sizes
-from .entries import AnyIndex
 
 HOST = "127.0.0.1"
 MAX_UPLOAD = 2**26  # bytes of a vector
 
 
 class OnlyHere:
-    """Refuses requests that were not made by the page itself: other hosts (DNS rebinding) and other origins."""
+    """Refuse requests that were not made by the page itself: other hosts (DNS rebinding) and other origins."""
 
     def __init__(self, app: ASGIApp, *, port: int) -> None:
         self.app = app
@@ -45,13 +45,13 @@ class OnlyHere:
                 origin is None or origin.removeprefix("http://") in self.hosts
             )
             if not allowed or request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-                await PlainTextResponse("this page answers itself alone", status_code=403)(scope, receive, send)
+                await PlainTextResponse("only the page itself is answered", status_code=403)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
-def make_app(index: AnyIndex | None, *, token: str, port: int) -> Starlette:
-    """The application; everything lies under ``/token/``."""
+def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
+    """Return the application; everything lies under ``/token/``."""
 
     async def page(request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
@@ -67,10 +67,10 @@ def make_app(index: AnyIndex | None, *, token: str, port: int) -> Starlette:
         return HTMLResponse(text.replace("{{nonce}}", nonce), headers=headers)
 
     def describe(request: Request) -> Any:
-        return sizes.describe(sizes.Choice.parse(request.query_params))
+        return sizes.describe(sizes.CodeSizes.parse(request.query_params))
 
     def plan(request: Request) -> Any:
-        return sizes.make_plan(sizes.Choice.parse(request.query_params))
+        return sizes.make_plan(sizes.CodeSizes.parse(request.query_params))
 
     def summary(request: Request) -> Any:
         return {"index": None if index is None else entries.summary(index)}
@@ -111,20 +111,20 @@ def make_app(index: AnyIndex | None, *, token: str, port: int) -> Starlette:
 
 
 def serve(
-    index: AnyIndex | None = None,
+    index: Index | None = None,
     *,
     port: int = 0,
     open_browser: bool = True,
     announce: Callable[[str], object] = print,
 ) -> None:
-    """Serves the page on 127.0.0.1 until interrupted.
+    """Serve the page on 127.0.0.1 until interrupted.
 
     Parameters
     ----------
-    index : AdaptiveIndex or SignIndex, optional
+    index : Index, optional
         Its entries can be looked at and searched.
     port : int
-        0 takes any that is free.
+        0 takes any free one.
     open_browser : bool
         Show the page in the browser.
     announce : callable
@@ -144,7 +144,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _given(index: AnyIndex | None) -> AnyIndex:
+def _given(index: Index | None) -> Index:
     if index is None:
         raise ValueError("no index was opened; start with: topsign explore index.topsign")
     return index
@@ -165,7 +165,7 @@ def _in_thread(view: Callable[[Request], Any]) -> Callable[[Request], Awaitable[
 
 
 async def _answer(work: Callable[[], Any]) -> Response:
-    """JSON of what the work returns; what it refuses is said in words."""
+    """Return the result of the work as JSON, or the words in which it was refused."""
     try:
         return JSONResponse(await run_in_threadpool(work))
     except (ValueError, TypeError) as error:

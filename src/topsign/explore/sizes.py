@@ -1,4 +1,4 @@
-"""What codes of given sizes can do, as numbers and curves for the page: all of it from ``topsign.theory``."""
+"""Detection by codes of given sizes, as numbers and curves for the page, from ``topsign.theory``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ N_SIZES = 15  # points of the curve of detection against bytes
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What the sliders say."""
+class CodeSizes:
+    """Sizes of a code and a target, as the sliders give them."""
 
     n_features: int = 8192
     n_pool: int = 8192
@@ -36,8 +36,8 @@ class Choice:
     layout: str = "compact"
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Choice:
-        """From the query of an address; ValueError says which value is wrong."""
+    def parse(cls, given: Mapping[str, str]) -> CodeSizes:
+        """Return the sizes in the query of an address; ValueError says which value is wrong."""
         unknown = sorted(set(given) - set(cls.__dataclass_fields__))
         if unknown:
             raise ValueError(f"unknown values {', '.join(unknown)}; there are {', '.join(cls.__dataclass_fields__)}")
@@ -50,7 +50,7 @@ class Choice:
                 raise ValueError(f"{name} must be a number, got {text!r}") from None
         return cls(**values).checked()
 
-    def checked(self) -> Choice:
+    def checked(self) -> CodeSizes:
         check_count(self.n_features, "n_features", minimum=16, maximum=2**20)
         check_pool(self.n_bits, self.n_pool)
         check_count(self.n_pool, "n_pool", maximum=2**20)
@@ -69,13 +69,13 @@ class Choice:
 
     @property
     def per_entry(self) -> float:
-        """The false alarm of one comparison, that of the whole search given."""
+        """False-alarm rate of one comparison, from that of the whole search."""
         return float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
 
 
 @lru_cache(maxsize=64)
-def describe(choice: Choice) -> dict[str, Any]:
-    """Numbers and curves of a choice, ready for JSON."""
+def describe(choice: CodeSizes) -> dict[str, Any]:
+    """Return numbers and curves for these sizes, ready for JSON."""
     adaptive = _curve(choice, "asymmetric", choice.n_bits, choice.n_pool)
     hamming = _curve(choice, "hamming", choice.n_bits, choice.n_pool)
     signs = _curve(choice, "sign_asymmetric", 8 * choice.code_bytes)
@@ -111,8 +111,8 @@ def describe(choice: Choice) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def make_plan(choice: Choice) -> dict[str, Any]:
-    """The cheapest code that reaches the wanted detection, with the command that makes it; or why there is none."""
+def make_plan(choice: CodeSizes) -> dict[str, Any]:
+    """Return the cheapest code that reaches the wanted detection, with its commands; or why there is none."""
     try:
         plan = theory.plan(
             correlation=choice.correlation,
@@ -128,13 +128,13 @@ def make_plan(choice: Choice) -> dict[str, Any]:
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
 
 
-def _curve(choice: Choice, scoring: str, n_bits: int, n_pool: int | None = None) -> theory.RocCurve:
+def _curve(choice: CodeSizes, scoring: str, n_bits: int, n_pool: int | None = None) -> theory.RocCurve:
     return theory.roc(
         correlation=choice.correlation, n_features=choice.n_features, n_bits=n_bits, n_pool=n_pool, scoring=scoring
     )
 
 
-def _detection(choice: Choice, n_bits: int, n_pool: int) -> float:
+def _detection(choice: CodeSizes, n_bits: int, n_pool: int) -> float:
     return theory.detection_at(
         correlation=choice.correlation,
         false_alarm=choice.false_alarm,
@@ -145,8 +145,8 @@ def _detection(choice: Choice, n_bits: int, n_pool: int) -> float:
     )
 
 
-def _byte_curves(choice: Choice, d_prime: float) -> Curves:
-    """Detection at the wanted false alarm, of codes smaller and larger than the chosen one."""
+def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
+    """Return the detection at the wanted false alarm by codes smaller and larger than the chosen one."""
     sizes = list(_sizes(choice))
     widths = [Layout(choice.layout, n_bits, choice.n_pool).code_bytes for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
@@ -157,19 +157,19 @@ def _byte_curves(choice: Choice, d_prime: float) -> Curves:
     ]
 
 
-def _sizes(choice: Choice) -> Iterator[int]:
+def _sizes(choice: CodeSizes) -> Iterator[int]:
     low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
     yield from map(int, np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)))
 
 
-def _limit(choice: Choice, d_prime: float, n_bytes: int, false_alarms: Float64) -> Float64:
-    """Detection of the best code of so many bytes: the share of energy that Shannon allows, scores taken as normal."""
+def _limit(choice: CodeSizes, d_prime: float, n_bytes: int, false_alarms: Float64) -> Float64:
+    """Return the detection of the best code of so many bytes, by rate-distortion theory; scores are taken as normal."""
     share = float(theory.rate_distortion_limit(8 * n_bytes / choice.n_features))
     return np.asarray(ndtr(ndtri(false_alarms) + d_prime * np.sqrt(share)))
 
 
 def _roc_line(name: str, curve: theory.RocCurve) -> dict[str, Any]:
-    """A curve where the page shows it, thinned to what a screen resolves."""
+    """Return the part of a curve that the page shows, thinned to what a screen resolves."""
     shown = np.flatnonzero((curve.pfa >= FALSE_ALARMS[0]) & (curve.pfa <= FALSE_ALARMS[-1]))
     thinned = shown[:: max(1, len(shown) // 80)]
     return _line(name, curve.pfa[thinned], curve.pd[thinned])

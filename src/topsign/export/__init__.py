@@ -1,10 +1,10 @@
-"""Codes in other people's engines and tables, without loss."""
+"""Codes in Arrow tables, Parquet files and other search engines, without loss."""
 
 from __future__ import annotations
 
 from .engines import (
+    Adapter,
     DuckDBBits,
-    Engine,
     FaissBinary,
     LanceBinary,
     PgvectorBits,
@@ -15,13 +15,12 @@ from .engines import (
     bit_texts,
     nearest,
 )
-from .tables import FORMS, CodeTable, from_arrow, read_parquet, to_arrow, write_parquet
+from .tables import CodeTable, from_arrow, read_parquet, to_arrow, write_parquet
 
 __all__ = [
-    "FORMS",
+    "Adapter",
     "CodeTable",
     "DuckDBBits",
-    "Engine",
     "FaissBinary",
     "LanceBinary",
     "PgvectorBits",

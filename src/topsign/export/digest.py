@@ -1,4 +1,4 @@
-"""A digest of the rows of a table, whatever their order: what no checksum of a Parquet file covers."""
+"""Digest of the rows of a table in any order, which no checksum of a Parquet file covers."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Digest:
         self.columns: list[str] = []
 
     def add(self, table: Any) -> None:
-        """Adds the rows of a table or record batch."""
+        """Add the rows of a table or record batch."""
         self.columns = sorted(table.schema.names)
         content = np.hstack([_column_bytes(table.column(name), len(table)) for name in self.columns])
         self.total = (self.total + int(_row_hashes(content).sum(dtype=np.uint64))) & MASK
         self.n_rows += len(content)
 
     def to_json(self) -> str:
-        """What a file keeps."""
+        """Return the record that a file keeps."""
         return json.dumps({"columns": self.columns, "rows": self.n_rows, "digest": f"{self.total:016x}"})
 
 
 def check_digest(table: Any, kept: bytes | None, path: Path) -> None:
-    """StorageError where a table is not what was written with the digest that a file kept.
+    """Raise StorageError unless a table is what was written with the digest that a file kept.
 
-    Files that others wrote, of rows that they filtered, say, have none.
+    Files that other programs wrote, of filtered rows for example, have none.
     """
     if kept is None:
         return
@@ -61,7 +61,7 @@ def check_digest(table: Any, kept: bytes | None, path: Path) -> None:
 
 
 def _column_bytes(column: Any, n_rows: int) -> Bytes:
-    """The values of a column as rows of bytes; texts by their CRC-32."""
+    """Return the values of a column as rows of bytes; texts by their CRC-32."""
     chunk = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     kind = str(chunk.type)
     if kind == "string":
@@ -77,7 +77,7 @@ def _column_bytes(column: Any, n_rows: int) -> Bytes:
 
 
 def _row_hashes(content: Bytes) -> Array:
-    """One 64-bit hash per row: words times odd constants, mixed."""
+    """Return one 64-bit hash per row: words times odd constants, mixed."""
     n_rows, width = content.shape
     words = np.zeros((n_rows, -(-width // 8) * 8), np.uint8)
     words[:, :width] = content

@@ -1,13 +1,14 @@
-"""Adaptive codes in engines that already run: entries and queries to give, answers turned back into mismatches.
+"""Codes in other search engines: adapters that make entries and queries, and turn answers back into mismatches.
 
-Two identities carry every engine, both exact:
+Two identities, both exact, make it possible:
 
 - one-hot codes (:meth:`topsign.AdaptiveCodes.to_bits`) lie at a plain Hamming distance of
-  ``n_pool - n_bits + 2 * mismatches`` from a query's bits;
+  ``n_pool - n_bits + 2 * mismatches`` from a query's bits; codes that keep the whole pool, as sign codes do, need no
+  one-hot code: the distance of their signs from those of a query is ``mismatches``;
 - rows of +-1 (:meth:`topsign.AdaptiveCodes.to_sparse`) have the dot product ``n_bits - 2 * mismatches`` with a
   query's signs.
 
-No engine's package is imported here. The answers are exact where the engine compares every entry; a graph index
+No engine's package is imported here. The answers are exact if the engine compares every entry; a graph index
 (HNSW and the like) finds most of the nearest entries, not all.
 """
 
@@ -15,14 +16,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Bytes, Float32, Float64, Int64
 from .._checks import check_count, check_pool, import_pyarrow
-from ..codes import AdaptiveCodes, as_projected, query_bits
+from ..codes import Codes, as_projected, query_bits
+from ..families import Recipe
+from ..index import Index
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -33,41 +36,47 @@ MAX_SPARSEVEC = 16_000
 """Values other than zero that pgvector takes in one sparsevec; a query has ``n_pool``."""
 
 
-class Sized(Protocol):
-    """Codes, an index, or anything else that knows both numbers."""
-
-    @property
-    def n_bits(self) -> int: ...
-    @property
-    def n_pool(self) -> int: ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class Engine(ABC):
+class Adapter(ABC):
     """How one engine holds codes of ``n_bits`` out of ``n_pool``, and what its answers mean."""
+
+    form: ClassVar[str]
+    """Form of codes that the engine compares, one of :attr:`topsign.Codes.forms`."""
 
     n_bits: int
     n_pool: int
     space: str | None = field(default=None, compare=False, repr=False)
-    """That of the codes, where it is known: entries and queries must then be of the same."""
+    """Space of the codes, if it is known: entries and queries must then have the same."""
 
     def __post_init__(self) -> None:
         check_pool(self.n_bits, self.n_pool)
 
     @classmethod
-    def of(cls, codes: Sized) -> Self:
-        """For these codes, or the codes of this index."""
-        made_with = codes if isinstance(codes, AdaptiveCodes) else getattr(codes, "recipe", None)
-        return cls(n_bits=codes.n_bits, n_pool=codes.n_pool, space=getattr(made_with, "space", None))
+    def of(cls, source: Codes | Index) -> Self:
+        """Return the adapter for these codes, or for the codes of this index; ValueError if they lack the form."""
+        recipe: Any = source.recipe
+        cls._check_form(recipe)
+        return cls(n_bits=recipe.n_bits, n_pool=recipe.n_pool, space=recipe.space)
 
-    def entries(self, codes: AdaptiveCodes) -> Any:
-        """What the engine stores, one element or row for each code."""
-        if (codes.n_bits, codes.n_pool) != (self.n_bits, self.n_pool):
+    @classmethod
+    def _check_form(cls, recipe: Recipe) -> None:
+        forms = recipe.codes_type.forms
+        if cls.form not in forms:
             raise ValueError(
-                f"codes of n_bits={codes.n_bits}, n_pool={codes.n_pool} do not fit an engine made for "
+                f"{cls.__name__} takes codes that have form={cls.form!r}; {recipe.family} codes have "
+                f"{', '.join(map(repr, forms))}"
+            )
+
+    def entries(self, codes: Codes) -> Any:
+        """Return what the engine stores, one element or row for each code."""
+        recipe: Any = codes.recipe
+        self._check_form(recipe)
+        if (recipe.n_bits, recipe.n_pool) != (self.n_bits, self.n_pool):
+            raise ValueError(
+                f"codes of n_bits={recipe.n_bits}, n_pool={recipe.n_pool} do not fit an engine made for "
                 f"n_bits={self.n_bits}, n_pool={self.n_pool}; make it with of(codes)"
             )
-        if None not in (codes.space, self.space) and codes.space != self.space:
+        if self.space is not None and recipe.space != self.space:
             raise ValueError(
                 "these codes were made with another projection (another seed, kind or mean) than those the engine was "
                 "made for, so that no query fits both; make it with of(codes)"
@@ -75,14 +84,14 @@ class Engine(ABC):
         return self._entries(codes)
 
     def queries(self, projected: npt.ArrayLike) -> Any:
-        """What the engine is asked, one element or row for each row of projections (of ``project``).
+        """Return what the engine is asked, one element or row for each row of projections (of ``project``).
 
-        An engine made ``of`` codes or an index takes only projections of the same encoder or index.
+        An adapter made ``of`` codes or an index takes only projections of the same encoder or index.
         """
         return self._queries(as_projected(projected, n_pool=self.n_pool, space=self.space))
 
     def mismatches(self, answer: npt.ArrayLike) -> Int64:
-        """Signs that differ, from what the engine answered, in any shape; anything that cannot be one raises."""
+        """Return how many signs differ, from the engine's answer in any shape; raise if the answer cannot be right."""
         mismatches = self._halves(np.asarray(answer, np.float64))
         wrong = ~((mismatches >= 0) & (mismatches <= self.n_bits) & (mismatches == np.rint(mismatches)))
         if wrong.any():
@@ -94,70 +103,88 @@ class Engine(ABC):
         return mismatches.astype(np.int64)
 
     @abstractmethod
-    def _entries(self, codes: AdaptiveCodes) -> Any: ...
+    def _entries(self, codes: Any) -> Any: ...
 
     @abstractmethod
     def _queries(self, projected: Float32) -> Any: ...
 
     @abstractmethod
     def _halves(self, answer: Float64) -> Float64:
-        """Mismatches, unless the answer is of something else."""
+        """Return the mismatches, unless the answer is of something else."""
 
 
-class _OneHot(Engine):
+class _Hamming(Adapter):
     """Engines of plain Hamming distance."""
 
+    form = "bits"
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether each location has two bits, one per sign: not needed if all locations are kept."""
+        return self.n_bits < self.n_pool
+
+    @property
+    def n_engine_bits(self) -> int:
+        """Bits of an entry that are compared."""
+        return 2 * self.n_pool if self.is_one_hot else self.n_pool
+
     def _halves(self, answer: Float64) -> Float64:
-        return (answer - (self.n_pool - self.n_bits)) / 2
+        return (answer - (self.n_pool - self.n_bits)) / 2 if self.is_one_hot else answer
+
+    def _entry_bits(self, codes: Any) -> Bytes:
+        return codes.to_bits() if self.is_one_hot else np.packbits(codes.signs > 0, axis=1, bitorder="little")
+
+    def _query_bits(self, projected: Float32) -> Bytes:
+        return query_bits(projected) if self.is_one_hot else np.packbits(projected >= 0, axis=1, bitorder="little")
 
 
-class _PackedOneHot(_OneHot):
-    """Bits in bytes, (n, ceil(2 * n_pool / 8)) uint8; bits that fill the last byte are zero on both sides."""
+class _PackedBits(_Hamming):
+    """Bits in bytes, uint8; bits that fill the last byte are zero on both sides."""
 
     @property
     def n_bytes(self) -> int:
         """Bytes of an entry."""
-        return -(-2 * self.n_pool // 8)
+        return -(-self.n_engine_bits // 8)
 
     @property
     def dimension(self) -> int:
         """Bits of an entry, as the engine counts them."""
         return 8 * self.n_bytes
 
-    def _entries(self, codes: AdaptiveCodes) -> Any:
-        return codes.to_bits()
+    def _entries(self, codes: Any) -> Any:
+        return self._entry_bits(codes)
 
     def _queries(self, projected: Float32) -> Bytes:
-        return query_bits(projected)
+        return self._query_bits(projected)
 
 
-class FaissBinary(_PackedOneHot):
+class FaissBinary(_PackedBits):
     """``faiss.IndexBinaryFlat(engine.dimension)``; its distances are the answer."""
 
 
-class USearchBits(_PackedOneHot):
+class USearchBits(_PackedBits):
     """``usearch.index.Index(ndim=engine.dimension, metric="hamming", dtype="b1")``, searched with ``exact=True``."""
 
 
-class LanceBinary(_PackedOneHot):
+class LanceBinary(_PackedBits):
     """LanceDB: a column of fixed-size lists of uint8, ``distance_type("hamming")``; ``_distance`` is the answer.
 
     Needs pyarrow, as LanceDB does.
     """
 
-    def _entries(self, codes: AdaptiveCodes) -> Any:
+    def _entries(self, codes: Any) -> Any:
         arrow = import_pyarrow("entries of LanceDB are Arrow arrays")
-        return arrow.FixedSizeListArray.from_arrays(arrow.array(codes.to_bits().ravel()), self.n_bytes)
+        return arrow.FixedSizeListArray.from_arrays(arrow.array(self._entry_bits(codes).ravel()), self.n_bytes)
 
 
-class _BitText(_OneHot):
-    """Bits as text of ``2 * n_pool`` zeros and ones."""
+class _BitText(_Hamming):
+    """Bits as text of zeros and ones."""
 
-    def _entries(self, codes: AdaptiveCodes) -> list[str]:
-        return bit_texts(codes.to_bits(), 2 * self.n_pool)
+    def _entries(self, codes: Any) -> list[str]:
+        return bit_texts(self._entry_bits(codes), self.n_engine_bits)
 
     def _queries(self, projected: Float32) -> list[str]:
-        return bit_texts(query_bits(projected), 2 * self.n_pool)
+        return bit_texts(self._query_bits(projected), self.n_engine_bits)
 
 
 class PgvectorBits(_BitText):
@@ -166,15 +193,17 @@ class PgvectorBits(_BitText):
     @property
     def column(self) -> str:
         """The column's type."""
-        return f"bit({2 * self.n_pool})"
+        return f"bit({self.n_engine_bits})"
 
 
 class DuckDBBits(_BitText):
     """DuckDB: a column of BIT, ordered by ``bit_count(xor(code, query::BIT))``, which is the answer."""
 
 
-class _Signs(Engine):
+class _Signs(Adapter):
     """Engines of sparse dot products."""
+
+    form = "sparse"
 
     def _halves(self, answer: Float64) -> Float64:
         return (self.n_bits - answer) / 2
@@ -183,7 +212,7 @@ class _Signs(Engine):
 class ScipySparse(_Signs):
     """``entries @ queries.T``, a CSR matrix of +-1 times a dense one, is the answer: (n_codes, n_queries)."""
 
-    def _entries(self, codes: AdaptiveCodes) -> scipy.sparse.csr_array:
+    def _entries(self, codes: Any) -> scipy.sparse.csr_array:
         return codes.to_sparse()
 
     def _queries(self, projected: Float32) -> Float32:
@@ -196,7 +225,7 @@ class QdrantSparse(_Signs):
     Entries with exactly half of their signs differing, a product of zero, are not among Qdrant's answers.
     """
 
-    def _entries(self, codes: AdaptiveCodes) -> list[SparseVector]:
+    def _entries(self, codes: Any) -> list[SparseVector]:
         values = codes.signs.astype(np.float32)
         return [_vector(*row) for row in zip(codes.locations, values, strict=True)]
 
@@ -220,7 +249,7 @@ class PgvectorSparse(_Signs):
         """The column's type."""
         return f"sparsevec({self.n_pool})"
 
-    def _entries(self, codes: AdaptiveCodes) -> list[str]:
+    def _entries(self, codes: Any) -> list[str]:
         return [self._text(*row) for row in zip(codes.locations, codes.signs, strict=True)]
 
     def _queries(self, projected: Float32) -> list[str]:
@@ -238,10 +267,10 @@ class PgvectorSparse(_Signs):
 def nearest(
     ids: npt.ArrayLike, mismatches: npt.ArrayLike, *, k: int, n_entries: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The k nearest of an engine's answer, closest first and ties by ascending id, as an index of topsign orders them.
+    """Return the k nearest of an engine's answer, closest first and ties by ascending id, as an index orders them.
 
-    Engines break ties as they like, so ask them for more than k. Where entries that the engine left out may tie with
-    the k-th, ValueError says so: ask for more.
+    Engines break ties as they like, so ask them for more than k. ValueError if entries that the engine left out may
+    tie with the k-th.
 
     Parameters
     ----------
@@ -269,7 +298,7 @@ def nearest(
 
 
 def bit_texts(packed: Bytes, n_bits: int) -> list[str]:
-    """Rows of packed bits as zeros and ones."""
+    """Return rows of packed bits as texts of zeros and ones."""
     return [(np.unpackbits(row, count=n_bits, bitorder="little") + ord("0")).tobytes().decode() for row in packed]
 
 

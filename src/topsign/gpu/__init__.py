@@ -1,14 +1,16 @@
 """Searching and encoding on a CUDA device: the same bits as on the processor. Needs CuPy (extra ``gpu``).
 
-:meth:`topsign.Index.to` makes a :class:`GpuIndex`; :class:`topsign.nn.AdaptiveLinear` uses a :class:`HeadScanner` on
-CUDA; a :class:`SignalEncoder` makes codes of signals, a :class:`GpuEncoder` adaptive ones of signals that are there
-already.
+:meth:`topsign.Index.to` makes a :class:`GpuIndex`, whose :class:`GpuEngine` has a form for every comparison that it
+executes. A :class:`SignalEncoder` makes codes of signals with the coder of their recipe, a :class:`GpuEncoder` adaptive
+and sign codes of signals that are on the device already. Layers of :mod:`topsign.nn` use a :class:`HeadScanner`.
 """
 
 from __future__ import annotations
 
+from .coder import check_coder, make_coder
 from .device import cuda_device
 from .encoding import GpuEncoder
+from .engine import GpuEngine
 from .errors import GpuError, GpuMemoryError
 from .heads import HeadScanner
 from .index import GpuIndex
@@ -16,10 +18,13 @@ from .signal_encoder import SignalEncoder
 
 __all__ = [
     "GpuEncoder",
+    "GpuEngine",
     "GpuError",
     "GpuIndex",
     "GpuMemoryError",
     "HeadScanner",
     "SignalEncoder",
+    "check_coder",
     "cuda_device",
+    "make_coder",
 ]

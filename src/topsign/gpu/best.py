@@ -8,7 +8,8 @@ bar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .._arrays import Float32, Int64
 from .device import Array, Device
 from .rings import TrellisFormat
 from .scan import DEFAULT, TILE, Candidates, GatherScanner, Part, Scanner, Tuning, make_scanner, search_digits
-from .stripes import Format
+from .stripes import CodeFormat, Format
 from .trellis import make_trellis_scanner
 
 MAX_K = 2048  # entries of a query that one block sorts; more are merged on the host
@@ -170,59 +171,66 @@ def search_scanner(
     return make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)
 
 
-def search_within(
-    device: Device,
-    form: Format | TrellisFormat,
-    projected: Array,
-    thresholds: Float32,
-    parts: Iterable[Part],
-    largest: int,
-    *,
-    whole: bool = False,
-    tuning: Tuning = DEFAULT,
-) -> Iterator[tuple[Int64, Int64, Float32]]:
-    """Codes that score at least the threshold of each query: queries, positions and scores, scan by scan.
+class WithinSearch:
+    """All codes that score at least the threshold of each query, of one format after another."""
 
-    No part has more than ``largest`` codes.
-    """
-    n_queries = len(thresholds)
-    scanner = search_scanner(device, form, n_queries, whole=whole, tuning=tuning)
-    candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, largest))
-    shape = (n_queries, candidates.capacity)
-    positions, scores = device.empty(shape, np.uint32), device.empty(shape, np.float32)
-    scanner.round(projected, candidates, None, whole=whole)
-    unusable = np.isinf(device.get(candidates.bars)) & (device.get(candidates.bars) > 0)
-    bars = np.where(unusable, np.float32(np.inf), np.nextafter(thresholds, np.float32(-np.inf)))
-    candidates.bars[...] = device.put(bars)
-    limits = device.put(thresholds)
-    module = form.best_module(device)
-    for part in parts:
-        for start in range(0, len(part), candidates.capacity):
-            count = min(candidates.capacity, len(part) - start)
-            candidates.counts[...] = 0
-            kept = device.zeros((n_queries,), np.uint32)
-            scanner.scan(part, start, count, candidates, every=False)
-            module.launch(
+    def __init__(
+        self, device: Device, thresholds: Float32, largest: int, *, whole: bool = False, tuning: Tuning = DEFAULT
+    ) -> None:
+        """No part has more than ``largest`` codes."""
+        self.device, self.whole, self.tuning, self._thresholds = device, whole, tuning, thresholds
+        n_queries = len(thresholds)
+        self.candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, largest))
+        shape = (n_queries, self.candidates.capacity)
+        self._positions, self._scores = device.empty(shape, np.uint32), device.empty(shape, np.float32)
+        self._limits = device.put(thresholds)
+        self._scanners: dict[CodeFormat, Scanner] = {}
+        self._format: CodeFormat | None = None  # whose queries are in place
+
+    def scan(self, form: Format | TrellisFormat, queries: Any, part: Part) -> Iterator[tuple[Int64, Int64, Float32]]:
+        """Yield queries, positions and scores of the codes of a part, scan by scan.
+
+        ``queries`` are (n_queries, n_pool) float32 on the device, or rounded ones for trellis codes.
+        """
+        if form is not self._format:
+            self._start(form, queries)
+        device, found, scanner = self.device, self.candidates, self._scanners[form]
+        for start in range(0, len(part), found.capacity):
+            count = min(found.capacity, len(part) - start)
+            found.counts[...] = 0
+            kept = device.zeros((found.n_queries,), np.uint32)
+            scanner.scan(part, start, count, found, every=False)
+            form.best_module(device).launch(
                 "keep_within",
-                (min(64, -(-count // WARPS)), n_queries),
+                (min(64, -(-count // WARPS)), found.n_queries),
                 32 * WARPS,
                 part.stripes.words,
-                None if form.scores_exactly else projected,
+                None if form.scores_exactly else queries,
                 part.weights,
                 np.uint32(part.base),
-                np.uint32(candidates.capacity),
-                candidates.counts,
-                candidates.positions,
-                limits,
+                np.uint32(found.capacity),
+                found.counts,
+                found.positions,
+                self._limits,
                 kept,
-                positions,
-                scores,
-                candidates.centers,
+                self._positions,
+                self._scores,
+                found.centers,
                 shared=WARPS * form.scratch_bytes,
             )
             counts = device.get(kept)
             for query in np.flatnonzero(counts):
-                here = device.get(positions[query, : counts[query]]).astype(np.int64)
+                here = device.get(self._positions[query, : counts[query]]).astype(np.int64)
                 order = np.argsort(here)
-                found = device.get(scores[query, : counts[query]])[order]
-                yield np.full(len(here), query), here[order], found
+                yield np.full(len(here), query), here[order], device.get(self._scores[query, : counts[query]])[order]
+
+    def _start(self, form: Format | TrellisFormat, queries: Any) -> None:
+        """Put the queries in place for codes of another format."""
+        device, found = self.device, self.candidates
+        if form not in self._scanners:
+            self._scanners[form] = search_scanner(device, form, found.n_queries, whole=self.whole, tuning=self.tuning)
+        self._scanners[form].round(queries, found, None, whole=self.whole)
+        bars = device.get(found.bars)
+        below = np.nextafter(self._thresholds, np.float32(-np.inf))
+        found.bars[...] = device.put(np.where(np.isposinf(bars), np.float32(np.inf), below))
+        self._format = form

@@ -1,42 +1,70 @@
-"""Blocks of signals to codes on a device, for the one loop of :mod:`topsign.encoding`."""
+"""Coders: blocks of signals to codes on a device, for the one loop of :mod:`topsign.encoding`."""
 
 from __future__ import annotations
 
-from .._arrays import Bytes, Float32, Float64
-from ..kernels import TrellisTables
-from ..recipe import Recipe
+from collections.abc import Callable
+
+from ..encoding import Coder
+from ..families import AdaptiveRecipe, Encoded, Recipe, SignRecipe, TrellisRecipe
+from ..families.adaptive import SignsRecipe
+from ..projections.blocks import Block
 from .device import Device, find_device
 from .encoding import GpuEncoder
 from .viterbi import Viterbi
 
 
-class GpuCoder:
-    """Makes the codes of a recipe on a device: see :class:`topsign.encoding.Coder`.
+class SignsCoder:
+    """Adaptive and sign codes: signals are projected and packed on the device."""
 
-    None stands for trellis codes whose recipe is still to be learned.
-    """
+    def __init__(self, recipe: SignsRecipe, device: Device) -> None:
+        self._recipe, self._device = recipe, device
+        self._encoder = GpuEncoder(recipe.projection, recipe.layout, device=device)
 
-    def __init__(self, recipe: Recipe | None, device: str | Device) -> None:
-        self.device = find_device(device)
-        self._viterbi: Viterbi | None = None
-        self._adaptive: GpuEncoder | None = None
-        if recipe is None or recipe.family == "trellis":
-            self._viterbi = Viterbi(self.device)
-        elif recipe.family == "adaptive":
-            self._adaptive = GpuEncoder(recipe.projection, recipe.layout, device=self.device)
-        else:
-            raise TypeError(
-                f"a GPU makes adaptive codes and trellis codes, got a recipe of {recipe.family} codes; encode on the "
-                "processor, without a device"
-            )
+    def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
+        signals = self._device.put(block.values)
+        with self._device.stream_of(signals):
+            codes, totals = self._encoder.pack(signals)
+            return self._recipe.with_columns(block, self._device.get(codes), self._device.get(totals))
 
-    def adaptive_encode(self, values: Float32) -> tuple[Bytes, Float64]:
-        assert self._adaptive is not None
-        signals = self.device.put(values)
-        with self.device.stream_of(signals):
-            codes, totals = self._adaptive.pack(signals)
-            return self.device.get(codes), self.device.get(totals)
 
-    def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
-        assert self._viterbi is not None
-        return self._viterbi.trellis_encode(tables, values, n_threads=n_threads)
+class TrellisCoder:
+    """Trellis codes: the processor projects signals, the device finds the cheapest path through the states."""
+
+    def __init__(self, recipe: TrellisRecipe, device: Device) -> None:
+        self._recipe, self._viterbi = recipe, Viterbi(device)
+
+    def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
+        return self._recipe.encode(block, n_threads=n_threads, coder=self._viterbi)
+
+
+CODERS: dict[type[Recipe], Callable[..., Coder]] = {
+    AdaptiveRecipe: SignsCoder,
+    SignRecipe: SignsCoder,
+    TrellisRecipe: TrellisCoder,
+}
+"""Recipes whose codes a device makes."""
+
+
+def make_coder(recipe: Recipe, device: str | Device) -> Coder:
+    """Return a coder for this recipe; TypeError if a device cannot make its codes."""
+    return _coder_type(type(recipe))(recipe, find_device(device))
+
+
+def check_coder(recipe: Recipe | type[Recipe], device: str | Device) -> None:
+    """Raise unless the device is there and makes such codes, given a recipe or, before it is learned, its type."""
+    if isinstance(recipe, type):
+        find_device(device)
+        _coder_type(recipe)
+    else:
+        make_coder(recipe, device)
+
+
+def _coder_type(recipe_type: type[Recipe]) -> Callable[..., Coder]:
+    found = CODERS.get(recipe_type)
+    if found is None:
+        supported = ", ".join(known.family for known in CODERS)
+        raise TypeError(
+            f"a GPU makes codes of the families {supported}, got {recipe_type.__name__}, a recipe of "
+            f"{recipe_type.family} codes; encode on the processor, without a device"
+        )
+    return found

@@ -1,4 +1,4 @@
-"""Projections and adaptive codes of signals on a device: the bits of the processor, for Hadamard projections."""
+"""Projections, adaptive and sign codes of signals on a device: the bits of the processor, for Hadamard projections."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class GpuEncoder:
     def pack(self, signals: Array) -> tuple[Array, Array]:
         """Codes of signals on the device, and the sums of the magnitudes that they keep, float64."""
         n_signals, device = len(signals), self.device
-        if self._shared + 1024 > device.shared_bytes:
+        if not self._keeps_all and self._shared + 1024 > device.shared_bytes:
             raise GpuError(
                 f"codes of {self.layout.n_bits} bits need {self._shared + 1024:,} bytes of shared memory, and this GPU "
                 f"has {device.shared_bytes:,}; encode on the processor"
@@ -93,13 +93,30 @@ class GpuEncoder:
             rows = slice(start, start + size)
             part = signals[rows]
             self.project(part, projected)
-            self._module.launch("pack_codes", len(part), 512, projected, codes[rows], totals[rows], shared=self._shared)
+            if self._keeps_all:
+                self._pack_signs(projected[: len(part)], codes[rows], totals[rows])
+            else:
+                self._module.launch(
+                    "pack_codes", len(part), 512, projected, codes[rows], totals[rows], shared=self._shared
+                )
         return codes, totals
+
+    def _pack_signs(self, projected: Array, codes: Array, totals: Array) -> None:
+        count = len(projected)
+        blocks = min(-(-count * self.layout.code_bytes // 256), 32 * self.device.n_processors)
+        self._module.launch("pack_bits", blocks, 256, projected, np.uint32(count), codes)
+        sizes = np.uint32(count), np.uint32(self.n_pool)
+        self._module.launch("magnitude_sums", -(-count // 8), 256, projected, *sizes, totals)
 
     def square_norms(self, signals: Array, out: Array) -> None:
         """Square norms of signals, float64, summed as on the processor."""
         counts = np.uint32(len(signals)), np.uint32(self.n_features)
         self._module.launch("square_norms", -(-len(signals) // 8), 256, signals, *counts, out)
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether codes are the signs of the whole pool."""
+        return self.layout.name == "signs"
 
     @property
     def _shared(self) -> int:

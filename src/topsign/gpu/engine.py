@@ -1,180 +1,238 @@
-"""The engine of a GPU index: the entries of a snapshot found on a device."""
+"""The engine of a CUDA device: executes comparisons over the entries of a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Int32, Int64
-from ..index.search import Hits, Queries
-from ..index.storage import Segment, Snapshot
-from ..kernels import Layout
-from .best import MAX_K, BestSearch, search_within
+from .._arrays import Array, Bytes, Float32, Int64
+from ..families import Comparison, Recipe
+from ..families.sign_comparison import (
+    AsymmetricComparison,
+    ChosenRowsComparison,
+    ExpectedScaleComparison,
+    HammingComparison,
+)
+from ..families.trellis.comparison import TrellisComparison
+from ..search import Hits
+from ..store import Segment, Snapshot
+from .best import MAX_K, BestSearch, WithinSearch
+from .chunks import Chunk, ResidentChunks, bitmap_words, chunks_of
+from .device import Array as DeviceArray
 from .device import Device
-from .pieces import Piece, Pieces, pieces_of
-from .scan import DEFAULT, Tuning
-from .stripes import Format
+from .forms import AsymmetricForm, Form, HammingForm, TrellisForm
+from .scan import Part, Tuning
 
-MAX_QUERIES = 1024  # scanned at a time
+FORMS: dict[type[Comparison], type[Form]] = {
+    HammingComparison: HammingForm,
+    AsymmetricComparison: AsymmetricForm,
+    ExpectedScaleComparison: AsymmetricForm,
+    ChosenRowsComparison: AsymmetricForm,
+    TrellisComparison: TrellisForm,
+}
+"""Comparisons that a device executes; a subclass may compare otherwise, so it has to be registered itself."""
 
-Placed = list[tuple[Piece, Bytes | None, int]]
 
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """Pieces of a snapshot whose ids ascend, so that of equal scores the lower position is the lower id."""
-
-    pieces: Placed  # with the bitmap of those alive, and the position of the first entry
-    bases: Int64
-    places: Int64  # in the snapshot, of the first entry of each piece
-
-    def places_of(self, positions: Int64) -> Int64:
-        """Places in the snapshot of positions in the run."""
-        owners = np.searchsorted(self.bases, positions, side="right") - 1
-        return positions - self.bases[owners] + self.places[owners]
-
-    def __len__(self) -> int:
-        return sum(len(piece) for piece, _, _ in self.pieces)
+def form_type(comparison: Comparison) -> type[Form]:
+    """Return the form of a comparison; TypeError if a device has none."""
+    found = FORMS.get(type(comparison))
+    if found is None:
+        supported = ", ".join(known.__name__ for known in FORMS)
+        raise TypeError(
+            f"a GPU executes {supported}, got {type(comparison).__name__}; search these codes on the processor"
+        )
+    return found
 
 
 class GpuEngine:
-    """Entries of adaptive codes and signs: see :class:`topsign.index.search.Engine`."""
+    """Finds the entries of one index on a device: see :class:`topsign.search.Engine`.
 
-    def __init__(self, device: Device, pieces: Pieces, tuning: Tuning = DEFAULT) -> None:
-        self.device, self.pieces, self.tuning = device, pieces, tuning
+    Parameters
+    ----------
+    device : Device
+    recipe : Recipe
+        Recipe of the codes; TypeError if the device has no form for its comparisons.
+    memory : int
+        Bytes of codes and weights that may stay on the device.
+    tuning : Tuning, optional
+        Sizes of scans, by default those of the codes.
+    """
 
-    def rank_mismatches(self, snapshot: Snapshot, layout: Layout, queries: Queries, k: int, *, n_threads: int) -> Hits:
-        signs, compared = sign_values(queries, layout)
-        hits = self._rank(snapshot, layout, signs, k, column=None, whole=True)
-        return counted(hits, compared)
+    def __init__(self, device: Device, recipe: Recipe, *, memory: int, tuning: Tuning | None = None) -> None:
+        no_queries = recipe.prepare(np.empty((0, recipe.n_features), np.float32), scoring=recipe.scorings[0])
+        self.device, self._loader = device, form_type(no_queries).loader(device, no_queries)
+        self.chunks = ResidentChunks(device, self._loader, memory)
+        self._tuning = tuning or self._loader.tuning
 
-    def within_mismatches(
-        self, snapshot: Snapshot, layout: Layout, queries: Queries, radii: Int32, *, n_threads: int
-    ) -> Hits:
-        signs, compared = sign_values(queries, layout)
-        needed = (compared - 2 * radii).astype(np.float32)
-        hits = self._within(snapshot, layout, signs, needed, column=None, whole=True)
-        return counted(hits, compared)
+    def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
+        form, wanted, n_queries = form_type(comparison)(comparison), min(k, len(snapshot)), len(comparison)
+        if not wanted or not n_queries:
+            return Hits.none(n_queries)
+        if wanted > MAX_K:  # more than a block of threads sorts: all scores come to the host
+            every = np.full(n_queries, -np.inf, np.float32)
+            hits = Hits.merge(self._within(form, snapshot, every), descending=True, k=wanted)
+        else:
+            hits = Hits.merge(self._rank(form, snapshot, n_queries, wanted), descending=True, k=wanted)
+        hits = completed(snapshot, hits, n_queries, wanted)
+        return replace(hits, values=form.values(hits.queries, hits.values))
 
-    def rank_scores(
-        self, snapshot: Snapshot, layout: Layout, queries: Queries, k: int, *, column: str | None, n_threads: int
-    ) -> Hits:
-        return self._rank(snapshot, layout, queries.projected, k, column=column, whole=False)
+    def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
+        form = form_type(comparison)(comparison)
+        hits = Hits.merge(self._within(form, snapshot, form.thresholds(bounds)), descending=True)
+        return replace(hits, values=form.values(hits.queries, hits.values))
 
-    def within_scores(
-        self,
-        snapshot: Snapshot,
-        layout: Layout,
-        queries: Queries,
-        thresholds: Float32,
-        *,
-        column: str | None,
-        n_threads: int,
-    ) -> Hits:
-        return self._within(snapshot, layout, queries.projected, thresholds, column=column, whole=False)
+    def _rank(self, form: Form, snapshot: Snapshot, n_queries: int, k: int) -> Iterator[Hits]:
+        """Yield the best entries of each block of queries, run of chunks and cell."""
+        device, size = self.device, self._loader.max_queries
+        for start in range(0, n_queries, size):
+            queries = form.queries(device, slice(start, start + size))
+            for run in ascending_chunks(snapshot):
+                searches: dict[int, tuple[BestSearch, RowMap]] = {}
+                for codes in self._cell_parts(run, form.weights):
+                    if codes.cell not in searches:
+                        search = BestSearch(
+                            device,
+                            self._loader.formats[codes.cell],
+                            len(queries[codes.cell]),
+                            k,
+                            run.n_entries,
+                            whole=form.whole,
+                            waits=self._loader.waits,
+                            tuning=self._tuning,
+                        )
+                        search.start(queries[codes.cell])
+                        searches[codes.cell] = search, RowMap()
+                    search, rows = searches[codes.cell]
+                    search.scan(rows.place(codes))
+                for search, rows in searches.values():
+                    positions, scores = device.get(search.positions), device.get(search.scores)
+                    found = positions >= 0
+                    yield hits_at(snapshot, start + np.nonzero(found)[0], rows.of(positions[found]), scores[found])
 
-    def _rank(
-        self, snapshot: Snapshot, layout: Layout, values: Float32, k: int, *, column: str | None, whole: bool
-    ) -> Hits:
-        wanted = min(k, len(snapshot))
-        if wanted > MAX_K:  # more than a block sorts: all scores come to the host
-            least = np.full(len(values), -np.inf, np.float32)
-            hits = self._within(snapshot, layout, values, least, column=column, whole=whole)
-            return hits[np.arange(len(hits.rows)) - np.searchsorted(hits.rows, hits.rows) < wanted]
-        if wanted == 0:
-            return no_hits(np.float32)
-        parts = []
-        for start in range(0, len(values), MAX_QUERIES):
-            block = values[start : start + MAX_QUERIES]
-            projected = self.device.put(block)
-            for run in runs_of(snapshot):
-                search = BestSearch(
-                    self.device, Format.of(layout), len(block), wanted, len(run), whole=whole, tuning=self.tuning
-                )
-                search.start(projected)
-                for part in self.pieces.parts(run.pieces, column):
-                    search.scan(part)
-                positions, scores = self.device.get(search.positions), self.device.get(search.scores)
-                found = positions >= 0
-                rows = start + np.nonzero(found)[0]
-                parts.append(hits_at(snapshot, rows, run.places_of(positions[found]), scores[found]))
-        return Hits.merge(parts, descending=True, k=wanted)
+    def _within(self, form: Form, snapshot: Snapshot, thresholds: Float32) -> Iterator[Hits]:
+        """Yield every entry that reaches the threshold of its query, scan by scan."""
+        device, size = self.device, self._loader.max_queries
+        for start in range(0, len(thresholds), size):
+            block = slice(start, start + size)
+            queries = form.queries(device, block)
+            for run in ascending_chunks(snapshot):
+                search = WithinSearch(device, thresholds[block], run.largest, whole=form.whole, tuning=self._tuning)
+                mapped: dict[int, RowMap] = {}
+                for codes in self._cell_parts(run, form.weights):
+                    rows = mapped.setdefault(codes.cell, RowMap())
+                    found = search.scan(self._loader.formats[codes.cell], queries[codes.cell], rows.place(codes))
+                    for query, positions, scores in found:
+                        yield hits_at(snapshot, start + query, rows.of(positions), scores)
 
-    def _within(
-        self,
-        snapshot: Snapshot,
-        layout: Layout,
-        values: Float32,
-        thresholds: Float32,
-        *,
-        column: str | None,
-        whole: bool,
-    ) -> Hits:
-        parts = [no_hits(np.float32)]
-        for start in range(0, len(values), MAX_QUERIES):
-            block = slice(start, start + MAX_QUERIES)
-            projected = self.device.put(values[block])
-            for run in runs_of(snapshot):
-                found = search_within(
-                    self.device,
-                    Format.of(layout),
-                    projected,
-                    thresholds[block],
-                    self.pieces.parts(run.pieces, column),
-                    max((len(piece) for piece, _, _ in run.pieces), default=0),
-                    whole=whole,
-                    tuning=self.tuning,
-                )
-                parts += [hits_at(snapshot, start + rows, run.places_of(here), scores) for rows, here, scores in found]
-        return Hits.merge(parts, descending=True)
+    def _cell_parts(self, run: AscendingChunks, weights: str | None) -> Iterator[CellPart]:
+        """Yield the codes of each cell of each chunk; they are on the device until the next chunk is asked for."""
+        chunks = [one.chunk for one in run.placed]
+        for loaded, placed in zip(self.chunks.load(chunks, weights), run.placed, strict=True):
+            for codes in loaded.cells:
+                alive = self._alive(placed.alive, codes.positions)
+                part = Part(codes.stripes, None if weights is None else codes.weights[weights], None, alive)
+                yield CellPart(codes.cell, part, placed.first_row, codes.positions)
+
+    def _alive(self, alive: Bytes | None, positions: Int64 | None) -> DeviceArray | None:
+        if alive is None:
+            return None
+        if positions is not None:
+            alive = np.packbits(np.unpackbits(alive, bitorder="little")[positions], bitorder="little")
+        return self.device.put(bitmap_words(alive))
 
 
-def hits_at(snapshot: Snapshot, rows: Int64, places: Int64, scores: Float32) -> Hits:
-    """Hits of entries by their places in a snapshot."""
-    return Hits(rows, places, snapshot.gather("ids", places), scores)
+@dataclass(frozen=True, eq=False)
+class PlacedChunk:
+    """A chunk of a snapshot, and which of its entries take part."""
+
+    chunk: Chunk
+    alive: Bytes | None  # packed bitmap; None: all
+    first_row: int
 
 
-def runs_of(snapshot: Snapshot) -> Iterator[Run]:
-    """The living segments in runs of ascending ids: one, but where ids were given out of order."""
-    living = [(start, segment) for start, segment in zip(snapshot.starts, snapshot.segments, strict=False)]
-    living = [(start, segment) for start, segment in living if segment.n_alive]
-    living.sort(key=lambda pair: int(pair[1].ids[0]))
+@dataclass(frozen=True, eq=False)
+class AscendingChunks:
+    """Chunks of a snapshot whose ids ascend, so that of equal scores the lower position is the lower id."""
+
+    placed: list[PlacedChunk]
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries, alive or not."""
+        return sum(len(one.chunk) for one in self.placed)
+
+    @property
+    def largest(self) -> int:
+        """Number of entries of the largest chunk."""
+        return max(len(one.chunk) for one in self.placed)
+
+
+def ascending_chunks(snapshot: Snapshot) -> Iterator[AscendingChunks]:
+    """Yield the living segments in runs of ascending ids: one, unless ids were given out of order."""
+    living = zip(snapshot.starts.tolist(), snapshot.segments, strict=False)
     runs: list[list[tuple[int, Segment]]] = []
-    for start, segment in living:
-        first = int(segment.ids[0])
-        run = next((run for run in runs if int(run[-1][1].ids[-1]) < first), None)
+    for start, segment in sorted(((s, one) for s, one in living if one.n_alive), key=lambda pair: int(pair[1].ids[0])):
+        run = next((run for run in runs if run[-1][1].ids[-1] < segment.ids[0]), None)
         runs.append([(start, segment)]) if run is None else run.append((start, segment))
     for run in runs:
-        placed: Placed = []
-        bases, places, base = [], [], 0
-        for start, segment in run:
-            for piece in pieces_of(segment):
-                alive = segment.alive
-                placed.append((piece, alive if alive is None else alive[piece.rows.start // 8 :], base))
-                bases.append(base)
-                places.append(int(start) + piece.rows.start)
-                base += len(piece)
-        yield Run(placed, np.array(bases, np.int64), np.array(places, np.int64))
+        yield AscendingChunks([placed for start, segment in run for placed in _placed(start, segment)])
 
 
-def sign_values(queries: Queries, layout: Layout) -> tuple[Float32, Int64]:
-    """Queries as +-1, zero outside of their masks, and the number of signs that each compares."""
-    signs = np.where(queries.projected >= 0, np.float32(1), np.float32(-1))
-    if queries.masks is None:
-        return signs, np.full(len(queries), layout.n_bits)
-    kept = np.unpackbits(queries.masks, axis=1, count=layout.n_pool, bitorder="little")
-    return signs * kept.astype(np.float32), kept.sum(axis=1, dtype=np.int64)
+def _placed(start: int, segment: Segment) -> Iterator[PlacedChunk]:
+    for chunk in chunks_of(segment):
+        first, end = chunk.positions.start, chunk.positions.stop
+        alive = None if segment.alive is None else segment.alive[first // 8 : -(-end // 8)]
+        yield PlacedChunk(chunk, alive, start + first)
 
 
-def counted(hits: Hits, compared: Int64) -> Hits:
-    """Hits with mismatches for sums of agreeing less differing signs."""
-    values = ((compared[hits.rows] - hits.values.astype(np.int64)) // 2).astype(np.int32)
-    return Hits(hits.rows, hits.places, hits.ids, values)
+@dataclass(frozen=True, eq=False)
+class CellPart:
+    """Codes of one cell of a chunk, ready to be scanned."""
+
+    cell: int
+    part: Part
+    first_row: int  # of the chunk in the snapshot
+    positions: Int64 | None  # in the chunk; None: all
 
 
-def no_hits(dtype: type) -> Hits:
-    none = np.empty(0, np.int64)
-    values: Array = np.empty(0, dtype)
-    return Hits(none, none, none, values)
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """Rows in a snapshot of the codes that one search scans, by their positions in the search."""
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    parts: list[CellPart] = field(default_factory=list)
+
+    def place(self, codes: CellPart) -> Part:
+        """Append the codes of a chunk; return them at their position in the search."""
+        base = self.starts[-1]
+        self.parts.append(codes)
+        self.starts.append(base + len(codes.part))
+        return replace(codes.part, base=base)
+
+    def of(self, positions: Int64) -> Int64:
+        """Return the rows of positions."""
+        rows = np.empty(len(positions), np.int64)
+        owners = np.searchsorted(self.starts, positions, side="right") - 1
+        for owner in np.unique(owners):
+            mine, codes = owners == owner, self.parts[owner]
+            here = positions[mine] - self.starts[owner]
+            rows[mine] = codes.first_row + (here if codes.positions is None else codes.positions[here])
+        return rows
+
+
+def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, sums: Float32) -> Hits:
+    """Return the hits of entries by their rows in a snapshot."""
+    return Hits(queries, rows, snapshot.gather("ids", rows), sums)
+
+
+def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
+    """Return k hits of each query: the device leaves out sums of -inf (overflow), which come last, by id."""
+    hits = hits[hits.values > -np.inf]
+    if len(hits) == n_queries * k:
+        return hits
+    rows, sums = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, np.float32)
+    ranks = np.arange(len(hits)) - np.searchsorted(hits.queries, hits.queries)
+    rows[hits.queries, ranks], sums[hits.queries, ranks] = hits.rows, hits.values
+    return Hits.ranked(snapshot, rows, sums)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels import RoundedQueries, TrellisTables
-from ..kernels.tables import N_SEQUENCES, norm_fractions, trellis_levels
+from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
 from .device import Array, Device, Module
 from .errors import GpuError
 from .stripes import COPY_BYTES, GROUP, CodeFormat, Stripes

@@ -14,7 +14,7 @@ from .stripes import GROUP, CodeFormat, Format, Stripes
 TILE = 128  # codes of one product
 LONG_BITS = 1024  # from so many on, queries are rounded to two digits: the margin of one would let too many pass
 FEW_COLUMNS = 16
-Held = tuple[Array, Array] | None  # keys and positions of the best so far
+BestSoFar = tuple[Array, Array] | None  # keys and positions of the best so far
 PRODUCT_COLUMNS = {1: (16, 32, 64, 128, 256), 2: (16, 32, 64, 128, 256), 3: (48, 96, 192)}  # by digits
 
 
@@ -110,7 +110,7 @@ class Scanner(ABC):
         self.n_queries = n_queries
 
     @abstractmethod
-    def round(self, queries: Any, to: Candidates, held: Held, *, whole: bool) -> None:
+    def round(self, queries: Any, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         """Takes queries (n_queries, n_pool) and empties what was found before."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Scanner(ABC):
         """All scores, (n_queries, n_codes) float32, within the rounding of the digits."""
 
 
-def start_search(module: Module, kernel: str, arguments: tuple[object, ...], to: Candidates, held: Held) -> None:
+def start_search(module: Module, kernel: str, arguments: tuple[object, ...], to: Candidates, held: BestSoFar) -> None:
     """Launches the kernel that writes queries as scans read them, and empties what was found before."""
     keys, positions = held or (None, None)
     n_held = np.uint32(0 if held is None else held[0].shape[1])
@@ -131,7 +131,15 @@ def start_search(module: Module, kernel: str, arguments: tuple[object, ...], to:
 
 
 def round_digits(
-    scanner: Scanner, digits: int, table: Array, width: int, queries: Array, to: Candidates, held: Held, *, whole: bool
+    scanner: Scanner,
+    digits: int,
+    table: Array,
+    width: int,
+    queries: Array,
+    to: Candidates,
+    held: BestSoFar,
+    *,
+    whole: bool,
 ) -> None:
     """Rounds queries to digits: a table with rows of ``width`` bytes, or 0 for columns of the product."""
     module = scanner.format.module(scanner.device, "queries.cu", DIGITS=digits)
@@ -162,7 +170,7 @@ class GatherScanner(Scanner):
             GATHER_THREADS=self._threads,
         )
 
-    def round(self, queries: Array, to: Candidates, held: Held, *, whole: bool) -> None:
+    def round(self, queries: Array, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         round_digits(self, self.digits, self._table, self._width, queries, to, held, whole=whole)
 
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
@@ -271,7 +279,7 @@ class ProductScanner(TileScanner):
         self._kept = device.empty((kept,), np.uint16 if form.n_pool <= 2**15 else np.uint32)
         self._bitmaps = device.empty((self.codes * slices * 8,), np.uint32)
 
-    def round(self, queries: Array, to: Candidates, held: Held, *, whole: bool) -> None:
+    def round(self, queries: Array, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         round_digits(self, self.digits, self._columns, 0, queries, to, held, whole=whole)
 
     def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy.typing as npt
 
 from .._checks import as_signals
-from ..codes import AdaptiveCodes, TrellisCodes
+from ..codes import Codes
 from ..encoding import encode
-from ..recipe import Recipe
-from .coder import GpuCoder
-from .device import Device, on_host
+from ..families import Recipe
+from .coder import make_coder
+from .device import Device, find_device, on_host
 
 
 class SignalEncoder:
     """Makes the codes of a recipe on a CUDA device: the bytes of the processor.
 
-    Made by :meth:`topsign.AdaptiveEncoder.to` and :meth:`topsign.TrellisEncoder.to`. Of adaptive codes all is computed
-    there, for Hadamard projections. Signals of trellis codes are projected by the processor, whatever the basis, and
-    the device finds their codes.
+    Made by :meth:`topsign.AdaptiveEncoder.to` and :meth:`topsign.TrellisEncoder.to`. For adaptive and sign codes the
+    device computes everything, with a Hadamard projection. For trellis codes the processor projects the signals, with
+    any basis, and the device finds the codes.
 
     Parameters
     ----------
@@ -34,21 +34,19 @@ class SignalEncoder:
         self, recipe: Recipe, *, device: str | Device = "cuda", feature_names: Sequence[str] | None = None
     ) -> None:
         self.recipe, self.feature_names = recipe, feature_names
-        self._coder = GpuCoder(recipe, device)
+        self._device = find_device(device)
+        self._coder = make_coder(recipe, self._device)
 
     @property
     def device(self) -> str:
         """Name of the device."""
-        return self._coder.device.name
+        return self._device.name
 
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> AdaptiveCodes | TrellisCodes:
-        """One code per signal, as the encoder on the processor makes them; signals may be CUDA tensors."""
+    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Codes:
+        """Return one code per signal, as the encoder on the processor makes them; signals may be CUDA tensors."""
         values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
         made = encode(self.recipe, values, n_threads=n_threads, coder=self._coder)
-        if self.recipe.family == "trellis":
-            return TrellisCodes(made.codes, recipe=self.recipe)
-        layout, space = self.recipe.layout, self.recipe.space
-        return AdaptiveCodes.unchecked(layout, made.codes, made.norms, made.scales, space=space)
+        return self.recipe.codes_type.unchecked(made.codes, self.recipe, made.columns)
 
     def __repr__(self) -> str:
         return f"SignalEncoder({self.recipe.family} codes of {self.recipe.n_features} features on {self.device})"

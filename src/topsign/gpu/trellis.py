@@ -6,7 +6,7 @@ import numpy as np
 
 from .device import Array, Device
 from .rings import LEVELS, RoundedOnDevice, TrellisFormat, padded, shared_module
-from .scan import DEFAULT, TILE, Candidates, Held, Part, Scanner, TileScanner, Tuning, start_search
+from .scan import DEFAULT, TILE, BestSoFar, Candidates, Part, Scanner, TileScanner, Tuning, start_search
 
 FEW_QUERIES = (1, 2, 4, 8, 16)  # that a thread takes along while it reads a code
 THREADS = 256
@@ -26,7 +26,7 @@ class FewScanner(Scanner):
         self._module = form.module(device, "few.cu", QUERIES=self._width, FEW_THREADS=THREADS)
         self._shared = few_bytes(form, self._width)
 
-    def round(self, queries: RoundedOnDevice, to: Candidates, held: Held, *, whole: bool) -> None:
+    def round(self, queries: RoundedOnDevice, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         place_queries(self, queries, self._width, self._table, to, held)
 
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
@@ -80,7 +80,7 @@ class LevelScanner(TileScanner):
         self.row_bytes = -(-rows // 1024) * 1024
         super().__init__(device, form, n_queries, form.n_pool, 1, COORDINATES_SHARED=int(in_shared))
 
-    def round(self, queries: RoundedOnDevice, to: Candidates, held: Held, *, whole: bool) -> None:
+    def round(self, queries: RoundedOnDevice, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         place_queries(self, queries, 0, self._columns, to, held)
 
     def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:
@@ -88,7 +88,7 @@ class LevelScanner(TileScanner):
 
 
 def place_queries(
-    scanner: Scanner, queries: RoundedOnDevice, width: int, table: Array, to: Candidates, held: Held
+    scanner: Scanner, queries: RoundedOnDevice, width: int, table: Array, to: Candidates, held: BestSoFar
 ) -> None:
     """Writes rounded queries as scans read them: in rows of ``width`` words of four values, or 0 for columns."""
     module = shared_module(scanner.device, "rounded.cu")

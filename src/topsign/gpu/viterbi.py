@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .._arrays import Bytes, Float32
 from ..kernels import TrellisTables
-from ..kernels.tables import DEPTH, N_SEQUENCES, Events, trellis_levels
+from ..kernels.trellis import DEPTH, N_SEQUENCES, Events, trellis_levels
 from .device import Array, Device
 from .rings import LEVELS, shared_module
 
@@ -22,7 +22,7 @@ CHUNK_BYTES = 2**28  # of coordinates that are on the device at a time, and of c
 
 
 class Viterbi:
-    """The encoder of :class:`topsign.kernels.trellis.TrellisKernels` on a device, with the same bytes.
+    """The encoder of :class:`topsign.kernels.Kernels` on a device, with the same bytes.
 
     A block of threads encodes a signal: costs of states are in shared memory, choices in the card's.
     """

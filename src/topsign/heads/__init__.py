@@ -1,11 +1,11 @@
-"""Compressed linear heads: one head, its files and certificate, and scikit-learn's classifiers as faces of it.
+"""Compressed linear heads: the head itself, its files and certificate, and a scikit-learn classifier of it.
 
-The classifiers live in :mod:`topsign.heads.classifiers`, so that a head is loaded and used without scikit-learn.
+The classifier lives in :mod:`topsign.heads.classifier`, so that a head is loaded and used without scikit-learn.
 """
 
 from __future__ import annotations
 
-from .advice import Choice, SizeWarning
+from .advice import SizeChoice, SizeWarning
 from .head import Head, TopK
 
-__all__ = ["Choice", "Head", "SizeWarning", "TopK"]
+__all__ = ["Head", "SizeChoice", "SizeWarning", "TopK"]

@@ -1,32 +1,29 @@
-"""A linear head as codes of its weight vectors, with everything that a prediction needs; NumPy alone."""
+"""Linear heads as codes of their weight vectors, with everything that a prediction needs; only NumPy is imported."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._checks import as_signals, check_choice, check_count
 from .._files import Record
 from .._lazy import lazy
 from .._random import RandomState
 from ..errors import StorageError
+from ..families import SCORINGS, Encoded, Logits, Recipe
 from ..projections import Projection
-from ..recipe import Recipe
-from .files import check_arrays, plain_labels, raise_not_a_head, read_head, read_universal, write_head
+from .files import checked_columns, plain_labels, raise_not_a_head, read_head, write_head
 from .links import LINKS, probabilities
-from .queries import Universal, encode_weights, query_blocks
-from .recipes import head_recipe, shared_nbytes
-from .scores import EstimatedLogits, HammingScores, LogitScores, TrellisScores
+from .recipes import RecipeOptions
+from .scores import Scores
 from .shortlist import Shortlist, exact_weights
 from .weights import check_class_labels, check_intercepts, check_weights
-
-SCORINGS = ("asymmetric", "hamming")
 
 
 class TopK(NamedTuple):
@@ -40,21 +37,18 @@ class TopK(NamedTuple):
 class Head:
     """A linear head: codes of its weight vectors, their scales and biases, and the recipe of the codes.
 
-    scikit-learn's classifiers and PyTorch's layers are faces of it. Two classes may share one weight vector, whose
-    logit is that of the second class.
+    The scikit-learn classifier and the PyTorch layer are wrappers of a head. Two classes may share one weight vector,
+    whose logit is that of the second class.
     """
 
     recipe: Recipe
     codes: Bytes  # (n_vectors, code_bytes)
-    scales: Float32 | None  # (n_vectors,); zero for zero vectors, None in trellis codes and where scores are Hamming
     biases: Float64  # (n_vectors,)
     classes: Array  # (n_classes,) labels
-    scoring: str = (
-        "asymmetric"  # "asymmetric": scores estimate logits; "hamming": signs that agree less those that differ
-    )
+    columns: dict[str, Float32] = field(default_factory=dict)  # (n_vectors,) each: scales, if codes do not hold them
+    scoring: str = "asymmetric"  # or "hamming": scores are the signs that agree less those that differ, not logits
     link: str | None = None  # how logits become probabilities
     shortlist: Shortlist | None = None
-    universal: Universal | None = None  # of codes that are parities of quantisation cells
 
     @classmethod
     def of(
@@ -67,29 +61,14 @@ class Head:
         scoring: str = "asymmetric",
         link: str | None = None,
         shortlist: Shortlist | None = None,
-        universal: Universal | None = None,
     ) -> Self:
-        """The head of weight vectors, one per class or one alone for two classes, read block by block."""
-        alone = len(weights) < len(classes)
-        both = universal is not None and alone  # these codes know distances: -w stands for the first class
-        codes, scales = encode_weights(recipe, universal, np.vstack([-weights, weights]) if both else weights)
-        if scoring == "hamming" and scales is not None and not scales.all():
-            raise ValueError(
-                f"the weight vector of class {classes.tolist()[-1 if alone else int(np.argmin(scales))]!r} is zero, so "
-                'it has no signs to compare; drop that class, or take scoring="asymmetric" of '
-                "AdaptiveLinearClassifier or SignLinearClassifier, which scores it by its intercept"
-            )
-        return cls(
-            recipe,
-            codes,
-            scales if scoring == "asymmetric" else None,
-            biases,
-            classes,
-            scoring,
-            link if scoring == "asymmetric" else None,
-            shortlist,
-            universal,
-        )
+        """Return the head of weight vectors, one per class or only one for two classes, read block by block."""
+        made = recipe.weight_coding().encode(weights, n_threads=kernels.n_threads(None))
+        logits = scoring == "asymmetric"
+        if not logits:
+            _check_directions(weights, classes)
+        columns = dict(made.columns) if logits else {}
+        return cls(recipe, made.codes, biases, classes, columns, scoring, link if logits else None, shortlist)
 
     @classmethod
     def from_weights(
@@ -98,24 +77,24 @@ class Head:
         *,
         biases: npt.ArrayLike | None = None,
         classes: npt.ArrayLike | None = None,
-        codes: str = "adaptive",
-        n_bits: int | str = "auto",
+        family: str = "adaptive",
+        n_bits: int | str | None = "auto",
         n_pool: int | None = None,
-        projection: str | Projection = "hadamard",
-        layout: str = "compact",
+        projection: str | Projection | None = None,
+        layout: str | None = None,
         link: str | None = "softmax",
         random_state: RandomState = None,
     ) -> Self:
-        """Compresses weight vectors, (n_classes, n_features), or one alone for two classes.
+        """Compress weight vectors, (n_classes, n_features), or only one for two classes.
 
         Parameters
         ----------
         weights : array or memory map
             Read block by block.
         biases, classes : arrays of shape (n_classes,), optional
-            Zeros, and labels 0, 1, ... when not given.
-        codes, n_bits, n_pool, projection, layout, random_state
-            As in :class:`topsign.AdaptiveLinearClassifier`.
+            Zeros, and labels 0, 1, ... by default.
+        family, n_bits, n_pool, projection, layout, random_state
+            As in :class:`topsign.CompressedLinearClassifier`.
         link : "softmax", "sigmoid", "modified_huber" or None
             How :meth:`predict_proba` makes probabilities of logits.
 
@@ -131,15 +110,10 @@ class Head:
         rows, labels = check_weights(weights, classes=labels)
         if link is not None:
             check_choice(link, "link", tuple(LINKS))
-        recipe = head_recipe(
-            codes,
-            rows,
-            n_bits=n_bits,
-            n_pool=n_pool,
-            projection=projection,
-            layout=layout,
-            random_state=random_state,
+        options = RecipeOptions(
+            family, n_bits=n_bits, n_pool=n_pool, projection=projection, layout=layout, random_state=random_state
         )
+        recipe, _ = options.recipe(rows)
         return cls.of(recipe, rows, check_intercepts(biases, len(rows)), labels, link=link)
 
     def with_shortlist(
@@ -150,7 +124,7 @@ class Head:
         storage: str = "original",
         file: tuple[str | os.PathLike[str], str] | None = None,
     ) -> Self:
-        """With exact logits among the ``size`` best classes of each input; nothing is compressed again.
+        """Return a head with exact logits among the ``size`` best classes of each input; the codes stay.
 
         Parameters
         ----------
@@ -158,7 +132,7 @@ class Head:
         storage : "original", "float16" or "int8"
             How the weights are held and saved.
         file : (path, key)
-            In place of weights: a tensor of a safetensors file, where they stay. A saved head names it.
+            A tensor of a safetensors file, in place of weights, which stay there. A saved head names the file.
         """
         if (weights is None) == (file is None):
             raise ValueError("a shortlist needs either weights or file=(path, key)")
@@ -185,7 +159,7 @@ class Head:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a prediction needs: codes, scales, biases and the weights of a shortlist, wherever they are."""
+        """Bytes that a prediction needs: codes, scales, biases, what was learned, and the weights of a shortlist."""
         return self.code_nbytes + self.shortlist_nbytes
 
     @property
@@ -195,9 +169,9 @@ class Head:
 
     @property
     def code_nbytes(self) -> int:
-        """Bytes of codes, scales and biases, as far as the scoring uses them, and of axes that were learned."""
-        used = (self.codes, self.scales, self._used_biases)
-        return sum(array.nbytes for array in used if array is not None) + shared_nbytes(self.recipe)
+        """Bytes of codes, scales and biases that scores use, and of what the recipe learned."""
+        used = (self.codes, *self.columns.values(), self._used_biases)
+        return sum(array.nbytes for array in used if array is not None) + self.recipe.shared_nbytes
 
     @property
     def compression_ratio(self) -> float:
@@ -205,52 +179,50 @@ class Head:
         return 4 * len(self.biases) * (self.n_features + bool(self.biases.any())) / self.nbytes
 
     def __repr__(self) -> str:
-        held = (
-            ""
-            if self.shortlist is None
-            else (f" + {self.shortlist_nbytes:,} of a shortlist of {self.shortlist.size} ({self.shortlist.storage})")
-        )
+        held, scoring = "", "" if self.scoring == "asymmetric" else f", scoring={self.scoring!r}"
+        if self.shortlist is not None:
+            held = f" + {self.shortlist_nbytes:,} of a shortlist of {self.shortlist.size} ({self.shortlist.storage})"
         return (
-            f"Head({len(self.classes)} classes, {self.n_features} features, n_bits={self.recipe.n_bits}, "
-            f"n_pool={self.recipe.n_pool}, {self.scoring}; {self.code_nbytes:,} bytes of codes{held}: "
-            f"{self.compression_ratio:.1f} times smaller than float32)"
+            f"Head({len(self.classes)} classes, {self.n_features} features, {self.recipe.family} codes, "
+            f"n_bits={self.recipe.n_bits}{scoring}; "
+            f"{self.code_nbytes:,} bytes of codes{held}: {self.compression_ratio:.1f} times smaller than float32)"
         )
 
     # Predicting
 
     def logits(self, X: npt.ArrayLike) -> Float64:
-        """Scores of the classes, (n_samples, n_classes); one column where two classes share one weight vector.
+        """Return scores of the classes, (n_samples, n_classes); one column if two classes share one weight vector.
 
         By ``scoring="asymmetric"`` estimates of the logits. With a shortlist, those of its classes are exact, and
-        estimates of the others are held just below the least of these. By ``scoring="hamming"`` the signs that agree
-        less the signs that differ.
+        estimates of the others are lowered to just below the least of these. By ``scoring="hamming"`` the signs that
+        agree less the signs that differ.
         """
         signals = as_signals(X, n_features=self.n_features, name="X")
         out = np.empty((len(signals), len(self.biases)))
-        for rows, queries in self._queries(signals):
-            out[rows] = self._values(signals[rows], queries)
+        for rows, inputs in self._scores.prepare(signals, "X"):
+            out[rows] = self._values(signals[rows], inputs)
         return out
 
     def topk(self, X: npt.ArrayLike, k: int) -> TopK:
-        """The k highest scores of each input, and positions in ``classes``.
+        """Return the k highest scores of each input, and positions in ``classes``.
 
         Scores of all classes are never held at once, unless k is above the size of a shortlist.
         """
         signals = as_signals(X, n_features=self.n_features, name="X")
         k = check_count(k, "k", maximum=len(self.classes))
         found = TopK(np.empty((len(signals), k)), np.empty((len(signals), k), np.int64))
-        for rows, queries in self._queries(signals):
-            found.indices[rows], found.values[rows] = self._best(signals[rows], queries, k)
+        for rows, inputs in self._scores.prepare(signals, "X"):
+            found.indices[rows], found.values[rows] = self._best(signals[rows], inputs, k)
         return found
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """The class of the highest score, the first of equal ones."""
+        """Return the class of the highest score, the first of equal ones."""
         if self.one_vector:
             return self.classes[(self.logits(X)[:, 0] > 0).astype(np.int64)]
         return self.classes[self.topk(X, 1).indices[:, 0]]
 
     def predict_proba(self, X: npt.ArrayLike) -> Float64:
-        """Probabilities of the classes, (n_samples, n_classes), made of the logits by the link."""
+        """Return probabilities of the classes, (n_samples, n_classes), from the logits by the link."""
         if self.link is None:
             raise ValueError(
                 "this head has no link from logits to probabilities; give it one: "
@@ -258,26 +230,26 @@ class Head:
             )
         return probabilities(self.link, self.logits(X))
 
-    # Classes that come and go
+    # Changing classes
 
     def with_classes(self, weights: Array, biases: Float64, classes: Array) -> Self:
-        """With new classes after its own, whose codes stay."""
-        new = type(self).of(self.recipe, weights, biases, classes, scoring=self.scoring, universal=self.universal)
+        """Return a head with new classes after its own, whose codes stay."""
+        new = type(self).of(self.recipe, weights, biases, classes, scoring=self.scoring)
         return replace(
             self,
             codes=np.concatenate([self.codes, new.codes]),
-            scales=None if self.scales is None or new.scales is None else np.concatenate([self.scales, new.scales]),
+            columns={name: np.concatenate([held, new.columns[name]]) for name, held in self.columns.items()},
             biases=np.concatenate([self.biases, biases]),
             classes=np.concatenate([self.classes, classes]),
             shortlist=None if self.shortlist is None else self.shortlist.extended(weights),
         )
 
     def kept_classes(self, rows: Array) -> Self:
-        """With some of its classes alone."""
+        """Return a head with only some of its classes."""
         return replace(
             self,
             codes=self.codes[rows],
-            scales=None if self.scales is None else self.scales[rows],
+            columns={name: held[rows] for name, held in self.columns.items()},
             biases=self.biases[rows],
             classes=self.classes[rows],
             shortlist=None if self.shortlist is None else self.shortlist.kept(rows),
@@ -286,9 +258,9 @@ class Head:
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an npz file of plain arrays with the recipe; a file of the same name is replaced whole or not at all.
+        """Write an npz file of plain arrays with the recipe; an existing file is replaced whole or not at all.
 
-        The weights of a shortlist are written as they are held, or named where they lie in a file of their own.
+        The weights of a shortlist are written as they are held, or only named if they lie in a file of their own.
         """
         shortlist, weights = (None, {}) if self.shortlist is None else self.shortlist.to_file()
         header: Record = {
@@ -296,40 +268,28 @@ class Head:
             "scoring": self.scoring,
             "link": self.link,
             "shortlist": shortlist,
-            "universal": None if self.universal is None else vars(self.universal),
         }
         arrays: dict[str, Any] = {"codes": self.codes, "biases": self.biases, "classes": plain_labels(self.classes)}
-        if self.scales is not None:
-            arrays["scales"] = self.scales
-        write_head(path, header, arrays | weights)
+        columns = {f"column_{name}": values for name, values in self.columns.items()}
+        write_head(path, header, arrays | columns | weights)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The head that :meth:`save` wrote; StorageError for a file that is damaged, or anything else."""
+        """Return the head that :meth:`save` wrote; StorageError for a file that is damaged, or anything else."""
         header, arrays = read_head(path)
         try:
             recipe = Recipe.from_json(header["recipe"], path)
             scoring = check_choice(header["scoring"], "scoring", SCORINGS)
             link = None if header["link"] is None else check_choice(header["link"], "link", tuple(LINKS))
-            universal = None if header["universal"] is None else read_universal(header["universal"])
-            check_arrays(recipe, scoring, universal, arrays)
+            columns = checked_columns(recipe, scoring, arrays)
             shape, record = (len(arrays["biases"]), recipe.n_features), header["shortlist"]
             shortlist = None if record is None else Shortlist.from_file(record, arrays, shape)
         except StorageError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError) as error:
             raise_not_a_head(path, f"it has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error))
-        return cls(
-            recipe,
-            np.ascontiguousarray(arrays["codes"]),
-            arrays.get("scales") if scoring == "asymmetric" else None,
-            arrays["biases"],
-            arrays["classes"],
-            scoring,
-            link,
-            shortlist,
-            universal,
-        )
+        codes = np.ascontiguousarray(arrays["codes"])
+        return cls(recipe, codes, arrays["biases"], arrays["classes"], columns, scoring, link, shortlist)
 
     # Scores
 
@@ -338,41 +298,43 @@ class Head:
         return self.biases if self.scoring == "asymmetric" and self.biases.any() else None
 
     @property
-    def _scores(self) -> EstimatedLogits | HammingScores:
-        if self.recipe.family == "trellis":
-            return TrellisScores(self.recipe.cells[0].tables, self.codes, self._used_biases)
-        if self.scales is None:
-            return HammingScores(self.recipe.layout, self.codes)
-        return LogitScores(self.recipe.layout, self.codes, self.scales, self._used_biases)
+    def _scores(self) -> Scores:
+        return Scores(self.recipe, Encoded(self.codes, self.columns), self._used_biases, self.scoring)
 
-    def _queries(self, signals: Array) -> Iterator[tuple[slice, Any]]:
-        return query_blocks(self.recipe, self.universal, self.scoring, signals, "X")
-
-    def _values(self, signals: Array, queries: Any) -> Float64:
-        values = self._scores.values(queries)
-        if self.universal is not None and self.one_vector:
-            return np.diff(values, axis=1)
+    def _values(self, signals: Array, inputs: Logits) -> Float64:
+        values = self._scores.values(inputs)
         if self.shortlist is None:
             return values
-        classes, exact = self._shortlisted(signals, queries)
+        classes, exact = self._shortlisted(signals, inputs)
         np.minimum(values, np.nextafter(exact.min(axis=1, keepdims=True), -np.inf), out=values)
         np.put_along_axis(values, classes, exact, axis=1)
         return values
 
-    def _best(self, signals: Array, queries: Any, k: int) -> tuple[Int64, Float64]:
+    def _best(self, signals: Array, inputs: Logits, k: int) -> tuple[Int64, Float64]:
         if self.one_vector or (self.shortlist is not None and k > self.shortlist.size):
-            values = self._values(signals, queries)
+            values = self._values(signals, inputs)
             values = np.hstack([-values, values]) if self.one_vector else values
             classes = np.broadcast_to(np.arange(values.shape[1]), values.shape)
         elif self.shortlist is None:
-            return self._scores.best(queries, k)
+            return self._scores.best(inputs, k)
         else:
-            classes, values = self._shortlisted(signals, queries)
+            classes, values = self._shortlisted(signals, inputs)
         order = np.lexsort((classes, -values), axis=1)[:, :k]
         return np.take_along_axis(classes, order, axis=1), np.take_along_axis(values, order, axis=1)
 
-    def _shortlisted(self, signals: Array, queries: Any) -> tuple[Int64, Float64]:
-        """The classes of highest score, and their exact logits."""
+    def _shortlisted(self, signals: Array, inputs: Logits) -> tuple[Int64, Float64]:
+        """Return the classes of highest score, and their exact logits."""
         assert self.shortlist is not None
-        classes, _ = self._scores.best(queries, min(self.shortlist.size, len(self.codes)))
+        classes, _ = self._scores.best(inputs, min(self.shortlist.size, len(self.codes)))
         return classes, self.shortlist.products(signals, classes) + self.biases[classes]
+
+
+def _check_directions(weights: Array, classes: Array) -> None:
+    """Raise for a zero weight vector, which has no signs to compare."""
+    zero = [number for number in range(len(weights)) if not np.any(weights[number])]
+    if zero:
+        label = classes.tolist()[-1 if len(weights) < len(classes) else zero[0]]
+        raise ValueError(
+            f"the weight vector of class {label!r} is zero, so it has no signs to compare; drop that class, or take "
+            'scoring="asymmetric", which scores it by its intercept'
+        )

@@ -1,6 +1,7 @@
-"""Heads inside ONNX models: the operators that topsign.nn exports, for ONNX Runtime; needs onnxruntime-extensions.
+"""Operators of heads in ONNX models, for ONNX Runtime; needs onnxruntime-extensions.
 
-No PyTorch is needed to run a model. The operators live in the domain of onnxruntime-extensions, ``ai.onnx.contrib``.
+:func:`topsign.nn.export_onnx` writes the models; no PyTorch is needed to run them. The operators live in the domain of
+onnxruntime-extensions, ``ai.onnx.contrib``.
 """
 
 from __future__ import annotations
@@ -12,13 +13,9 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
-from ..codes import check_content
-from ..encoding import project
 from ..errors import install
-from ..recipe import Recipe
-from .queries import rounded_inputs
-from .recipes import CODES
-from .scores import EstimatedLogits, LogitScores, TrellisScores
+from ..families import Encoded, Recipe
+from .scores import Scores
 
 DOMAIN = "ai.onnx.contrib"
 LINEAR, TOPK = "TopsignLinear", "TopsignTopK"
@@ -41,7 +38,7 @@ def session_options() -> Any:
 
 @cache
 def _declare() -> None:
-    """Tells onnxruntime-extensions of the operators, once per process."""
+    """Register the operators with onnxruntime-extensions, once per process."""
     from onnxruntime_extensions import PyCustomOpDef as Types
     from onnxruntime_extensions import onnx_op
 
@@ -51,38 +48,38 @@ def _declare() -> None:
     onnx_op(op_type=TOPK, inputs=inputs, outputs=[Types.dt_float, Types.dt_int64], attrs=attributes)(_topk)
 
 
-def _linear(x: Float32, codes: Bytes, scales: Float32, bias: Float32, *, recipe: str) -> Float32:
+def _linear(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: str) -> Float32:
     """As ``topsign::linear``; an empty bias stands for none."""
-    scores, projected = _prepared(x, codes, scales, bias, recipe)
-    return scores.values(projected).astype(np.float32).reshape(*x.shape[:-1], len(codes))
+    scores, rows = _read_operands(x, codes, columns, bias, recipe)
+    out = np.empty((len(rows), len(codes)), np.float32)
+    for part, inputs in scores.prepare(rows, "inputs"):
+        out[part] = scores.values(inputs)
+    return out.reshape(*x.shape[:-1], len(codes))
 
 
-def _topk(x: Float32, codes: Bytes, scales: Float32, bias: Float32, *, recipe: str, k: int) -> tuple[Float32, Int64]:
+def _topk(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: str, k: int) -> tuple[Float32, Int64]:
     """As ``topsign::topk``."""
-    scores, projected = _prepared(x, codes, scales, bias, recipe)
-    classes, values = scores.best(projected, k)
+    scores, rows = _read_operands(x, codes, columns, bias, recipe)
+    values, classes = np.empty((len(rows), k), np.float32), np.empty((len(rows), k), np.int64)
+    for part, inputs in scores.prepare(rows, "inputs"):
+        classes[part], values[part] = scores.best(inputs, k)
     shape = (*x.shape[:-1], k)
-    return values.astype(np.float32).reshape(shape), classes.reshape(shape)
+    return values.reshape(shape), classes.reshape(shape)
 
 
-def _prepared(x: Array, codes: Bytes, scales: Float32, bias: Float32, recipe: str) -> tuple[EstimatedLogits, Any]:
-    """The scores of the codes, and inputs as they take them."""
-    made = _read_recipe(recipe)
-    check_content(made.layout, codes, name="codes")  # a model is a file from outside, and kernels check nothing
-    if scales.shape != (codes.shape[:1] if made.beside else (0,)) or bias.shape not in (codes.shape[:1], (0,)):
-        raise ValueError(f"scales {scales.shape} and bias {bias.shape} do not fit codes {codes.shape}")
+def _read_operands(x: Array, codes: Bytes, columns: Float32, bias: Float32, text: str) -> tuple[Scores, Array]:
+    """Return the scores of the codes, and inputs as rows; a model is a file from outside, and kernels check nothing."""
+    recipe = _read_recipe(text)
+    recipe.check(codes, name="codes")
+    names = recipe.weight_coding().column_names
+    if columns.shape != (len(names), len(codes)) or bias.shape not in (codes.shape[:1], (0,)):
+        raise ValueError(f"columns {columns.shape} and bias {bias.shape} do not fit codes {codes.shape}")
+    columns = np.ascontiguousarray(columns)
+    weights = Encoded(np.ascontiguousarray(codes), dict(zip(names, columns, strict=True)))
     biases = bias.astype(np.float64) if bias.any() else None
-    codes, rows = np.ascontiguousarray(codes), x.reshape(-1, made.n_features)
-    if made.family == "trellis":
-        return TrellisScores(made.cells[0].tables, codes, biases), rounded_inputs(made, rows, "inputs")
-    return LogitScores(made.layout, codes, np.ascontiguousarray(scales), biases), project(made, rows, name="inputs")[0]
+    return Scores(recipe, weights, biases), x.reshape(-1, recipe.n_features)
 
 
 @lru_cache(maxsize=64)
 def _read_recipe(text: str) -> Recipe:
-    recipe = Recipe.from_json(json.loads(text), "the recipe of an ONNX model")
-    if recipe.family not in CODES or recipe.n_local > 1 or not recipe.norms:
-        raise ValueError(
-            f"this operator takes adaptive codes, or trellis codes of one basis, with scales, not {recipe.family} codes"
-        )
-    return recipe
+    return Recipe.from_json(json.loads(text), "the recipe of an ONNX model")

@@ -1,112 +1,118 @@
-"""Recipes of heads: adaptive codes of a size given or found, or trellis codes."""
+"""Recipes of heads: codes of a given size, or of the smallest size that is expected to agree with the exact head."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .._arrays import Array
-from .._checks import check_choice, check_count
+from .._checks import check_choice, check_positive
 from .._random import RandomState, make_seed
-from ..learning import learn_recipe
+from .._warning import warn
+from ..families import Recipe
 from ..projections import Projection
-from ..recipe import Recipe
-from .advice import Choice, sized_recipe, sized_trellis, warn_of_size
-
-CODES = ("adaptive", "trellis")
+from .advice import TARGET, SizeChoice, SizeWarning, choose, simulated_agreement
 
 
-def head_recipe(
-    codes: str,
-    weights: Array,
-    *,
-    n_bits: int | str,
-    n_pool: int | None,
-    projection: str | Projection,
-    layout: str,
-    random_state: RandomState,
-    shortlist: int | None = None,
-) -> Recipe:
-    """What weight vectors are coded with; warns where that does not pay."""
-    if check_choice(codes, "codes", CODES) == "trellis":
-        options: Any = {"n_pool": n_pool, "projection": projection, "layout": layout, "random_state": random_state}
-        if n_bits == "auto":
-            return automatic_trellis(weights, **options, shortlist=shortlist or 1)[0]
-        return trellis_recipe(weights, n_bits=n_bits, **options)
-    recipe = Recipe.make(
-        "adaptive",
-        n_features=weights.shape[1],
-        n_bits=1 if n_bits == "auto" else check_count(n_bits, "n_bits"),
-        n_pool=n_pool,
-        projection=projection,
-        layout=layout,
-        random_state=random_state,
-    )
-    if n_bits == "auto":
-        return sized_recipe(recipe, weights, shortlist=shortlist or 1)[0]
-    if shortlist is None:
-        warn_of_size(recipe.n_features, recipe.layout)
-    return recipe
+class RecipeOptions:
+    """What weight vectors are to be coded with, as constructors take it; None stands for the family's default.
 
-
-def trellis_recipe(
-    weights: Array,
-    *,
-    n_bits: int | str,
-    n_pool: int | None = None,
-    projection: str | Projection = "hadamard",
-    layout: str = "compact",
-    random_state: RandomState = None,
-) -> Recipe:
-    """A recipe of trellis codes: ``n_bits`` bits per weight vector, and two bytes for its scale.
-
-    Over a random basis, or principal axes that are learned from the weights and kept with the head.
+    A Generator is drawn from once, so that recipes of all sizes share the seed.
     """
-    if n_pool not in (None, weights.shape[1]) or layout not in ("compact", "trellis"):
-        raise ValueError(f'n_pool and layout do not go with codes="trellis", got n_pool={n_pool}, layout={layout!r}')
-    return learn_recipe(
-        weights,
-        n_bits=check_count(n_bits, "n_bits"),
-        basis=projection,
-        center=projection == "principal",
-        norms=True,
-        fine=False,
-        random_state=random_state,
-    )
+
+    def __init__(
+        self,
+        family: str,
+        *,
+        n_bits: int | str | None = "auto",
+        bits_per_weight: float | None = None,
+        random_state: RandomState = None,
+        **options: Any,
+    ) -> None:
+        self.family = Recipe.families[check_choice(family, "family", tuple(Recipe.families))]
+        if random_state is not None and not isinstance(options.get("projection"), Projection):
+            random_state = make_seed(random_state)
+        options["random_state"] = random_state
+        self.options = {name: value for name, value in options.items() if value is not None}
+        if isinstance(n_bits, str) and n_bits != "auto":
+            raise ValueError(f'n_bits must be a number or "auto", got {n_bits!r}')
+        if bits_per_weight is not None and n_bits not in ("auto", None):
+            raise ValueError(
+                f"give n_bits or bits_per_weight, not both, got n_bits={n_bits!r} and bits_per_weight={bits_per_weight}"
+            )
+        self.automatic = n_bits == "auto" and bits_per_weight is None
+        self._n_bits, self._bits_per_weight = n_bits, bits_per_weight
+
+    def check(self, n_features: int) -> None:
+        """Raise what :meth:`recipe` would raise for weight vectors of this length, as far as it is known before."""
+        sizes = self._sizes(n_features)
+        self.family.needs_weights(n_features, **self._size(n_features, sizes[0] if sizes else None), **self.options)
+
+    def recipe(
+        self,
+        weights: Array,
+        *,
+        shortlist: int | None = None,
+        measured: Callable[[Recipe], float] | None = None,
+    ) -> tuple[Recipe, SizeChoice | None]:
+        """Return a recipe for these weight vectors, and the choice of its size if that was left open.
+
+        ``measured`` gives the agreement of a recipe on data; without it the agreement is predicted from the weights.
+        Warn if the size does not pay.
+        """
+        n_features = weights.shape[1]
+        sizes = self._sizes(n_features)
+
+        @lru_cache
+        def made(n_bits: int | None) -> Recipe:
+            return self.family.for_weights(weights, **self._size(n_features, n_bits), **self.options)
+
+        if not sizes:
+            recipe, choice = made(None), None
+        else:
+            choice = _choose(sizes, made, weights, shortlist or 1, measured)
+            recipe = made(choice.n_bits)
+        coding = recipe.weight_coding()
+        if choice is not None and not choice.reached:
+            warn(
+                f'n_bits="auto" found no size that reaches {TARGET:.0%} agreement: the best, {coding.size}, is '
+                f"expected to agree on {choice.agreement:.1%} ({choice.basis}); keep a shortlist, or leave this head "
+                "as it is",
+                SizeWarning,
+            )
+        elif shortlist is None and (text := coding.size_warning()):
+            warn(text, SizeWarning)
+        return recipe, choice
+
+    def _sizes(self, n_features: int) -> list[int]:
+        return self.family.weight_sizes(n_features, **self.options) if self.automatic else []
+
+    def _size(self, n_features: int, n_bits: int | None) -> dict[str, Any]:
+        """Return the size in the words of :meth:`topsign.families.Recipe.for_weights`."""
+        if self._bits_per_weight is not None:
+            bits = check_positive(self._bits_per_weight, "bits_per_weight", maximum=32) * n_features
+            return {"n_bytes": int(bits // 8)}
+        chosen = n_bits if self.automatic else self._n_bits
+        return {} if chosen is None else {"n_bits": chosen}
 
 
-def automatic_trellis(
+def _choose(
+    sizes: list[int],
+    made: Callable[[int], Recipe],
     weights: Array,
-    *,
-    projection: str | Projection,
-    random_state: RandomState,
-    shortlist: int = 1,
-    measured: Callable[[Recipe], float] | None = None,
-    **options: Any,
-) -> tuple[Recipe, Choice]:
-    """A recipe of trellis codes of the size that the automatic choice finds, and the choice.
-
-    All sizes have the same seed. Over principal axes, axes are learned for each size that is tried.
-    """
-    seed = random_state if isinstance(projection, Projection) else make_seed(random_state)
-    rows = weights if projection == "principal" else no_weights(weights.shape[1])
-
-    def learned(n_bits: int) -> Recipe:
-        return trellis_recipe(rows, n_bits=n_bits, projection=projection, random_state=seed, **options)
-
-    return sized_trellis(learned, weights, shortlist=shortlist, measured=measured)
+    shortlist: int,
+    measured: Callable[[Recipe], float] | None,
+) -> SizeChoice:
+    """Return the smallest size that reaches the target, by data if there are any, else by theory."""
+    if measured is not None:
+        return choose(sizes, lambda n_bits: measured(made(n_bits)), "data")
+    error: Callable[[int], float] = lambda n_bits: made(n_bits).weight_coding().error(weights)  # noqa: E731
+    return choose(sizes, simulated_agreement(weights, error, shortlist=shortlist), "theory")
 
 
-def no_weights(n_features: int) -> Array:
-    """Rows to make a recipe for that learns nothing from them."""
+def empty_weights(n_features: int) -> Array:
+    """Return no rows, for recipes that learn nothing from weight vectors."""
     return np.empty((0, n_features), np.float32)
-
-
-def shared_nbytes(recipe: Recipe) -> int:
-    """Bytes of what a recipe has learned, which every prediction needs."""
-    if recipe.mean is None or not recipe.designs:
-        return 0
-    axes = getattr(recipe.projection, "axes", np.empty(0, np.int8))
-    return int(axes.nbytes + recipe.mean.nbytes + 12 * sum(design.n_coded for design in recipe.designs))

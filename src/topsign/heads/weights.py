@@ -106,6 +106,17 @@ def check_class_labels(classes: object, known: Array, *, present: bool) -> Array
     return labels
 
 
+def check_enough_classes(n_classes: int, *, one_vector: bool) -> None:
+    """Raise unless each class has its own weight vector and two classes are left."""
+    if one_vector:
+        raise ValueError(
+            "two classes share one weight vector here, so none can be added or removed; "
+            "start from one weight vector per class (from_weights with two rows, say)"
+        )
+    if n_classes < 2:
+        raise ValueError(f"at least two classes must be left, not {n_classes}")
+
+
 def link_of(estimator: Any, coef: Array) -> str | None:
     """The link that gives the estimator's own probabilities from its own logits; None where there is none.
 

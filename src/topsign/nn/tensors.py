@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ..kernels import Layout, TrellisTables
 from ..kernels.layout import BLOCK_ROWS
-from ..kernels.tables import N_SEQUENCES, norm_fractions, trellis_levels
+from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
 from ..recipe import Recipe
 
 
 def rotate(signals: Tensor, signs: Tensor) -> Tensor:
-    """As in :class:`topsign.kernels.interface.Kernels`, with signs (n_rounds, n_features) of +-1: the same bits."""
+    """As in :class:`topsign.kernels.Kernels`, with signs (n_rounds, n_features) of +-1: the same bits."""
     n = signals.shape[1]
     power = 1 << n.bit_length() - 1
     x = signals
@@ -62,7 +62,7 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score_sums(layout: Layout, codes: Tensor, projected: Tensor) -> Tensor:
-    """As in :class:`topsign.kernels.interface.Kernels`, within the rounding of a float32 matrix product."""
+    """As in :class:`topsign.kernels.Kernels`, within the rounding of a float32 matrix product."""
     locations, signs = unpack_codes(layout, codes)
     dense = torch.zeros(len(codes), layout.n_pool, device=codes.device).scatter_(1, locations, signs)
     return projected @ dense.T

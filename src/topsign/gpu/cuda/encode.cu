@@ -142,6 +142,14 @@ extern "C" __global__ void square_norms(const float* signals, u32 n_signals, u32
     if (threadIdx.x % 32 == 0) out[signal] = sum;
 }
 
+extern "C" __global__ void magnitude_sums(const float* rows, u32 n_rows, u32 width, double* out) {
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (row >= n_rows) return;
+    const float* x = rows + u64(row) * width;
+    const double sum = lane_sum(width, [&](u32 i) { return double(fabsf(x[i])); });
+    if (threadIdx.x % 32 == 0) out[row] = sum;
+}
+
 // The signs of all projections, packed; one thread per byte.
 extern "C" __global__ void pack_bits(const float* projected, u32 n_signals, u8* out) {
     const u32 bytes = (N_POOL + 7) / 8;

@@ -1,0 +1,157 @@
+"""Chunks: parts of segments on a device, those that stay there and those that are copied for each search."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._arrays import Array, Bytes, Int64
+from ..families import CodeColumns, Range
+from ..families.sign_comparison import weights_of
+from ..store import Segment, Snapshot
+from .device import Array as DeviceArray
+from .device import Device
+from .rings import TrellisFormat
+from .scan import DEFAULT, Tuning
+from .stripes import Format, Stripes
+
+CHUNK = 2**22  # entries of a segment that are copied together
+MAX_QUERIES = 1024  # scanned at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Consecutive entries of a segment."""
+
+    columns: CodeColumns  # of the segment, which never change
+    positions: slice
+
+    def __len__(self) -> int:
+        return int(self.positions.stop - self.positions.start)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Identity of the chunk, as long as its columns are alive."""
+        return id(self.columns), self.positions.start
+
+
+@dataclass(frozen=True, eq=False)
+class CellCodes:
+    """Codes of one cell of a chunk on a device."""
+
+    cell: int
+    stripes: Stripes
+    positions: Int64 | None  # in the chunk; None stands for all
+    weights: dict[str, DeviceArray]  # what sums are multiplied with, by the name of the column
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedChunk:
+    """A chunk on a device, cell by cell."""
+
+    chunk: Chunk
+    cells: list[CellCodes]
+
+    def load_weights(self, device: Device, name: str | None) -> None:
+        """Copy a column of weights, unless it is on the device already; None stands for no weights."""
+        for codes in self.cells:
+            if name is not None and name not in codes.weights:
+                values = weights_of(Range(self.chunk.columns), name)
+                assert values is not None
+                codes.weights[name] = device.put(np.ascontiguousarray(values[self.chunk.positions]))
+
+
+class CodeLoader(ABC):
+    """How a device holds and scans codes of one recipe."""
+
+    formats: Sequence[Format | TrellisFormat]  # of the codes of each cell
+    tuning: Tuning = DEFAULT
+    waits: bool = False  # whether scans that had too many candidates are done again: see BestSearch
+    max_queries: int = MAX_QUERIES  # scanned at a time
+
+    @abstractmethod
+    def nbytes(self, n_entries: int) -> int:
+        """Return the bytes of so many entries on the device: codes, and columns of weights."""
+
+    @abstractmethod
+    def load(self, chunk: Chunk) -> LoadedChunk:
+        """Copy a chunk to the device."""
+
+
+class ResidentChunks:
+    """Chunks of snapshots on a device: those that fit stay there, the others are copied for each search."""
+
+    def __init__(self, device: Device, loader: CodeLoader, memory: int) -> None:
+        self.device, self.loader, self.memory = device, loader, memory
+        self._resident: dict[tuple[int, int], LoadedChunk] = {}
+        self._lock = threading.Lock()
+
+    def needed_bytes(self, snapshot: Snapshot) -> int:
+        """Return the bytes of all entries of a snapshot, whether they fit or not."""
+        return sum(self.loader.nbytes(len(chunk)) for segment in snapshot.segments for chunk in chunks_of(segment))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that stay on the device."""
+        return sum(self.loader.nbytes(len(loaded.chunk)) for loaded in self._resident.values())
+
+    def keep(self, snapshot: Snapshot) -> int:
+        """Copy the chunks that are new and fit, drop those that are gone; return the number of entries copied."""
+        with self._lock:
+            wanted = {chunk.key: chunk for segment in snapshot.segments for chunk in chunks_of(segment)}
+            self._resident = {key: loaded for key, loaded in self._resident.items() if key in wanted}
+            copied, taken = 0, self.nbytes
+            for key, chunk in wanted.items():
+                taken += 0 if key in self._resident else self.loader.nbytes(len(chunk))
+                if key in self._resident or taken > self.memory:
+                    continue
+                self._resident[key] = self.loader.load(chunk)
+                copied += len(chunk)
+            return copied
+
+    def load(self, chunks: list[Chunk], weights: str | None) -> Iterator[LoadedChunk]:
+        """Yield chunks in order, with a column of weights; copy those not resident while the one before is scanned."""
+        resident = dict(self._resident)  # another thread may keep another snapshot meanwhile
+        missing = iter([chunk for chunk in chunks if chunk.key not in resident])
+        with ThreadPoolExecutor(1) as copier:
+            coming = [copier.submit(self._copy, chunk, weights) for chunk in _take(missing)]
+            for chunk in chunks:
+                if chunk.key in resident:
+                    loaded = resident[chunk.key]
+                    loaded.load_weights(self.device, weights)
+                    yield loaded
+                else:
+                    loaded = coming.pop().result()
+                    coming = [copier.submit(self._copy, following, weights) for following in _take(missing)]
+                    yield loaded
+                    self.device.wait()  # until the scan has read it, because its memory may be taken again
+
+    def _copy(self, chunk: Chunk, weights: str | None) -> LoadedChunk:
+        with self.device.background():
+            loaded = self.loader.load(chunk)
+            loaded.load_weights(self.device, weights)
+            self.device.wait()
+        return loaded
+
+
+def chunks_of(segment: Segment) -> list[Chunk]:
+    """Return the chunks of a segment."""
+    starts = range(0, len(segment), CHUNK)
+    return [Chunk(segment.columns, slice(start, min(start + CHUNK, len(segment)))) for start in starts]
+
+
+def bitmap_words(alive: Bytes) -> Array:
+    """Return a bitmap of bytes as words of 32 bits."""
+    padded = np.zeros(-(-len(alive) // 4) * 4, np.uint8)
+    padded[: len(alive)] = alive
+    return padded.view(np.uint32)
+
+
+def _take(chunks: Iterator[Chunk]) -> list[Chunk]:
+    """Return the next chunk, or none."""
+    return [chunk for _, chunk in zip(range(1), chunks, strict=False)]
