@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import topsign as ts
 from topsign.encoding import encode
-from topsign.index.storage.segments import make_segments
+from topsign.store.segments import make_segments
 
 N_FEATURES, N_BITS = 8192, 512
 

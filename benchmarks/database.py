@@ -24,7 +24,7 @@ import topsign as ts
 
 OPENING = """
 import json, sys, time
-import numpy as np, topsign as ts, topsign.index.storage.lmdb_store
+import numpy as np, topsign as ts, topsign.store.folder_store
 wanted = json.loads(sys.argv[2])
 start = time.perf_counter()
 index = ts.open_index(sys.argv[1], readonly=True)

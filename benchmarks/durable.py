@@ -26,7 +26,7 @@ from shared.results import save, spread  # noqa: E402
 
 import topsign as ts  # noqa: E402
 from topsign import kernels  # noqa: E402
-from topsign.index.storage.segments import make_segments  # noqa: E402
+from topsign.store.segments import make_segments  # noqa: E402
 
 DISTINCT = 20_000
 

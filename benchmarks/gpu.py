@@ -28,7 +28,7 @@ from topsign.gpu.best import BestSearch
 from topsign.gpu.pieces import PIECE, Piece, Pieces, Resident
 from topsign.gpu.scan import Part
 from topsign.gpu.stripes import Format, Stripes
-from topsign.kernels import Layout
+from topsign.kernels import CodeRange, Layout
 
 try:
     import cupy
@@ -115,7 +115,8 @@ def head(device: Any, n_classes: int, n_features: int, n_bits: int, inputs: tupl
 
         values, classes = ours()
         host = projection.apply(x.float().cpu().numpy())
-        expected = kernels.active().search_scores(layout, codes, host, 10, weights=scales, n_threads=THREADS)
+        ranges = [CodeRange(codes, weights=scales)]
+        expected = kernels.active().rank_scores(layout, ranges, host, 10, n_threads=THREADS)
         same = np.array_equal(classes.cpu(), expected[0]) and np.array_equal(values.cpu(), expected[1])
         pair = {"ours": ours, "dense": dense, "ours_graph": graph_of(ours), "dense_graph": graph_of(dense)}
         times = interleaved(pair, 40)
@@ -166,9 +167,8 @@ def index(device: Any, n: int, *, batches: tuple[int, ...], peers: bool) -> dict
 
         microseconds = interleaved({"ours": run}, 3 if n_queries >= 256 else 10)["ours"]
         compared = min(n_queries, 8)
-        expected = kernels.active().search_scores(
-            layout, host_codes, cupy.asnumpy(queries[:compared]), 10, weights=host_weights, n_threads=THREADS
-        )
+        ranges = [CodeRange(host_codes, weights=host_weights)]
+        expected = kernels.active().rank_scores(layout, ranges, cupy.asnumpy(queries[:compared]), 10, n_threads=THREADS)
         same = np.array_equal(cupy.asnumpy(search.positions[:compared]), expected[0])
         same = same and np.array_equal(cupy.asnumpy(search.scores[:compared]), expected[1])
         found["search"].append(
@@ -288,14 +288,8 @@ def huge(device: Any, n: int) -> dict[str, Any]:
                 search.scan(part)
             device.wait()
             seconds = time.perf_counter() - begin
-        best = kernels.active().search_scores(
-            layout,
-            host,
-            cupy.asnumpy(queries[:2]),
-            10,
-            n_threads=THREADS,
-            weights=cupy.asnumpy(weights * np.float32(1 + 9 / 1000)),
-        )
+        ranges = [CodeRange(host, weights=cupy.asnumpy(weights * np.float32(1 + 9 / 1000)))]
+        best = kernels.active().rank_scores(layout, ranges, cupy.asnumpy(queries[:2]), 10, n_threads=THREADS)
         last = cupy.asnumpy(search.positions[:2, 0])
         same = np.array_equal(last, best[0][: len(last), 0] + 9 * tenth)  # the heaviest copy of the best entry
         found["search"].append(

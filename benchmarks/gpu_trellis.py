@@ -28,7 +28,7 @@ from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part
 from topsign.gpu.viterbi import Viterbi
-from topsign.kernels import RoundedQueries, TrellisEntries
+from topsign.kernels import RoundedQueries, TrellisRange
 from topsign.learning import learn_recipe
 
 if not MISSING:
@@ -90,8 +90,8 @@ def index(device: Any, n: int, n_bytes: int, vectors: Any, batches: tuple[int, .
         times_of = interleaved({"ours": ours, "dense": dense}, 3 if n_queries * n > 10**9 else 10)
         few = RoundedQueries(*(column[:COMPARED] for column in (queries.values, queries.scales, queries.constants)))
         begin = time.perf_counter()
-        entries = TrellisEntries(cell.tables, host)
-        positions, scores = kernels.active().trellis_search(entries, few, K, n_threads=THREADS)
+        ranges = [TrellisRange(cell.tables, few, host)]
+        positions, scores = kernels.active().rank_trellis(ranges, K, n_threads=THREADS)
         seconds = time.perf_counter() - begin
         same = np.array_equal(cupy.asnumpy(search.positions)[:COMPARED], positions)
         same = same and np.array_equal(cupy.asnumpy(search.scores)[:COMPARED], scores)

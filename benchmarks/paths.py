@@ -17,7 +17,7 @@ import numpy as np
 from shared.results import save
 
 from topsign import kernels
-from topsign.kernels import CodeSegment, Layout
+from topsign.kernels import CodeRange, Layout
 
 N_BITS, N_POOL, K = 512, 8192, 10
 
@@ -76,8 +76,8 @@ def over_pools(kernel, rng, options):
                 queries = rng.standard_normal((n, n_pool), dtype=np.float32)
                 bits = kernel.pack_bits(queries)
                 runs = {
-                    "Hamming": lambda: kernel.search_mismatches(layout, codes, bits, K),  # noqa: B023
-                    "real": lambda: kernel.search_scores(layout, codes, queries, K),  # noqa: B023
+                    "Hamming": lambda: kernel.rank_mismatches(layout, [CodeRange(codes)], bits, K),  # noqa: B023
+                    "real": lambda: kernel.rank_scores(layout, [CodeRange(codes)], queries, K),  # noqa: B023
                 }
                 for row, seconds in zip(rows[-2:], medians(runs, options.repeats).values(), strict=True):
                     row[str(n_pool)] = 1e9 * seconds / (len(codes) * layout.n_bits * n)
@@ -96,7 +96,7 @@ def over_paths(paths, rng, options):
             queries = rng.standard_normal((n, N_POOL), dtype=np.float32)
             bits = fastest.pack_bits(queries)
             runs = {
-                path: lambda kernel=kernel: kernel.search_mismatches(layout, codes, bits, K)  # noqa: B023
+                path: lambda kernel=kernel: kernel.rank_mismatches(layout, [CodeRange(codes)], bits, K)  # noqa: B023
                 for path, kernel in paths.items()
             }
             for width, index in flat.items():
@@ -104,7 +104,7 @@ def over_paths(paths, rng, options):
                 runs[f"faiss {width} bits"] = lambda index=index, asked=asked: index.search(asked, K)
             rows.append(show(f"Hamming {name} {n}", medians(runs, options.repeats), n * options.entries))
             runs = {
-                path: lambda kernel=kernel: kernel.search_scores(layout, codes, queries, K)  # noqa: B023
+                path: lambda kernel=kernel: kernel.rank_scores(layout, [CodeRange(codes)], queries, K)  # noqa: B023
                 for path, kernel in paths.items()
             }
             rows.append(show(f"real {name} {n}", medians(runs, options.repeats), n * options.entries))
@@ -126,7 +126,7 @@ def over_threads(kernel, rng, options):
     for n_codes in options.sizes:
         some = codes[:n_codes]
         runs = {
-            f"{n} threads": lambda n=n: kernel.search_mismatches(layout, some, bits[:1], K, n_threads=n)  # noqa: B023
+            f"{n} threads": lambda n=n: kernel.rank_mismatches(layout, [CodeRange(some)], bits[:1], K, n_threads=n)  # noqa: B023
             for n in counts
         }
         repeats = options.repeats * max(1, 100_000 // n_codes)
@@ -134,11 +134,11 @@ def over_threads(kernel, rng, options):
     for n_queries in options.batches:
         some, asked = bits[:n_queries], queries[:n_queries]
         hamming = {
-            f"{n} threads": lambda n=n: kernel.search_mismatches(layout, codes, some, K, n_threads=n)  # noqa: B023
+            f"{n} threads": lambda n=n: kernel.rank_mismatches(layout, [CodeRange(codes)], some, K, n_threads=n)  # noqa: B023
             for n in counts
         }
         real = {
-            f"{n} threads": lambda n=n: kernel.search_scores(layout, codes, asked, K, n_threads=n)  # noqa: B023
+            f"{n} threads": lambda n=n: kernel.rank_scores(layout, [CodeRange(codes)], asked, K, n_threads=n)  # noqa: B023
             for n in counts
         }
         for name, runs in (("Hamming", hamming), ("real", real)):
@@ -154,16 +154,16 @@ def over_threads(kernel, rng, options):
 def segment_runs(kernel, layout, parts, bits, n_threads):
     """Searches of segments one by one and together, with one thread and with several."""
     starts = np.append(0, np.cumsum([len(part) for part in parts]))
-    segments = [CodeSegment(part, ids=start + np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]
+    ranges = [CodeRange(part, start) for start, part in zip(starts.tolist(), parts, strict=False)]
 
     def one_by_one(n):
-        for segment in segments:
-            kernel.search_mismatches(layout, segment.codes, bits, K, n_threads=n)
+        for one in ranges:
+            kernel.rank_mismatches(layout, [one], bits, K, n_threads=n)
 
     runs = {}
     for n in (1, n_threads):
         runs[f"each, {n} threads"] = lambda n=n: one_by_one(n)
-        runs[f"all, {n} threads"] = lambda n=n: kernel.rank_mismatches(layout, segments, bits, K, n_threads=n)
+        runs[f"all, {n} threads"] = lambda n=n: kernel.rank_mismatches(layout, ranges, bits, K, n_threads=n)
     return runs
 
 
@@ -181,7 +181,7 @@ def main():
     options = parser.parse_args()
     print(kernels.info())
     rng = np.random.default_rng(0)
-    paths = {name: kernels.use(name).__enter__() for name in kernels.available() if name != "numpy"}
+    paths = {name: kernels.use(name).__enter__() for name in kernels.available()}
     fastest = next(iter(paths.values()))
     if options.pools:
         rows = over_pools(fastest, rng, options)

@@ -24,7 +24,7 @@ from shared.results import interleaved, save, spread  # noqa: E402
 
 import topsign as ts  # noqa: E402
 from topsign import kernels, theory  # noqa: E402
-from topsign.kernels import Layout  # noqa: E402
+from topsign.kernels import CodeRange, Layout  # noqa: E402
 
 DISTINCT, K, BATCHES = 10_000, 10, (1, 64, 256)
 
@@ -48,9 +48,9 @@ def random_codes(rng, layout, n_entries):
 def search(layout, codes, queries, scoring):
     kernel, threads = kernels.active(), int(THREADS)
     if scoring == "hamming":
-        kernel.search_mismatches(layout, codes, kernel.pack_bits(queries), K, n_threads=threads)
+        kernel.rank_mismatches(layout, [CodeRange(codes)], kernel.pack_bits(queries), K, n_threads=threads)
     else:
-        kernel.search_scores(layout, codes, queries, K, n_threads=threads)
+        kernel.rank_scores(layout, [CodeRange(codes)], queries, K, n_threads=threads)
 
 
 def slopes(rows, size, seconds):

@@ -28,7 +28,7 @@ from shared.results import interleaved, save, spread  # noqa: E402
 from sklearn.neighbors import NearestNeighbors  # noqa: E402
 
 from topsign import kernels, theory  # noqa: E402
-from topsign.kernels import Layout  # noqa: E402
+from topsign.kernels import CodeRange, Layout  # noqa: E402
 
 K = 10
 OURS = "topsign Hamming, fast"
@@ -60,10 +60,10 @@ def our_searches(rng, options):
         codes = kernel.pack_codes(layout, locations, signs)
 
         def hamming(queries, threads, layout=layout, codes=codes):
-            kernel.search_mismatches(layout, codes, kernel.pack_bits(queries), K, n_threads=threads)
+            kernel.rank_mismatches(layout, [CodeRange(codes)], kernel.pack_bits(queries), K, n_threads=threads)
 
         def asymmetric(queries, threads, layout=layout, codes=codes):
-            kernel.search_scores(layout, codes, queries, K, n_threads=threads)
+            kernel.rank_scores(layout, [CodeRange(codes)], queries, K, n_threads=threads)
 
         for scoring, run in (("Hamming", hamming), ("asymmetric", asymmetric)):
             for threads in sorted({options.threads, 1}, reverse=True):

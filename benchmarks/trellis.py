@@ -12,6 +12,7 @@ trellis_peers.py, trellis_heads.py and trellis_cameras.py.
 import argparse
 import itertools
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from text_embeddings import load
 import topsign as ts
 from topsign import kernels
 from topsign.encoding import project
-from topsign.kernels import TrellisEntries
+from topsign.kernels import TrellisRange
 from topsign.learning import learn_recipe
 
 RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)  # whole bytes at 1,024 features
@@ -148,7 +149,7 @@ def speed(options):
     import faiss
 
     faiss.omp_set_num_threads(1)
-    search = kernels.active().trellis_search
+    search = kernels.active().rank_trellis
     rng, n_features, n_codes, rows = np.random.default_rng(0), 384, 100_000, []
     signals = rng.standard_normal((10_000, n_features)).astype(np.float32)
     queries = rng.standard_normal((256, n_features)).astype(np.float32)
@@ -166,13 +167,14 @@ def speed(options):
         peer.ntotal = n_codes
         rounded = recipe.cells[0].round(project(recipe, queries)[0])
         one = recipe.cells[0].round(project(recipe, queries[:1])[0])
-        entries = TrellisEntries(recipe.cells[0].tables, repeated)
-        weighted = TrellisEntries(recipe.cells[0].tables, repeated, norms=True)
+        batch = [TrellisRange(recipe.cells[0].tables, rounded, repeated)]
+        single = [TrellisRange(recipe.cells[0].tables, one, repeated)]
+        weighted = [replace(single[0], norms=True)]
         calls = [
-            lambda r=rounded, e=entries: search(e, r, 10),
+            lambda ranges=batch: search(ranges, 10),
             lambda p=peer: p.search(queries, 10),
-            lambda r=one, e=weighted: search(e, r, 10),
-            lambda r=one, e=entries: search(e, r, 10),
+            lambda ranges=weighted: search(ranges, 10),
+            lambda ranges=single: search(ranges, 10),
             lambda p=peer: p.search(queries[:1], 10),
         ]
         times = processor_times(calls, options.repeats) / n_codes * 1e9

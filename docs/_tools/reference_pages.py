@@ -42,7 +42,7 @@ MODULES = (
 
 # Names that rooms of the library share with each other. They promise nothing to users.
 SHARED = {
-    "kernels": {"Kernels", "LAYOUTS", "Layout", "RoundedQueries", "TrellisEntries", "TrellisTables"},
+    "kernels": {"CodeRange", "Kernels", "LAYOUTS", "Layout", "RoundedQueries", "TrellisRange", "TrellisTables"},
     "signals": {"Location", "TableColumns", "Place", "notes_of", "plain_values"},
     "heads": {"Choice"},
     "evaluation": {"render"},
