@@ -142,9 +142,10 @@ def test_parameters_come_from_the_file(path, signals, kind):
     make_index(kind, path, **options).add(signals)
     for readonly in (True, False):
         index = ts.open_index(path, readonly=readonly)
-        assert type(index) is type(make_index(kind))
-        assert (index.metric, index.norms, index.n_pool, index.seed) == ("inner_product", True, 64, 2**64 - 1)
-        assert index.projection == make_index(kind, **options).projection
+        assert index.family == make_index(kind).family
+        recipe = index.recipe
+        assert (index.metric, index.norms, recipe.n_pool, recipe.seed) == ("inner_product", True, 64, 2**64 - 1)
+        assert recipe == make_index(kind, **options).recipe
         assert index.path == str(path)
     del options["n_pool"], options["random_state"]  # not given: those of the file
     assert len(make_index(kind, path, **options | {"random_state": None})) == 200
@@ -154,7 +155,7 @@ def test_an_option_of_the_projection_is_kept(path, signals):
     projection = ts.make_projection("hadamard", n_features=N_FEATURES, random_state=3, rounds=2)
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=20, projection=projection, path=path)
     index.add(signals)
-    assert ts.open_index(path).projection == projection
+    assert ts.open_index(path).recipe.projection == projection
     with pytest.raises(ValueError, match=r"options=\{'rounds': 2\}, got options=\{'rounds': 6\}"):
         make_index("compact", path, random_state=3)
 
@@ -204,7 +205,7 @@ def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkey
             raise ValueError("the tenth part")
         return encode(*arguments, **options)
 
-    monkeypatch.setattr("topsign.index.entries.encode", failing)
+    monkeypatch.setattr("topsign.index.addition.encode", failing)
     with pytest.raises(ValueError, match="the tenth part"):
         index.add(signals)
     assert calls[-1] > len(before)  # it had begun to write
@@ -467,7 +468,7 @@ def test_other_parameters_are_refused_with_both_values(filled, change, error, wo
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "sorted"}, "family must be one of 'adaptive', 'sign', got 'sorted'"),
+        ({"family": "sorted"}, "family must be one of 'adaptive', 'sign', 'trellis', got 'sorted'"),
         ({"fingerprint": "00ff"}, "has the fingerprint 00ff, the one made from its parameters here has "),
     ],
 )
@@ -486,7 +487,7 @@ def test_other_formats_are_refused(filled):
 
 def test_another_kind_is_refused(path, signals):
     make_index("signs", path).add(signals)
-    with pytest.raises(ValueError, match="was written with kind='sign', got kind='adaptive'"):
+    with pytest.raises(ValueError, match="was written with family='sign', got family='adaptive'"):
         make_index("compact", path)
 
 
@@ -892,10 +893,8 @@ def test_folders_of_earlier_versions_still_answer(folder, path):
     expected = json.loads((folder.parent / "answers.json").read_text())[folder.stem]
     assert json.loads(json.dumps(made["answers"](index))) == expected
     again = path.with_name("again.topsign")
-    kind = type(index)
-    options = {"n_bits": index.n_bits, "layout": index.layout} if kind is ts.AdaptiveIndex else {}
-    options |= {"metric": index.metric, "norms": index.norms, "random_state": index.seed}
-    new = kind(n_features=index.n_features, path=again, **options)
+    new = made["make"](folder.stem, again)
+    assert new.recipe == index.recipe
     made["fill"](new)  # the same signals still give the same codes
     assert json.loads(json.dumps(made["answers"](new))) == expected
     writer = ts.open_index(path)

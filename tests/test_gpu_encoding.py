@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import gpu, kernels
+from topsign.families import SignRecipe
 from topsign.families.trellis.design import design_trellis
 from topsign.gpu import viterbi
 from topsign.gpu.viterbi import Viterbi, event_table, source_table
@@ -118,7 +119,7 @@ def test_encoders_and_indexes_of_trellis_codes_on_the_device(device, options):
     held = encoder.to(device)
     for n in (0, 1, 33):
         assert held.encode(signals[:n]) == encoder.encode(signals[:n])
-    with pytest.raises(ValueError, match="row 1 is zero"):
+    with pytest.raises(ValueError, match=r"signals\[1\] is all zeros"):
         held.encode([signals[0], 0 * signals[0]])
     with pytest.raises(ValueError, match="24"):
         held.encode(signals[:, :20])
@@ -126,6 +127,17 @@ def test_encoders_and_indexes_of_trellis_codes_on_the_device(device, options):
     for index, where in ((ours, device), (theirs, None)):
         index.add(signals, device=where)  # learns where there is something to learn
         index.upsert(signals[30:50] + 0.1, ids=np.arange(70, 90), device=where)
+    assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("center", [False, True])
+def test_sign_codes_are_made_on_the_device(device, center):
+    signals = some_signals(9, 64) + 1
+    ours, theirs = (ts.SignIndex(n_features=64, n_pool=100, center=center, random_state=7) for _ in range(2))
+    ours.add(signals, device=device)
+    theirs.add(signals)
     assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
 
 
@@ -140,7 +152,7 @@ def test_adaptive_codes_are_made_on_the_device(device, center):
     ours.add(signals, device=device)
     theirs.add(signals)
     assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
-    with pytest.raises(ValueError, match="row 0"):
+    with pytest.raises(ValueError, match=r"signals\[0\]"):
         ours.add(np.zeros((1, 64)) + (0 if ours.recipe.mean is None else ours.recipe.mean), device=device)
     assert len(ours) == 9
 
@@ -163,10 +175,14 @@ class WithoutKernels(EmulatedDevice):
 
 
 def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_path):
+    class Unknown(SignRecipe):
+        """A recipe that no device has a coder for."""
+
     signals = some_signals(20, 8)
-    others = ts.SignIndex(n_features=8, n_pool=16, random_state=1)
-    with pytest.raises(TypeError, match="adaptive codes and trellis codes, got a recipe of sign codes"):
+    others = ts.index_for(Unknown.make(n_features=8, n_pool=16, random_state=1))
+    with pytest.raises(TypeError, match="families adaptive, sign, trellis, got Unknown, a recipe of sign codes"):
         others.add(signals, device=EmulatedDevice())
+    assert len(others) == 0
     others = ts.AdaptiveIndex(
         n_features=8, n_bits=4, projection="gaussian", center=True, random_state=1, path=tmp_path / "adaptive"
     )

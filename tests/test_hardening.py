@@ -88,13 +88,13 @@ def test_extreme_norms_find_every_entry(rng, path, metric, factor):
 def test_signals_without_projections_are_refused(kind, projection):
     options = {"n_bits": 2} if kind is ts.AdaptiveIndex else {}
     index = kind(n_features=400, n_pool=4, projection=projection, random_state=1, **options)
-    rows = index.projection.rows(range(4))
+    rows = index.recipe.projection.rows(range(4))
     signal = np.ones(400)
     signal -= np.linalg.pinv(rows) @ (rows @ signal)  # orthogonal to the whole pool, but for rounding
     if projection == "sparse":
         signal = (rows == 0).all(axis=0).astype(float)  # exactly zero on all of it
     good = rows.sum(axis=0)
-    with pytest.raises(ValueError, match=r"signals row 1: all its kept projections are zero on this \w+ pool of 4"):
+    with pytest.raises(ValueError, match=r"signals\[1\]: all its kept projections are zero on this \w+ pool of 4"):
         index.add(np.stack([good, signal]))
     assert len(index) == 0
     index.add(good)
@@ -346,25 +346,18 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
 # Interrupts
 
 
-def test_an_interrupted_sample_does_not_fail_later_additions(path, signals):
-    """An interrupt while the sample for calibration is drawn, just after a commit."""
+def test_an_interrupted_sample_does_not_fail_later_additions(path, signals, monkeypatch):
+    """An interrupt while the sample for calibration is merged, just after a commit."""
     index = make_index(path=path)
     index.add(signals)
 
-    class Interrupting:
-        def __init__(self, rng):
-            self.rng = rng
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
 
-        def __getattr__(self, name):
-            def call(*arguments, **options):
-                getattr(self.rng, name)(*arguments, **options)
-                raise KeyboardInterrupt
-
-            return call
-
-    index._sample._rng = Interrupting(index._sample._rng)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("topsign.search.sample.SignalSample.merged", interrupted)
         index.add(signals)
+    assert len(index) == 2 * len(signals)
     for _ in range(3):
         before = len(index)
         index.add(signals[:20])

@@ -55,7 +55,7 @@ def test_tables_have_one_row_per_match(found):
     table = neighbors.to_arrow()
     assert table.column("id").to_pylist() == frame["id"].tolist()
     assert table.column("metadata").to_pylist()[5] == '{"row": 1}'
-    nothing = ts.Neighbors.empty(2, 3)
+    nothing = ts.AdaptiveIndex(n_features=32, n_bits=8).search(np.ones((2, 32)), k=3)
     assert (len(nothing.to_arrow()), nothing.to_dict()["id"]) == (0, [])
 
 
@@ -72,7 +72,10 @@ def test_what_is_shown(found):
     page = neighbors._repr_html_()
     assert page.count("<tr>") == 11
     assert "<0>" not in page
-    assert repr(ts.Neighbors.empty(2, 3)) == "Neighbors: 2 queries, 0 matches"
+    assert (
+        repr(ts.AdaptiveIndex(n_features=32, n_bits=8).search(np.ones((2, 32)), k=3))
+        == "Neighbors: 2 queries, 0 matches"
+    )
 
 
 def test_k_may_be_given_by_position(found):

@@ -267,7 +267,7 @@ def test_measured_energy_lies_between_scalar_codes_and_shannon():
 
 
 def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
-    plan = ts.theory.plan(correlation=0.4, detection=0.8, false_alarm=0.01, n_features=256, codes="trellis")
+    plan = ts.theory.plan(correlation=0.4, detection=0.8, false_alarm=0.01, n_features=256, family="trellis")
     index = ts.TrellisIndex(n_features=256, n_bytes=plan.n_bytes, basis="hadamard", center=False, random_state=1)
     entries = rng.standard_normal((400, 256))
     matches = 0.4 * entries + np.sqrt(1 - 0.16) * rng.standard_normal(entries.shape)
@@ -276,11 +276,11 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
     false = cosines(decoded, rng.standard_normal(entries.shape)) >= plan.threshold
     assert abs(found.mean() - plan.detection) < 4 * np.sqrt(0.8 * 0.2 / 400) + 0.01  # Fisher's law is an approximation
     assert false.mean() < 0.01 + 4 * np.sqrt(0.01 / 400)
-    within = ts.theory.plan(correlation=0.4, max_bytes=10, false_alarm=0.01, n_features=256, codes="trellis")
+    within = ts.theory.plan(correlation=0.4, max_bytes=10, false_alarm=0.01, n_features=256, family="trellis")
     assert within.n_bytes == 10
     assert within.detection > plan.detection  # which needs 8
     with pytest.raises(ts.theory.TargetError, match="32 bytes, the most considered"):
-        ts.theory.plan(correlation=0.01, detection=0.99, false_alarm=1e-6, n_features=64, codes="trellis")
+        ts.theory.plan(correlation=0.01, detection=0.99, false_alarm=1e-6, n_features=64, family="trellis")
 
 
 def test_the_page_says_what_white_signals_keep():

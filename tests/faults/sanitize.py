@@ -111,7 +111,7 @@ def call_trellis(rng, kernel):
     import numpy as np
 
     from topsign.kernels import RoundedQueries, TrellisRange
-    from topsign.trellis import design_trellis
+    from topsign.families.trellis.design import design_trellis
 
     window = int(rng.integers(4, 9))
     n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))

@@ -7,15 +7,14 @@ import json
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
-from .._arrays import Array, Float64
+from .._arrays import Array
 from .._checks import as_signals, check_count
 from ..index import Index
+from ..search import make_scans
 
 SAMPLED = 20_000  # entries whose scores make the histogram
 N_BINS = 40
-SMALLEST = 1e-300  # p-values below have no normal deviate
 
 
 def summary(index: Index) -> dict[str, Any]:
@@ -72,24 +71,14 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
         return {"edges": [], "counts": [], "expected": []}
     if len(ids) > SAMPLED:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
-    found = index.search(signal, k=len(ids), among=ids)
-    scores = found.scores[0].astype(np.float64)
+    scores = index.search(signal, k=len(ids), among=ids).scores[0].astype(np.float64)
     counts, edges = np.histogram(scores, bins=N_BINS)
-    tails = _tails(edges, scores, found.p_values[0]) if index.metric == "correlation" else None
-    expected = [] if tails is None else (len(ids) * -np.diff(tails)).tolist()
+    nulls = index.significance.nulls(index.calibration)
+    ((_, scan),) = make_scans(index.recipe, signal, scoring="asymmetric", nulls=nulls)
+    expected: list[float] = []
+    if index.metric == "correlation" and scan.null is not None:
+        expected = (len(ids) * -np.diff(scan.null.p_values(edges))).tolist()
     return {"edges": edges.tolist(), "counts": counts.tolist(), "expected": expected}
-
-
-def _tails(edges: Float64, scores: Float64, p_values: Float64) -> Float64 | None:
-    """Return p-values at the edges of bins, from those of scores; None if the null distribution is not known.
-
-    Their normal deviates, which are nearly linear in the score, are interpolated.
-    """
-    if np.isnan(p_values).any():
-        return None
-    deviates = ndtri(np.clip(p_values, SMALLEST, 1 - 1e-16))
-    order = np.argsort(scores, kind="stable")
-    return np.asarray(ndtr(np.interp(edges, scores[order], deviates[order])))
 
 
 def _read_vector(content: bytes) -> Array:

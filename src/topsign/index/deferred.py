@@ -13,6 +13,7 @@ from .._checks import check_count
 from .._random import make_seed
 from ..errors import StorageError
 from ..families import Encoded, Recipe
+from ..families.base import check_metric
 from ..store import Path, Store, check_place, open_store, store_for_recipe
 from .addition import Addition
 
@@ -38,7 +39,7 @@ class DeferredIndex:
         """Return the state of a new index; raise if a parameter is wrong."""
         check_count(parameters["n_features"], "n_features", minimum=2)
         check_place(path, timeout)
-        if isinstance(parameters.get("random_state"), np.random.Generator):
+        if parameters["random_state"] is not None:
             parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
         return cls(recipe_type, parameters, path, timeout)
 
@@ -46,6 +47,16 @@ class DeferredIndex:
     def n_features(self) -> int:
         """Length of a signal."""
         return int(self.parameters["n_features"])
+
+    @property
+    def norms(self) -> bool:
+        """Whether norms of signals will be kept."""
+        return bool(self.parameters["norms"])
+
+    @property
+    def metric(self) -> str:
+        """What scores will estimate."""
+        return check_metric(self.parameters["metric"], self.norms)
 
     def open(self) -> tuple[Recipe, Store] | None:
         """Return what is at the path, or a new store if there is nothing to learn; None if signals must come first."""

@@ -137,7 +137,11 @@ class Index(BaseIndex):
     @property
     def norms(self) -> bool:
         """Whether norms of signals are kept."""
-        return self.recipe.norms
+        return self._recipe.norms if self._deferred is None else self._deferred.norms
+
+    @property
+    def metric(self) -> str:
+        return self._recipe.metric if self._deferred is None else self._deferred.metric
 
     @property
     def n_segments(self) -> int:

@@ -45,17 +45,21 @@ def answers(index):
     return found | {"ids": index.ids.tolist(), "metadata": entries.metadata}
 
 
-def main():
-    folder = Path(sys.argv[1])
+def make(name, path):
+    """Return an index without entries in a new folder."""
     adaptive = {"n_features": N_FEATURES, "n_bits": 16, "random_state": 7}
     made = {
-        "compact": lambda path: ts.AdaptiveIndex(**adaptive, path=path),
-        "fast": lambda path: ts.AdaptiveIndex(**adaptive, layout="fast", metric="inner_product", path=path),
-        "signs": lambda path: ts.SignIndex(n_features=N_FEATURES, norms=False, random_state=7, path=path),
+        "compact": lambda: ts.AdaptiveIndex(**adaptive, path=path),
+        "fast": lambda: ts.AdaptiveIndex(**adaptive, layout="fast", metric="inner_product", path=path),
+        "signs": lambda: ts.SignIndex(n_features=N_FEATURES, norms=False, random_state=7, path=path),
     }
-    expected = {}
-    for name, make in made.items():
-        index = make(folder / f"{name}.topsign")
+    return made[name]()
+
+
+def main():
+    folder, expected = Path(sys.argv[1]), {}
+    for name in ("compact", "fast", "signs"):
+        index = make(name, folder / f"{name}.topsign")
         fill(index)
         expected[name] = answers(index)
         index.close()
