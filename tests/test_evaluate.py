@@ -58,7 +58,7 @@ def test_trellis_codes_are_measured_against_neighbours_of_the_signals_as_they_ar
     truth = np.argsort(-(asked @ units.T), axis=1)
     for one in found.candidates[2:]:
         names = {"ts": ts}
-        exec(f"index = {one.constructor(64)}", names)
+        exec(f"index = {one.configuration.constructor(64)}", names)
         with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from, and of doubtful p-values
             names["index"].add(signals)
             ids = names["index"].search(queries, k=10, rescore=signals, rescore_factor=10).ids
@@ -79,10 +79,15 @@ def test_exact_neighbors_are_exact(rng, monkeypatch, centred, block_values):
 
 
 def test_codes_grow_better_and_the_recommendation_names_one(found):
-    trellis = [("trellis", size) for size in (32, 64, 32, 64)]
-    kinds = [("adaptive", 8), ("adaptive", 16), ("sign", 64), *trellis]
-    assert [(one.family, one.n_bits) for one in found.candidates] == kinds
-    assert [one.projection for one in found.candidates[3:]] == ["principal", "principal", "local", "hadamard"]
+    assert [one.name for one in found.candidates] == [
+        "adaptive, 8 bits",
+        "adaptive, 16 bits",
+        "sign, 64 bits",
+        "trellis, 4 bytes, learned axes",
+        "trellis, 8 bytes, learned axes",
+        "trellis, 4 bytes, axes of 16 cells",
+        "trellis, 8 bytes, random axes",
+    ]
     at_10 = [one.recall[1].share for one in found.candidates]
     assert at_10[0] < at_10[1]
     assert found.best in found.candidates
@@ -95,30 +100,28 @@ def test_local_axes_are_measured_where_the_sample_is_large_enough(rng):
     """In 1,024 entries and more of 64 features; the calls build what was measured, and its axes are counted."""
     signals, queries = embeddings(rng, 1100), embeddings(rng, 40)
     found = ts.evaluate(signals, queries=queries, n_bits=[8])
-    (local,) = (one for one in found.candidates if one.n_local > 1)
+    (local,) = (one for one in found.candidates if "cells" in one.name)
     assert local.name == "trellis, 4 bytes, axes of 16 cells"
-    assert local.command("x.npy") == "topsign build x.npy -o index.topsign --codes trellis --bytes 4 --local 16"
+    assert local.command("x.npy") == "topsign build x.npy -o index.topsign --family trellis --bytes 4 --local 16"
     names = {"ts": ts}
-    exec(f"index = {local.constructor(64)}", names)
+    exec(f"index = {local.configuration.constructor(64)}", names)
     index = names["index"]
     with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from
         index.add(signals)
-    projection, designs = index.recipe.projection, index.recipe.designs
-    shared = projection.axes.nbytes + 16 * 4 * 64 + 16 * sum(design.n_coded for design in designs)
-    assert_allclose(local.bytes_per_entry, index.nbytes / 1100 + shared / 1100)
+    assert_allclose(local.bytes_per_entry, index.nbytes / 1100 + index.recipe.shared_nbytes / 1100)
     units, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (signals, queries))
     truth, ids = np.argsort(-(asked @ units.T), axis=1), index.search(queries, k=10).ids
     expected = np.mean([len(set(a) & set(b[:10])) / 10 for a, b in zip(ids, truth, strict=True)])
     assert_allclose(local.recall[1].share, expected)
     few = ts.evaluate(signals[:1000], queries=queries, n_bits=[8])
-    assert all(one.n_local == 1 for one in few.candidates)
+    assert not any("cells" in one.name for one in few.candidates)
     assert any("16 cells take at least 1,024 entries" in note for note in few.notes)
     assert "--local 16" in render(replace(found, smaller=local))
 
 
 def test_signals_of_few_features_have_trellis_codes_of_two_windows(rng):
     found = ts.evaluate(embeddings(rng, 400, 32), n_bits=[8], n_queries=20)
-    assert {one.n_bits for one in found.candidates if one.family == "trellis"} == {24, 32}
+    assert {one.configuration.parameters.get("n_bytes") for one in found.candidates} == {None, 3, 4}
 
 
 def test_the_recommended_python_runs(found, rng):
@@ -180,8 +183,9 @@ def test_the_command(tmp_path, rng):
     assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
     result = CliRunner().invoke(app, [*line[:4], "--json"])
     record = json.loads(result.stdout)
-    assert record["best"]["family"] in ("adaptive", "sign")
-    assert [one["family"] for one in record["candidates"]] == ["adaptive", "sign", "trellis", "trellis", "trellis"]
+    assert record["best"]["configuration"]["has_null"]
+    families = [one["configuration"]["family"] for one in record["candidates"]]
+    assert families == ["adaptive", "sign", "trellis", "trellis", "trellis"]
     np.save(tmp_path / "few.npy", embeddings(rng, 9))
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "few.npy")])
     assert result.exit_code == 1

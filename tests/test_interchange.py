@@ -85,8 +85,8 @@ def test_classifiers_take_every_form(signals, form):
     labels = np.arange(20) % 3
     given = FORMS[form](signals)
     make = {"n_bits": 16, "n_pool": 256, "random_state": 7}
-    plain = ts.AdaptiveLinearClassifier(LogisticRegression(), **make).fit(signals, labels)
-    other = ts.AdaptiveLinearClassifier(LogisticRegression(), **make).fit(given, torch.from_numpy(labels))
+    plain = ts.CompressedLinearClassifier(LogisticRegression(), **make).fit(signals, labels)
+    other = ts.CompressedLinearClassifier(LogisticRegression(), **make).fit(given, torch.from_numpy(labels))
     assert_array_equal(other.decision_function(given), plain.decision_function(signals))
     assert type(other.predict(given)) is np.ndarray
 

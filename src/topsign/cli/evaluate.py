@@ -107,4 +107,6 @@ def _show(found: Evaluation, signals: str) -> None:
 def _plain(found: Evaluation, signals: str) -> dict[str, Any]:
     record = asdict(found)
     record["isotropy"]["spectrum"] = found.isotropy.spectrum.tolist()
+    for one in (record["best"], record["smaller"] or {}, *record["candidates"]):
+        one.get("configuration", {}).pop("index", None)
     return record | {"command": found.command(signals), "python": found.python(), "sentence": found.recommendation()}

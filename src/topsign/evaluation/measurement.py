@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,27 +12,15 @@ import numpy.typing as npt
 from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count
 from ..errors import CalibrationWarning
-from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex
-from ..recipe import Recipe
+from ..index import Index
+from .configurations import Configuration, configurations
 from .data import Split, measure_isotropy, split_signals
 from .report import RESCORE_FACTOR, CalibrationRow, Candidate, Evaluation, Recall
 
 KS = (1, 10, 100)
 LEVELS = (0.05, 0.01, 1e-3, 1e-4)
-SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
-"""Sizes when none are given: shares of the features that are kept."""
-
-TRELLIS_SHARES = (1 / 16, 1 / 8)
-"""Bytes of trellis codes, as shares of the features: half a bit and one bit per feature."""
-
-N_LOCAL = 16
-"""Cells of trellis codes with axes of their own."""
-
 BLOCK_VALUES = 2**24
 """Values of entries that are compared exactly in one go."""
-
-MAX_TRELLIS_FEATURES, MAX_LOCAL_FEATURES = 2048, 1024
-"""Above these, trellis codes and local axes are left out: to make them would take longer than all the rest."""
 
 N_BOOTSTRAP = 1000
 N_TIMED = 32
@@ -80,40 +67,29 @@ def evaluate(
     part = split_signals(given, asked, n_entries=sizes[0], n_queries=sizes[1], seed=random_state)
     n_features = part.entries.shape[1]
     isotropy = measure_isotropy(part.entries)
-    kinds = _kinds(n_bits, n_features, len(part.entries))
-    if not any(kind.endswith("trellis") for kind, _ in kinds) and len(part.entries) > 16:
-        part.notes.append(
-            f"trellis codes were left out: with {n_features:,} features and {len(part.entries):,} entries, they take "
-            "longer to make than all the rest"
-        )
-    elif not any(kind.startswith("local") for kind, _ in kinds):
-        part.notes.append(
-            f"local axes of trellis codes were left out: {N_LOCAL} cells take at least {_least_local(n_features):,} "
-            f"entries and at most {MAX_LOCAL_FEATURES:,} features, here are {len(part.entries):,} and {n_features:,}"
-        )
-    steps = len(kinds) + 3
+    center = isotropy.mean_share >= 0.02
+    tried, left_out = configurations(n_bits, n_features, len(part.entries), center=center)
+    part.notes.extend(left_out)
+    steps = len(tried) + 3
 
     progress("exact neighbours", 1 / steps)
-    center = isotropy.mean_share >= 0.02
-    mean = (
-        part.entries.mean(axis=0, dtype=np.float64).astype(np.float32) if center else np.zeros(n_features, np.float32)
-    )
-    truth = {center: exact_neighbors(part.entries, part.queries, max(KS), mean if center else None)}
-    if center and any(kind.endswith("trellis") for kind, _ in kinds):
+    mean = part.entries.mean(axis=0, dtype=np.float64).astype(np.float32) if center else None
+    truth = {center: exact_neighbors(part.entries, part.queries, max(KS), mean)}
+    if center:
         truth[False] = exact_neighbors(part.entries, part.queries, max(KS))
     found = []
-    for i, (kind, size) in enumerate(kinds):
-        progress(f"{kind} codes" + (f" of {size}" if size else ""), (2 + i) / steps)
-        index = _make_index(kind, size, n_features, mean if center else None, random_state)
+    for i, one in enumerate(tried):
+        progress(one.name, (2 + i) / steps)
+        index = one.make(n_features, random_state=random_state)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
             index.add(part.entries, n_threads=n_threads)
-            centred = center and not kind.endswith("trellis")
-            found.append(measure(index, part, truth[centred], center=centred, n_threads=n_threads))
-    best = choose([one for one in found if one.family != "trellis"])
-    smaller = [one for one in found if one.family == "trellis" and one.bytes_per_entry < best.bytes_per_entry]
+            centred = index.recipe.center is not None
+            found.append(measure(one, index, part, truth[centred], n_threads=n_threads))
+    best = choose([one for one in found if one.configuration.has_null])
+    smaller = [one for one in found if one.bytes_per_entry < best.bytes_per_entry]
     progress("p-values", (steps - 1) / steps)
-    rows, n_pairs = measure_calibration(part, best, n_features, mean if center else None, random_state)
+    rows, n_pairs = measure_calibration(part, best.configuration, random_state)
     progress("done", 1.0)
     return Evaluation(
         n_signals=part.n_signals,
@@ -159,7 +135,9 @@ def _units(signals: Float32, mean: Float32 | None) -> Float32:
     return np.asarray(centred / np.maximum(norms, 1e-30)[:, np.newaxis], np.float32)
 
 
-def measure(index: Index[Any], part: Split, truth: Int64, *, center: bool, n_threads: int | None) -> Candidate:
+def measure(
+    configuration: Configuration, index: Index, part: Split, truth: Int64, *, n_threads: int | None
+) -> Candidate:
     """Recall with and without rescoring, bytes and times of one index of the entries.
 
     Rescoring orders candidates exactly, so that it finds those of the true k nearest that are among them: counting
@@ -176,24 +154,14 @@ def measure(index: Index[Any], part: Split, truth: Int64, *, center: bool, n_thr
     index.search(few, k=10, rescore=part.entries, rescore_factor=RESCORE_FACTOR, n_threads=n_threads)
     more = max(0.0, (time.perf_counter() - middle) - (middle - begin)) / len(few)
     return Candidate(
-        family=index.family,
-        n_bits=index.n_bits,
-        n_local=index.recipe.n_local,
-        center=center,
-        projection=index.recipe.projection.kind,
-        bytes_per_entry=index.nbytes / len(index) + _shared_bytes(index.recipe) / part.n_signals,
+        configuration=configuration,
+        center=index.recipe.center is not None,
+        bytes_per_entry=index.nbytes / len(index) + index.recipe.shared_nbytes / part.n_signals,
         recall=[_recall(found[:, :k], truth, k) for k in shown],
         rescored=[_recall(found[:, : 10 * RESCORE_FACTOR if k <= 10 else 4 * k], truth, k) for k in shown],
         milliseconds=1e3 * plain,
         rescored_milliseconds=1e3 * (plain + more),
     )
-
-
-def _shared_bytes(recipe: Recipe) -> int:
-    """Bytes that all entries share: means, axes, and what says which coordinate of a trellis code reads which bits."""
-    projection = recipe.projection
-    learned = [recipe.mean, *(getattr(projection, name, None) for name in ("axes", "means"))]
-    return sum(one.nbytes for one in learned if one is not None) + sum(16 * one.n_coded for one in recipe.designs)
 
 
 def _reached(one: Candidate) -> float:
@@ -213,20 +181,19 @@ def _as_good(found: list[Candidate], best: Candidate) -> Candidate | None:
     return min(enough, key=lambda one: one.bytes_per_entry, default=None)
 
 
-def measure_calibration(
-    part: Split, best: Candidate, n_features: int, mean: Float32 | None, seed: int
-) -> tuple[list[CalibrationRow], int]:
+def measure_calibration(part: Split, best: Configuration, seed: int) -> tuple[list[CalibrationRow], int]:
     """Shares of p-values of random pairs below each level: as they are, centred, and with a learned null.
 
     Half of the queries teach the learned null, the other half judge all of them.
     """
     half = len(part.queries) // 2
     some = np.random.default_rng(seed).choice(len(part.entries), min(len(part.entries), 1000), replace=False)
-    centre = part.entries.mean(axis=0, dtype=np.float64).astype(np.float32) if mean is None else mean
+    mean = part.entries.mean(axis=0, dtype=np.float64).astype(np.float32)
     rows = []
     n_pairs = 0
-    for name, center in (("as they are", None), ("centred", centre), ("calibrated", mean)):
-        index = _make_index(best.family, best.n_bits, n_features, center, seed)
+    chosen = mean if best.parameters.get("center") else False
+    for name, center in (("as they are", False), ("centred", mean), ("calibrated", chosen)):
+        index = best.make(part.entries.shape[1], center=center, random_state=seed)
         index.add(part.entries[some])
         if name == "calibrated":
             index.calibrate(part.queries[:half], n_pairs=200_000)
@@ -236,40 +203,6 @@ def measure_calibration(
         n_pairs = len(p_values)
         rows.append(CalibrationRow(name, [float(np.mean(p_values <= level)) for level in LEVELS]))
     return rows, n_pairs
-
-
-def _kinds(n_bits: Sequence[int] | None, n_features: int, n_entries: int) -> list[tuple[str, int]]:
-    """Families and sizes to measure: bits of adaptive codes, bytes of trellis codes."""
-    if n_bits is None:
-        sizes = {max(8, int(n_features * share) // 8 * 8) for share in SHARES if n_features * share >= 1}
-    elif len(n_bits):
-        sizes = {check_count(one, "n_bits", maximum=n_features) for one in n_bits}
-    else:
-        raise ValueError("n_bits must name at least one size, got none")
-    kinds = [("adaptive", size) for size in sorted(sizes)] + [("sign", 0)]
-    enough = n_entries >= max(200, n_features // 8)  # to learn axes from
-    if 32 <= n_features <= MAX_TRELLIS_FEATURES and enough:
-        n_bytes = [max(3, int(n_features * share)) for share in TRELLIS_SHARES]
-        kinds += [("trellis", size) for size in n_bytes]
-        if n_features <= MAX_LOCAL_FEATURES and n_entries >= _least_local(n_features):
-            kinds.append(("local trellis", n_bytes[0]))  # where they gain most
-        kinds.append(("random trellis", n_bytes[-1]))
-    return kinds
-
-
-def _least_local(n_features: int) -> int:
-    """Entries that axes of cells are learned from, at least: with fewer they hold for these entries alone."""
-    return N_LOCAL * max(64, n_features // 4)
-
-
-def _make_index(kind: str, size: int, n_features: int, mean: Float32 | None, seed: int) -> Index[Any]:
-    options: dict[str, Any] = {"n_features": n_features, "random_state": seed}
-    if kind.endswith("trellis"):
-        basis = "hadamard" if kind.startswith("random") else "principal"
-        options["n_local"] = N_LOCAL if kind.startswith("local") else 1
-        return TrellisIndex(n_bytes=size, basis=basis, center=basis == "principal", **options)
-    options["center"] = False if mean is None else mean
-    return SignIndex(**options) if kind == "sign" else AdaptiveIndex(n_bits=size, **options)
 
 
 def _recall(found: Int64, truth: Int64, k: int) -> Recall:

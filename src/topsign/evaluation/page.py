@@ -90,7 +90,9 @@ def _chart(found: Evaluation) -> str:
         for recall, color, square in ((one.recall, "var(--blue)", False), (one.rescored, "var(--orange)", True)):
             share = next(part.share for part in recall if part.k == 10)
             x, y = at(one.bytes_per_entry, share)
-            fill = {"sign": f'"{color}"', "trellis": f'"{color}" fill-opacity="0.45"'}.get(one.family, '"none"')
+            fill = {"sign": f'"{color}"', "trellis": f'"{color}" fill-opacity="0.45"'}.get(
+                one.configuration.family, '"none"'
+            )
             mark = (
                 f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10"'
                 if square

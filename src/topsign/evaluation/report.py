@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .configurations import Configuration
 from .data import Isotropy
 
 RESCORE_FACTOR = 10
@@ -23,11 +24,8 @@ class Recall:
 class Candidate:
     """One kind and size of code, measured."""
 
-    family: str  # "adaptive", "sign" or "trellis"
-    n_bits: int
-    center: bool  # the mean is removed, from the exact neighbours too; trellis codes compare signals as they are
-    projection: str  # kind of the pool: random ("hadamard") or learned ("principal", "local")
-    n_local: int  # cells with axes of their own
+    configuration: Configuration
+    center: bool  # whether the mean is removed, from the exact neighbours too
     bytes_per_entry: float  # as stored: code, norm, scale and id, and the share of what all entries have in common
     recall: list[Recall]
     rescored: list[Recall]  # ordered by the original signals: of 100 candidates, of 400 for the 100 nearest
@@ -37,34 +35,11 @@ class Candidate:
     @property
     def name(self) -> str:
         """As tables show it."""
-        if self.family == "trellis":
-            axes = {"principal": "learned axes", "local": f"axes of {self.n_local} cells"}
-            return f"trellis, {self.n_bits // 8} bytes, {axes.get(self.projection, 'random axes')}"
-        return f"{self.family}, {self.n_bits} bits"
+        return self.configuration.name
 
     def command(self, signals: str) -> str:
         """The shell command that builds such an index."""
-        kind = {
-            "adaptive": f"--bits {self.n_bits}",
-            "sign": "--kind sign",
-            "trellis": f"--codes trellis --bytes {self.n_bits // 8}",
-        }[self.family]
-        kind += " --projection hadamard" if self.family == "trellis" and self.projection == "hadamard" else ""
-        kind += f" --local {self.n_local}" if self.n_local > 1 else ""
-        return f"topsign build {signals} -o index.topsign {kind}" + (" --center" if self.center else "")
-
-    def constructor(self, n_features: int) -> str:
-        """The Python call that makes such an index."""
-        name, options = {
-            "adaptive": ("AdaptiveIndex", f", n_bits={self.n_bits}"),
-            "sign": ("SignIndex", ""),
-            "trellis": ("TrellisIndex", f", n_bytes={self.n_bits // 8}"),
-        }[self.family]
-        random = self.family == "trellis" and self.projection == "hadamard"
-        options += ', basis="hadamard", center=False' if random else ""
-        options += f", n_local={self.n_local}" if self.n_local > 1 else ""
-        options += ", center=True" if self.center else ""
-        return f"ts.{name}(n_features={n_features}{options}, random_state=0)"
+        return f"topsign build {signals} -o index.topsign {self.configuration.options()}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +86,7 @@ class Evaluation:
 
     def python(self) -> str:
         """Python calls that build the recommended index."""
-        lines = [f"index = {self.best.constructor(self.n_features)}", "index.add(signals)"]
+        lines = [f"index = {self.best.configuration.constructor(self.n_features)}", "index.add(signals)"]
         lines += ["index.calibrate()"] if self.calibrate else []
         return "\n".join([*lines, f"index.search(queries, k=10, rescore=signals, rescore_factor={RESCORE_FACTOR})"])
 
@@ -138,5 +113,5 @@ class Evaluation:
             f"Without p-values, {self.smaller.name} takes {self.smaller.bytes_per_entry:.0f} bytes per entry and finds "
             f"{plain.share:.1%} by codes alone, {exact.share:.1%} rescored, of the 10 nearest"
             + (" of the signals as they are" if self.best.center else "")
-            + f": {self.smaller.constructor(self.n_features)}"
+            + f": {self.smaller.configuration.constructor(self.n_features)}"
         )

@@ -91,7 +91,7 @@ class Loss:
 def adaptive_losses(
     head: TrainedHead, *, seeds: range, kind: str = "gaussian", advance: Advance = unwatched
 ) -> list[Loss]:
-    """Points that AdaptiveLinearClassifier loses by both scorings, computed from one projection per seed."""
+    """Points that a head of adaptive codes loses by both scorings, computed from one projection per seed."""
 
     def predictions(seed: int) -> Predictions:
         if kind == "gaussian":
@@ -115,7 +115,7 @@ def adaptive_losses(
 
 
 def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
-    """Points that SignLinearClassifier loses with Gaussian projections at equal computation and at equal storage."""
+    """Points that a head of sign codes loses with Gaussian projections at equal computation and at equal storage."""
 
     def predictions(seed: int) -> Predictions:
         inputs, references = (_signs(part >= 0) for part in _projected(head, seed))
@@ -142,7 +142,7 @@ def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
 def universal_losses(
     head: TrainedHead, *, seeds: range, steps: Steps | None = None, advance: Advance = unwatched
 ) -> list[Loss]:
-    """Points that UniversalLinearClassifier loses on nine tenths of the images.
+    """Points that a head of universal codes loses on nine tenths of the images.
 
     Without ``steps``, they are chosen on the other tenth over the first five seeds.
     """

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from .. import theory
 from .._arrays import Float64
 from .._checks import check_count
-from ..codes import AdaptiveCodes
-from ..projections import make_projection
+from ..families import AdaptiveCodes, AdaptiveRecipe
+from ..projections import Projection, make_projection
 from ..theory import RocCurve
 from . import printed
 from .measuring import Advance, check_draws, unwatched
@@ -185,36 +185,40 @@ def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[t
     """
     names = [one.name for one in DETECTORS]
     yield names[0], queries @ references.T
-    entries, projected = _projected("gaussian", references, queries, seed)
-    codes = _codes(entries)
+    pool, entries, projected = _projected("gaussian", references, queries, seed)
+    codes = _codes(entries, pool)
     yield names[1], -codes.mismatches(projected)
-    yield names[2], -_codes(projected).mismatches(entries).T
+    yield names[2], -_codes(projected, pool).mismatches(entries).T
     for name, n_bits in ((names[3], STORAGE), (names[4], AUTHORS_STORAGE), (names[6], N_BITS)):
         yield name, _signs(projected[:, :n_bits] >= 0) @ _signs(entries[:, :n_bits] >= 0).T
     for name, n_bits in ((names[5], STORAGE), (names[7], N_BITS)):
         odd, odd_entries = (np.floor(part[:, :n_bits] / STEP) % 2 == 1 for part in (projected, entries))
         yield name, _signs(odd) @ _signs(odd_entries).T
     yield names[8], codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
-    entries, projected = _projected("hadamard", references, queries, seed)
-    codes = _codes(entries)
+    pool, entries, projected = _projected("hadamard", references, queries, seed)
+    codes = _codes(entries, pool)
     yield names[9], -codes.mismatches(projected)
     kept = entries[:, :STORAGE]
     yield names[10], projected[:, :STORAGE] @ (_signs(kept >= 0) / np.abs(kept).sum(axis=1, keepdims=True)).T
     yield names[11], codes.scores(projected, metric="correlation", query_norms=np.ones(len(queries)))
 
 
-def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[Scores, Scores]:
+def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tuple[Projection, Scores, Scores]:
     pool = make_projection(kind, n_features=N_FEATURES, n_pool=N_POOL, random_state=seed)
-    return pool.apply(references), pool.apply(queries)
+    return pool, pool.apply(references), pool.apply(queries)
 
 
-def _codes(projected: Scores) -> AdaptiveCodes:
-    """Codes of unit-norm signals whose projections are known: projecting them again would double the work."""
+def _codes(projected: Scores, pool: Projection) -> AdaptiveCodes:
+    """Return codes of unit signals from their projections: projecting them again would double the work."""
+    recipe = AdaptiveRecipe.make(n_features=N_FEATURES, n_bits=N_BITS, n_pool=N_POOL, projection=pool)
     magnitudes = np.abs(projected)
     locations = np.sort(np.argpartition(-magnitudes, N_BITS, axis=1)[:, :N_BITS], axis=1)
     signs = np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1)
-    scales = 1 / np.take_along_axis(magnitudes, locations, axis=1).sum(axis=1)
-    return AdaptiveCodes.from_locations(locations, signs, n_pool=N_POOL, norms=np.ones(len(projected)), scales=scales)
+    columns = {
+        "norms": np.ones(len(projected), np.float32),
+        "scales": 1 / np.take_along_axis(magnitudes, locations, axis=1).sum(axis=1),
+    }
+    return AdaptiveCodes.from_locations(locations, signs, recipe=recipe, columns=columns)
 
 
 def _signs(bits: npt.NDArray[np.bool_]) -> Scores:

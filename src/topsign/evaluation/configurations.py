@@ -1,0 +1,101 @@
+"""Configurations of an index that an evaluation compares: constructors with their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._checks import check_count
+from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex
+
+SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
+"""Sizes when none are given: shares of the features that are kept."""
+
+TRELLIS_SHARES = (1 / 16, 1 / 8)
+"""Bytes of trellis codes, as shares of the features: half a bit and one bit per feature."""
+
+N_LOCAL = 16
+"""Cells of trellis codes with axes of their own."""
+
+MAX_TRELLIS_FEATURES, MAX_LOCAL_FEATURES = 2048, 1024
+"""Above these, trellis codes and local axes are left out: to make them would take longer than all the rest."""
+
+FLAGS = {"n_bits": "--bits", "n_bytes": "--bytes", "n_local": "--local", "basis": "--projection"}
+"""Options of ``topsign build`` by the parameters of the constructors."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A constructor of an index with the parameters that an evaluation varies."""
+
+    index: type[Index]
+    family: str
+    name: str  # as tables show it
+    parameters: dict[str, Any]
+    has_null: bool  # whether p-values of isotropic signals are known
+
+    def make(self, n_features: int, **options: Any) -> Index:
+        """Return an empty index; options are those that all configurations share."""
+        return self.index(n_features=n_features, **(self.parameters | options))  # type: ignore[call-arg]
+
+    def options(self) -> str:
+        """Return the options of ``topsign build`` that make such an index."""
+        flags = [f"{flag} {self.parameters[name]}" for name, flag in FLAGS.items() if name in self.parameters]
+        if "center" in self.parameters:
+            flags.append("--center" if self.parameters["center"] else "--no-center")
+        return " ".join([f"--family {self.family}", *flags])
+
+    def constructor(self, n_features: int) -> str:
+        """Return the Python call that makes such an index."""
+        values = {"n_features": n_features} | self.parameters | {"random_state": 0}
+        return f"ts.{self.index.__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+
+def configurations(
+    n_bits: Sequence[int] | None, n_features: int, n_entries: int, *, center: bool
+) -> tuple[list[Configuration], list[str]]:
+    """Return what to measure, and notes on what is left out; ``center`` removes the mean from codes of signs."""
+    signs: dict[str, Any] = {"center": True} if center else {}
+    found = [
+        Configuration(AdaptiveIndex, "adaptive", f"adaptive, {size} bits", {"n_bits": size, **signs}, True)
+        for size in _sizes(n_bits, n_features)
+    ]
+    found.append(Configuration(SignIndex, "sign", f"sign, {n_features} bits", dict(signs), True))
+    enough = n_entries >= max(200, n_features // 8)  # to learn axes from
+    if not (32 <= n_features <= MAX_TRELLIS_FEATURES and enough):
+        return found, [
+            f"trellis codes were left out: with {n_features:,} features and {n_entries:,} entries, they take longer to "
+            "make than all the rest"
+        ]
+    sizes = [max(3, int(n_features * share)) for share in TRELLIS_SHARES]
+    found += [_trellis(size, "learned axes", {}) for size in sizes]
+    notes = []
+    if n_features <= MAX_LOCAL_FEATURES and n_entries >= least_local(n_features):
+        # the smallest codes gain most
+        found.append(_trellis(sizes[0], f"axes of {N_LOCAL} cells", {"n_local": N_LOCAL}))
+    else:
+        notes.append(
+            f"local axes of trellis codes were left out: {N_LOCAL} cells take at least {least_local(n_features):,} "
+            f"entries and at most {MAX_LOCAL_FEATURES:,} features, here are {n_entries:,} and {n_features:,}"
+        )
+    found.append(_trellis(sizes[-1], "random axes", {"basis": "hadamard", "center": False}, has_null=True))
+    return found, notes
+
+
+def least_local(n_features: int) -> int:
+    """Return how many entries axes of cells are learned from, at least: with fewer they fit only these entries."""
+    return N_LOCAL * max(64, n_features // 4)
+
+
+def _sizes(n_bits: Sequence[int] | None, n_features: int) -> list[int]:
+    if n_bits is None:
+        return sorted({max(8, int(n_features * share) // 8 * 8) for share in SHARES if n_features * share >= 1})
+    if not len(n_bits):
+        raise ValueError("n_bits must name at least one size, got none")
+    return sorted({check_count(one, "n_bits", maximum=n_features) for one in n_bits})
+
+
+def _trellis(n_bytes: int, axes: str, parameters: dict[str, Any], *, has_null: bool = False) -> Configuration:
+    name = f"trellis, {n_bytes} bytes, {axes}"
+    return Configuration(TrellisIndex, "trellis", name, {"n_bytes": n_bytes, **parameters}, has_null)
