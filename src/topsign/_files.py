@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
+from ._system import give_name, sync_folder
 from .errors import StorageError
 
 Path = str | os.PathLike[str]
@@ -54,26 +55,8 @@ def publish(draft: str, target: str, *, new: bool = False) -> None:
     if not new:
         os.replace(draft, target)
     else:
-        try:
-            os.link(draft, target)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links
-            if os.path.lexists(target):
-                raise FileExistsError(target) from None
-            os.rename(draft, target)
+        give_name(draft, target)
     sync_folder(os.path.dirname(target))
-
-
-def sync_folder(folder: str) -> None:
-    """Makes the names in a folder survive a power loss, where the system can."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def pack_record(record: Record) -> bytes:

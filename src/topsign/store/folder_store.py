@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -13,6 +14,7 @@ from importlib.metadata import version as version_of
 from typing import NoReturn
 
 from .._files import Record, parse_json
+from .._system import why
 from ..errors import StorageError
 from ..families import Recipe
 from . import segments
@@ -86,7 +88,7 @@ class FolderStore:
         except FileExistsError:
             raise
         except OSError as error:
-            raise StorageError(path, "folder", f"cannot be made: {error.strerror or error}") from None
+            raise StorageError(path, "folder", f"cannot be made: {why(error)}") from None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -148,13 +150,14 @@ class FolderStore:
                         self._tidy_up()
                     raise
                 self.adopt(Loaded(change.manifest, change.snapshot))
-                self.commits.clean(change.manifest, keep=1 if change.erased else None)
+                is_clean = self.commits.clean(change.manifest, keep=1 if change.erased else None)
         except (TimeoutError, StorageError):
             raise
         except OSError as error:
             raise self._unwritten(error) from None
-        if change.erased:
-            self._check_erased(change.manifest)
+        if change.erased and not is_clean:
+            problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
+            raise StorageError(self.path, "segments", problem)
 
     def _tidy_up(self) -> None:
         """Delete what a change left that failed; its own version is kept if it was created before an interrupt."""
@@ -207,8 +210,10 @@ class FolderStore:
             try:
                 for record in self.commits.read(number).files:
                     problems |= {} if record.folder == "recipes" else StoredFile(self.backend, record).verify()
-            except FileNotFoundError:
-                continue  # an older version, of which files are cleaned
+            except FileNotFoundError as error:
+                if number in self.versions():  # otherwise it was cleaned meanwhile
+                    what = os.path.basename(str(error.filename))
+                    problems[version_name(number)] = f"a file of version {number} is missing: {what}"
         if problems:
             (section, problem), *others = problems.items()
             raise StorageError(self.path, section, "; ".join([problem, *map(": ".join, others)]))
@@ -276,16 +281,11 @@ class FolderStore:
     def _unwritten(self, error: OSError) -> StorageError:
         if not os.path.isdir(self.path) and not self.backend.is_shared:
             problem = REPLACED
-        elif isinstance(error, PermissionError) or error.strerror == "Read-only file system":
+        elif isinstance(error, PermissionError) or error.errno == errno.EROFS:
             problem = "cannot be written: the folder is read-only; open it with readonly=True"
         else:
-            problem = f"could not be written, nothing was changed: {error.strerror or error}"
+            problem = f"could not be written, nothing was changed: {why(error)}"
         return StorageError(self.path, "folder", problem)
-
-    def _check_erased(self, manifest: Manifest) -> None:
-        if not self.commits.clean(manifest, keep=1):
-            problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
-            raise StorageError(self.path, "segments", problem)
 
 
 def open_segment(backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile]) -> Segment:

@@ -7,43 +7,16 @@ descriptor and closes it exactly once, so an interrupt at any point closes no de
 from __future__ import annotations
 
 import os
-import sys
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from .._system import POLL_SECONDS, lock_file
 from ..errors import StorageError
 
-POLL_SECONDS = 0.002
-
 _held: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _acquire(file: IO[bytes], wait: bool) -> bool:
-        """Lock the first byte (LockFileEx underneath); Windows can only poll."""
-        while True:
-            try:
-                file.seek(0)
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-                return True
-            except PermissionError:
-                if not wait:
-                    return False
-                time.sleep(POLL_SECONDS)
-
-else:
-    import fcntl
-
-    def _acquire(file: IO[bytes], wait: bool) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        return True
 
 
 @contextmanager
@@ -62,7 +35,7 @@ def hold_lock(path: str, timeout: float | None, *, folder: str) -> Iterator[None
 
 def _wait(file: IO[bytes], deadline: float | None, timeout: float | None, folder: str) -> None:
     try:
-        while not _acquire(file, wait=deadline is None):
+        while not lock_file(file, wait=deadline is None):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{folder} is being written by another process or thread, waited {timeout:g} s")
             time.sleep(POLL_SECONDS)

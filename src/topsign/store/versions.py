@@ -102,34 +102,31 @@ class Versions:
 
     def _is_lost(self, manifest: Manifest) -> bool:
         """Whether newer versions do not descend from this one: it took the number of one that was cleaned."""
-        numbers = self.numbers()
-        return numbers[-1] > manifest.version and not self.newest().descends_from(manifest)
+        if self.numbers()[-1] == manifest.version:
+            return False
+        newest = self.newest()
+        return newest.token != manifest.token and manifest.token not in newest.ancestors
 
     def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
         """Delete versions beyond those kept, and files that no kept version names; returns whether all are gone.
 
-        Never raises OSError: what cannot be deleted now is left to the next change.
+        Never raises OSError: what cannot be deleted now is left to the next change. Nothing is deleted if a kept
+        version cannot be read, because its files are not known.
         """
         try:
             numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
             kept = numbers[-(keep or self.keep) :]
             for number in numbers:
                 if number in kept and number != current.version:
-                    named |= self._files(number)
+                    named |= {file.path for file in self.read(number).files}
                 elif number not in kept and self.backend.is_shared:
-                    dropped |= self._files(number)
+                    with suppress(OSError, StorageError):  # its files become orphans
+                        dropped |= {file.path for file in self.read(number).files}
             gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
             gone += [self.backend.delete(path) for path in self._unnamed(named, dropped)]
             return all(gone)
         except (OSError, StorageError):
             return False
-
-    def _files(self, number: int) -> set[str]:
-        """Files of an older version, none if it cannot be read."""
-        try:
-            return {file.path for file in self.read(number).files}
-        except (OSError, StorageError):
-            return set()
 
     def _unnamed(self, named: set[str], dropped: set[str]) -> list[str]:
         """Files to delete: those of dropped versions, orphans, and drafts of manifests."""

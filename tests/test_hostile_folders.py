@@ -1,0 +1,337 @@
+"""Hostile index folders: damaged or crafted files are refused with StorageError, cheaply, and never crash."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+from folders import column_places, files_of, flip, rewrite, rewrite_recipe, size_of, write_manifest_text
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign.store import segments
+
+N_FEATURES = 64
+
+
+def make_index(**options):
+    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
+
+
+@pytest.fixture
+def signals(rng):
+    return rng.standard_normal((60, N_FEATURES)).astype(np.float32)
+
+
+@pytest.fixture
+def filled(tmp_path, signals):
+    path = tmp_path / "cameras.topsign"
+    with make_index(path=path) as index:
+        index.add(signals[:40], metadata=[{"n": n} for n in range(40)])
+    return path
+
+
+def use(path, signals):
+    with ts.open_index(path, readonly=True) as index:
+        index.search(signals[:2], k=60)
+        index.search(signals[:2], k=60, scoring="hamming")
+        index.get(index.ids)
+        index.within(signals[:2], threshold=0.1)
+
+
+def put(**columns):
+    """A change of columns: values, or functions of what was there."""
+
+    def change(held):
+        for name, value in columns.items():
+            name = name.replace("__", ".")
+            held[name] = value(held[name]) if callable(value) else value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put(codes=lambda c: 0 * c), "codes: damaged: the column is not a packed code at row 0"),
+        (put(codes=lambda c: 0 * c + 255), "codes: damaged"),
+        (put(codes=lambda c: c[:-1]), r"codes: damaged: shape \(39, 10\), \(40, 10\) expected"),
+        (put(codes=lambda c: c[:, :-1].copy()), r"codes: damaged: shape \(40, 9\)"),
+        (put(codes=lambda c: c.view(np.uint8).astype(np.int32)), "codes: damaged: type I32, uint8 expected"),
+        (put(ids=lambda c: c[:-1]), r"ids: damaged: shape \(39,\), \(40,\) expected"),
+        (put(ids=lambda c: c[::-1].copy()), "ids: damaged: ids must be ascending"),
+        (put(norms=np.full(40, np.nan, "<f4")), "norms: damaged"),
+        (put(norms=np.zeros(40, "<f4")), "norms: damaged: the weights of its entries"),
+        (put(scales=np.full(40, np.inf, "<f4")), "scales: damaged"),
+        (put(metadata__starts=lambda c: c[::-1].copy()), "metadata: damaged: the starts of its texts"),
+        (put(metadata__starts=lambda c: c[:-1]), "metadata.starts: damaged: shape"),
+        (put(metadata__text=lambda c: c[:-1]), "metadata: damaged: the starts of its texts"),
+        (lambda held: held.pop("ids"), "has no ids"),
+        (lambda held: held.pop("norms"), "has no norms"),
+    ],
+)
+def test_crafted_columns_with_right_checksums_are_refused(filled, signals, change, words):
+    rewrite(filled, change)
+    with pytest.raises(ts.StorageError, match=words):
+        use(filled, signals)
+
+
+def tensor(name, **changes):
+    return lambda header: header[name].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (tensor("codes", dtype="F13"), "cannot be read in place"),
+        (tensor("codes", shape=[2**40, 2**40]), "does not take 400 bytes"),
+        (tensor("codes", shape=[-1, -400]), "malformed"),
+        (tensor("codes", shape=[40.0, 10]), "malformed"),
+        (tensor("codes", shape=[True, 400]), "malformed"),
+        (tensor("codes", data_offsets=[0, 400]), "overlap or leave a gap"),
+        (tensor("codes", data_offsets=[400, 0]), "does not take -400 bytes"),
+        (tensor("codes", data_offsets=[2**61, 2**61 + 400]), "overlap or leave a gap"),
+        (tensor("codes", extra=1), "must have dtype, shape and data_offsets"),
+        (lambda header: header.update(codes=7), "must have dtype, shape and data_offsets"),
+        (lambda header: header.update(__metadata__=[]), "__metadata__ must be an object of texts"),
+        (lambda header: header["__metadata__"].update({"crc32:codes": ""}), "codes: damaged: 1 checksums expected"),
+        (lambda header: header["__metadata__"].update({"crc32:codes": "zzzzzzzz"}), "1 checksums expected"),
+        (lambda header: header.update(none={"dtype": "U8", "shape": [2**61, 0], "data_offsets": [0, 0]}), None),
+    ],
+)
+def test_crafted_headers_with_right_checksums_are_refused(filled, signals, header, words):
+    rewrite(filled, header=header)
+    if words is None:  # a column that nobody reads
+        ts.open_index(filled).verify()
+        return
+    with pytest.raises(ts.StorageError, match=words):
+        use(filled, signals)
+
+
+def edit(*path, **changes):
+    """A change of a manifest, or of an object in it."""
+
+    def change(record):
+        for step in path:
+            record = record[step]
+        record.update(changes)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (edit("segments", 0, entries=41), "damaged"),
+        (edit("segments", 0, entries=0), "damaged"),
+        (edit("segments", 0, entries=-1), "entries must be an integer in"),
+        (edit("segments", 0, entries="many"), "entries must be an integer in"),
+        (edit("segments", 0, entries=2**70), "entries must be an integer in"),
+        (edit("segments", 0, file="../../../../etc/passwd"), "file must be 32 hexadecimal digits"),
+        (edit("segments", 0, file="a/b"), "file must be 32 hexadecimal digits"),
+        (edit("segments", 0, file="0" * 31 + "/"), "file must be 32 hexadecimal digits"),
+        (edit("segments", 0, crc32="x"), "crc32 must be 8 hexadecimal digits"),
+        (edit("segments", 0, bytes=5), "damaged"),
+        (edit("segments", 0, content="!!!"), "damaged"),
+        (edit("segments", 0, content=7), "content must be a text"),
+        (edit("segments", 0, extra=1), "members"),
+        (edit("recipe", file=".."), "file must be 32 hexadecimal digits"),
+        (lambda r: r["segments"].append(r["segments"][0]), "a file is named twice"),
+        (edit(segments=None), "segments must be a list"),
+        (edit(segments=[7]), "a segment must be an object"),
+        (edit(segments={}), "segments must be a list"),
+        (edit(next_id=-5), "next_id must be an integer in"),
+        (edit(next_id=1.5), "next_id must be an integer in"),
+        (edit(next_id=2**70), "next_id must be an integer in"),
+        (edit(version=7), "says that it is version 7"),
+        (edit(version="x"), "says that it is version 'x'"),
+        (edit(ancestors=5), "ancestors must be a list"),
+        (edit(ancestors=["a"] * 101), "ancestors must be a list of at most 100"),
+        (edit(token=5), "tokens and names must be texts"),
+        (edit(sources=[1]), "sources an object"),
+        (edit(sources={"a": 7}), "sources must be objects"),
+        (edit(more=1), "members"),
+        (lambda r: r.pop("next_id"), "members"),
+    ],
+)
+def test_crafted_manifests_with_right_checksums_are_refused(filled, signals, change, words):
+    rewrite(filled, manifest=change)
+    with pytest.raises(ts.StorageError, match=words):
+        use(filled, signals)
+
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{}",
+        b'{"a":' + DEEP + b"}",
+        b'{"a":1e999}',
+        b'{"a":NaN}',
+        b'{"a":1,"a":2}',
+        b'{"a":1' + b"0" * 5000 + b"}",
+        b"{1}",
+        b'{"format":1,"format":1}',
+    ],
+    ids=lambda text: text[:20].decode(),
+)
+def test_manifests_that_are_not_plain_json_are_refused(filled, text):
+    write_manifest_text(filled, text)
+    with pytest.raises(ts.StorageError, match="damaged"):
+        ts.open_index(filled)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layout": "fast"}, "damaged"),
+        ({"n_bits": 17}, "damaged"),
+        ({"n_pool": 2**30}, "n_pool"),
+        ({"n_features": 2**40}, "n_features=1099511627776 and n_pool=.* cannot be kept"),
+        ({"n_features": [64]}, "n_features and n_pool must be integers"),
+        ({"norms": 7}, "norms"),
+        ({"options": [[[]]]}, "cannot be read"),
+    ],
+)
+def test_crafted_recipes_with_right_checksums_are_refused(filled, signals, changes, words):
+    rewrite_recipe(filled, **changes)
+    with pytest.raises(ts.StorageError, match=words):
+        use(filled, signals)
+
+
+@pytest.mark.parametrize("projection", ["hadamard", "circulant", "gaussian", "sparse"])
+def test_a_small_folder_that_claims_much_costs_little_to_open(tmp_path, projection):
+    """At most a second and 100 MB beyond an honest folder, for a claim of 2**28 features."""
+    path = tmp_path / "i.topsign"
+    ts.SignIndex(n_features=64, random_state=1, path=path).close()
+    assert size_of(path) < 20_000
+    program = """
+        import resource, sys, time, numpy as np, topsign as ts
+        index = ts.open_index(sys.argv[1])
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        before, start = peak(), time.process_time()
+        try:
+            len(ts.open_index(sys.argv[2]))
+        except ts.StorageError as error:
+            pass
+        print(peak() - before, time.process_time() - start)
+    """
+    honest = tmp_path / "honest.topsign"
+    shutil.copytree(path, honest)
+    options = {"hadamard": {"rounds": 3}, "circulant": {"spectrum": "gaussian"}}.get(projection, {})
+    rewrite_recipe(path, n_features=2**28, n_pool=64, n_bits=64, projection=projection, options=options)
+    command = [sys.executable, "-c", textwrap.dedent(program), str(honest), str(path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    megabytes, seconds = map(float, shown.stdout.split())
+    assert megabytes < 100
+    assert seconds < 1
+
+
+def test_an_index_that_claims_much_is_checked_before_it_is_used(tmp_path):
+    """The projection of a large claim is compared with its fingerprint when signals are first projected."""
+    path = tmp_path / "i.topsign"
+    n_features = 2**20 + 2
+    with ts.SignIndex(n_features=n_features, n_pool=64, random_state=1, path=path) as index:
+        index.add(np.ones((1, n_features), np.float32))
+    assert len(ts.open_index(path).search(np.ones((1, n_features), np.float32), k=1)) == 1
+    rewrite_recipe(path, fingerprint="0" * 32)
+    index = ts.open_index(path)
+    for call in (index.search, index.add):
+        with pytest.raises(ts.StorageError, match="has the fingerprint 00000000000000000000000000000000"):
+            call(np.ones((1, n_features), np.float32))
+
+
+def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
+    """A crafted code is refused where it is read; others are not kept back by it until all are needed."""
+    expected = ts.open_index(filled).get([3, 39]).codes
+
+    def change(columns):
+        columns["codes"][7] = 255
+
+    rewrite(filled, change)
+    with ts.open_index(filled, readonly=True) as index:
+        assert index.get([3, 39]).codes == expected
+        for call in (
+            lambda: index.get([3, 7]),
+            lambda: index.search(signals[:2]),
+            index.verify,
+            lambda: index.get(range(40)),
+        ):
+            with pytest.raises(ts.StorageError, match="codes: damaged: the column is not a packed code at row"):
+                call()
+
+
+def test_a_few_rows_are_verified_without_reading_the_others(tmp_path, rng):
+    """Checksums are per mebibyte: damage in one block does not keep back rows of another."""
+    path = tmp_path / "large.topsign"
+    with ts.AdaptiveIndex(n_features=4096, n_bits=2048, layout="fast", random_state=1, path=path) as index:
+        index.add(rng.standard_normal((1100, 4096)).astype(np.float32))
+        expected = index.get([5]).codes
+    ((file, _), (offset, size)), *_ = [item for item in column_places(path).items() if item[0][1] == "codes"]
+    assert size > 2 * 2**20
+    flip(file, offset + 2**20 + 5)
+    with ts.open_index(path) as index:
+        assert index.get([5]).codes == expected
+        for call in (lambda: index.get([550]), lambda: index.search(np.ones((1, 4096))), index.verify):
+            with pytest.raises(ts.StorageError, match="codes: damaged: checksum"):
+                call()
+
+
+def test_metadata_that_is_not_json_is_refused(filled):
+    def change(columns):
+        columns["metadata.text"][:] = ord("{")
+
+    rewrite(filled, change)
+    with ts.open_index(filled) as index, pytest.raises(ts.StorageError, match="metadata"):
+        index.get([0])
+
+
+def test_refused_additions_do_not_grow_the_file(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 64)
+    path = tmp_path / "a.topsign"
+    index = make_index(path=path)
+    index.add(rng.standard_normal((10, N_FEATURES)))
+    bad = rng.standard_normal((640, N_FEATURES))
+    bad[-1] = np.nan
+    index.add(bad[:-1], ids=range(1000, 1639))
+    index.remove(range(1000, 1639))
+    index.compact()
+    before = files_of(path)
+    for _ in range(15):
+        with pytest.raises(ValueError, match="row 639"):
+            index.add(bad)
+    assert files_of(path) == before
+    empty = bad.copy()
+    empty[-1] = 0
+    with pytest.raises(ValueError, match="row 639 is zero"):
+        index.add(empty)
+    assert files_of(path) == before
+    index.verify()
+
+
+def test_creators_at_once_join_the_first(tmp_path):
+    """Each with a random seed of its own: all end up with one index, and no addition is lost."""
+    path, made, problems = tmp_path / "a.topsign", [], []
+
+    def create(number):
+        try:
+            index = make_index(random_state=None, path=path)
+            index.add(np.eye(1, N_FEATURES), ids=[number])
+            made.append(index)
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert len({index.seed for index in made}) == 1
+    assert_array_equal(ts.open_index(path).ids, np.arange(8))
