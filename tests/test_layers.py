@@ -51,7 +51,8 @@ INNER_LAYERS = {
         {"__init__"},
     ],
     "store": [
-        {"backend", "lock", "manifest", "metadata", "names"},
+        {"backend", "extras", "lock", "metadata", "names"},
+        {"manifest"},
         {"segments", "stored_file", "local"},
         {"snapshot", "stored_columns", "versions"},
         {"memory"},
@@ -69,7 +70,7 @@ INNER_LAYERS = {
     ],
     "index": [
         {"ids", "entries", "devices", "sources", "null_check", "pickling", "filters"},
-        {"significance", "entry_set", "addition"},
+        {"reencoding", "significance", "entry_set", "addition"},
         {"tables", "deferred"},
         {"results"},
         {"base"},

@@ -89,6 +89,7 @@ class GpuIndex:
         snapshot = present.snapshot
         self._engine.chunks.keep(snapshot)
         frozen.snapshot, frozen.sources, frozen.next_id = snapshot, dict(present.sources), present.next_id
+        frozen.originals, frozen.tables = present.originals, dict(present.tables)
 
     def __repr__(self) -> str:
         return (

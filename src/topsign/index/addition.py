@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
@@ -14,11 +15,14 @@ from .._checks import as_signals, check_metadata, check_part, check_source, name
 from .._files import Record
 from ..encoding import Coder, check_signals, encode
 from ..families import Encoded, Recipe
+from ..projections.blocks import float_blocks
 from ..search import SampleDraw, SignalSample
-from ..store import Change, Note, make_segments
+from ..store import Change, Note, make_segments, pack_originals
 from .devices import CoderOf
 from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 from .sources import keep_feature_names
+
+BLOCK_BYTES = 2**24  # signals that are packed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +75,25 @@ class Addition:
             recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=self.drawn.observe
         )
 
+    def originals(self, part: slice, kind: str) -> dict[str, Array]:
+        """Return the signals of these rows as they are kept."""
+        n_rows = max(1, BLOCK_BYTES // (4 * self.signals.shape[1]))
+        blocks = [
+            pack_originals(block.raw, kind)
+            for block in float_blocks(self.signals, n_rows, part=part, n_threads=self.n_threads)
+        ]
+        empty = pack_originals(np.empty((0, self.signals.shape[1]), np.float32), kind)
+        return {name: np.concatenate([empty[name], *(block[name] for block in blocks)]) for name in empty}
+
     def check_signals(self, recipe: Recipe) -> None:
         """Raise what :meth:`encode` would raise, without encoding."""
         check_signals(recipe, self.signals, part=self.part, n_threads=self.n_threads)
 
-    def write(self, change: Change, recipe: Recipe, made: Encoded | None) -> Ids:
-        """Add the entries to a change and return their ids; ``made`` are the codes if they are known already."""
+    def write(self, change: Change, recipe: Recipe, made: Encoded | None, *, originals: str | None) -> Ids:
+        """Add the entries to a change and return their ids.
+
+        ``made`` are the codes if they are known already, ``originals`` the type in which signals are kept.
+        """
         names = self.ids if isinstance(self.ids, list) else None
         check_added_kind(change.snapshot.has_names, given=self.ids is not None, texts=names is not None)
         keep_feature_names(change, self.feature_names)
@@ -90,7 +107,8 @@ class Addition:
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             one = self.encode(recipe, here) if made is None else made.rows(part)
             noted, named = self.texts and self.texts[part], names and names[part]
-            change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named))
+            extras = {} if originals is None else self.originals(here, originals)
+            change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         change.sources.update([self.source] if self.source else [])
         return new if names is None else as_texts(name.decode() for name in names)

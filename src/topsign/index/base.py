@@ -14,7 +14,7 @@ from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
 from .._random import RandomState
 from ..families import SCORINGS, Recipe
-from ..search import Calibration, Originals, PairLimit, RangeLimit, Scan, Source, rank_exactly
+from ..search import Calibration, KeptOriginals, Originals, PairLimit, RangeLimit, Scan, Source, rank_exactly
 from ..signals import from_table
 from ..store import Note
 from .entries import Entries, Entry
@@ -53,6 +53,11 @@ class BaseIndex(ABC):
 
         Tables that are added or searched later must have the same columns in the same order, else they are refused.
         """
+        return None
+
+    @property
+    def originals(self) -> str | None:
+        """Type in which the signals themselves are kept: "float32", "float16", "int8" or None."""
         return None
 
     @property
@@ -186,7 +191,7 @@ class BaseIndex(ABC):
         adaptive_bits: int | None = None,
         among: npt.ArrayLike | None = None,
         where: Where | None = None,
-        rescore: Source | None = None,
+        rescore: Source | bool | None = None,
         rescore_factor: int = 4,
         with_metadata: bool = False,
         n_threads: int | None = None,
@@ -213,9 +218,10 @@ class BaseIndex(ABC):
             a dict of equalities; see :mod:`topsign.index.filters`. The k best of those are found, exactly.
         with_metadata : bool
             Return the metadata of the entries found with them, as ``metadata`` of the result.
-        rescore : array, memory map or callable, optional
-            The original signals: row i is that of id i, or ``rescore(ids)`` returns one row per id, called once per
-            query. The best ``k * rescore_factor`` entries by code are then ordered by their exact score, and
+        rescore : array, memory map, callable or True, optional
+            The original signals: True for those that the index keeps; or an array, in which row i is that of id i;
+            or a callable, of which ``rescore(ids)`` returns one row per id, called once per query. The best
+            ``k * rescore_factor`` entries by code are then ordered by their exact score, and
             scores and p-values are exact.
 
         Notes
@@ -230,7 +236,7 @@ class BaseIndex(ABC):
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
         entries = whole.considered(among, where)
-        originals = None if rescore is None else self._originals(rescore, whole)
+        originals = None if rescore is None or rescore is False else self._originals(rescore, whole)
         if adaptive_bits is None:
             self.significance.warn_once(entries, queries, scoring, self.calibration, n_entries=len(whole))
         scans = self._scans(
@@ -403,8 +409,14 @@ class BaseIndex(ABC):
     def _nulls(self) -> Any:
         return self.significance.nulls(self.calibration)
 
-    def _originals(self, rescore: Source, whole: EntrySet) -> Originals:
-        """Return original signals by the ids that the user gave."""
+    def _originals(self, rescore: Source | bool, whole: EntrySet) -> Originals | KeptOriginals:
+        """Return original signals by the ids that the user gave, or those that the index keeps."""
+        if rescore is True:
+            if self.originals is None:
+                raise ValueError(
+                    "rescore=True needs signals that the index keeps; make it with originals=, or give the signals"
+                )
+            return whole.originals()
         if whole.has_names:
             if not callable(rescore):
                 raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")

@@ -14,7 +14,7 @@ from ..store import Path
 from .index import Index
 
 
-class AdaptiveIndex(Index):
+class AdaptiveIndex(Index, family=AdaptiveRecipe.family):
     """Exact search over adaptive codes, each with its own locations.
 
     Few bytes per entry, no training, and p-values with every match: for signals of many features and matches that are
@@ -44,6 +44,10 @@ class AdaptiveIndex(Index):
         A mean that is removed from entries and queries alike: given, or learned from the first addition (True). It is
         stored with the index. Centre signals that share a component, such as embeddings of a network.
     random_state : int, Generator or None
+    originals : "float32", "float16" or "int8", optional
+        Keep the signals themselves, too, in this type: for rescoring (:meth:`search` with ``rescore=True`` or
+        ``recall=``), for :meth:`get` and for :meth:`reencode`. In a folder they are files of their own, which are
+        mapped and read only for candidates.
     path : path, optional
         Keep the entries in this file, which is made when it does not exist. Where it exists, all parameters must
         agree with it; ``n_pool=None`` and ``random_state=None`` agree with any. :func:`topsign.open_index` needs none.
@@ -76,6 +80,7 @@ class AdaptiveIndex(Index):
         center: bool | npt.ArrayLike = False,
         layout: str = "compact",
         random_state: RandomState = None,
+        originals: str | None = None,
         path: Path | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -91,14 +96,14 @@ class AdaptiveIndex(Index):
             "layout": layout,
             "random_state": random_state,
         }
-        self._start(AdaptiveRecipe, parameters, path=path, timeout=timeout)
+        self._start(AdaptiveRecipe, parameters, path=path, timeout=timeout, originals=originals)
         pool = n_features if n_pool is None else n_pool
         kept = resolve_bits(n_bits, n_bytes, pool, layout)
         if 4 * kept > pool and n_bits != pool:
             _warn_of_share(Layout(layout, kept, pool))
 
 
-class SignIndex(Index):
+class SignIndex(Index, family=SignRecipe.family):
     """Exact search over the signs of all pool projections.
 
     At one bit per feature and above these codes, with a real-valued query, are as good as adaptive ones. With
@@ -110,7 +115,7 @@ class SignIndex(Index):
         Length of a signal, at least 2.
     n_pool : int
         Projections computed and signs kept; n_features when not given.
-    projection, metric, center, random_state, path, timeout
+    projection, metric, center, random_state, originals, path, timeout
         As in :class:`AdaptiveIndex`.
     norms : bool
         Keep each signal's norm and scale (12 bytes per entry), as :class:`AdaptiveIndex` does.
@@ -135,6 +140,7 @@ class SignIndex(Index):
         norms: bool = True,
         center: bool | npt.ArrayLike = False,
         random_state: RandomState = None,
+        originals: str | None = None,
         path: Path | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -147,10 +153,10 @@ class SignIndex(Index):
             "center": center,
             "random_state": random_state,
         }
-        self._start(SignRecipe, parameters, path=path, timeout=timeout)
+        self._start(SignRecipe, parameters, path=path, timeout=timeout, originals=originals)
 
 
-class TrellisIndex(Index):
+class TrellisIndex(Index, family=TrellisRecipe.family):
     """Exact search over trellis codes by the cosine of the query with each entry's reconstruction.
 
     The fewest bytes for a given recall. What the codes are made with is learned once, by :meth:`fit` or from the first
@@ -174,6 +180,8 @@ class TrellisIndex(Index):
     norms : bool
         Keep each signal's norm, in two more bytes per entry. Needed for inner products.
     random_state : int, Generator or None
+    originals : "float32", "float16" or "int8", optional
+        Keep the signals themselves, too, as :class:`AdaptiveIndex` does.
     path : path, optional
         Keep the entries in this file, made when the index has learned. :func:`topsign.open_index` opens it again.
     timeout : float, optional
@@ -202,6 +210,7 @@ class TrellisIndex(Index):
         metric: str = "correlation",
         norms: bool = False,
         random_state: RandomState = None,
+        originals: str | None = None,
         path: Path | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -216,7 +225,7 @@ class TrellisIndex(Index):
             "norms": norms,
             "random_state": random_state,
         }
-        self._start(TrellisRecipe, parameters, path=path, timeout=timeout)
+        self._start(TrellisRecipe, parameters, path=path, timeout=timeout, originals=originals)
 
 
 def _warn_of_share(layout: Layout) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Array
-from .._checks import check_count
+from .._checks import check_choice, check_count
 from .._random import make_seed
 from ..errors import StorageError
 from ..families import Encoded, Recipe
 from ..families.base import check_metric
-from ..store import Path, Store, check_place, open_store, store_for_recipe
+from ..store import ORIGINAL_TYPES, Path, Store, check_place, open_store, store_for_recipe
 from .addition import Addition
 
 HELD_BYTES = 2**25  # codes of a first addition that are held, so that it is read once to be checked and encoded
@@ -31,17 +31,26 @@ class DeferredIndex:
     parameters: dict[str, Any] = field(repr=False)
     path: Path | None
     timeout: float | None
+    originals: str | None = None
 
     @classmethod
     def checked(
-        cls, recipe_type: type[Recipe], parameters: dict[str, Any], *, path: Path | None, timeout: float | None
+        cls,
+        recipe_type: type[Recipe],
+        parameters: dict[str, Any],
+        *,
+        path: Path | None,
+        timeout: float | None,
+        originals: str | None = None,
     ) -> DeferredIndex:
         """Return the state of a new index; raise if a parameter is wrong."""
         check_count(parameters["n_features"], "n_features", minimum=2)
+        if originals is not None:
+            check_choice(originals, "originals", ORIGINAL_TYPES)
         check_place(path, timeout)
         if parameters["random_state"] is not None:
             parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
-        return cls(recipe_type, parameters, path, timeout)
+        return cls(recipe_type, parameters, path, timeout, originals)
 
     @property
     def n_features(self) -> int:
@@ -94,7 +103,7 @@ class DeferredIndex:
 
     def create(self, recipe: Recipe) -> Store | None:
         """Return a new store for codes of this recipe; None if another process created one with another recipe."""
-        store = store_for_recipe(recipe, path=self.path, timeout=self.timeout)
+        store = store_for_recipe(recipe, path=self.path, timeout=self.timeout, originals=self.originals)
         if store.recipe is None or store.recipe == recipe:
             return store
         store.close()
@@ -109,6 +118,8 @@ class DeferredIndex:
         assert store.recipe is not None
         try:
             problem = self.recipe_type.agree(store.recipe, **self.parameters)
+            if problem is None and self.originals not in (None, store.originals):
+                problem = f"originals={store.originals!r}, got originals={self.originals!r}"
         except BaseException:
             store.close()
             raise

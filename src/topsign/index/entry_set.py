@@ -14,7 +14,7 @@ from .. import kernels
 from .._arrays import Float64, Int64
 from .._checks import MAX_ID
 from ..families import Recipe
-from ..search import Hits, PairLimit, Population, RangeLimit, Scan, compare_entries
+from ..search import Hits, KeptOriginals, PairLimit, Population, RangeLimit, Scan, compare_entries
 from ..store import Note, Snapshot
 from .entries import Entries
 from .filters import Where, select
@@ -38,6 +38,9 @@ class EntrySet(Population, Protocol):
 
     def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
         """Compare each block of entries with all; yield its size and the pairs within the limit."""
+
+    def originals(self) -> KeptOriginals:
+        """Return the signals of the entries, of an index that keeps them."""
 
     def user_ids(self, ids: Int64) -> Ids:
         """Return internal ids as the ids that the user gave; -1 becomes None beside texts."""
@@ -88,7 +91,7 @@ class LocalEntries:
         columns = {name: snapshot.gather(name, rows).astype(np.float32) for name in recipe.column_names}
         found = recipe.codes_type.unchecked(codes, recipe, columns)
         internal = snapshot.gather("ids", rows).astype(np.int64)
-        return Entries(self.user_ids(internal), found, snapshot.notes(rows))
+        return Entries(self.user_ids(internal), found, snapshot.notes(rows), snapshot.signals(rows))
 
     def considered(self, among: npt.ArrayLike | None, where: Where | None) -> LocalEntries:
         if among is None and where is None:
@@ -108,6 +111,9 @@ class LocalEntries:
 
     def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
         return compare_entries(self.recipe, self.snapshot, self.snapshot, limit, kernels.n_threads(n_threads))
+
+    def originals(self) -> KeptOriginals:
+        return KeptOriginals(self.snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)
 
     def user_ids(self, ids: Int64) -> Ids:
         return user_ids(self.snapshot, ids)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
 from .._arrays import Array, Float32, Int64
-from .._checks import as_signals, check_metadata, names_of_columns
+from .._checks import as_signals, check_choice, check_metadata, names_of_columns
 from .._extensions import load_extension
 from .._files import Record
 from ..families import Recipe
@@ -33,13 +33,14 @@ from ..store import (
     save_snapshot,
 )
 from .addition import Addition
-from .base import BaseIndex
+from .base import BaseIndex, Progress
 from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
 from .entry_set import LocalEntries
 from .ids import Ids, rows_of
 from .pickling import restored, state_of
+from .reencoding import copy_entries
 from .significance import KEY, Significance
 from .sources import FEATURES, keep_feature_names
 
@@ -54,6 +55,14 @@ class Index(BaseIndex):
     put a new snapshot in its place. All methods are safe from any thread.
     """
 
+    constructors: ClassVar[dict[str, type[Index]]] = {}
+    """Classes that construct an index of a family, by its name."""
+
+    def __init_subclass__(cls, *, family: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if family is not None:
+            Index.constructors[family] = cls
+
     def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
         self._deferred: DeferredIndex | None = None
         self._learning = threading.Lock()
@@ -61,11 +70,12 @@ class Index(BaseIndex):
         self.engine = engine
         self._begin(recipe, store)
 
-    def _start(
-        self, recipe_type: type[Recipe], parameters: dict[str, Any], *, path: Path | None, timeout: float | None
-    ) -> None:
-        """Construct the index that parameters ask for: an existing one, a new one, or one that learns later."""
-        deferred = DeferredIndex.checked(recipe_type, parameters, path=path, timeout=timeout)
+    def _start(self, recipe_type: type[Recipe], parameters: dict[str, Any], **place: Any) -> None:
+        """Construct the index that parameters ask for: an existing one, a new one, or one that learns later.
+
+        ``place`` are path, timeout and originals.
+        """
+        deferred = DeferredIndex.checked(recipe_type, parameters, **place)
         opened = deferred.open()
         if opened is not None:
             return Index.__init__(self, *opened)
@@ -156,8 +166,17 @@ class Index(BaseIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, ids, columns and metadata."""
+        """Bytes of codes, ids, columns, regions and metadata: what searches by code read."""
         return sum(segment.nbytes for segment in self.store.snapshot.segments)
+
+    @property
+    def originals(self) -> str | None:
+        return self.store.originals if self._deferred is None else self._deferred.originals
+
+    @property
+    def originals_nbytes(self) -> int:
+        """Bytes of the kept signals: in files that are mapped and read only for candidates, or in memory."""
+        return sum(segment.columns.originals_nbytes for segment in self.store.snapshot.segments)
 
     @property
     def sources(self) -> dict[str, Record]:
@@ -316,7 +335,7 @@ class Index(BaseIndex):
                     recipe, store, made = self._deferred.learn_first(addition)
                     self._begin(recipe, store)
         with self.store.change() as change:
-            new = addition.write(change, self.recipe, made)
+            new = addition.write(change, self.recipe, made, originals=self.originals)
         with self._learning:
             self._sample = self._sample.merged(addition.sample(new))
         return new
@@ -425,7 +444,50 @@ class Index(BaseIndex):
             raise FileExistsError(f"{target} exists; choose another name, or remove it first")
         recipe, snapshot, store = self.recipe, self.store.snapshot, self.store
         next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
-        save_snapshot(target, recipe, snapshot, next_id=next_id, sources=store.sources)
+        parts = {"sources": store.sources, "originals": store.originals, "tables": store.tables}
+        save_snapshot(target, recipe, snapshot, next_id=next_id, **parts)
+
+    def reencode(
+        self,
+        *,
+        family: str | None = None,
+        originals: str | None = None,
+        path: Path | None = None,
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+        **parameters: Any,
+    ) -> Index:
+        """Return another index of the same entries, made from the signals that this one keeps.
+
+        Parameters
+        ----------
+        family : str, optional
+            Family of the new codes, by default that of this index.
+        originals : str, optional
+            Type in which the new index keeps the signals, too.
+        path : path, optional
+            Folder of the new index, which must not exist; in memory without it.
+        progress : callable, optional
+            Called with the number of entries encoded, and of all entries.
+        parameters
+            Other parameters of the family's constructor: ``n_bytes=48``, for example.
+        """
+        chosen = check_choice(family or self.family, "family", tuple(Recipe.families))
+        if self.originals is None:
+            raise ValueError("reencode needs signals that the index keeps; make it with originals=")
+        if path is not None and os.path.lexists(path):
+            raise FileExistsError(f"{path} exists; choose another name, or remove it first")
+        snapshot, constructor = self.store.snapshot, Index.constructors.get(chosen)
+        place = {"originals": originals, "path": path}
+        if constructor is not None:
+            made: Index = constructor(n_features=self.n_features, **place, **parameters)  # type: ignore[call-arg]
+        else:
+            made = Index.__new__(Index)
+            given = {"n_features": self.n_features, **parameters}
+            made._start(Recipe.families[chosen], given, timeout=None, **place)
+        if len(snapshot):
+            copy_entries(snapshot, made, feature_names=self.feature_names, n_threads=n_threads, progress=progress)
+        return made
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""

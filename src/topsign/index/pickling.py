@@ -20,11 +20,13 @@ def state_of(recipe: Recipe, store: Store) -> dict[str, Any]:
             "values": {name: one.column(name) for name in one.column_names},
             "texts": one.metadata and one.metadata.texts(range(len(one))),
             "names": one.names and one.names.names(range(len(one))),
+            "extras": {name: one.extra(name) for name in one.extra_names},
         }
         for one in columns
     ]
-    sources = dict(store.sources)
-    return {"recipe": recipe.to_json(), "segments": segments, "next_id": store.next_id, "sources": sources}
+    kept = {"sources": dict(store.sources), "originals": store.originals}
+    kept["tables"] = {name: dict(table) for name, table in store.tables.items()}
+    return {"recipe": recipe.to_json(), "segments": segments, "next_id": store.next_id} | kept
 
 
 def restored(state: dict[str, Any]) -> tuple[Recipe, Store]:
@@ -33,10 +35,11 @@ def restored(state: dict[str, Any]) -> tuple[Recipe, Store]:
         opened = open_store(state["path"], readonly=state["readonly"], timeout=None, version=state["version"])
         assert opened.recipe is not None
         return opened.recipe, opened
-    store = MemoryStore()
+    store = MemoryStore(state["originals"])
     with store.change() as change:
         for segment in state["segments"]:
             change.add(make_segments(**segment))
         change.next_id = state["next_id"]
         change.sources.update(state["sources"])
+        change.tables.update(state["tables"])
     return Recipe.from_json(state["recipe"], "pickled index"), store

@@ -7,7 +7,7 @@ from .engine import ENGINE, Engine, KernelEngine, living_ranges
 from .hits import Hits
 from .limits import RangeLimit
 from .pairs import PairLimit, compare_entries
-from .rescoring import Originals, Source, rank_exactly
+from .rescoring import KeptOriginals, Originals, Source, rank_exactly
 from .sample import SampleDraw, SignalSample
 from .scan import Scan, make_scans
 
@@ -16,6 +16,7 @@ __all__ = [
     "Calibration",
     "Engine",
     "Hits",
+    "KeptOriginals",
     "KernelEngine",
     "Originals",
     "PairLimit",

@@ -12,8 +12,11 @@ from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
 from ..families.laws import sample_pvalues
+from ..store import Snapshot
 from .hits import Hits
 from .scan import Scan
+
+BLOCK_BYTES = 2**25  # kept signals that are compared at a time
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 
@@ -29,14 +32,13 @@ class Originals:
             self._rows = as_signals(source, n_features=n_features, name="rescore")
             self._fetch = self._row_of_each
 
-    def compare(self, ids: Int64, query: Float64) -> tuple[Float64, Float64]:
-        """Exact inner products and correlations of a query with these entries; zero signals are uncorrelated."""
-        signals = self._signals(ids)
-        if self.mean is not None:
-            signals, query = signals - self.mean, query - self.mean
-        inner = signals @ query
-        norms = np.sqrt((signals**2).sum(axis=1)) * np.sqrt((query**2).sum())
-        return inner, np.divide(inner, norms, out=np.zeros(len(ids)), where=norms > 0)
+    def compare(self, ids: Int64, queries: Array) -> tuple[Float64, Float64]:
+        """Return exact inner products and correlations of each query with its entries, (n_queries, n_entries)."""
+        inner, correlations = np.empty(ids.shape), np.empty(ids.shape)
+        for row, query in enumerate(queries):
+            signals = self._signals(ids[row])[np.newaxis]
+            inner[row], correlations[row] = _compare(signals, query[np.newaxis], self.mean)
+        return inner, correlations
 
     def _signals(self, ids: Int64) -> Float64:
         found = as_signals(self._fetch(ids), n_features=self.n_features, name="what rescore returned")
@@ -57,7 +59,39 @@ class Originals:
         return take_rows(self._rows, ids)
 
 
-def rank_exactly(scan: Scan, candidates: Hits, originals: Originals, queries: Array, k: int) -> Hits:
+class KeptOriginals:
+    """Original signals that the index keeps."""
+
+    def __init__(self, snapshot: Snapshot, *, n_features: int, mean: Float32 | None = None) -> None:
+        self.n_features, self.mean, self._snapshot = n_features, mean, snapshot
+
+    def compare(self, ids: Int64, queries: Array) -> tuple[Float64, Float64]:
+        """Return exact inner products and correlations of each query with its entries, (n_queries, n_entries)."""
+        inner, correlations = np.empty(ids.shape), np.empty(ids.shape)
+        n_rows = max(1, BLOCK_BYTES // max(1, 8 * ids.shape[1] * self.n_features))
+        for start in range(0, len(ids) if ids.size else 0, n_rows):
+            part = slice(start, start + n_rows)
+            signals = self._snapshot.signals(self._snapshot.locate(ids[part].ravel()))
+            assert signals is not None
+            shaped = signals.astype(np.float64).reshape(*ids[part].shape, self.n_features)
+            inner[part], correlations[part] = _compare(shaped, queries[part], self.mean)
+        return inner, correlations
+
+
+def _compare(signals: Float64, queries: Array, mean: Float32 | None) -> tuple[Float64, Float64]:
+    """Return inner products and correlations of queries with their signals, (n_queries, n_signals, n_features).
+
+    Zero signals are uncorrelated.
+    """
+    values = np.asarray(queries, np.float64)
+    if mean is not None:
+        signals, values = signals - mean, values - mean
+    inner = np.einsum("qif,qf->qi", signals, values)
+    norms = np.sqrt(np.einsum("qif,qif->qi", signals, signals)) * np.sqrt((values**2).sum(axis=1))[:, np.newaxis]
+    return inner, np.divide(inner, norms, out=np.zeros(inner.shape), where=norms > 0)
+
+
+def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOriginals, queries: Array, k: int) -> Hits:
     """Return the k best candidates of each query by exact comparison, with exact scores and p-values.
 
     Candidates are measured, and every query has as many. P-values of a learned null stay those of the codes, whose
@@ -65,9 +99,7 @@ def rank_exactly(scan: Scan, candidates: Hits, originals: Originals, queries: Ar
     """
     shape = (len(queries), len(candidates.ids) // max(1, len(queries)))
     ids = candidates.ids.reshape(shape)
-    inner, correlations = np.empty(shape), np.empty(shape)
-    for row, query in enumerate(queries):
-        inner[row], correlations[row] = originals.compare(ids[row], query.astype(np.float64))
+    inner, correlations = originals.compare(ids, queries)
     exact = inner if scan.comparison.metric == "inner_product" else correlations
     order = np.lexsort((ids, -exact))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .memory import Change, MemoryStore, Store
+from .extras import ORIGINAL_TYPES, pack_originals, unpack_originals
+from .memory import Change, MemoryStore, Store, Table
 from .metadata import Metadata, Note
 from .names import Names
 from .segments import Arrays, Columns, Segment, column_of, make_segments, merge_segments
@@ -12,6 +13,7 @@ from .stores import Path, check_place, open_store, save_snapshot, store_for_reci
 # The store in a folder, FolderStore, is in folder_store: it is imported by the first durable index.
 
 __all__ = [
+    "ORIGINAL_TYPES",
     "Arrays",
     "Change",
     "Columns",
@@ -23,11 +25,14 @@ __all__ = [
     "Segment",
     "Snapshot",
     "Store",
+    "Table",
     "check_place",
     "column_of",
     "make_segments",
     "merge_segments",
     "open_store",
+    "pack_originals",
     "save_snapshot",
     "store_for_recipe",
+    "unpack_originals",
 ]

@@ -13,7 +13,7 @@ from .manifest import FileRecord, Manifest, SegmentRecord
 from .memory import Change
 from .segments import Segment, merge_segments
 from .snapshot import Snapshot
-from .stored_columns import StoredColumns, columns_of
+from .stored_columns import StoredColumns, write_segment
 from .stored_file import write_columns
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class FolderChange(Change):
     """A change to a folder. Its files are written as they come; nothing refers to them before :meth:`commit`."""
 
     def __init__(self, store: FolderStore, loaded: Loaded) -> None:
-        super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources))
+        tables = dict(loaded.tables)
+        super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources), tables)
         self.manifest: Manifest = loaded.manifest
         self.erased = False
         self._store, self._backend, self._before = store, store.backend, loaded
@@ -82,10 +83,14 @@ class FolderChange(Change):
             self._write_segments()
         before = self._before
         changed = self.next_id != before.manifest.next_id or self.sources != before.manifest.sources
+        changed |= [*map(id, self.tables.values())] != [*map(id, before.tables.values())]
         if self.snapshot.segments == before.snapshot.segments and not changed:
             return
         self.snapshot = Snapshot(tuple(map(self._settled, self.snapshot.segments)))
-        manifest = before.manifest.next(next_id=self.next_id, sources=self.sources, segments=self._records())
+        tables = self._table_records()
+        manifest = before.manifest.next(
+            next_id=self.next_id, sources=self.sources, segments=self._records(), tables=tables
+        )
         self._check_process()
         self._store.commits.commit(manifest, self._written)
         self.manifest = manifest
@@ -93,6 +98,17 @@ class FolderChange(Change):
     @property
     def _removes(self) -> bool:
         return any(segment.alive is not None for segment in self.snapshot.segments)
+
+    def _table_records(self) -> dict[str, FileRecord]:
+        """Records of all tables; new ones are written."""
+        before, records = self._before, {}
+        for name, table in self.tables.items():
+            if before.tables.get(name) is table:
+                records[name] = before.manifest.tables[name]
+            else:
+                records[name] = write_columns(self._backend, "segments", table, 0)
+                self._note(records[name])
+        return records
 
     def _records(self) -> tuple[SegmentRecord, ...]:
         """Records of all segments; the largest files leave the manifest while it holds too many bytes."""
@@ -118,9 +134,10 @@ class FolderChange(Change):
         if isinstance(segment.columns, StoredColumns):
             return segment
         self._check_process()
-        file = write_columns(self._backend, "segments", columns_of(segment.columns), len(segment))
-        self._note(file)
-        return Segment(StoredColumns.open(self._backend, SegmentRecord(file), self._store.recipe, {}), segment.alive)
+        record = write_segment(self._backend, segment.columns)
+        for file in record.files:
+            self._note(file)
+        return Segment(StoredColumns.open(self._backend, record, self._store.recipe, {}), segment.alive)
 
     def _settled(self, segment: Segment) -> Segment:
         """A segment whose bitmap and metadata are stored too."""

@@ -7,12 +7,15 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version as version_of
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import numpy as np
+
+from .._arrays import Array
 from .._files import Record, parse_json
 from .._system import why
 from ..errors import StorageError
@@ -22,9 +25,10 @@ from .backend import FOLDERS, Backend
 from .folder_change import FolderChange
 from .local import LocalFolder, make_folder
 from .manifest import FORMAT, FileRecord, Manifest, SegmentRecord, new_name, version_name
+from .memory import Table
 from .segments import Segment, merge_segments
 from .snapshot import Snapshot
-from .stored_columns import StoredColumns, columns_of
+from .stored_columns import StoredColumns, open_extra, write_segment
 from .stored_file import StoredFile, write_columns
 from .versions import ATTEMPTS, Versions
 
@@ -33,6 +37,9 @@ REPLACED = "was replaced, moved or deleted since it was opened; close this index
 SEGMENT_BYTES = 2**25
 """Most bytes that the codes of one new segment take, so that nothing large is held twice in memory."""
 
+ORIGINALS_BYTES = 2**27
+"""Most bytes that the originals of one new segment take."""
+
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
@@ -40,12 +47,51 @@ class Loaded:
 
     manifest: Manifest
     snapshot: Snapshot
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def files(self) -> dict[str, StoredFile]:
         """Open files by path."""
         columns = [segment.columns for segment in self.snapshot.segments]
-        return {file.record.path: file for one in columns if isinstance(one, StoredColumns) for file in one.files}
+        files = [file for one in columns if isinstance(one, StoredColumns) for file in one.files]
+        files += [table.file for table in self._stored_tables if isinstance(table.file, StoredFile)]
+        return {file.record.path: file for file in files}
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Sections of files that cannot be opened, and why, of those that not every search needs."""
+        broken = [table.file for table in self._stored_tables if isinstance(table.file, StorageError)]
+        problems = {error.section: error.problem for error in broken}
+        for segment in self.snapshot.segments:
+            problems |= segment.columns.problems if isinstance(segment.columns, StoredColumns) else {}
+        return problems
+
+    @property
+    def _stored_tables(self) -> list[StoredTable]:
+        return [table for table in self.tables.values() if isinstance(table, StoredTable)]
+
+
+class StoredTable(Mapping[str, Array]):
+    """Named arrays in a file, each verified when it is read."""
+
+    def __init__(self, file: StoredFile | StorageError) -> None:
+        self.file = file  # or why it cannot be opened
+
+    def _opened(self) -> StoredFile:
+        if isinstance(self.file, StorageError):
+            raise self.file
+        return self.file
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._opened():
+            raise KeyError(name)
+        return self._opened().column(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._opened().names)
+
+    def __len__(self) -> int:
+        return len(self._opened().names)
 
 
 class FolderStore:
@@ -68,20 +114,23 @@ class FolderStore:
         self.recipe, self._recipe_file, record = self._first_recipe()
         self.adopt(self.load())
         self.header: Record = {"format": FORMAT, "library": self._now.manifest.library} | record
-        self.segment_entries = segment_limit(self.recipe)
+        self.segment_entries = segment_limit(self.recipe, self.originals)
 
     @classmethod
-    def create(cls, path: str, recipe: Recipe) -> None:
+    def create(cls, path: str, recipe: Recipe, originals: str | None = None) -> None:
         """Make a folder without entries; one that another process made meanwhile is left alone."""
         with suppress(FileExistsError):
-            cls.write(path, recipe, Snapshot(), next_id=0, sources={})
+            cls.write(path, recipe, Snapshot(), next_id=0, sources={}, originals=originals)
 
     @staticmethod
-    def write(path: str, recipe: Recipe, snapshot: Snapshot, *, next_id: int, sources: dict[str, Record]) -> None:
-        """Make a folder that holds the entries of a snapshot; it appears complete, or FileExistsError is raised."""
+    def write(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
+        """Make a folder that holds the entries of a snapshot; it appears complete, or FileExistsError is raised.
+
+        ``parts`` are those of :func:`write_first`.
+        """
 
         def fill(folder: LocalFolder) -> None:
-            write_first(folder, recipe, snapshot, next_id=next_id, sources=sources)
+            write_first(folder, recipe, snapshot, **parts)
 
         try:
             make_folder(path, fill)
@@ -98,6 +147,16 @@ class FolderStore:
     def sources(self) -> dict[str, Record]:
         """How far each named source of signals has been added, for a build that resumes."""
         return self._now.manifest.sources
+
+    @property
+    def originals(self) -> str | None:
+        """Type in which signals are kept; None if they are not."""
+        return self._now.manifest.originals
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """Arrays of the whole index, by name."""
+        return self._now.tables
 
     @property
     def next_id(self) -> int:
@@ -149,7 +208,7 @@ class FolderStore:
                     if change.is_ours:
                         self._tidy_up()
                     raise
-                self.adopt(Loaded(change.manifest, change.snapshot))
+                self.adopt(Loaded(change.manifest, change.snapshot, change.tables))
                 is_clean = self.commits.clean(change.manifest, keep=1 if change.erased else None)
         except (TimeoutError, StorageError):
             raise
@@ -179,22 +238,30 @@ class FolderStore:
             except FileNotFoundError as error:
                 what = os.path.basename(str(error.filename))
                 if missing == (what, manifest.version):
+                    with suppress(FileNotFoundError):
+                        return self._open(manifest, {} if loaded is None else loaded.files, lenient=True)
                     problem = f"a file of version {manifest.version} is missing: {what}; restore it from a copy"
                     raise StorageError(self.path, version_name(manifest.version), problem) from None
                 missing = what, manifest.version  # compacted away, if the next listing shows a newer version
         raise StorageError(self.path, "versions", "changed at every attempt to open them; try again")
 
-    def _open(self, manifest: Manifest, known: dict[str, StoredFile]) -> Loaded:
-        parts = [open_segment(self.backend, record, self.recipe, known) for record in manifest.segments]
-        return Loaded(manifest, Snapshot(tuple(parts)))
+    def _open(self, manifest: Manifest, known: dict[str, StoredFile], *, lenient: bool = False) -> Loaded:
+        """All files of a version; if ``lenient``, missing files of extra columns raise when they are read."""
+        parts = [open_segment(self.backend, one, self.recipe, known, lenient=lenient) for one in manifest.segments]
+        tables = {
+            name: StoredTable(open_extra(self.backend, one, known, lenient=lenient))
+            for name, one in manifest.tables.items()
+        }
+        return Loaded(manifest, Snapshot(tuple(parts)), tables)
 
     def verify(self) -> None:
         """Read everything again; raise StorageError that names all damaged parts."""
         self._now  # noqa: B018
         problems: dict[str, str] = {}
-        loaded = self._open(self.load().manifest, {})  # maps of its own: nothing counts as verified
+        loaded = self._open(self.load().manifest, {}, lenient=True)  # maps of its own: nothing counts as verified
         for file in loaded.files.values():
             problems |= file.verify()
+        problems |= loaded.problems
         for segment in loaded.snapshot.segments if not problems else ():
             try:
                 assert isinstance(segment.columns, StoredColumns)
@@ -288,28 +355,48 @@ class FolderStore:
         return StorageError(self.path, "folder", problem)
 
 
-def open_segment(backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile]) -> Segment:
+def open_segment(
+    backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile], *, lenient: bool = False
+) -> Segment:
     """A stored segment; its bitmap of removed entries is read, its other columns are not."""
-    columns = StoredColumns.open(backend, record, recipe, known)
+    columns = StoredColumns.open(backend, record, recipe, known, lenient=lenient)
     return Segment(columns, columns.alive)
 
 
 def write_first(
-    backend: Backend, recipe: Recipe, snapshot: Snapshot, *, next_id: int, sources: dict[str, Record]
+    backend: Backend,
+    recipe: Recipe,
+    snapshot: Snapshot,
+    *,
+    next_id: int,
+    sources: dict[str, Record],
+    originals: str | None = None,
+    tables: Mapping[str, Table] | None = None,
 ) -> None:
     """Write the first version of a new store: a recipe, and the entries of a snapshot."""
     text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
     file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
     backend.create(file.path, [text])
     parts = []
-    for group in snapshot.groups(limit=segment_limit(recipe)):
+    for group in snapshot.groups(limit=segment_limit(recipe, originals)):
         merged = merge_segments(snapshot.segments[group])
-        parts.append(SegmentRecord(write_columns(backend, "segments", columns_of(merged.columns), len(merged))))
+        parts.append(write_segment(backend, merged.columns))
     backend.create("lock", [])
-    manifest = Manifest(file, library=version_of("topsign"), next_id=next_id, segments=tuple(parts), sources=sources)
+    manifest = Manifest(
+        file,
+        library=version_of("topsign"),
+        next_id=next_id,
+        segments=tuple(parts),
+        sources=sources,
+        originals=originals,
+        tables={name: write_columns(backend, "segments", table, 0) for name, table in (tables or {}).items()},
+    )
     Versions(backend).commit(manifest, [*(one.path for one in manifest.files), *FOLDERS])
 
 
-def segment_limit(recipe: Recipe) -> int:
+def segment_limit(recipe: Recipe, originals: str | None = None) -> int:
     """Entries of the largest segment."""
-    return min(segments.MERGED_ENTRIES, max(1, SEGMENT_BYTES // recipe.code_bytes))
+    limits = [segments.MERGED_ENTRIES, SEGMENT_BYTES // recipe.code_bytes]
+    if originals is not None:
+        limits.append(ORIGINALS_BYTES // (np.dtype(originals).itemsize * recipe.n_features))
+    return max(1, min(limits))

@@ -14,6 +14,7 @@ from typing import Any
 from .._checks import MAX_ID
 from .._files import Record, parse_json
 from ..errors import StorageError
+from .extras import ORIGINAL_TYPES
 
 FORMAT = 1
 
@@ -25,6 +26,7 @@ N_ANCESTORS = 100
 
 _PREFIX = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 _NAME = re.compile(r"[0-9a-f]{32}")
+_BESIDE = {"removed": "removed", "metadata": "metadata", "originals": "segments", "regions": "segments"}  # folders
 _VERSION = re.compile(r"([0-9]{20})\.json")
 
 
@@ -78,32 +80,33 @@ class SegmentRecord:
     file: FileRecord
     removed: FileRecord | None = None
     metadata: FileRecord | None = None
+    originals: FileRecord | None = None
+    regions: FileRecord | None = None
 
     @property
     def files(self) -> list[FileRecord]:
-        return [one for one in (self.file, self.removed, self.metadata) if one is not None]
+        return [self.file, *self.beside.values()]
+
+    @property
+    def beside(self) -> dict[str, FileRecord]:
+        """Files beside the segment's own, by what they hold."""
+        named = {name: getattr(self, name) for name in _BESIDE}
+        return {name: one for name, one in named.items() if one is not None}
 
     def renewed(self, changes: Mapping[FileRecord, FileRecord]) -> SegmentRecord:
         """The same files, with other records for some of them."""
-        file, removed, metadata = (
-            None if one is None else changes.get(one, one) for one in (self.file, self.removed, self.metadata)
-        )
-        assert file is not None
-        return SegmentRecord(file, removed, metadata)
+        beside = {name: changes.get(one, one) for name, one in self.beside.items()}
+        return SegmentRecord(changes.get(self.file, self.file), **beside)
 
     def to_json(self) -> Record:
-        record = self.file.to_json()
-        for name in ("removed", "metadata"):
-            one = getattr(self, name)
-            record |= {} if one is None else {name: one.to_json()}
-        return record
+        return self.file.to_json() | {name: one.to_json() for name, one in self.beside.items()}
 
     @classmethod
     def from_json(cls, record: Any) -> SegmentRecord:
         if not isinstance(record, dict):
             raise ValueError("a segment must be an object")
         rest = dict(record)
-        beside = {name: FileRecord.from_json(rest.pop(name), name) for name in ("removed", "metadata") if name in rest}
+        beside = {name: FileRecord.from_json(rest.pop(name), _BESIDE[name]) for name in _BESIDE if name in rest}
         return cls(FileRecord.from_json(rest, "segments"), **beside)
 
 
@@ -120,6 +123,8 @@ class Manifest:
     next_id: int = 0
     segments: tuple[SegmentRecord, ...] = ()
     sources: dict[str, Record] = field(default_factory=dict)
+    originals: str | None = None  # type in which signals are kept; None if they are not
+    tables: dict[str, FileRecord] = field(default_factory=dict)  # arrays of the whole index, by name
 
     def next(self, **changes: Any) -> Manifest:
         """The version after this one, with these changes."""
@@ -137,6 +142,7 @@ class Manifest:
     def files(self) -> Iterator[FileRecord]:
         """All files of this version, but for those within the manifest."""
         yield self.recipe
+        yield from (file for file in self.tables.values() if file.content is None)
         for segment in self.segments:
             yield from (file for file in segment.files if file.content is None)
 
@@ -153,6 +159,8 @@ class Manifest:
             "segments": [segment.to_json() for segment in self.segments],
             "sources": self.sources,
         }
+        record |= {} if self.originals is None else {"originals": self.originals}
+        record |= {"tables": {name: file.to_json() for name, file in self.tables.items()}} if self.tables else {}
         body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[1:]
         return b'{"checksum":"%08x",' % zlib.crc32(body) + body
 
@@ -177,7 +185,11 @@ class Manifest:
 
     @classmethod
     def _from_json(cls, record: Record, version: int) -> Manifest:
-        _check_members(record, {"checksum", "format", *(name for name in cls.__dataclass_fields__)})
+        absent = {name for name in ("originals", "tables") if name not in record}
+        _check_members(record, {"checksum", "format", *cls.__dataclass_fields__} - absent)
+        originals, tables = record.get("originals"), record.get("tables", {})
+        if originals not in (None, *ORIGINAL_TYPES) or not isinstance(tables, dict):
+            raise ValueError(f"originals must be one of {', '.join(ORIGINAL_TYPES)}, and tables an object")
         if record["version"] != version or not 0 < version < 2**63:
             raise ValueError(f"says that it is version {record['version']!r}")
         if not isinstance(record["segments"], list) or not isinstance(record["sources"], dict):
@@ -200,8 +212,11 @@ class Manifest:
             _size(record, "next_id", MAX_ID + 1),
             tuple(map(SegmentRecord.from_json, record["segments"])),
             record["sources"],
+            originals,
+            {name: FileRecord.from_json(one, "segments") for name, one in tables.items()},
         )
         names = [file.path for segment in made.segments for file in segment.files]
+        names += [file.path for file in made.tables.values()]
         if len(set(names)) != len(names):
             raise ValueError("a file is named twice")
         return made

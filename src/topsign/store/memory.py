@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from .._arrays import Int64
+from .._arrays import Array, Int64
 from .._checks import MAX_ID
 from .._files import Record
 from ..families import Recipe
 from .segments import Segment
 from .snapshot import Snapshot
 
+Table = Mapping[str, Array]
+"""Named arrays of the whole index."""
+
 
 class Change:
     """The change that one writer makes; searches see it once it is complete."""
 
-    def __init__(self, snapshot: Snapshot, next_id: int, sources: dict[str, Record]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, next_id: int, sources: dict[str, Record], tables: dict[str, Table] | None = None
+    ) -> None:
         self.snapshot = snapshot
         self.next_id = next_id
         self.sources = sources
+        self.tables = tables or {}
 
     def free_ids(self, n_entries: int) -> Int64:
         """Ids for new entries: the integers after the largest id ever used."""
@@ -54,6 +61,11 @@ class Change:
     def add(self, segments: list[Segment]) -> None:
         """Adds new segments."""
         self.snapshot = self.snapshot.add(segments)
+
+    def add_extras(self, extras: Iterable[Mapping[str, Array]]) -> None:
+        """Puts extra columns beside those of each segment."""
+        segments = zip(self.snapshot.segments, extras, strict=True)
+        self.snapshot = Snapshot(tuple(replace(one, columns=one.columns.with_extras(new)) for one, new in segments))
 
     def compact(self) -> None:
         """Drops removed entries and joins small segments."""
@@ -94,6 +106,14 @@ class Store(Protocol):
         """How far each named source of signals has been added."""
 
     @property
+    def originals(self) -> str | None:
+        """Type in which signals are kept; None if they are not."""
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """Arrays of the whole index, by name."""
+
+    @property
     def next_id(self) -> int:
         """The integer after the largest id ever used."""
 
@@ -117,18 +137,21 @@ class MemoryStore:
     readonly = False
     pinned = None
 
-    def __init__(self) -> None:
+    def __init__(self, originals: str | None = None) -> None:
+        self.originals = originals
         self.snapshot = Snapshot()
         self.sources: dict[str, Record] = {}
+        self.tables: dict[str, Table] = {}
         self.next_id = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def change(self) -> Iterator[Change]:
         with self._lock:
-            change = Change(self.snapshot, self.next_id, dict(self.sources))
+            change = Change(self.snapshot, self.next_id, dict(self.sources), dict(self.tables))
             yield change
-            self.snapshot, self.next_id, self.sources = change.snapshot, change.next_id, change.sources
+            self.snapshot, self.next_id = change.snapshot, change.next_id
+            self.sources, self.tables = change.sources, change.tables
 
     def versions(self) -> list[int]:
         return []

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from .._arrays import Array, Bytes, Float32, Int64
 from .._lazy import lazy
 from ..families import CodeColumns
+from .extras import EXTRA_COLUMNS, EXTRA_FILES
 from .metadata import Metadata
 from .names import Names
 
@@ -33,6 +34,10 @@ class Columns(CodeColumns, Protocol):
         """Names of the columns that the recipe keeps beside the codes."""
 
     @property
+    def extra_names(self) -> tuple[str, ...]:
+        """Names of the columns that have files of their own, see :mod:`topsign.store.extras`."""
+
+    @property
     def metadata(self) -> Metadata | None: ...
     @property
     def names(self) -> Names | None:
@@ -41,9 +46,19 @@ class Columns(CodeColumns, Protocol):
     @property
     def metadata_bytes(self) -> int: ...
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of all columns but originals."""
+
+    @property
+    def originals_nbytes(self) -> int: ...
     def rows(self, name: str, positions: Int64) -> Array:
         """Values of a column at these positions."""
+
+    def extra(self, name: str) -> Array:
+        """One of the columns that have files of their own."""
+
+    def with_extras(self, extras: Mapping[str, Array]) -> Columns:
+        """The same columns, with these beside them."""
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Columns:
         """The same columns, but for the metadata of these rows, which ascend."""
@@ -58,6 +73,7 @@ class Arrays:
     values: Mapping[str, Float32]  # columns that the recipe keeps beside the codes, by name
     metadata: Metadata | None = None
     names: Names | None = None
+    extras: Mapping[str, Array] = field(default_factory=dict)  # columns that have files of their own in a folder
     derived: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -67,8 +83,18 @@ class Arrays:
     def column_names(self) -> tuple[str, ...]:
         return tuple(self.values)
 
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        return tuple(self.extras)
+
     def column(self, name: str) -> Float32:
         return self.values[name]
+
+    def extra(self, name: str) -> Array:
+        return self.extras[name]
+
+    def with_extras(self, extras: Mapping[str, Array]) -> Arrays:
+        return replace(self, extras={**self.extras, **extras}, derived={})
 
     def rows(self, name: str, positions: Int64) -> Array:
         return column_of(self, name)[positions]
@@ -83,12 +109,18 @@ class Arrays:
 
     @property
     def nbytes(self) -> int:
-        held = (self.ids, self.codes, *self.values.values(), self.metadata, self.names)
+        held = (self.ids, self.codes, *self.values.values(), self.extras.get("regions"), self.metadata, self.names)
         return sum(array.nbytes for array in held if array is not None)
 
+    @property
+    def originals_nbytes(self) -> int:
+        return sum(self.extras[name].nbytes for name in EXTRA_FILES["originals"] if name in self.extras)
 
-def column_of(columns: CodeColumns, name: str) -> Array:
+
+def column_of(columns: Columns, name: str) -> Array:
     """Return ids, codes or one of the other columns."""
+    if name in EXTRA_COLUMNS:
+        return columns.extra(name)
     return columns.ids if name == "ids" else columns.codes if name == "codes" else columns.column(name)
 
 
@@ -145,6 +177,7 @@ def make_segments(
     values: Mapping[str, Float32],
     texts: list[bytes] | None = None,
     names: list[bytes] | None = None,
+    extras: Mapping[str, Array] | None = None,
 ) -> list[Segment]:
     """Return segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
 
@@ -155,13 +188,14 @@ def make_segments(
     for rows in _cuts(len(ids), None if ascending else MERGED_ENTRIES, texts):
         order = np.arange(rows.stop - rows.start) if ascending else np.argsort(ids[rows])
         if not ascending:
-            arrays: list[Array] = [ids, codes, *values.values()]
+            arrays: list[Array] = [ids, codes, *values.values(), *(extras or {}).values()]
             for column in arrays:
                 column[rows] = column[rows][order]
         cut = {name: column[rows] for name, column in values.items()}
         noted = _metadata(texts and [texts[rows.start + row] for row in order])
         named = _names(names and [names[rows.start + row] for row in order])
-        parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named)))
+        beside = {name: column[rows] for name, column in (extras or {}).items()}
+        parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named, beside)))
     return parts
 
 
@@ -204,7 +238,9 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
         named = [name for columns, rows in kept if columns.names for name in columns.names.names(rows)]
         names = [named[place] for place in order]
     values = {name: joined(name) for name in kept[0][0].column_names}
-    return Segment(Arrays(joined("ids"), joined("codes"), values, _metadata(texts), _names(names)))
+    shared = [name for name in kept[0][0].extra_names if all(name in columns.extra_names for columns, _ in kept)]
+    extras = {name: joined(name) for name in shared}
+    return Segment(Arrays(joined("ids"), joined("codes"), values, _metadata(texts), _names(names), extras))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -219,12 +255,13 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
         values = {name: columns.column(name)[rows] for name in columns.column_names}
         noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
         named = None if columns.names is None else _names(columns.names.names(held))
-        parts.append(Segment(Arrays(columns.ids[rows], columns.codes[rows], values, noted, named)))
+        extras = {name: columns.extra(name)[rows] for name in columns.extra_names}
+        parts.append(Segment(Arrays(columns.ids[rows], columns.codes[rows], values, noted, named, extras)))
     return parts
 
 
 def gather_segment(segment: Segment) -> Segment:
-    """The living entries of a segment, for a scan: without metadata and names."""
+    """The living entries of a segment, for a scan: without metadata, names and extra columns."""
     rows = np.flatnonzero(segment.living)
     values = {name: segment.columns.column(name)[rows] for name in segment.columns.column_names}
     return Segment(Arrays(segment.ids[rows], segment.codes[rows], values))

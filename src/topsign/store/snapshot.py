@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._arrays import Array, Booleans, Int64
+from .._arrays import Array, Booleans, Float32, Int64
 from .._checks import raise_unknown_ids
 from .._lazy import lazy
 from . import segments as limits
+from .extras import unpack_originals
 from .metadata import Note, parse_notes
 from .names import hash_names
 from .segments import Segment, cut_segment, gather_segment, merge_segments
@@ -91,6 +92,17 @@ class Snapshot:
             out = np.empty((len(places), *values.shape[1:]), values.dtype) if out is None else out
             out[chosen] = values
         return np.empty(0, np.int64) if out is None else out
+
+    @property
+    def has_originals(self) -> bool:
+        """Whether the signals of all entries are kept."""
+        return bool(self.segments) and all("originals" in one.columns.extra_names for one in self.segments)
+
+    def signals(self, places: Int64) -> Float32 | None:
+        """Signals of the entries at these places; None if they are not kept."""
+        if not self.has_originals:
+            return None
+        return unpack_originals(self.gather("originals", places), self.gather("original_scales", places))
 
     def notes(self, places: Int64) -> list[Note]:
         """Metadata of the entries at these places."""

@@ -6,7 +6,7 @@ says, so that kernels meet no other bytes. If only a few codes are read, only th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,11 @@ import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
 from .._lazy import lazy
+from ..errors import StorageError
 from ..families import Recipe
 from .backend import Backend
-from .manifest import SegmentRecord
+from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
+from .manifest import FileRecord, SegmentRecord
 from .metadata import Metadata, parse_notes
 from .names import Names, problem_of_names
 from .segments import Columns, column_of
@@ -36,9 +38,11 @@ class StoredColumns:
         file: StoredFile,
         removed: StoredFile | None = None,
         overlay: StoredFile | None = None,
+        extras: Mapping[str, StoredFile | StorageError] | None = None,
     ) -> None:
         self.record, self.file = record, file
         self._recipe, self._removed, self._overlay = recipe, removed, overlay
+        self._extras = extras or {}  # files of extra columns, or why they cannot be opened
         self._n_entries = record.file.entries
         if self._n_entries < 1:
             file.refuse("ids", "a segment must have entries")
@@ -47,22 +51,42 @@ class StoredColumns:
         for name in recipe.column_names:
             self._check_shape(name, "<f4", (self._n_entries,))
         self._pending: tuple[Int64, Metadata] | None = None  # metadata that are not written yet
+        self._pending_extras: dict[str, Array] = {}
 
     @classmethod
     def open(
-        cls, backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile]
+        cls,
+        backend: Backend,
+        record: SegmentRecord,
+        recipe: Recipe,
+        known: dict[str, StoredFile],
+        *,
+        lenient: bool = False,
     ) -> StoredColumns:
-        """Open the files of a segment; those in ``known`` are open already."""
-        files = [
-            None if one is None else known.get(one.path) or StoredFile(backend, one)
-            for one in (record.file, record.removed, record.metadata)
-        ]
-        assert files[0] is not None
-        return cls(record, recipe, files[0], *files[1:])
+        """Open the files of a segment; those in ``known`` are open already.
+
+        A damaged file of extra columns raises when one of them is read, because most searches need none. If
+        ``lenient``, so does a missing one.
+        """
+
+        def opened(one: FileRecord) -> StoredFile:
+            return known.get(one.path) or StoredFile(backend, one)
+
+        beside = record.beside
+        removed, overlay = (opened(beside[name]) if name in beside else None for name in ("removed", "metadata"))
+        held = [name for name in EXTRA_FILES if name in beside]
+        extras = {name: open_extra(backend, beside[name], known, lenient=lenient) for name in held}
+        return cls(record, recipe, opened(record.file), removed, overlay, extras)
 
     @property
     def files(self) -> list[StoredFile]:
-        return [one for one in (self.file, self._removed, self._overlay) if one is not None]
+        extras = [one for one in self._extras.values() if isinstance(one, StoredFile)]
+        return [one for one in (self.file, self._removed, self._overlay, *extras) if one is not None]
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Sections of extra files that cannot be opened, and why."""
+        return {one.section: one.problem for one in self._extras.values() if isinstance(one, StorageError)}
 
     def __len__(self) -> int:
         return self._n_entries
@@ -74,7 +98,12 @@ class StoredColumns:
 
     @property
     def nbytes(self) -> int:
-        return self.file.nbytes
+        regions = self.record.regions
+        return self.file.nbytes + (0 if regions is None else 2 * len(self))
+
+    @property
+    def originals_nbytes(self) -> int:
+        return 0 if self.record.originals is None else self.record.originals.n_bytes
 
     @lazy
     def ids(self) -> Int64:
@@ -93,6 +122,39 @@ class StoredColumns:
 
     def column(self, name: str) -> Float32:
         return self._values[name]
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        stored = [name for file in self._extras for name in EXTRA_FILES[file]]
+        return tuple(dict.fromkeys([*stored, *self._pending_extras]))
+
+    def extra(self, name: str) -> Array:
+        if name in self._pending_extras:
+            return self._pending_extras[name]
+        return self._extra_file(name).column(name)
+
+    def _extra_file(self, name: str) -> StoredFile:
+        """The file of an extra column, whose type and shape are checked."""
+        file = self._extras[EXTRA_COLUMNS[name]]
+        if isinstance(file, StorageError):
+            raise file
+        expected = extra_shape(name, len(self), self._recipe)
+        kinds = EXTRA_TYPES[name]
+        found = [file.shape(name, kind) for kind in kinds if file.has_type(name, kind)]
+        if found != [expected]:
+            file.refuse(name, f"shape {expected} and type {' or '.join(kinds)} expected")
+        return file
+
+    def with_extras(self, extras: Mapping[str, Array]) -> StoredColumns:
+        """The same columns with these beside them, which :meth:`write` stores."""
+        changed = self._copied()
+        changed._pending_extras = {**self._pending_extras, **extras}
+        return changed
+
+    def _copied(self) -> StoredColumns:
+        copied = StoredColumns(self.record, self._recipe, self.file, self._removed, self._overlay, self._extras)
+        copied._pending, copied._pending_extras = self._pending, self._pending_extras
+        return copied
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -147,13 +209,18 @@ class StoredColumns:
         return alive
 
     def rows(self, name: str, positions: Int64) -> Array:
+        if name in EXTRA_COLUMNS and name not in self._pending_extras:
+            found = self._extra_file(name).rows(name, positions)
+            if found.dtype.kind == "f" and not np.isfinite(found).all():
+                self._extra_file(name).refuse(name, "values must be finite")
+            return found
         if name != "codes" or "codes" in self.__dict__ or len(positions) == len(self):
             return column_of(self, name)[positions]
         return self._checked_codes(self.file.rows("codes", positions))
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
         """The same columns, but for the metadata of these rows, which ascend; written by :meth:`write_overlay`."""
-        changed = StoredColumns(self.record, self._recipe, self.file, self._removed, self._overlay)
+        changed = self._copied()
         before = [self._overlaid] if self._overlay else []
         before += [self._pending] if self._pending else []
         changed._pending = _merged([*before, (rows, Metadata.of(texts))])
@@ -178,6 +245,11 @@ class StoredColumns:
             rows, texts = self._pending
             columns: dict[str, Array] = {"rows": rows, "metadata.starts": texts.starts, "metadata.text": texts.text}
             record = replace(record, metadata=write_columns(backend, "metadata", columns, len(rows)))
+        for file, names in EXTRA_FILES.items():
+            if names[0] in self._pending_extras:
+                extra_columns = {name: self._pending_extras[name] for name in names}
+                written = write_columns(backend, "segments", extra_columns, len(self))
+                record = replace(record, **{file: written})
         if record is self.record:
             return self
         known = {file.record.path: file for file in self.files}
@@ -187,6 +259,8 @@ class StoredColumns:
         """Check the content of every column; checksums were compared before."""
         for name in ("ids", "codes", "_values", "names", "alive"):
             getattr(self, name)
+        for name in self.extra_names:
+            self.rows(name, np.arange(len(self)))
         if self.ids[-1] >= next_id:
             self.file.refuse("ids", f"id {self.ids[-1]}, but the next new id is {next_id}")
         if self.metadata is not None:
@@ -233,6 +307,20 @@ class StoredColumns:
         return codes
 
 
+def open_extra(
+    backend: Backend, record: FileRecord, known: dict[str, StoredFile], *, lenient: bool
+) -> StoredFile | StorageError:
+    """Open a file that not every search needs; the error is returned if it is damaged, or missing and ``lenient``."""
+    try:
+        return known.get(record.path) or StoredFile(backend, record)
+    except StorageError as error:
+        return error
+    except FileNotFoundError:
+        if not lenient:
+            raise
+        return StorageError(backend.path, record.path, "missing; restore it from a copy")
+
+
 def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
     """One overlay of several, of which the later ones win."""
     texts: dict[int, bytes] = {}
@@ -251,3 +339,14 @@ def columns_of(columns: Columns) -> dict[str, Array]:
                 f"{prefix}.{name}": getattr(table, name).astype(dtype, copy=False) for name, dtype in types.items()
             }
     return found
+
+
+def write_segment(backend: Backend, columns: Columns) -> SegmentRecord:
+    """Write the files of a segment that is in memory."""
+    file = write_columns(backend, "segments", columns_of(columns), len(columns))
+    extras = {
+        name: write_columns(backend, "segments", {one: columns.extra(one) for one in held}, len(columns))
+        for name, held in EXTRA_FILES.items()
+        if held[0] in columns.extra_names
+    }
+    return SegmentRecord(file, **extras)

@@ -19,6 +19,9 @@ from .manifest import FileRecord, new_name
 BLOCK_BYTES = 2**20
 """A checksum covers so many bytes of a column, so that a few rows can be verified without reading all of it."""
 
+SPARSE_BLOCK_BYTES = {"originals": 2**16}
+"""The same for columns of which searches read single rows."""
+
 
 INLINE_BYTES = 2**14
 """Files of at most so many bytes are kept in the manifest."""
@@ -27,7 +30,7 @@ INLINE_BYTES = 2**14
 def write_columns(backend: Backend, folder: str, columns: Mapping[str, Array], n_entries: int) -> FileRecord:
     """Write a new file of these columns, or keep it for the manifest if it is small."""
     arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
-    checksums = {f"crc32:{name}": _checksums(array).tobytes().hex() for name, array in arrays.items()}
+    checksums = {f"crc32:{name}": _checksums(name, array).tobytes().hex() for name, array in arrays.items()}
     header = pack_header(arrays, checksums)
     n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
     record = FileRecord(folder, new_name(), n_bytes, zlib.crc32(header), n_entries)
@@ -41,11 +44,15 @@ def _bytes_of(array: Array) -> Bytes:
     return array.reshape(-1).view(np.uint8)
 
 
-def _checksums(array: Array) -> Array:
+def _block_bytes(name: str) -> int:
+    """Bytes of a column that one checksum covers."""
+    return SPARSE_BLOCK_BYTES.get(name, BLOCK_BYTES)
+
+
+def _checksums(name: str, array: Array) -> Array:
     """CRC-32 of each block, big-endian, so that its hexadecimal digits read as usual."""
-    content = _bytes_of(array)
-    starts = range(0, len(content), BLOCK_BYTES)
-    return np.array([zlib.crc32(content[start : start + BLOCK_BYTES].data) for start in starts], ">u4")
+    content, size = _bytes_of(array), _block_bytes(name)
+    return np.array([zlib.crc32(content[at : at + size].data) for at in range(0, len(content), size)], ">u4")
 
 
 class StoredFile:
@@ -71,6 +78,11 @@ class StoredFile:
         return name in self._header.tensors
 
     @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._header.tensors)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
         return sum(tensor.stop - tensor.start for tensor in self._header.tensors.values())
@@ -88,6 +100,11 @@ class StoredFile:
             self.refuse(name, f"type {tensor.kind}, {np.dtype(dtype)} expected")
         return tensor.shape
 
+    def has_type(self, name: str, dtype: str) -> bool:
+        """Whether there is a column of this name and type."""
+        tensor = self._header.tensors.get(name)
+        return tensor is not None and tensor.dtype == np.dtype(dtype)
+
     def column(self, name: str) -> Array:
         """All of a column, verified."""
         self._verify(name, range(len(self._expected[name])))
@@ -96,8 +113,8 @@ class StoredFile:
     def rows(self, name: str, positions: Int64) -> Array:
         """Rows of a column; only the blocks that hold them are verified."""
         column = self._header.tensors[name].view(self._content)
-        width = column.nbytes // max(1, len(column))
-        first, last = positions * width // BLOCK_BYTES, ((positions + 1) * width - 1) // BLOCK_BYTES
+        width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
+        first, last = positions * width // size, ((positions + 1) * width - 1) // size
         if positions.size and width:
             touched = np.zeros(len(self._expected[name]) + 1, np.int64)
             np.add.at(touched, first, 1)
@@ -138,7 +155,7 @@ class StoredFile:
 
     def _read_checksums(self, name: str) -> Array:
         text = self._header.metadata.get(f"crc32:{name}", "")
-        n_blocks = -(-self.column_bytes(name) // BLOCK_BYTES)
+        n_blocks = -(-self.column_bytes(name) // _block_bytes(name))
         if not re.fullmatch("[0-9a-f]*", text) or len(text) != 8 * n_blocks:
             self.refuse(name, f"{n_blocks} checksums expected")
         tensor = self._header.tensors[name]
@@ -147,11 +164,11 @@ class StoredFile:
         return np.frombuffer(bytes.fromhex(text), ">u4")
 
     def _verify(self, name: str, blocks: range | Int64) -> None:
-        verified, tensor = self._verified[name], self._header.tensors[name]
+        verified, tensor, size = self._verified[name], self._header.tensors[name], _block_bytes(name)
         for block in blocks:
             if not verified[block]:
-                start = tensor.start + int(block) * BLOCK_BYTES
-                computed = zlib.crc32(self._content[start : min(start + BLOCK_BYTES, tensor.stop)].data)
+                start = tensor.start + int(block) * size
+                computed = zlib.crc32(self._content[start : min(start + size, tensor.stop)].data)
                 stored = int(self._expected[name][block])
                 if computed != stored:
                     section = f"{self.record.path}, {name}"

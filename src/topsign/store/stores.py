@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .._checks import check_count, check_real
-from .._files import Record
 from ..errors import StorageError
 from ..families import Recipe
 from .memory import MemoryStore, Store
@@ -14,14 +14,16 @@ from .snapshot import Snapshot
 Path = str | os.PathLike[str]
 
 
-def store_for_recipe(recipe: Recipe, *, path: Path | None, timeout: float | None) -> Store:
+def store_for_recipe(
+    recipe: Recipe, *, path: Path | None, timeout: float | None, originals: str | None = None
+) -> Store:
     """Return a new store for codes of this recipe; one that another process creates at the same moment is opened."""
     check_place(path, timeout)
     if path is None:
-        return MemoryStore()
+        return MemoryStore(originals)
     from .folder_store import FolderStore
 
-    FolderStore.create(os.path.realpath(path), recipe)
+    FolderStore.create(os.path.realpath(path), recipe, originals)
     return open_store(path, readonly=False, timeout=timeout)
 
 
@@ -65,9 +67,12 @@ def open_store(
     )
 
 
-def save_snapshot(path: str, recipe: Recipe, snapshot: Snapshot, *, next_id: int, sources: dict[str, Record]) -> None:
-    """Write a snapshot into a new folder; FileExistsError if another process made one meanwhile."""
+def save_snapshot(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
+    """Write a snapshot into a new folder; FileExistsError if another process made one meanwhile.
+
+    ``parts`` are what a store keeps beside its entries: next_id, sources, originals and tables.
+    """
     from .folder_store import FolderStore
 
     check_place(path, None)
-    FolderStore.write(os.path.realpath(path), recipe, snapshot, next_id=next_id, sources=sources)
+    FolderStore.write(os.path.realpath(path), recipe, snapshot, **parts)

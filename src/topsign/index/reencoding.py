@@ -1,0 +1,52 @@
+"""Copies of an index with other codes, made from the signals that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arrays import Float32, Int64
+from ..store import Snapshot
+from .ids import user_ids
+from .sources import keep_feature_names
+
+if TYPE_CHECKING:
+    from .index import Index
+
+CHUNK_BYTES = 2**26  # signals that are read and added at a time
+SAMPLE_BYTES = 2**28  # signals that a recipe is learned from
+
+
+def copy_entries(
+    snapshot: Snapshot,
+    target: Index,
+    *,
+    feature_names: tuple[str, ...] | None,
+    n_threads: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Add the entries of a snapshot, which keeps their signals, to an index without entries."""
+    places = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
+    n_features = target.n_features
+    if not target.is_fitted:
+        n_sample = min(len(places), max(1, SAMPLE_BYTES // (4 * n_features)))
+        chosen = np.random.default_rng(0).choice(len(places), n_sample, replace=False)
+        target.fit(_signals(snapshot, places[np.sort(chosen)]))
+    if feature_names is not None:
+        with target.store.change() as change:
+            keep_feature_names(change, feature_names)
+    n_rows = max(1, CHUNK_BYTES // (4 * n_features))
+    for start in range(0, len(places), n_rows):
+        some = places[start : start + n_rows]
+        ids = user_ids(snapshot, snapshot.gather("ids", some).astype(np.int64))
+        target.add(_signals(snapshot, some), ids=ids, metadata=snapshot.notes(some), n_threads=n_threads)
+        if progress is not None:
+            progress(start + len(some), len(places))
+
+
+def _signals(snapshot: Snapshot, places: Int64) -> Float32:
+    found = snapshot.signals(places)
+    assert found is not None
+    return found

@@ -1,0 +1,146 @@
+"""Signals that an index keeps beside their codes."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import topsign as ts
+from topsign.errors import StorageError
+
+KINDS = ("float32", "float16", "int8")
+ERRORS = {"float32": 0.0, "float16": 2**-11, "int8": 0.5 / 127}
+"""Largest rounding error, relative to the largest magnitude of a signal."""
+
+
+def made(n=600, n_features=32, seed=0):
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** rng.integers(-12, 12, (n, 1))  # far outside of float16
+    return (rng.standard_normal((n, n_features)) * scales).astype(np.float32)
+
+
+@pytest.fixture(params=["memory", "folder"])
+def path(request, tmp_path):
+    return None if request.param == "memory" else tmp_path / "index.topsign"
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A folder whose originals are in files of their own."""
+    signals = made(n=3000)
+    index = ts.AdaptiveIndex(n_features=32, random_state=7, originals="float32", path=tmp_path / "index.topsign")
+    index.add(signals)
+    (segment,) = index.store.snapshot.segments
+    return tmp_path / "index.topsign", tmp_path / "index.topsign" / segment.columns.record.originals.path, signals
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_get_returns_the_signals_within_the_rounding_of_their_type(kind, path):
+    signals = made()
+    index = ts.AdaptiveIndex(n_features=32, random_state=7, originals=kind, path=path)
+    ids = np.random.default_rng(1).permutation(600)
+    index.add(signals[:500], ids=ids[:500])
+    index.upsert(signals[500:], ids=ids[500:])
+    found = index.get(ids).signals
+    errors = np.abs(found - signals).max(axis=1) / np.abs(signals).max(axis=1)
+    assert errors.max() <= ERRORS[kind] * 1.001
+    assert np.array_equal(index[int(ids[3])].signal, found[3])
+    assert index.originals == kind
+    assert index.originals_nbytes >= 600 * 32 * np.dtype(kind).itemsize
+    without = ts.AdaptiveIndex(n_features=32, random_state=7)
+    without.add(signals, ids=ids)
+    assert index.nbytes == without.nbytes
+    assert without.get(ids[:2]).signals is None
+    assert without[int(ids[0])].signal is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_removal_compaction_copies_and_pickles_keep_originals(kind, path, tmp_path):
+    signals = made()
+    index = ts.SignIndex(n_features=32, random_state=7, originals=kind, path=path)
+    for part in np.array_split(np.arange(600), 7):
+        index.add(signals[part], ids=part)
+    expected = index.get(np.arange(0, 600, 3)).signals
+    index.remove(np.setdiff1d(np.arange(600), np.arange(0, 600, 3)))
+    index.compact()
+    index.verify()
+    index.save(tmp_path / "copy.topsign")
+    for other in (index, pickle.loads(pickle.dumps(index)), ts.open_index(tmp_path / "copy.topsign")):
+        assert np.array_equal(other.get(np.arange(0, 600, 3)).signals, expected)
+        assert other.originals == kind
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
+def test_rescoring_by_kept_signals_equals_that_by_the_users_array(center, metric, path):
+    signals = np.random.default_rng(0).standard_normal((600, 32)).astype(np.float32) + 0.3
+    options = {"n_features": 32, "n_bits": 8, "random_state": 7, "center": center, "metric": metric}
+    index = ts.AdaptiveIndex(originals="float32", path=path, **options)
+    index.add(signals)
+    queries = signals[:9] + 0.1
+    for among in (None, np.arange(0, 600, 2), np.arange(50)):
+        expected = index.search(queries, 5, rescore=signals, among=among)
+        found = index.search(queries, 5, rescore=True, among=among)
+        for name in ("ids", "scores", "p_values"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_rescoring_without_originals_is_refused():
+    index = ts.AdaptiveIndex(n_features=32, random_state=7)
+    with pytest.raises(ValueError, match="make it with originals="):
+        index.search(np.ones(32), rescore=True)
+    with pytest.raises(ValueError, match="originals"):
+        index.reencode(n_bits=4)
+
+
+def test_an_unknown_type_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(ValueError, match="originals must be one of"):
+        ts.AdaptiveIndex(n_features=32, originals="float64", path=tmp_path / "index.topsign")
+    assert not (tmp_path / "index.topsign").exists()
+
+
+def test_a_folder_must_agree_with_the_type_asked_for(tmp_path):
+    ts.AdaptiveIndex(n_features=32, random_state=7, originals="int8", path=tmp_path / "index.topsign")
+    with pytest.raises(ValueError, match="originals='int8', got originals='float16'"):
+        ts.AdaptiveIndex(n_features=32, random_state=7, originals="float16", path=tmp_path / "index.topsign")
+    assert ts.AdaptiveIndex(n_features=32, random_state=7, path=tmp_path / "index.topsign").originals == "int8"
+
+
+@pytest.mark.parametrize("damage", ["byte", "header", "short", "gone"])
+def test_damaged_originals_stop_no_search_by_code(stored, damage):
+    path, file, signals = stored
+    expected = ts.open_index(path).search(signals[:5], 3)
+    content = bytearray(file.read_bytes())
+    if damage == "gone":
+        file.unlink()
+    else:
+        content[-5 if damage == "byte" else 20] ^= 4
+        file.write_bytes(content[:-100] if damage == "short" else content)
+    index = ts.open_index(path)
+    assert np.array_equal(index.search(signals[:5], 3).ids, expected.ids)
+    assert index.add(signals[:1]) == [3000]
+    for use in (index.verify, lambda: index.get([2999]), lambda: index.search(signals[2999:], 3, rescore=True)):
+        with pytest.raises(StorageError, match=file.name):
+            use()
+
+
+def test_reencode_makes_another_index_from_the_signals(path, tmp_path):
+    signals = np.random.default_rng(0).standard_normal((800, 32)).astype(np.float32)
+    index = ts.AdaptiveIndex(n_features=32, random_state=7, originals="float32", path=path)
+    names = [f"name {n}" for n in range(800)]
+    index.add(signals, ids=names, metadata=[{"n": n} for n in range(800)])
+    index.remove(names[:100])
+    seen = []
+    other = index.reencode(
+        family="trellis", n_bytes=8, random_state=1, path=tmp_path / "b", progress=lambda *n: seen.append(n)
+    )
+    expected = ts.TrellisIndex(n_features=32, n_bytes=8, random_state=1)
+    expected.fit(signals[100:])
+    expected.add(signals[100:], ids=names[100:])
+    assert other.family == "trellis"
+    assert seen[-1] == (700, 700)
+    assert other.get(names[100:]).metadata == [{"n": n} for n in range(100, 800)]
+    found, wanted = (one.get(names[100:]).codes.decode() for one in (other, expected))
+    assert np.array_equal(found, wanted)
+    with pytest.raises(FileExistsError):
+        index.reencode(n_bits=4, path=tmp_path / "b")
