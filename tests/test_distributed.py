@@ -38,8 +38,8 @@ from topsign.distributed import plan, unique
 from topsign.distributed import search as searching
 from topsign.distributed import shard as shards
 from topsign.encoding import encode
-from topsign.store import segments
 from topsign.signals import SignalFile
+from topsign.store import segments
 
 N_FEATURES = 96
 KINDS = ["compact", "fast", "no norms", "inner product", "signs"]

@@ -20,8 +20,10 @@ import topsign as ts
 from topsign import export
 from topsign.cli.app import app
 from topsign.signals import Place, open_file
+from topsign.store import segments
 
 N_FEATURES = 64
+FORMS = ("codes", "bits", "sparse")  # forms of adaptive codes that are read back
 
 
 def make_index(**options):
@@ -68,7 +70,7 @@ def test_a_damaged_npz_is_refused(tmp_path, rng, signals, compressed):
             make_index().add(read_signals(tmp_path / "b.npz"))
 
 
-@pytest.mark.parametrize("form", export.FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_a_damaged_table_of_codes_is_refused(tmp_path, rng, signals, form):
     pytest.importorskip("pyarrow")
     index = make_index()
@@ -216,7 +218,7 @@ def test_long_codes_are_exported_in_parts_that_arrow_can_address(monkeypatch, si
     monkeypatch.setattr(export.tables, "PART_BYTES", 1000)
     index = make_index()
     index.add(signals)
-    for form in export.FORMS:
+    for form in FORMS:
         table = export.to_arrow(index, form=form)
         assert table.column("id").num_chunks == 4  # 15 entries of 64 bytes at most
         assert export.from_arrow(table).entries.codes == index.get(index.ids).codes

@@ -26,13 +26,13 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from topsign.recipe import Recipe
 
 import topsign as ts
 from topsign.encoding import encode, project
 from topsign.heads import scores
 from topsign.heads.report import loss_interval
 from topsign.paper.heads import STORAGE, adaptive_losses, load_cifar10_head, sign_losses, universal_losses
-from topsign.recipe import Recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")
 CHECKED = [

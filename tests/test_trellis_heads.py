@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from topsign.heads.queries import encode_weights
 
 import topsign as ts
 from topsign.heads import advice
 from topsign.heads.advice import SizeWarning
-from topsign.heads.queries import encode_weights
 from topsign.heads.recipes import no_weights, trellis_recipe
 from topsign.nn import AdaptiveLinear, compress, operators
 from topsign.paper.heads import load_cifar10_head

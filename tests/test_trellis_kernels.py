@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy_kernels import PATHS, use_path
 
 from topsign import kernels
+from topsign.families.trellis.design import design_trellis
 from topsign.kernels import RoundedQueries, TrellisRange, library
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
-from topsign.trellis import design_trellis
 
 # n_features, n_bits, window: rates below and above one, rings of whole bytes and not, one event, two events.
 SHAPES = [(40, 24, 4), (60, 23, 5), (7, 40, 4), (3, 24, 6), (130, 20, 4), (16, 16, 8), (1, 16, 4), (300, 64, 4)]

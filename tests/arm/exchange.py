@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import topsign as ts
+from topsign.families.trellis.design import design_trellis
 from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange, library
-from topsign.trellis import design_trellis
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
 BATCHES = (1, 2, 5, 17, 65, 130)

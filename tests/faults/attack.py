@@ -266,6 +266,7 @@ class FileDoors(Doors):
 
     def _scan(self, segment):
         from topsign.index.search import make_scans
+
         from topsign.store import Snapshot
 
         for _, scan in make_scans(self.recipe, self.signals[:3], scoring="asymmetric"):

@@ -110,8 +110,8 @@ def call_trellis(rng, kernel):
     """One kernel of trellis codes, of a random design, on any bytes; its name."""
     import numpy as np
 
-    from topsign.kernels import RoundedQueries, TrellisRange
     from topsign.families.trellis.design import design_trellis
+    from topsign.kernels import RoundedQueries, TrellisRange
 
     window = int(rng.integers(4, 9))
     n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .._random import make_seed
 from ..errors import StorageError
 from ..families import Encoded, Recipe
 from ..families.base import check_metric
-from ..store import ORIGINAL_TYPES, Path, Store, check_place, open_store, store_for_recipe
+from ..store import ORIGINAL_TYPES, MemoryStore, Path, Store, check_place, open_store, store_for_recipe
 from .addition import Addition
 
 HELD_BYTES = 2**25  # codes of a first addition that are held, so that it is read once to be checked and encoded
@@ -29,7 +29,7 @@ class DeferredIndex:
 
     recipe_type: type[Recipe]
     parameters: dict[str, Any] = field(repr=False)
-    path: Path | None
+    path: str | None
     timeout: float | None
     originals: str | None = None
 
@@ -50,7 +50,28 @@ class DeferredIndex:
         check_place(path, timeout)
         if parameters["random_state"] is not None:
             parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
-        return cls(recipe_type, parameters, path, timeout, originals)
+        return cls(recipe_type, parameters, None if path is None else os.path.abspath(path), timeout, originals)
+
+    @property
+    def recipe(self) -> NoReturn:
+        """Raise NotFittedError: there is no recipe yet."""
+        from sklearn.exceptions import NotFittedError  # takes long to import
+
+        raise NotFittedError(
+            "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
+        )
+
+    significance = recipe
+
+    @property
+    def store(self) -> Store:
+        """A store without entries."""
+        return MemoryStore()
+
+    @property
+    def family(self) -> str:
+        """Family of the codes."""
+        return self.recipe_type.family
 
     @property
     def n_features(self) -> int:

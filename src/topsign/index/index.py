@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,8 @@ from .._extensions import load_extension
 from .._files import Record
 from ..families import Recipe
 from ..projections import Projected
-from ..search import (
-    ENGINE,
-    Calibration,
-    Engine,
-    Scan,
-    SignalSample,
-    make_scans,
-)
-from ..store import (
-    MemoryStore,
-    Note,
-    Path,
-    Store,
-    save_snapshot,
-)
+from ..search import ENGINE, Calibration, Engine, Scan, SignalSample, make_scans
+from ..store import Note, Path, Store, save_snapshot
 from .addition import Addition
 from .base import BaseIndex, Progress
 from .deferred import DeferredIndex
@@ -39,6 +26,7 @@ from .devices import coder_for
 from .entries import Entries
 from .entry_set import LocalEntries
 from .ids import Ids, rows_of
+from .learned import LearnedIndex
 from .pickling import restored, state_of
 from .reencoding import copy_entries
 from .significance import KEY, Significance
@@ -64,11 +52,7 @@ class Index(BaseIndex):
             Index.constructors[family] = cls
 
     def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
-        self._deferred: DeferredIndex | None = None
-        self._learning = threading.Lock()
-        self._known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
-        self.engine = engine
-        self._begin(recipe, store)
+        self._take(LearnedIndex(recipe, store), engine)
 
     def _start(self, recipe_type: type[Recipe], parameters: dict[str, Any], **place: Any) -> None:
         """Construct the index that parameters ask for: an existing one, a new one, or one that learns later.
@@ -77,67 +61,53 @@ class Index(BaseIndex):
         """
         deferred = DeferredIndex.checked(recipe_type, parameters, **place)
         opened = deferred.open()
-        if opened is not None:
-            return Index.__init__(self, *opened)
-        self._deferred, self._learning, self._known = deferred, threading.Lock(), (None, None)
-        self.engine, self._sample = ENGINE, SignalSample.empty(deferred.n_features)
+        self._take(deferred if opened is None else LearnedIndex(*opened), ENGINE)
 
-    def _begin(self, recipe: Recipe, store: Store) -> None:
-        """Make this an index with a recipe and a store."""
-        self._recipe, self._store = recipe, store
-        self._significance, self._sample = Significance(recipe), SignalSample.empty(recipe.n_features)
-        self._deferred = None
+    def _take(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
+        """Begin in a state: with a recipe, or with the parameters of one that is learned from the first signals."""
+        self._state, self.engine, self._learning = state, engine, threading.Lock()
+        self._sample = SignalSample.empty(state.n_features)
+        self._known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
 
     # Parts
 
     @property
     def recipe(self) -> Recipe:
         """Everything that codes are made with; NotFittedError before it is learned."""
-        self._check_learned()
-        return self._recipe
+        return self._state.recipe
 
     @property
     def store(self) -> Store:
         """Where the entries are kept; for the library's own modules."""
-        return MemoryStore() if self._deferred is not None else self._store
+        return self._state.store
 
     @property
     def significance(self) -> Significance:
-        self._check_learned()
-        return self._significance
+        return self._state.significance
+
+    @property
+    def _deferred(self) -> DeferredIndex | None:
+        return self._state if isinstance(self._state, DeferredIndex) else None
 
     @property
     def is_fitted(self) -> bool:
         """Whether the recipe is known, so that entries can be searched."""
         return self._deferred is None
 
-    def _check_learned(self) -> None:
-        if self._deferred is not None:
-            self._raise_unlearned()
-
-    def _raise_unlearned(self) -> NoReturn:
-        from sklearn.exceptions import NotFittedError  # takes long to import
-
-        raise NotFittedError(
-            "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
-        )
-
     @property
     def family(self) -> str:
         """Family of the codes: "adaptive", "sign", "trellis" or one of your own."""
-        return self._recipe.family if self._deferred is None else self._deferred.recipe_type.family
+        return self._state.family
 
     @property
     def n_features(self) -> int:
         """Length of a signal."""
-        return self._recipe.n_features if self._deferred is None else self._deferred.n_features
+        return self._state.n_features
 
     @property
     def path(self) -> str | None:
         """The folder of a durable index, None in memory."""
-        if self._deferred is None:
-            return self._store.path
-        return None if self._deferred.path is None else os.path.abspath(self._deferred.path)
+        return self._state.path
 
     @property
     def header(self) -> Record:
@@ -147,11 +117,11 @@ class Index(BaseIndex):
     @property
     def norms(self) -> bool:
         """Whether norms of signals are kept."""
-        return self._recipe.norms if self._deferred is None else self._deferred.norms
+        return self._state.norms
 
     @property
     def metric(self) -> str:
-        return self._recipe.metric if self._deferred is None else self._deferred.metric
+        return self._state.metric
 
     @property
     def n_segments(self) -> int:
@@ -214,7 +184,7 @@ class Index(BaseIndex):
             if names is not None:
                 with store.change() as change:
                     keep_feature_names(change, names)
-            self._begin(recipe, store)
+            self._state = LearnedIndex(recipe, store)
         return self
 
     def drift(self) -> float:
@@ -232,7 +202,7 @@ class Index(BaseIndex):
 
     @property
     def ids(self) -> Ids:
-        return np.empty(0, np.int64) if self._deferred is not None else self._entries().ids
+        return self._entries().ids if self.is_fitted else np.empty(0, np.int64)
 
     @property
     def has_text_ids(self) -> bool:
@@ -244,7 +214,7 @@ class Index(BaseIndex):
         return len(self.store.snapshot)
 
     def __contains__(self, id: object) -> bool:
-        return self._deferred is None and id in self._entries()
+        return self.is_fitted and id in self._entries()
 
     def add(
         self,
@@ -320,7 +290,7 @@ class Index(BaseIndex):
             ids=ids,
             metadata=metadata,
             n_threads=n_threads,
-            coder=coder_for(device, self._recipe if deferred is None else deferred.recipe_type),
+            coder=coder_for(device, self.recipe if deferred is None else deferred.recipe_type),
             replacing=replacing,
             rows=rows,
             source=source,
@@ -333,7 +303,7 @@ class Index(BaseIndex):
             with self._learning:
                 if self._deferred is not None:  # no other thread was first
                     recipe, store, made = self._deferred.learn_first(addition)
-                    self._begin(recipe, store)
+                    self._state = LearnedIndex(recipe, store)
         with self.store.change() as change:
             new = addition.write(change, self.recipe, made, originals=self.originals)
         with self._learning:
@@ -505,7 +475,7 @@ class Index(BaseIndex):
         """
         with self._learning:
             if self._deferred is not None and self._deferred.exists():
-                self._begin(*self._deferred.joined())
+                self._state = LearnedIndex(*self._deferred.joined())
                 return True
         return self.store.refresh()
 
@@ -532,6 +502,6 @@ class Index(BaseIndex):
 
     def __repr__(self) -> str:
         name = f"{self.family.capitalize()}Index"
-        if self._deferred is not None:
+        if not self.is_fitted:
             return f"{name}(n_features={self.n_features}, not fitted yet)"
-        return f"{name}({len(self)} entries, {self._recipe.summary})"
+        return f"{name}({len(self)} entries, {self.recipe.summary})"
