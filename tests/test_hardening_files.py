@@ -20,7 +20,6 @@ import topsign as ts
 from topsign import export
 from topsign.cli.app import app
 from topsign.signals import Place, open_file
-from topsign.store import segments
 
 N_FEATURES = 64
 FORMS = ("codes", "bits", "sparse")  # forms of adaptive codes that are read back

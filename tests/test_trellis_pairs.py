@@ -172,7 +172,7 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
     for wrong, why in (
         (f"dedupe parts {codes} -o no.csv", "trellis codes need --threshold"),
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
-        ("dedupe parts --bytes 6 -o no.csv", "--bytes and --local go with --family trellis"),
+        ("dedupe parts --local 2 -o no.csv", "--family adaptive does not take --local; it takes --bits"),
         ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--family trellis needs --bytes"),
         (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "has its codes and ids already"),
     ):

@@ -10,9 +10,8 @@ import typer
 from rich.table import Table
 
 from ..errors import install
-from ..theory import PROJECTIONS, Plan, TargetError, TrellisPlan
+from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, TargetError, TrellisPlan
 from ..theory import plan as make_plan
-from ..theory.design import PLANS
 from .app import app, console, fail, in_options
 
 
@@ -25,7 +24,7 @@ def plan(
     max_bytes: Annotated[int | None, typer.Option(help="Bytes an entry may take.")] = None,
     entries: Annotated[int, typer.Option(help="Entries per search.")] = 1,
     family: Annotated[
-        str | None, typer.Option(help=f"Family of codes: {', '.join(PLANS)}. (default: both are compared)")
+        str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: both are compared)")
     ] = None,
     projection: Annotated[str, typer.Option(help=f"Kind of projection: {', '.join(PROJECTIONS)}.")] = "hadamard",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -47,7 +46,7 @@ def plan(
     plans: dict[str, Plan | TrellisPlan | None] = {}
     reasons: dict[str, str] = {}
     try:
-        for name in PLANS if family is None else (family,):
+        for name in PLANNED_FAMILIES if family is None else (family,):
             aim = next((one.detection for one in plans.values() if one is not None), None)
             options = {"detection": aim if detection is None else detection, "max_bytes": max_bytes}
             plans[name], reasons[name] = _reached(**target, **options, projection=projection, family=name)

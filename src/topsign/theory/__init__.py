@@ -10,7 +10,7 @@ from .concentration import (
     poisson_binomial_pmf,
     poisson_binomial_tail,
 )
-from .design import Plan, detection_at, plan
+from .design import PLANNED_FAMILIES, Plan, detection_at, plan
 from .detection import RocCurve, roc
 from .distances import (
     expected_hamming,
@@ -46,6 +46,7 @@ from .trellis import TrellisPlan, trellis_energy
 from .water_filling import water_filling
 
 __all__ = [
+    "PLANNED_FAMILIES",
     "PROJECTIONS",
     "SCORINGS",
     "EmpiricalNull",

@@ -156,7 +156,7 @@ def plan(
     >>> p.bytes_per_entry, trellis.n_bytes
     (748, 518)
     """
-    make = PLANS[check_choice(family, "family", tuple(PLANS))]
+    make = _PLANNERS[check_choice(family, "family", PLANNED_FAMILIES)]
     _check_targets(detection, max_bytes)
     return make(
         correlation=correlation,
@@ -210,8 +210,10 @@ def _plan_adaptive(
     return target.finished(min(reaching, key=lambda found: (found.bytes_per_entry, -found.detection)), detection)
 
 
-PLANS: dict[str, Callable[..., Plan | TrellisPlan]] = {"adaptive": _plan_adaptive, "trellis": _plan_trellis}
-"""Planners, by family of codes."""
+_PLANNERS: dict[str, Callable[..., Plan | TrellisPlan]] = {"adaptive": _plan_adaptive, "trellis": _plan_trellis}
+
+PLANNED_FAMILIES = tuple(_PLANNERS)
+"""Families of codes that :func:`plan` sizes."""
 
 
 def _check_targets(detection: float | None, max_bytes: int | None) -> None:
