@@ -52,8 +52,8 @@ class Addition:
         n_threads: int | None,
         coder: CoderOf | None,
         replacing: bool,
-        rows: slice | None,
-        source: tuple[str, Record] | None,
+        rows: slice | None = None,
+        source: tuple[str, Record] | None = None,
     ) -> Addition:
         """Return the addition that arguments ask for; raise if any is wrong."""
         values = as_signals(signals, n_features=n_features, feature_names=feature_names)

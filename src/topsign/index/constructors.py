@@ -12,9 +12,10 @@ from ..kernels import Layout
 from ..projections import Projection
 from ..store import Path
 from .index import Index
+from .reencoding import CONSTRUCTORS
 
 
-class AdaptiveIndex(Index, family=AdaptiveRecipe.family):
+class AdaptiveIndex(Index):
     """Exact search over adaptive codes, each with its own locations.
 
     Few bytes per entry, no training, and p-values with every match: for signals of many features and matches that are
@@ -103,7 +104,7 @@ class AdaptiveIndex(Index, family=AdaptiveRecipe.family):
             _warn_of_share(Layout(layout, kept, pool))
 
 
-class SignIndex(Index, family=SignRecipe.family):
+class SignIndex(Index):
     """Exact search over the signs of all pool projections.
 
     At one bit per feature and above these codes, with a real-valued query, are as good as adaptive ones. With
@@ -156,7 +157,7 @@ class SignIndex(Index, family=SignRecipe.family):
         self._start(SignRecipe, parameters, path=path, timeout=timeout, originals=originals)
 
 
-class TrellisIndex(Index, family=TrellisRecipe.family):
+class TrellisIndex(Index):
     """Exact search over trellis codes by the cosine of the query with each entry's reconstruction.
 
     The fewest bytes for a given recall. What the codes are made with is learned once, by :meth:`fit` or from the first
@@ -226,6 +227,11 @@ class TrellisIndex(Index, family=TrellisRecipe.family):
             "random_state": random_state,
         }
         self._start(TrellisRecipe, parameters, path=path, timeout=timeout, originals=originals)
+
+
+CONSTRUCTORS.update(
+    {AdaptiveRecipe.family: AdaptiveIndex, SignRecipe.family: SignIndex, TrellisRecipe.family: TrellisIndex}
+)
 
 
 def _warn_of_share(layout: Layout) -> None:

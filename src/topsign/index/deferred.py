@@ -48,7 +48,7 @@ class DeferredIndex:
         if originals is not None:
             check_choice(originals, "originals", ORIGINAL_TYPES)
         check_place(path, timeout)
-        if parameters["random_state"] is not None:
+        if parameters.get("random_state") is not None:
             parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
         return cls(recipe_type, parameters, None if path is None else os.path.abspath(path), timeout, originals)
 
@@ -81,12 +81,12 @@ class DeferredIndex:
     @property
     def norms(self) -> bool:
         """Whether norms of signals will be kept."""
-        return bool(self.parameters["norms"])
+        return bool(self.parameters.get("norms", self.recipe_type.norms))
 
     @property
     def metric(self) -> str:
         """What scores will estimate."""
-        return check_metric(self.parameters["metric"], self.norms)
+        return check_metric(self.parameters.get("metric", self.recipe_type.metric), self.norms)
 
     def open(self) -> tuple[Recipe, Store] | None:
         """Return what is at the path, or a new store if there is nothing to learn; None if signals must come first."""
@@ -105,6 +105,17 @@ class DeferredIndex:
     def learn(self, signals: Array, part: slice) -> Recipe:
         """Return the recipe for signals like these rows."""
         return self.recipe_type.learn(signals, part=part, **self.parameters)
+
+    def fit(self, sample: Array) -> tuple[Recipe, Store]:
+        """Learn from a sample and create the store; ValueError if another process created it meanwhile."""
+        recipe = None if self.exists() else self.learn(sample, slice(0, len(sample)))
+        store = None if recipe is None else self.create(recipe)
+        if recipe is None or store is None:
+            raise ValueError(
+                f"{self.path} was made meanwhile, and has its recipe already; add signals to it without fit, or choose "
+                "another path"
+            )
+        return recipe, store
 
     def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Encoded | None]:
         """Learn from the first addition, and create the store once all of it is known to be usable.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +17,17 @@ from .._files import Record
 from ..families import Recipe
 from ..projections import Projected
 from ..search import ENGINE, Calibration, Engine, Scan, SignalSample, make_scans
-from ..store import Note, Path, Store, save_snapshot
+from ..store import Note, Path, Store, check_absent, save_store, store_for_recipe
 from .addition import Addition
 from .base import BaseIndex, Progress
 from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
 from .entry_set import LocalEntries
-from .ids import Ids, rows_of
+from .ids import Ids, known_ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
-from .reencoding import copy_entries
+from .reencoding import CONSTRUCTORS, copy_entries, sample_of
 from .significance import KEY, Significance
 from .sources import FEATURES, keep_feature_names
 
@@ -42,14 +41,6 @@ class Index(BaseIndex):
     Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
     put a new snapshot in its place. All methods are safe from any thread.
     """
-
-    constructors: ClassVar[dict[str, type[Index]]] = {}
-    """Classes that construct an index of a family, by its name."""
-
-    def __init_subclass__(cls, *, family: str | None = None, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if family is not None:
-            Index.constructors[family] = cls
 
     def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
         self._take(LearnedIndex(recipe, store), engine)
@@ -174,17 +165,11 @@ class Index(BaseIndex):
         with self._learning:
             if self._deferred is None:
                 raise ValueError("this index has its recipe already; make another index to learn from other signals")
-            recipe = None if self._deferred.exists() else self._deferred.learn(values, slice(0, len(values)))
-            store = None if recipe is None else self._deferred.create(recipe)
-            if recipe is None or store is None:
-                raise ValueError(
-                    f"{self.path} was made meanwhile, and has its recipe already; add signals to it without fit, or "
-                    "choose another path"
-                )
+            learned = LearnedIndex(*self._deferred.fit(values))
             if names is not None:
-                with store.change() as change:
+                with learned.store.change() as change:
                     keep_feature_names(change, names)
-            self._state = LearnedIndex(recipe, store)
+            self._state = learned
         return self
 
     def drift(self) -> float:
@@ -259,45 +244,17 @@ class Index(BaseIndex):
         StorageError
             If a durable index cannot be written or is damaged; nothing is added.
         """
-        return self._write(
-            signals,
-            ids=ids,
-            metadata=metadata,
-            n_threads=n_threads,
-            device=device,
-            replacing=False,
-            rows=rows,
-            source=source,
-        )
+        given = {"ids": ids, "metadata": metadata, "n_threads": n_threads, "rows": rows, "source": source}
+        return self._write(signals, device=device, replacing=False, **given)
 
-    def _write(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike | None,
-        metadata: Iterable[Note] | None,
-        n_threads: int | None,
-        device: str | None,
-        replacing: bool,
-        rows: slice | None = None,
-        source: tuple[str, Record] | None = None,
-    ) -> Ids:
+    def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
         deferred, made = self._deferred, None
-        addition = Addition.checked(
-            signals,
-            n_features=self.n_features,
-            feature_names=self.feature_names,
-            ids=ids,
-            metadata=metadata,
-            n_threads=n_threads,
-            coder=coder_for(device, self.recipe if deferred is None else deferred.recipe_type),
-            replacing=replacing,
-            rows=rows,
-            source=source,
-        )
+        coder = coder_for(device, self.recipe if deferred is None else deferred.recipe_type)
+        known = {"n_features": self.n_features, "feature_names": self.feature_names, "coder": coder}
+        addition = Addition.checked(signals, **known, **options)
         if deferred is not None:
             if not len(addition):
-                if source is not None:
+                if addition.source is not None:
                     raise ValueError("a source without signals cannot be kept before the first signals; add some first")
                 return np.empty(0, np.int64)
             with self._learning:
@@ -390,16 +347,8 @@ class Index(BaseIndex):
             change.sources[KEY] = learned.to_json()
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
-        sample, snapshot = self._sample, self.store.snapshot
-        if not len(sample.ids):
-            return None
-        if snapshot.has_names:
-            rows = snapshot.find_names([str(one).encode() for one in sample.ids])
-        else:
-            rows = snapshot.locate(sample.ids.astype(np.int64))
-        internal = np.full(len(rows), -1, np.int64)
-        internal[rows >= 0] = snapshot.gather("ids", rows[rows >= 0])
-        return sample.signals, internal
+        sample = self._sample
+        return (sample.signals, known_ids(self.store.snapshot, sample.ids)) if len(sample.ids) else None
 
     # Storage
 
@@ -409,13 +358,7 @@ class Index(BaseIndex):
         From memory this makes the index durable (:func:`topsign.open_index` opens it); of a durable index it is a
         sound copy, also while others write.
         """
-        target = os.path.abspath(path)
-        if os.path.lexists(target):
-            raise FileExistsError(f"{target} exists; choose another name, or remove it first")
-        recipe, snapshot, store = self.recipe, self.store.snapshot, self.store
-        next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
-        parts = {"sources": store.sources, "originals": store.originals, "tables": store.tables}
-        save_snapshot(target, recipe, snapshot, next_id=next_id, **parts)
+        save_store(path, self.recipe, self.store)
 
     def reencode(
         self,
@@ -445,16 +388,15 @@ class Index(BaseIndex):
         chosen = check_choice(family or self.family, "family", tuple(Recipe.families))
         if self.originals is None:
             raise ValueError("reencode needs signals that the index keeps; make it with originals=")
-        if path is not None and os.path.lexists(path):
-            raise FileExistsError(f"{path} exists; choose another name, or remove it first")
-        snapshot, constructor = self.store.snapshot, Index.constructors.get(chosen)
-        place = {"originals": originals, "path": path}
-        if constructor is not None:
-            made: Index = constructor(n_features=self.n_features, **place, **parameters)  # type: ignore[call-arg]
+        if path is not None:
+            check_absent(path)
+        snapshot = self.store.snapshot
+        make: Any = CONSTRUCTORS.get(chosen)
+        if make is not None:
+            made: Index = make(n_features=self.n_features, originals=originals, path=path, **parameters)
         else:
-            made = Index.__new__(Index)
-            given = {"n_features": self.n_features, **parameters}
-            made._start(Recipe.families[chosen], given, timeout=None, **place)
+            recipe = Recipe.families[chosen].learn(sample_of(snapshot), n_features=self.n_features, **parameters)
+            made = Index(recipe, store_for_recipe(recipe, path=path, timeout=None, originals=originals))
         if len(snapshot):
             copy_entries(snapshot, made, feature_names=self.feature_names, n_threads=n_threads, progress=progress)
         return made

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .index import Index
 
 CHUNK_BYTES = 2**26  # signals that are read and added at a time
+CONSTRUCTORS: dict[str, type[Index]] = {}  # of indexes, by family; others begin with a recipe
 SAMPLE_BYTES = 2**28  # signals that a recipe is learned from
 
 
@@ -28,25 +29,35 @@ def copy_entries(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Add the entries of a snapshot, which keeps their signals, to an index without entries."""
-    places = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
+    rows = _living(snapshot)
     n_features = target.n_features
     if not target.is_fitted:
-        n_sample = min(len(places), max(1, SAMPLE_BYTES // (4 * n_features)))
-        chosen = np.random.default_rng(0).choice(len(places), n_sample, replace=False)
-        target.fit(_signals(snapshot, places[np.sort(chosen)]))
+        target.fit(sample_of(snapshot))
     if feature_names is not None:
         with target.store.change() as change:
             keep_feature_names(change, feature_names)
     n_rows = max(1, CHUNK_BYTES // (4 * n_features))
-    for start in range(0, len(places), n_rows):
-        some = places[start : start + n_rows]
+    for start in range(0, len(rows), n_rows):
+        some = rows[start : start + n_rows]
         ids = user_ids(snapshot, snapshot.gather("ids", some).astype(np.int64))
         target.add(_signals(snapshot, some), ids=ids, metadata=snapshot.notes(some), n_threads=n_threads)
         if progress is not None:
-            progress(start + len(some), len(places))
+            progress(start + len(some), len(rows))
 
 
-def _signals(snapshot: Snapshot, places: Int64) -> Float32:
-    found = snapshot.signals(places)
+def sample_of(snapshot: Snapshot) -> Float32:
+    """Return a uniform sample of the signals that a snapshot keeps, to learn a recipe from."""
+    rows = _living(snapshot)
+    n_features = _signals(snapshot, rows[:1]).shape[1]
+    n_sample = min(len(rows), max(1, SAMPLE_BYTES // (4 * n_features)))
+    return _signals(snapshot, rows[np.sort(np.random.default_rng(0).choice(len(rows), n_sample, replace=False))])
+
+
+def _living(snapshot: Snapshot) -> Int64:
+    return np.flatnonzero(np.concatenate([np.empty(0, bool), *(segment.living for segment in snapshot.segments)]))
+
+
+def _signals(snapshot: Snapshot, rows: Int64) -> Float32:
+    found = snapshot.signals(rows)
     assert found is not None
     return found

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from .._checks import check_count, check_real
 from ..errors import StorageError
 from ..families import Recipe
 from .memory import MemoryStore, Store
-from .snapshot import Snapshot
 
 Path = str | os.PathLike[str]
 
@@ -67,12 +65,19 @@ def open_store(
     )
 
 
-def save_snapshot(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
-    """Write a snapshot into a new folder; FileExistsError if another process made one meanwhile.
+def check_absent(path: Path) -> None:
+    """Raise FileExistsError if something is at the path."""
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path} exists; choose another name, or remove it first")
 
-    ``parts`` are what a store keeps beside its entries: next_id, sources, originals and tables.
-    """
+
+def save_store(path: Path, recipe: Recipe, store: Store) -> None:
+    """Write the entries of a store into a new folder; FileExistsError if another process made one meanwhile."""
     from .folder_store import FolderStore
 
+    check_absent(path)
     check_place(path, None)
-    FolderStore.write(os.path.realpath(path), recipe, snapshot, **parts)
+    snapshot = store.snapshot
+    next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
+    parts = {"sources": store.sources, "originals": store.originals, "tables": store.tables}
+    FolderStore.write(os.path.realpath(path), recipe, snapshot, next_id=next_id, **parts)
