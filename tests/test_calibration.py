@@ -1,6 +1,5 @@
-"""Centring, learned nulls, E-values, and the doubt that is spoken where p-values do not fit."""
+"""Centring, calibration by searches for impostors, E-values, and warnings if p-values do not fit."""
 
-import json
 import warnings
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from scipy import stats
 
 import topsign as ts
 from topsign.paper.heads import load_cifar10_head
-from topsign.theory import LearnedNull
 
 REAL = Path(__file__).parent / "data" / "real" / "signals.npz"
 
@@ -27,85 +25,6 @@ def real_signals(name):
         return load_cifar10_head().features[::5]
     with np.load(REAL) as file:
         return file[name].astype(np.float32)
-
-
-# Learned nulls
-
-
-@pytest.mark.parametrize(
-    "law", [stats.norm(), stats.t(5), stats.gumbel_r(), stats.expon()], ids=lambda law: law.dist.name
-)
-def test_a_learned_null_holds_on_fresh_scores(law):
-    """Shares of 200,000 fresh scores below each level: four standard errors of both samples, and 10% for the fit."""
-    rng = np.random.default_rng(1)
-    null = LearnedNull.learn(law.rvs(100_000, random_state=rng))
-    fresh = null.pvalue(law.rvs(200_000, random_state=rng))
-    for level in (0.5, 0.05, 0.01, 1e-3):
-        share = np.mean(fresh <= level)
-        error = np.sqrt(level * (1 / 100_000 + 1 / 200_000))
-        assert abs(share - level) < 4 * error + 0.1 * level, level
-    # Beyond the sample the uncertainty of the fit is part of the p-value, and the sample's support its end.
-    assert 0.1 < null.pvalue(law.isf(1e-5)) / 1e-5 < 10
-    assert null.pvalue(law.isf(1e-30)) >= null.floor == 1 / (10 * 100_000)
-
-
-def test_few_scores_give_cautious_tails():
-    scores = np.random.default_rng(2).standard_normal(100_000)
-    few, many = LearnedNull.learn(scores[:1000]), LearnedNull.learn(scores)
-    assert few.pvalue(4.5) > many.pvalue(4.5) > 0
-    assert few.floor == pytest.approx(100 * many.floor)
-
-
-def test_counts_have_the_null_of_their_law():
-    counts = np.random.default_rng(3).binomial(64, 0.5, 100_000)
-    null = LearnedNull.learn(-counts, step=1)
-    wanted = np.arange(18, 40)
-    assert_allclose(null.pvalue(-wanted), stats.binom.cdf(wanted, 64, 0.5), rtol=0.25)
-
-
-def test_matches_among_the_pairs_are_trimmed():
-    rng = np.random.default_rng(4)
-    scores = np.concatenate([0.1 * rng.standard_normal(50_000), rng.uniform(0.8, 1.0, 200)])
-    trimmed, whole = LearnedNull.learn(scores, trim=True), LearnedNull.learn(scores)
-    assert 49_990 < trimmed.n_scores <= 50_000
-    assert trimmed.pvalue(0.45) < 1e-4 < whole.pvalue(0.45)
-
-
-def test_scores_of_one_query_count_for_less():
-    rng = np.random.default_rng(5)
-    alike = np.repeat(rng.standard_normal(100), 100)
-    scores = alike + rng.standard_normal(10_000)
-    null = LearnedNull.learn(scores, groups=np.repeat(np.arange(100), 100))
-    assert null.n_effective < 0.2 * null.n_scores
-    assert LearnedNull.learn(scores).n_effective == null.n_scores
-
-
-def test_thresholds_invert_p_values():
-    null = LearnedNull.learn(np.random.default_rng(6).standard_normal(20_000))
-    for level in (0.5, 0.05, 1e-3, 1e-5):
-        assert_allclose(null.pvalue(null.threshold(level)), level, rtol=1e-6)
-    assert null.threshold(null.floor / 2) == np.inf
-
-
-def test_a_null_survives_json_and_hostile_records_do_not():
-    null = LearnedNull.learn(np.random.default_rng(7).standard_normal(2000))
-    record = json.loads(json.dumps(null.to_json()))
-    again = LearnedNull.from_json(record)
-    assert_array_equal(again.pvalue(np.linspace(-3, 6, 50)), null.pvalue(np.linspace(-3, 6, 50)))
-    bad = [{}, record | {"knots": [1, 1]}, record | {"scale": -1}, record | {"shape": 7}, record | {"survival": "x"}]
-    bad += [
-        record | {"knots": record["knots"][::-1]},
-        record | {"n_effective": float("nan")},
-        record | {"tail_share": 2},
-    ]
-    for one in bad:
-        with pytest.raises(ValueError, match="not a learned null"):
-            LearnedNull.from_json(one)
-
-
-def test_too_few_scores():
-    with pytest.raises(ValueError, match="at least 1000 finite scores"):
-        LearnedNull.learn(np.zeros(10))
 
 
 # Centring
@@ -154,42 +73,102 @@ def test_a_bad_mean_raises():
 # Calibration
 
 
+def fired(index, queries, false_alarm):
+    """Share of the queries that have any match."""
+    return np.mean(np.diff(index.within(queries, false_alarm=false_alarm, force=True).starts) > 0)
+
+
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("name", ["sentences", "images", "residuals"])
-def test_calibrated_p_values_hold_on_real_signals(name, center):
+def test_calibrated_levels_hold_on_real_signals(name, center):
     """Half of the signals are entries and half impostors, of which half are learned from and half judged.
 
-    Shares below 0.05, 0.01 and 1e-3 are within a factor of 1.5 of nominal.
+    Given one calibration from m impostors the rate is Beta distributed: four standard errors of it and of the count.
     """
     signals = real_signals(name)
     signals = signals[np.random.default_rng(0).permutation(len(signals))]
     n = len(signals) // 4
     index = ts.AdaptiveIndex(n_features=signals.shape[1], n_bits=signals.shape[1] // 4, center=center, random_state=1)
     index.add(signals[: 2 * n])
-    index.calibrate(signals[2 * n : 3 * n])
-    judged = index.search(signals[3 * n :], k=len(index)).p_values.ravel()
-    for level in (0.05, 0.01, 1e-3):
-        assert 1 / 1.5 < np.mean(judged <= level) / level < 1.5, level
+    index.calibrate(signals[2 * n : 3 * n], false_alarm=0.05)
+    for level in (0.2, 0.05):
+        error = np.sqrt(2 * level * (1 - level) / n)
+        assert abs(fired(index, signals[3 * n :], level) - level) < 4 * error + 1.5 / n, level
 
 
-def test_own_entries_calibrate_too(rng):
-    """Each entry has a near duplicate, which the null must not learn."""
+def test_own_signals_with_many_near_duplicates_are_refused(rng):
+    """Each entry has a near duplicate, so that no impostor score is left to calibrate with."""
     signals = anisotropic(rng, 2000)
     index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
-    index.add(np.concatenate([signals, signals + 0.05 * anisotropic(rng, 2000)]))
-    index.calibrate()
-    found = index.search(anisotropic(rng, 300), k=4000)
-    for level in (0.05, 0.01, 1e-3):
-        assert 1 / 1.5 < np.mean(found.p_values <= level) / level < 1.5, level
-    assert index.search(signals[:50], k=1).p_values.max() < 1e-4
+    index.add(np.concatenate([signals, signals + 0.01 * rng.standard_normal((2000, 128))]))
+    with pytest.raises(ValueError, match=r"too many near-duplicates.* give impostors="):
+        index.calibrate()
+    assert index.calibration is None
+    index.calibrate(anisotropic(rng, 1000))
+    assert fired(index, anisotropic(rng, 1000), 0.05) < 1.5 * 0.05
+    assert index.search(signals[:50], k=1).e_values.max() < 0.01
+
+
+def test_few_near_duplicates_raise_thresholds_only(rng):
+    signals = anisotropic(rng, 4000)
+    options = {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
+    clean, mixed = ts.AdaptiveIndex(**options), ts.AdaptiveIndex(**options)
+    clean.add(signals)
+    mixed.add(np.concatenate([signals, signals[:10] + 0.01 * rng.standard_normal((10, 128))]))
+    thresholds = []
+    for index in (clean, mixed):
+        null = index.calibrate().nulls["asymmetric"]
+        thresholds.append(null.search_threshold(0.01, len(index)))
+        copies = signals[:200] + 0.1 * np.linalg.norm(signals[0]) / np.sqrt(128) * rng.standard_normal((200, 128))
+        assert fired(index, copies, 0.01) >= 0.95
+    assert thresholds[1] >= thresholds[0] - 0.01
+
+
+def test_one_impostor_is_not_thousands_of_pairs(rng):
+    index = ts.AdaptiveIndex(n_features=128, n_bits=24, random_state=1)
+    index.add(anisotropic(rng, 3000))
+    for n_impostors in (1, 30, 152):
+        with pytest.raises(ValueError, match=rf"at least 153 impostors to calibrate with, got {n_impostors};"):
+            index.calibrate(anisotropic(rng, n_impostors))
+    assert index.calibrate(anisotropic(rng, 153)).level <= 0.01
+    assert index.calibrate(anisotropic(rng, 30), false_alarm=0.05).level <= 0.051
+
+
+@pytest.mark.parametrize("kind", [ts.AdaptiveIndex, ts.SignIndex, ts.TrellisIndex])
+def test_impostors_that_are_entries_are_refused(rng, kind):
+    signals = anisotropic(rng, 1000)
+    if kind is ts.TrellisIndex:
+        index = kind(n_features=128, random_state=1, n_bytes=16, basis="hadamard")
+    else:
+        index = kind(n_features=128, random_state=1, center=True)
+    index.add(signals)
+    impostors = anisotropic(rng, 300)
+    impostors[7] = 2 * signals[12]
+    with pytest.raises(ValueError, match=r"impostors\[7\] is an entry of the index: .* as ids="):
+        index.calibrate(impostors)
+    assert index.calibration is None
+
+
+def test_levels_are_shared_after_growth(rng):
+    """Four times as many entries of the same kind: each has its share of the level."""
+    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
+    index.add(anisotropic(rng, 1000))
+    index.calibrate(anisotropic(rng, 1000))
+    index.add(anisotropic(rng, 3000))
+    n = 2000
+    assert fired(index, anisotropic(rng, n), 0.05) < 1.5 * 0.05 + 4 * np.sqrt(0.05 / n)
+    with pytest.raises(
+        ValueError, match=r"false_alarm=0\.0002 is below 0\.0004, the least that 1,000 impostors support"
+    ):
+        index.within(anisotropic(rng, 2), false_alarm=0.0002)
 
 
 def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
     signals, impostors = anisotropic(rng, 1500), anisotropic(rng, 400)
     path = tmp_path / "index.topsign"
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=1, path=path)
+    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1, path=path)
     index.add(signals)
-    learned = index.calibrate(impostors, n_pairs=300_000)
+    learned = index.calibrate(impostors)
     index.add(impostors[:3])  # the null stays
     assert index.sources == {}
     with ts.open_index(path, readonly=True) as again:
@@ -198,15 +177,18 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
         neighbors = again.search(queries, k=20)
         assert_array_equal(neighbors.p_values, index.search(queries, k=20).p_values)
         rho = again.search(queries, k=20).scores.astype(np.float64)
-        assert_allclose(neighbors.p_values, learned.nulls["asymmetric"].pvalue(rho))
+        assert_allclose(neighbors.p_values, learned.nulls["asymmetric"].p_values(rho))
+        assert_allclose(10**neighbors.log10_p_values, neighbors.p_values)
         exact = again.search(queries, k=5, rescore=np.concatenate([signals, impostors[:3]]))
-        assert (exact.p_values >= learned.floor).all()
+        assert (exact.p_values >= learned.floor / 1500).all()
         for scoring in ("asymmetric", "hamming"):
-            level = 1 - (1 - 0.5) ** (1 / len(again))
+            null = learned.nulls[scoring]
             whole = again.search(queries, k=len(again), scoring=scoring)
-            matches = again.within(queries, false_alarm=0.5, scoring=scoring)
-            assert len(matches.ids) == np.count_nonzero(whole.p_values <= level)
-        with pytest.raises(ValueError, match="the null was learned from too few pairs"):
+            values = whole.scores.astype(np.float64) if scoring == "asymmetric" else -np.round(whole.distances * 32)
+            matches = again.within(queries, false_alarm=0.5, scoring=scoring, force=True)
+            assert len(matches.ids) == np.count_nonzero(values >= null.search_threshold(0.5, len(again)))
+            assert len(matches.ids) > 0
+        with pytest.raises(ValueError, match="the least that 400 impostors support; calibrate with about 1"):
             again.within(queries, false_alarm=1e-6)
 
 
@@ -221,15 +203,17 @@ def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
     """With their ids: as the object that added them would have, none compared with itself."""
     signals = anisotropic(rng, 2000)
     names = [f"entry {i}" for i in range(2000)]
-    with ts.AdaptiveIndex(n_features=128, n_bits=32, path=tmp_path / "index.topsign", random_state=1) as index:
+    options = {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
+    with ts.AdaptiveIndex(path=tmp_path / "index.topsign", **options) as index:
         index.add(signals, ids=names)
     again = ts.open_index(tmp_path / "index.topsign")
     learned = again.calibrate(signals[:500], ids=names[:500])
     p_values = again.search(anisotropic(rng, 100), k=2000).p_values
     for level in (0.05, 0.01):
-        assert level / 1.5 < np.mean(p_values <= level) < 1.5 * level  # as in the test of real signals
-    impostors = again.calibrate(signals[:500])  # half of the entries were drawn: 250 signals would meet themselves
-    assert impostors.nulls["asymmetric"].n_scores - learned.nulls["asymmetric"].n_scores > 200
+        assert level / 1.5 < np.mean(p_values <= level) < 1.5 * level  # 500 signals with 512 random entries
+    assert learned.own
+    with pytest.raises(ValueError, match=r"impostors\[0\] is an entry of the index"):
+        again.calibrate(signals[:500])
     with pytest.raises(ValueError, match="ids must be one per signal, got 3 for 500 signals"):
         again.calibrate(signals[:500], ids=names[:3])
     with pytest.raises(ValueError, match="give these signals too"):
@@ -239,12 +223,12 @@ def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
 
 
 def test_a_damaged_calibration_is_reported(rng, tmp_path):
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, path=tmp_path / "index.topsign")
+    index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, path=tmp_path / "index.topsign")
     index.add(anisotropic(rng, 300))
     index.calibrate()
     with index.store.change() as change:
         record = change.sources["topsign:calibration"]
-        nulls = record["nulls"] | {"asymmetric": record["nulls"]["asymmetric"] | {"scale": "none"}}
+        nulls = record["nulls"] | {"asymmetric": record["nulls"]["asymmetric"] | {"best": "none"}}
         change.sources["topsign:calibration"] = record | {"nulls": nulls}
     with pytest.raises(ts.StorageError, match="calibration: cannot be read"):
         index.search(anisotropic(rng, 2))
@@ -255,7 +239,7 @@ def test_the_sample_of_signals_is_uniform_and_bounded(rng):
     for start in range(0, 6000, 1500):
         index.add(rng.standard_normal((1500, 64)), ids=np.arange(start, start + 1500))
     kept = index._sample.ids
-    assert len(kept) == 1000 == len(set(kept))
+    assert len(kept) == 2000 == len(set(kept))
     assert stats.chisquare(np.bincount(kept // 1500)).pvalue > 1e-3
 
 
@@ -290,25 +274,35 @@ def test_doubt_is_spoken_once(rng):
     with pytest.raises(ValueError, match=r"entries would be returned per query: .* force=True"):
         index.within(queries, false_alarm=0.01)
     assert len(index.within(queries, false_alarm=0.01, force=True).ids) > 0.01 * 1000 * 40
-    index.calibrate()
+    with pytest.raises(ValueError, match="make the index with center=True, give impostors="):
+        index.calibrate()
+    index.calibrate(anisotropic(rng, 400))
     index.search(queries)
     index.within(queries, false_alarm=0.5)
     assert index.check_null(queries).trusted
 
 
-def test_the_null_is_checked_again_when_the_index_has_doubled(rng):
-    """Entries of another nature come: the learned null no longer holds, and the check after doubling notices."""
-    index = ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=1)
-    index.add(rng.standard_normal((600, 128)))
-    index.calibrate()
-    index.search(rng.standard_normal((40, 128)))
-    index.add(anisotropic(rng, 500))
-    queries = anisotropic(rng, 40)
-    index.search(queries)  # not doubled yet
-    index.add(anisotropic(rng, 2000))
-    with pytest.warns(ts.CalibrationWarning, match=r"learned with 600 entries, there are 3,100"):
-        index.search(queries)
-    index.search(queries)  # said once
+def test_drift_of_queries_and_entries_is_noticed_once(rng):
+    """Entries and queries of another nature come: false alarms multiply, and 64 queries are enough to notice."""
+
+    def signals(n_signals, shift=0.0):
+        return anisotropic(rng, n_signals) - 0.7 + shift * np.eye(128, dtype=np.float32)[3]
+
+    index = ts.AdaptiveIndex(n_features=128, n_bits=24, random_state=1)
+    index.add(signals(3000))
+    index.calibrate(signals(600))
+    for _ in range(20):
+        index.search(signals(50), k=1)  # no warning, which would be an error here
+    index.add(signals(1200, shift=4))
+    with pytest.warns(ts.CalibrationWarning, match=r"have drifted.* calibrated with 3,000 entries, there are 4,200"):
+        matches = index.within(signals(64, shift=4), false_alarm=0.01)
+    assert np.mean(np.diff(matches.starts) > 0) > 0.1
+    index.search(signals(500, shift=4))  # warned once
+    index.calibrate(signals(600, shift=4))
+    for _ in range(63):
+        index.search(rng.standard_normal(128), k=1)  # one by one
+    with pytest.warns(ts.CalibrationWarning, match="have drifted"):
+        index.search(rng.standard_normal(128), k=1)
 
 
 def test_isotropic_signals_raise_no_doubt(rng):
@@ -358,7 +352,7 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
         assert result.exit_code == code, result.output
         return result
 
-    run("build signals.npy -o own.topsign --bits 32 --calibrate")
+    run("build signals.npy -o own.topsign --bits 32 --center --calibrate")
     with ts.open_index("own.topsign") as own:
         assert own.check_null(np.load("queries.npy")).trusted
     run("build signals.npy -o plain.topsign --bits 32")
@@ -371,6 +365,6 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
     run("build signals.npy -o centred.topsign --bits 32 --center")
     stored = ts.open_index("centred.topsign").recipe.mean
     assert_allclose(stored, np.load("signals.npy").mean(axis=0), rtol=1e-5)
-    assert "null learned from" in run("calibrate centred.topsign impostors.npy").stdout
+    assert "calibrated by 400 searches for impostors" in run("calibrate centred.topsign impostors.npy").stdout
     assert run("search centred.topsign queries.npy --false-alarm 0.01").stderr == ""
     assert "calibrated  True" in run("inspect centred.topsign").stdout

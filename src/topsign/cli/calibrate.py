@@ -11,28 +11,31 @@ from ..signals import open_files
 from .app import app, console, exit_on_error
 from .options import ArrayName, IndexPath, SignalPath, Threads, opened_index
 
-MAX_SIGNALS = 5000
+MAX_SIGNALS = 20_000
 
-Pairs = Annotated[int, typer.Option(help="Pairs of a signal and an entry to learn from.")]
+Level = Annotated[
+    float,
+    typer.Option("--false-alarm", help="Smallest false-alarm rate that will be asked for without a model of the tail."),
+]
 
 
 @app.command()
 def calibrate(
     index: IndexPath,
     impostors: SignalPath,
-    pairs: Pairs = 500_000,
+    false_alarm: Level = 0.01,
     array: ArrayName = None,
     threads: Threads = None,
 ) -> None:
-    """Learn the null of scores from signals that match no entry; p-values and E-values then hold for such signals.
+    """Learn the null distribution of scores from signals that match no entry, so that false-alarm rates hold.
 
-    A few hundred signals or more, of the kind that will be searched for. The null is stored in the index.
+    It takes about 1.5 / FALSE_ALARM signals of the kind that will be searched for. The result is stored in the index.
 
     [bold]Examples[/]
 
     topsign calibrate sentences.topsign other-sentences.npy
     """
-    learn_null(opened_index(index), index, impostors, array, n_pairs=pairs, n_threads=threads)
+    learn_null(opened_index(index), index, impostors, array, false_alarm=false_alarm, n_threads=threads)
 
 
 def learn_null(index: Any, name: object, impostors: str, array: str | None, **options: Any) -> None:
@@ -43,11 +46,9 @@ def learn_null(index: Any, name: object, impostors: str, array: str | None, **op
         step = -(-total // MAX_SIGNALS)  # all of a few, every so many of a multitude
         signals = np.concatenate([np.asarray(file.rows()[::step]) for file in files])
         learned = index.calibrate(signals, **options)
-        check = index.check_null(signals)
     console.print(
-        f"{name}: null learned from {learned.nulls['asymmetric'].n_scores:,} pairs of {learned.n_queries:,} signals; "
-        f"p-values are at least {learned.floor:.1g}",
+        f"{name}: calibrated by {learned.n_queries:,} searches for impostors among {learned.n_entries:,} entries; "
+        f"false-alarm rates hold from {learned.level:.2g} up without a model, from {learned.floor:.2g} up with one",
         highlight=False,
         soft_wrap=True,
     )
-    console.print(f"check: {check}", highlight=False, soft_wrap=True)

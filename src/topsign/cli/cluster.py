@@ -12,7 +12,7 @@ from ..index import TrellisIndex
 from ..signals import list_files, open_file
 from .add import AddOptions, add_files
 from .app import app, console, exit_on_error, fail
-from .calibrate import Pairs, learn_null
+from .calibrate import Level, learn_null
 from .dedupe import GroupOptions, write_groups
 from .get import print_entries
 from .list import print_ids
@@ -189,7 +189,7 @@ def remove(shards: Shards, ids: RemovedIds = None, ids_file: RemovedFile = None,
 def calibrate(
     shards: Shards,
     impostors: SignalPath,
-    pairs: Pairs = 500_000,
+    false_alarm: Level = 0.01,
     array: ArrayName = None,
     scheduler: Scheduler = None,
 ) -> None:
@@ -202,7 +202,7 @@ def calibrate(
     topsign cluster calibrate codes other-signals.npy
     """
     with _opened(shards, scheduler) as index:
-        learn_null(index, shards, impostors, array, n_pairs=pairs)
+        learn_null(index, shards, impostors, array, false_alarm=false_alarm)
 
 
 @cluster.command()

@@ -56,15 +56,14 @@ class Range:
 class Null(Protocol):
     """Distribution of a statistic of impostors; larger values are closer matches."""
 
-    @property
-    def learned(self) -> bool:
-        """Whether it was learned from impostors, not derived."""
-
     def p_values(self, statistics: Float64) -> Float64:
-        """Return the probability that an impostor reaches each value."""
+        """Return the probability that an impostor reaches each value; never 0."""
 
-    def threshold(self, level: float) -> float:
-        """Return the smallest value whose p-value is at most ``level``."""
+    def search_threshold(self, false_alarm: float, n_entries: int) -> float:
+        """Return the least value of a match in a search of so many entries, or a little less."""
+
+    def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> Array:
+        """Return which values are matches: a search for an impostor has any with at most this probability."""
 
 
 class Gather(Protocol):

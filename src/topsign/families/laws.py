@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from ..theory import correlation_from_hamming, match_pvalue, mean_kept_magnitude
 from ..theory.inference import tail_threshold
 
 N_NODES = 600
+
+SMALLEST = 1e-250
+"""P-values are never smaller: tables of the laws end there."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +110,39 @@ def _shared(*shape: Any) -> SignLaw:
     return shared_law(*shape)
 
 
+class PairNull(ABC):
+    """Null distribution of one comparison; entries are independent of an impostor, so levels of searches follow."""
+
+    @abstractmethod
+    def tail(self, statistics: Float64) -> Float64:
+        """Return the probability that one impostor reaches each value."""
+
+    @abstractmethod
+    def threshold(self, level: float) -> float:
+        """Return the smallest value whose p-value is at most ``level``."""
+
+    def p_values(self, statistics: Float64) -> Float64:
+        return np.maximum(self.tail(statistics), SMALLEST)
+
+    def search_threshold(self, false_alarm: float, n_entries: int) -> float:
+        return self.threshold(entry_level(false_alarm, n_entries))
+
+    def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> npt.NDArray[np.bool_]:
+        return self.p_values(statistics) <= entry_level(false_alarm, n_entries)
+
+
+def entry_level(false_alarm: float, n_entries: int) -> float:
+    """Return the p-value at which independent entries together have this probability of a false alarm."""
+    return float(-np.expm1(np.log1p(-false_alarm) / max(1, n_entries)))
+
+
 @dataclass(frozen=True, eq=False)
-class MismatchNull:
+class MismatchNull(PairNull):
     """Null distribution of mismatches, negated so that larger is closer."""
 
     table: Float64  # p-values of 0, 1, ... mismatches, ascending
-    learned: bool = False
 
-    def p_values(self, statistics: Float64) -> Float64:
+    def tail(self, statistics: Float64) -> Float64:
         return self.table[(-statistics).astype(np.int64)]
 
     def threshold(self, level: float) -> float:
@@ -122,25 +151,22 @@ class MismatchNull:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreNull:
+class ScoreNull(PairNull):
     """Null distribution of estimated correlations of signs with real-valued queries."""
 
     law: SignLaw
-    learned: ClassVar[bool] = False
 
-    def p_values(self, statistics: Float64) -> Float64:
+    def tail(self, statistics: Float64) -> Float64:
         return self.law.score_pvalues(statistics)
 
     def threshold(self, level: float) -> float:
         return tail_threshold(self.law.score_pvalues, level)
 
 
-class NormalNull:
+class NormalNull(PairNull):
     """Standard normal null distribution."""
 
-    learned = False
-
-    def p_values(self, statistics: Float64) -> Float64:
+    def tail(self, statistics: Float64) -> Float64:
         return np.asarray(ndtr(-statistics))
 
     def threshold(self, level: float) -> float:
@@ -148,13 +174,12 @@ class NormalNull:
 
 
 @dataclass(frozen=True)
-class SampleNull:
+class SampleNull(PairNull):
     """Null distribution of the correlation of two independent isotropic signals."""
 
     n_features: int
-    learned: ClassVar[bool] = False
 
-    def p_values(self, statistics: Float64) -> Float64:
+    def tail(self, statistics: Float64) -> Float64:
         return sample_pvalues(statistics, self.n_features)
 
     def threshold(self, level: float) -> float:

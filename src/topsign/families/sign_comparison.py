@@ -112,7 +112,8 @@ class HammingComparison(SignComparison):
         return np.full(len(self), radius, np.int32)
 
     def null_bounds(self, threshold: float) -> Array:
-        return np.where(self.norms > 0, -threshold, -1).astype(np.int32)
+        most = np.clip(-threshold, -1, self.law.n_bits)  # infinite if nothing is significant
+        return np.where(self.norms > 0, most, -1).astype(np.int32)
 
     @property
     def null(self) -> Null:

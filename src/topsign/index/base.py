@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,8 +13,18 @@ import numpy.typing as npt
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
 from .._random import RandomState
-from ..families import SCORINGS, Recipe
-from ..search import Calibration, KeptOriginals, Originals, PairLimit, RangeLimit, Scan, Source, rank_exactly
+from ..families import SCORINGS, Null, Recipe
+from ..search import (
+    Calibration,
+    KeptOriginals,
+    Originals,
+    PairLimit,
+    Progress,
+    RangeLimit,
+    Scan,
+    Source,
+    rank_exactly,
+)
 from ..signals import from_table
 from ..store import Note
 from .entries import Entries, Entry
@@ -25,7 +35,6 @@ from .null_check import NullCheck, check_codes, check_pairs
 from .results import FoundBlock, Matches, Neighbors, Pairs
 from .significance import Significance
 
-Progress = Callable[[int, int], None]
 Found = TypeVar("Found", Neighbors, Matches)
 
 
@@ -238,7 +247,7 @@ class BaseIndex(ABC):
         entries = whole.considered(among, where)
         originals = None if rescore is None or rescore is False else self._originals(rescore, whole)
         if adaptive_bits is None:
-            self.significance.warn_once(entries, queries, scoring, self.calibration, n_entries=len(whole))
+            self.significance.observe(whole, queries, scoring, self.calibration)
         scans = self._scans(
             queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
         )
@@ -289,8 +298,10 @@ class BaseIndex(ABC):
         entries = whole.considered(among, where)
         limit = limit.for_entries(len(entries))
         if limit.is_level and adaptive_bits is None:
-            level, force = limit.value, check_flag(force, "force")
-            self.significance.check_level(entries, queries, scoring, self.calibration, level, force=force)
+            calibration, force = self.calibration, check_flag(force, "force")
+            self.significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
+            if calibration is not None:
+                self.significance.observe(whole, queries, scoring, calibration)
         scans = self._scans(
             queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
         )
@@ -339,30 +350,42 @@ class BaseIndex(ABC):
         impostors: npt.ArrayLike | None = None,
         *,
         ids: npt.ArrayLike | None = None,
-        n_pairs: int = 500_000,
+        false_alarm: float = 0.01,
         random_state: RandomState = 0,
         n_threads: int | None = None,
+        progress: Progress | None = None,
     ) -> Calibration:
-        """Learn the null of scores, which p-values, E-values and ``within(false_alarm=)`` then use.
+        """Learn the null distribution of scores, which p-values, E-values and ``within(false_alarm=)`` then use.
+
+        Every impostor is searched for, and the best scores of these searches are kept. A later search for an impostor
+        is a false alarm if it beats an order statistic of them (split conformal prediction): its probability is at
+        most the level asked for, whatever the distribution of the signals.
 
         Parameters
         ----------
         impostors : array of shape (n_signals, n_features), optional
-            Signals known not to match any entry, as different as those that will be searched for; a few hundred or
-            more. Without them, signals that were added by this object are compared with other entries, and
-            outliers, which may be duplicates or true matches, are trimmed.
+            Signals known not to match any entry, like those that will be searched for. Without them, the index's own
+            signals are searched for, each without its own entry; near-duplicates among them can only raise thresholds.
         ids : sequence of ids, optional
-            If the signals given are entries of the index themselves (of a file that was opened, for example, which
-            stores only codes): the ids of those entries. A signal is not compared with itself, and outliers are
-            trimmed.
-        n_pairs : int
-            Pairs of a signal and an entry to learn from: p-values are never smaller than a tenth of one over their
-            effective number.
+            If the signals given are entries of the index: the ids of those entries. A signal is not compared with
+            itself.
+        false_alarm : float in (0, 1)
+            The smallest level that will be asked for without a model of the tail. It takes about ``1.5 / false_alarm``
+            signals; smaller levels, down to a tenth of one over their number, rest on a generalised Pareto tail.
+        progress : callable, optional
+            Called with the number of signals searched for, and of all.
+
+        Raises
+        ------
+        ValueError
+            If the level cannot be promised: too few signals, impostors that are entries of the index, or so many
+            near-duplicates among the index's own signals that copies of entries would not be found.
 
         Notes
         -----
-        The null is stored with the index. It stays as entries are added; calibrate again when their nature changes. The
-        first search checks it, see :meth:`check_null`, and so does the first one after the index has doubled since.
+        The calibration is stored with the index. It holds for impostors like those given. If the index grows, levels
+        are shared among all entries until it is calibrated again. Searches compare their queries, and random entries,
+        with it, and warn once if they have drifted.
         """
         whole, sample, own = self._entries(), self._own_signals(), None
         if impostors is not None:
@@ -380,7 +403,13 @@ class BaseIndex(ABC):
         else:
             queries, own = sample
         learned = self.significance.learn(
-            whole, queries, own, n_pairs=n_pairs, random_state=random_state, n_threads=n_threads
+            whole,
+            queries,
+            own,
+            false_alarm=false_alarm,
+            random_state=random_state,
+            n_threads=n_threads,
+            progress=progress,
         )
         self._keep_calibration(learned)
         return learned
@@ -406,8 +435,8 @@ class BaseIndex(ABC):
         """Return signals as rows, of the features of this index."""
         return as_signals(signals, n_features=self.recipe.n_features, name=name, feature_names=self.feature_names)
 
-    def _nulls(self) -> Any:
-        return self.significance.nulls(self.calibration)
+    def _nulls(self) -> dict[str, Null] | None:
+        return None if self.calibration is None else self.calibration.for_scans()
 
     def _originals(self, rescore: Source | bool, whole: EntrySet) -> Originals | KeptOriginals:
         """Return original signals by the ids that the user gave, or those that the index keeps."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Float64, Int64
+from .._arrays import Bytes, Float64, Int64
 from .._checks import MAX_ID
 from ..families import Recipe
 from ..search import Hits, KeptOriginals, PairLimit, Population, RangeLimit, Scan, compare_entries
@@ -114,6 +114,9 @@ class LocalEntries:
 
     def originals(self) -> KeptOriginals:
         return KeptOriginals(self.snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)
+
+    def codes_of(self, ids: Int64) -> Bytes:
+        return self.snapshot.gather("codes", self.snapshot.locate(ids))
 
     def user_ids(self, ids: Int64) -> Ids:
         return user_ids(self.snapshot, ids)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from .._arrays import Array, Int64
-from .._checks import check_count
+from .._arrays import Array, Float32, Float64, Int64
+from .._checks import check_false_alarm
 from .._random import RandomState
+from .._rows import take_rows
 from .._warning import warn
 from ..errors import CalibrationWarning
-from ..families import Null, Recipe
-from ..search import Calibration, Population, learn_calibration
+from ..families import Recipe
+from ..families.laws import entry_level
+from ..search import Calibration, Population, Progress, bulk_of_queries, learn_calibration
 from .null_check import CAUSE, FLOOD, MIN_ENTRIES, MIN_PAIRS, check_pairs
 
 KEY = "topsign:calibration"
 """Name under which a store keeps the calibration among its sources."""
+
+WINDOW, MAX_JUDGED = 64, 512
+"""Queries that are judged together for drift, at least and at most; searches of fewer wait for others."""
+
+DRIFT_LEVEL, DRIFT_MARGIN = 1e-6, 0.1
+"""Significance of a drift warning, and the difference of two distributions that is too small to matter."""
 
 
 class Significance:
@@ -23,14 +33,8 @@ class Significance:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._n_checked = 0  # entries there were at the last check of the null, 0 before the first
-        self._known: tuple[Calibration | None, dict[str, Null] | None] = (None, None)
-
-    def nulls(self, calibration: Calibration | None) -> dict[str, Null] | None:
-        """Return the nulls of a calibration by scoring, None without one."""
-        if calibration is not self._known[0]:
-            made = None if calibration is None else calibration.for_recipe(self._recipe)
-            self._known = calibration, made
-        return self._known[1]
+        self._recent: list[Float32] = []  # queries that are not judged yet
+        self._doubted: Calibration | None = None  # the calibration that a warning was given for
 
     def learn(
         self,
@@ -38,31 +42,60 @@ class Significance:
         queries: Array,
         own_ids: Int64 | None,
         *,
-        n_pairs: int,
+        false_alarm: float,
         random_state: RandomState,
         n_threads: int | None,
+        progress: Progress | None,
     ) -> Calibration:
         """Learn a calibration from impostors, or from signals of entries with their ids."""
-        n_pairs = check_count(n_pairs, "n_pairs", minimum=1000)
-        if len(queries) * len(entries) < 1000:
-            raise ValueError(f"a null takes at least 1000 pairs, got {len(queries)} signals and {len(entries)} entries")
-        rng = np.random.default_rng(random_state)
         learned = learn_calibration(
-            self._recipe, entries, queries, n_pairs=n_pairs, rng=rng, own_ids=own_ids, n_threads=n_threads
+            self._recipe,
+            entries,
+            queries,
+            own_ids=own_ids,
+            false_alarm=check_false_alarm(false_alarm),
+            rng=np.random.default_rng(random_state),
+            n_threads=n_threads,
+            progress=progress,
         )
-        self._n_checked = 0
+        self._n_checked, self._recent, self._doubted = 0, [], None
         return learned
 
-    def warn_once(
-        self, entries: Population, queries: Array, scoring: str, calibration: Calibration | None, *, n_entries: int
-    ) -> None:
-        """Warn if the null in use does not fit: at the first search, and when the index has doubled since."""
-        if len(entries) < MIN_ENTRIES or not len(queries) or n_entries < 2 * self._n_checked:
+    def observe(self, entries: Population, queries: Array, scoring: str, calibration: Calibration | None) -> None:
+        """Warn once if the null in use does not fit the queries and entries of searches.
+
+        The null of isotropic signals is checked at the first search and when the index has doubled since. A calibration
+        is compared with every 64 queries, together with random entries of now, so that drift of either is noticed.
+        """
+        n_entries = len(entries)
+        if n_entries < MIN_ENTRIES or not len(queries):
             return
-        self._n_checked = n_entries
-        found = check_pairs(self._recipe, entries, queries, scoring, self.nulls(calibration))
-        if not found.trusted:
-            warn(f"{found}: {CAUSE}; {self._remedy(calibration, n_entries)}", CalibrationWarning)
+        if calibration is None:
+            if n_entries >= 2 * self._n_checked:
+                self._n_checked = n_entries
+                found = check_pairs(self._recipe, entries, queries, scoring, None)
+                if not found.trusted:
+                    warn(f"{found}: {CAUSE}; {self._remedy(None, n_entries)}", CalibrationWarning)
+        elif calibration is not self._doubted:
+            self._observe_drift(entries, queries, calibration)
+
+    def _observe_drift(self, entries: Population, queries: Array, calibration: Calibration) -> None:
+        some = np.asarray(take_rows(queries, np.arange(min(len(queries), MAX_JUDGED))), np.float32)
+        recent = [*self._recent, some]  # threads that search at the same time may lose some of each other's
+        enough = sum(map(len, recent)) >= WINDOW
+        self._recent = [] if enough else recent
+        if not enough:
+            return
+        judged = np.concatenate(recent)
+        distance = drift_distance(bulk_of_queries(self._recipe, entries, judged), calibration.bulk)
+        if distance > 0:
+            self._doubted = calibration
+            warn(
+                "scores of these queries with random entries differ from those that the null was learned from, by "
+                f"{distance:.2f} more than chance in the distance of two distributions: queries or entries have "
+                f"drifted, and false-alarm rates no longer hold; {self._remedy(calibration, len(entries))}",
+                CalibrationWarning,
+            )
 
     def check_level(
         self,
@@ -70,34 +103,48 @@ class Significance:
         queries: Array,
         scoring: str,
         calibration: Calibration | None,
-        level: float,
+        false_alarm: float,
         *,
         force: bool,
     ) -> None:
-        """Refuse a range search that no p-value can satisfy, or that would return a flood of pairs."""
-        if calibration is not None and level <= calibration.floor:
-            raise ValueError(
-                f"false_alarm asks for p-values of at most {level:.2g} per entry, but the null was learned from too "
-                f"few pairs to support p-values below {calibration.floor:.2g}; calibrate with more n_pairs, or search "
-                "fewer entries"
-            )
-        if force or len(entries) < MIN_ENTRIES:
+        """Refuse a range search at a level that is not supported, or that would return a flood of pairs."""
+        n_entries = len(entries)
+        if calibration is not None:
+            grown = max(1.0, n_entries / calibration.n_entries)
+            if false_alarm < calibration.floor * grown:
+                needed = math.ceil(calibration.n_queries * calibration.floor * grown / false_alarm)
+                raise ValueError(
+                    f"false_alarm={false_alarm:g} is below {calibration.floor * grown:.2g}, the least that "
+                    f"{calibration.n_queries:,} impostors support; calibrate with about {needed:,}, or ask for more"
+                )
+        if force or n_entries < MIN_ENTRIES:
             return
-        found = check_pairs(self._recipe, entries, queries, scoring, self.nulls(calibration), level=level)
+        nulls = None if calibration is None else calibration.for_scans()
+        level = entry_level(false_alarm, n_entries)
+        found = check_pairs(self._recipe, entries, queries, scoring, nulls, level=level)
         if found.n_pairs >= MIN_PAIRS and found.share > FLOOD:
             raise ValueError(
                 f"{found.share:.1%} of {found.n_pairs:,} random pairs of queries and entries are significant at this "
-                f"false_alarm, so that {found.share * len(entries):,.0f} of {len(entries):,} entries would be "
-                f"returned per query: {CAUSE}; {self._remedy(calibration, len(entries))}, or take force=True to have "
+                f"false_alarm, so that {found.share * n_entries:,.0f} of {n_entries:,} entries would be "
+                f"returned per query: {CAUSE}; {self._remedy(calibration, n_entries)}, or take force=True to have "
                 "them all the same"
             )
 
     def _remedy(self, calibration: Calibration | None, n_entries: int) -> str:
         if calibration is not None:
             then = calibration.n_entries
-            grown = (
-                f" (the null was learned with {then:,} entries, there are {n_entries:,})" if then < n_entries else ""
-            )
+            grown = f" (it was calibrated with {then:,} entries, there are {n_entries:,})" if then < n_entries else ""
             return f"calibrate the index again, with signals like these{grown}"
         learn = "learn the null of its scores by index.calibrate()"
         return learn if self._recipe.center is not None else f"make the index with center=True, or {learn}"
+
+
+def drift_distance(seen: Float64, learned: Float64) -> float:
+    """Return by how much two samples differ beyond chance: Kolmogorov's distance less its critical value, or 0."""
+    if not len(seen) or not len(learned):
+        return 0.0
+    at = np.concatenate([seen, learned])
+    shares = [np.searchsorted(np.sort(one), at, side="right") / len(one) for one in (seen, learned)]
+    distance = float(np.abs(shares[0] - shares[1]).max())
+    critical = math.sqrt(math.log(2 / DRIFT_LEVEL) / 2 * (1 / len(seen) + 1 / len(learned)))
+    return max(0.0, distance - critical - DRIFT_MARGIN)

@@ -103,6 +103,11 @@ class ResultTable(Table):
         """Expected number of impostors that look as close, among all entries searched: p-values times ``n_entries``."""
         return self.p_values * self.n_entries
 
+    @property
+    def log10_p_values(self) -> Float64:
+        """Decimal logarithms of the p-values, which are never 0."""
+        return np.asarray(np.log10(self.p_values))
+
     @abstractmethod
     def __len__(self) -> int: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .calibration import Calibration, Population, learn_calibration
+from .calibration import Calibration, Population, Progress, bulk_of_queries, learn_calibration
 from .engine import ENGINE, Engine, KernelEngine, living_ranges
 from .hits import Hits
 from .limits import RangeLimit
@@ -21,11 +21,13 @@ __all__ = [
     "Originals",
     "PairLimit",
     "Population",
+    "Progress",
     "RangeLimit",
     "SampleDraw",
     "Scan",
     "SignalSample",
     "Source",
+    "bulk_of_queries",
     "compare_entries",
     "learn_calibration",
     "living_ranges",

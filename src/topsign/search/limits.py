@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from .._checks import check_choice, check_false_alarm, check_real
 from ..families import SCORINGS
 
@@ -15,7 +13,8 @@ class RangeLimit:
     """How close an entry must be: within a score or distance, or significant at a level."""
 
     value: float
-    is_level: bool = False  # whether the value is the probability of a false alarm
+    is_level: bool = False  # whether the value is the probability of a false alarm in a search
+    n_entries: int = 0  # entries of the whole search, if it is a level
 
     @classmethod
     def checked(
@@ -39,7 +38,5 @@ class RangeLimit:
         return cls(check_real(threshold, "threshold"))
 
     def for_entries(self, n_entries: int) -> RangeLimit:
-        """Return the same limit per entry: a level for the whole search becomes the level of each entry considered."""
-        if not self.is_level:
-            return self
-        return replace(self, value=float(-np.expm1(np.log1p(-self.value) / max(1, n_entries))))
+        """Return the same limit for a search of so many entries, of which workers may each search a part."""
+        return replace(self, n_entries=n_entries)

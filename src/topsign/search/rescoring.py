@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
-from ..families.laws import sample_pvalues
+from ..families.laws import PairNull, SampleNull
 from ..store import Snapshot
 from .hits import Hits
 from .scan import Scan
@@ -104,6 +104,6 @@ def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOrigin
     order = np.lexsort((ids, -exact))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
     hits = replace(candidates[kept], scores=exact.ravel()[kept].astype(np.float32))
-    if scan.null is None or scan.null.learned:
+    if not isinstance(scan.null, PairNull):
         return hits
-    return replace(hits, p_values=sample_pvalues(correlations.ravel()[kept], originals.n_features))
+    return replace(hits, p_values=SampleNull(originals.n_features).p_values(correlations.ravel()[kept]))

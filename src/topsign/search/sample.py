@@ -9,7 +9,7 @@ import numpy as np
 from .._arrays import Array, Float32, Int64
 from ..projections.blocks import Block
 
-MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 1000, 2**23, 32
+MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,14 +39,14 @@ class Scan:
     def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:
         """Return every entry that is close enough."""
         if limit.is_level:
-            return self._significant(snapshot, limit.value)
+            return self._significant(snapshot, limit.value, limit.n_entries)
         bounds = self.comparison.bounds(limit.value)
         hits = self.engine.within(self.comparison, snapshot, bounds, n_threads=self.n_threads)
         hits = self.measure(snapshot, hits)
         distances = partial(self.comparison.distances, hits.queries, hits.values, self._gather(snapshot, hits))
         return hits[self.comparison.reaches(hits.scores, distances, limit.value)]
 
-    def _significant(self, snapshot: Snapshot, level: float) -> Hits:
+    def _significant(self, snapshot: Snapshot, false_alarm: float, n_entries: int) -> Hits:
         """Return entries by the p-values of their correlations, in the order of this comparison."""
         if self.null is None:
             raise ValueError(
@@ -54,13 +54,14 @@ class Scan:
                 'the index, or make it with a random basis and no mean (basis="hadamard", center=False)'
             )
         found = self.comparison.correlated()
-        bounds = found.null_bounds(self.null.threshold(level))
+        bounds = found.null_bounds(self.null.search_threshold(false_alarm, n_entries))
         hits = self.engine.within(found, snapshot, bounds, n_threads=self.n_threads)
         if found is not self.comparison:
             values = self.comparison.revalue(hits.queries, hits.values, self._gather(snapshot, hits))
             hits = replace(hits, values=values).ordered(descending=self.comparison.descending)
         hits = self.measure(snapshot, hits)
-        return hits[hits.p_values <= level]
+        reached = self.null.significant(self.statistics(snapshot, hits), false_alarm, n_entries)
+        return hits[reached & (self.comparison.norms[hits.queries] > 0)]
 
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
         """Return the same hits with their scores and p-values."""
@@ -77,6 +78,10 @@ class Scan:
         """Return the statistics of hits, which nulls are learned from."""
         _, correlations = self.comparison.estimates(hits.queries, hits.values, self._gather(snapshot, hits))
         return self.comparison.statistics(hits.queries, hits.values, correlations)
+
+    def correlated(self) -> Scan:
+        """Return the scan by correlation, in which significance is decided."""
+        return replace(self, comparison=self.comparison.correlated())
 
     def light(self) -> Scan:
         """Return a scan that is only asked for distances, in less memory."""

@@ -36,7 +36,7 @@ from .inference import (
     correlation_interval,
     match_pvalue,
 )
-from .nulls import LearnedNull
+from .nulls import SearchNull, searches_needed
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
 from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
@@ -50,10 +50,10 @@ __all__ = [
     "PROJECTIONS",
     "SCORINGS",
     "EmpiricalNull",
-    "LearnedNull",
     "LikelihoodRatio",
     "Plan",
     "RocCurve",
+    "SearchNull",
     "TargetError",
     "TrellisPlan",
     "bits_for_distortion",
@@ -84,6 +84,7 @@ __all__ = [
     "poisson_binomial_tail",
     "rate_distortion_limit",
     "roc",
+    "searches_needed",
     "sign_expected_hamming",
     "storage_bits",
     "trellis_energy",

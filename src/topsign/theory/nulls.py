@@ -1,4 +1,9 @@
-"""Nulls learned from scores of impostors: an empirical body, and a generalised Pareto tail with its uncertainty."""
+"""Null distribution of the best score of a search, learned from searches for impostors.
+
+A search for an impostor is a false alarm if its best score reaches the threshold. The threshold is an order statistic
+of the best scores of other impostors (split conformal prediction), which holds for any distribution of scores and any
+dependence between entries. Only levels below :attr:`SearchNull.level` rest on a model of the tail.
+"""
 
 from __future__ import annotations
 
@@ -12,183 +17,205 @@ import numpy.typing as npt
 import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float64
-from .._checks import check_false_alarm
+from .._checks import check_count, check_false_alarm
 from .._lazy import lazy
 
-N_KNOTS = 1025
-TAIL_SCORES, TAIL_SHARES = 1000, (0.005, 0.05)
-"""Excesses that the tail is fitted to, within these shares of the sample: few enough for the law to hold."""
+EXCESS, CONFIDENCE = 1.5, 0.9
+"""Given one calibration, the false-alarm rate is at most EXCESS times nominal with probability CONFIDENCE."""
 
-MIN_SCORES = 1000
 SUPPORT = 10
-"""p-values are extrapolated at most this far beyond the rarest score that the sample holds."""
+"""The tail model extrapolates at most this far beyond the largest score of the sample."""
 
+MAX_SCORES = 20_000
+"""Best scores that a null keeps."""
+
+N_KNOTS, MAX_KNOTS = 256, 4096
+TAIL_SHARE, MIN_TAIL = 0.1, 20
 MAX_SHAPE = 0.5
-FENCE = 0.1
-"""Scores that the bulk of the sample expects less often than this among all of it are matches, not impostors."""
+MIN_SHAPE, TAIL_CONFIDENCE = -0.1, 0.95
+"""Tails are taken to be no lighter than this shape, and quantiles at this confidence: false-alarm rates then hold with
+Gumbel, Student, normal and bounded tails down to the floor (tests/test_nulls.py)."""
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+N_DRAWS = 2000
 
 
-@dataclass(frozen=True)
-class LearnedNull:
-    """Law of impostors' scores, larger being closer, learned from a sample.
+@dataclass(frozen=True, eq=False)
+class SearchNull:
+    """Null distribution of scores, larger being closer: of the best of a search, and of one comparison.
 
-    Up to a high quantile p-values interpolate the sample's. Beyond, excesses follow a generalised Pareto law, averaged
-    over the uncertainty of its two parameters, so that few scores give heavy tails. A p-value is never below
-    ``1 / (10 n_effective)``: the sample supports no smaller one.
+    The best scores of ``m`` impostors decide whether a search has a false alarm. P-values of single comparisons follow
+    from them: if F is the distribution of the best of N scores, ``-log F(s) / N`` is the p-value of the score s. Scores
+    below the median of the best ones get theirs from the scores of random pairs.
     """
 
-    knots: Float64  # scores, ascending
-    survival: Float64  # share of the sample at or above each knot, descending
-    tail_share: float  # share of the sample above the last knot
-    scale: float  # of the excesses
-    shape: float
-    n_scores: int
-    n_effective: float  # independent scores that the sample is worth: scores of one query are alike
-    step: float = 0.0  # distance of neighbouring scores that are counts, 0 for real scores
+    best: Float64  # best score of each search for an impostor, ascending
+    n_entries: int  # entries that each search compared
+    knots: Float64  # scores of random pairs, ascending
+    survival: Float64  # share of random pairs that score at least each knot
+    step: float = 0.0  # distance of neighbouring scores if they are counts, 0 for real scores
 
     @classmethod
-    def learn(
-        cls, scores: npt.ArrayLike, *, groups: npt.ArrayLike | None = None, trim: bool = False, step: float = 0.0
-    ) -> Self:
-        """Learns from scores of impostors.
+    def learn(cls, best: npt.ArrayLike, *, n_entries: int, pairs: npt.ArrayLike, step: float = 0.0) -> Self:
+        """Return the null of best scores of impostors, and scores of random pairs of impostors and entries."""
+        ranked = np.sort(np.asarray(best, dtype=np.float64).ravel())
+        bulk = np.sort(np.asarray(pairs, dtype=np.float64).ravel())
+        if not (len(ranked) and len(bulk) and np.isfinite(ranked).all() and np.isfinite(bulk).all()):
+            raise ValueError(f"a null takes finite scores of impostors, got {len(ranked)} best scores")
+        shares = np.concatenate([np.linspace(1, 0.02, N_KNOTS), np.geomspace(0.02, 1 / len(bulk), N_KNOTS)])
+        positions = np.clip(np.round((1 - shares) * len(bulk)).astype(int), 0, len(bulk) - 1)
+        knots = np.unique(bulk[positions])
+        survival = (len(bulk) - np.searchsorted(bulk, knots, side="left")) / len(bulk)
+        return cls(ranked, check_count(n_entries, "n_entries"), knots, survival, float(step))
 
-        ``groups`` numbers the query of each score; scores that share one are alike and count for less. ``trim`` drops
-        outliers on the closer side, for pairs that were drawn at random and may match now and then. ``step`` is the
-        distance of neighbouring scores where they are counts (1 for mismatches): each is spread evenly over it.
-        """
-        sample = np.asarray(scores, dtype=np.float64).ravel()
-        if len(sample) < MIN_SCORES or not np.isfinite(sample).all():
-            raise ValueError(f"a null takes at least {MIN_SCORES} finite scores of impostors, got {len(sample)}")
-        if step:
-            sample = sample + step * (np.random.default_rng(0).random(len(sample)) - 0.5)
-        labels = None if groups is None else np.asarray(groups).ravel()
-        if trim:
-            kept = sample <= _fence(sample)
-            sample, labels = sample[kept], None if labels is None else labels[kept]
-        start = float(np.quantile(sample, 1 - np.clip(TAIL_SCORES / len(sample), *TAIL_SHARES)))
-        above = sample > start
-        excesses = sample[above] - start
-        worth = len(sample) / (1.0 if labels is None else _design_effect(above, labels))
-        ranked = np.sort(sample[~above])
-        places = np.unique(np.linspace(0, len(ranked) - 1, N_KNOTS).astype(int))
-        knots = np.unique(np.append(ranked[places], start))
-        at_least = len(sample) - np.searchsorted(np.sort(sample), knots, side="left")
-        survival = at_least / len(sample)
-        share = len(excesses) / len(sample)
-        survival[-1] = share  # the tail begins where the body ends
-        scale, shape = _fit_tail(excesses)
-        return cls(knots, survival, share, scale, shape, len(sample), float(worth), step)
+    @property
+    def n_searches(self) -> int:
+        """Searches for impostors that the null was learned from."""
+        return len(self.best)
+
+    @property
+    def level(self) -> float:
+        """Smallest false-alarm rate that needs no model of the tail."""
+        return max(1 / (self.n_searches + 1), -math.expm1(math.log(1 - CONFIDENCE) / self.n_searches) / EXCESS)
 
     @property
     def floor(self) -> float:
-        """Smallest p-value that the sample supports."""
-        return 1 / (SUPPORT * self.n_effective)
+        """Smallest false-alarm rate of a search, and smallest E-value, that the null supports."""
+        return 1 / (SUPPORT * (self.n_searches + 1))
+
+    def order_statistic(self, false_alarm: float) -> int:
+        """Return r such that searches that beat the r-th largest best score have at most this false-alarm rate.
+
+        Exact: given the sample, the rate of such searches has the distribution Beta(r, m + 1 - r). Its mean is at most
+        ``false_alarm``, and it exceeds 1.5 times that in at most one calibration of ten. 0 if no r satisfies both.
+        """
+        m = self.n_searches
+        ranks = np.arange(1, math.floor(false_alarm * (m + 1) * (1 + 1e-12)) + 1)
+        exceeds = 1 - scipy.special.betainc(ranks, m + 1 - ranks, min(1.0, EXCESS * false_alarm))
+        return int(np.searchsorted(exceeds, 1 - CONFIDENCE, side="right"))  # exceeds ascends
+
+    def search_threshold(self, false_alarm: float, n_entries: int) -> float:
+        """Return the least score of a match so that a search for an impostor has any with at most this probability.
+
+        A search of fewer entries than the null was learned with has no more false alarms; one of more entries is
+        given its share of the level. Infinite below what the sample supports.
+        """
+        level = check_false_alarm(false_alarm) * min(1.0, self.n_entries / max(1, n_entries))
+        if level < self.floor:
+            return math.inf
+        rank = self.order_statistic(level)
+        beaten = float(self.best[-rank]) if rank else self._tail_quantile(level)
+        return beaten + self.step if self.step else math.nextafter(beaten, math.inf)
+
+    def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> npt.NDArray[np.bool_]:
+        """Return which scores are matches at this false-alarm rate."""
+        return np.asarray(statistics >= self.search_threshold(false_alarm, n_entries))
+
+    def p_values(self, statistics: npt.ArrayLike) -> Float64:
+        """Return the probability that one comparison with an impostor scores at least as high."""
+        scores = np.asarray(statistics, dtype=np.float64)
+        middle = self.best[len(self.best) // 2]
+        body = np.interp(scores, self.knots, self.survival, left=1.0, right=float(self.survival[-1]))
+        body = np.maximum(body, self._tail_pvalues(middle))
+        return np.where(scores < middle, body, self._tail_pvalues(np.maximum(scores, middle)))
+
+    def _tail_pvalues(self, scores: npt.ArrayLike) -> Float64:
+        """P-values from the best scores, for scores of at least their median."""
+        values = np.asarray(scores, dtype=np.float64)
+        m = self.n_searches
+        reached = (m - np.searchsorted(self.best, values, side="left") + 1) / (m + 1)
+        searches = np.where(values > self.best[-1], np.interp(values, *self._beyond), reached)
+        return np.minimum(-np.log1p(-np.minimum(searches, 1 - 1e-9)) / self.n_entries, 1.0)
 
     @lazy
-    def _tails(self) -> tuple[Float64, Float64, Float64]:
-        """Scales, shapes and weights of the laws that the excesses allow (asymptotic normal, Smith 1987)."""
-        n = max(10.0, self.tail_share * self.n_effective)
-        heavier = 1 + self.shape
-        spread = math.sqrt(2 * heavier / n)  # of the logarithm of the scale
-        slope = -(heavier / n) / spread  # covariance -(1 + shape) / n
-        rest = math.sqrt(max(heavier**2 / n - slope**2, 0.0))
-        first, second = (grid.ravel() for grid in np.meshgrid(_NODES, _NODES, indexing="ij"))
-        weights = np.outer(_WEIGHTS, _WEIGHTS).ravel()
-        shapes = np.clip(self.shape + slope * first + rest * second, -MAX_SHAPE, 2 * MAX_SHAPE)
-        return self.scale * np.exp(spread * first), shapes, weights / weights.sum()
+    def _beyond(self) -> tuple[Float64, Float64]:
+        """Scores beyond the sample, and the share of searches that reach them by the tail model, down to the floor."""
+        start, share, scales, shapes = self._tail
+        last, reach = float(self.best[-1]), float(scales.mean())
 
-    def pvalue(self, observed: npt.ArrayLike) -> Float64:
-        """Probability that an impostor scores at least as high as each observed score."""
-        scores = np.asarray(observed, dtype=np.float64) - self.step / 2
-        body = np.interp(scores, self.knots, self.survival, left=1.0)
-        excess = np.maximum(scores - self.knots[-1], 0.0)[..., np.newaxis]
-        scales, shapes, weights = self._tails
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            grown = np.log1p(np.maximum(shapes * excess / scales, -1.0))
-            tails = np.where(np.abs(shapes) < 1e-6, np.exp(-excess / scales), np.exp(-grown / shapes))
-        tail = self.tail_share * (tails @ weights)
-        return np.asarray(np.maximum(np.where(scores > self.knots[-1], tail, body), self.floor))
+        def reached(excesses: Float64) -> Float64:
+            return np.asarray(share * _survival(excesses[:, np.newaxis], scales, shapes).mean(axis=1))
 
-    def threshold(self, false_alarm: float) -> float:
-        """The smallest score whose p-value is at most this; infinite below what the sample supports.
+        while reached(np.array([last - start + reach]))[0] > self.floor and reach < 1e6 * (1 + abs(last)):
+            reach *= 2
+        scores = last + np.linspace(0, reach, N_KNOTS)
+        return scores, np.clip(reached(scores - start), self.floor, 1 / (self.n_searches + 1))
 
-        Real scores; of counts take the next whole one.
+    def _tail_quantile(self, level: float) -> float:
+        """Upper confidence limit of the quantile of best scores, by the tail model; at least the largest of them."""
+        start, share, scales, shapes = self._tail
+        growth = math.log(share / level)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            reach = np.where(np.abs(shapes) < 1e-6, growth, np.expm1(shapes * growth) / shapes)
+        return max(float(self.best[-1]), start + float(np.quantile(scales * reach, TAIL_CONFIDENCE)))
+
+    @lazy
+    def _tail(self) -> tuple[float, float, Float64, Float64]:
+        """Generalised Pareto distributions of the largest tenth: start, share, and draws of scale and shape.
+
+        Draws follow the asymptotic distribution of the maximum-likelihood estimates (Smith 1987), so that a small
+        sample gives a heavy tail.
         """
-        level = check_false_alarm(false_alarm)
-        if level <= self.floor:
-            return math.inf
-        low, high = float(self.knots[0]), float(self.knots[-1]) + self.scale
-        while float(self.pvalue(high)) > level:
-            low, high = high, high + 2 * (high - self.knots[-1])
-        for _ in range(200):
-            middle = (low + high) / 2
-            if middle in (low, high):
-                break
-            low, high = (low, middle) if float(self.pvalue(middle)) <= level else (middle, high)
-        return high
+        m = self.n_searches
+        n_tail = min(m - 1, max(MIN_TAIL, round(TAIL_SHARE * m))) or 1
+        start = float(self.best[-n_tail - 1]) if m > n_tail else float(self.best[0])
+        scale, shape = _fit_tail(self.best[-n_tail:] - start)
+        heavier = 1 + shape
+        spread = math.sqrt(2 * heavier / n_tail)  # of the logarithm of the scale
+        slope = -(heavier / n_tail) / spread  # covariance -(1 + shape) / n
+        rest = math.sqrt(max(heavier**2 / n_tail - slope**2, 0.0))
+        first, second = np.random.default_rng(0).standard_normal((2, N_DRAWS))
+        shapes = np.clip(shape + slope * first + rest * second, MIN_SHAPE, 2 * MAX_SHAPE)
+        return start, n_tail / m, scale * np.exp(spread * first), shapes
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, from which :meth:`from_json` makes an equal null."""
+        """Return plain values, from which :meth:`from_json` makes an equal null."""
         return {
+            "best": self.best.tolist(),
+            "n_entries": self.n_entries,
             "knots": self.knots.tolist(),
             "survival": self.survival.tolist(),
-            "tail_share": self.tail_share,
-            "scale": self.scale,
-            "shape": self.shape,
-            "n_scores": self.n_scores,
-            "n_effective": self.n_effective,
             "step": self.step,
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """The null of a record; ValueError where it is none."""
+        """Return the null of a record; ValueError if it is not one."""
         try:
-            knots, survival = (np.array(record[name], dtype=np.float64) for name in ("knots", "survival"))
-            share, scale, shape = (float(record[name]) for name in ("tail_share", "scale", "shape"))
-            n_scores, worth, step = int(record["n_scores"]), float(record["n_effective"]), float(record["step"])
-        except (KeyError, TypeError, ValueError) as error:
+            best, knots, survival = (np.array(record[name], np.float64) for name in ("best", "knots", "survival"))
+            n_entries, step = record["n_entries"], float(record["step"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a learned null: {error}") from None
-        sound = knots.ndim == 1 and len(knots) >= 2 and knots.shape == survival.shape
-        sound = sound and bool(np.isfinite(knots).all() and (np.diff(knots) > 0).all() and (survival >= 0).all())
-        sound = sound and bool((np.diff(survival) <= 0).all() and survival[0] <= 1)
-        sound = sound and 0 < share < 1 and 0 < scale < math.inf and abs(shape) <= MAX_SHAPE
-        if not (sound and 1 <= worth <= n_scores and 0 <= step < math.inf):
+        sound = all(one.ndim == 1 and len(one) and bool(np.isfinite(one).all()) for one in (best, knots, survival))
+        sound = sound and len(best) <= MAX_SCORES and len(knots) == len(survival) <= MAX_KNOTS
+        sound = sound and bool((np.diff(best) >= 0).all() and (np.diff(knots) > 0).all())
+        sound = sound and bool((np.diff(survival) <= 0).all() and survival[0] <= 1 and survival[-1] > 0)
+        if not (sound and type(n_entries) is int and 1 <= n_entries < 2**62 and step in (0.0, 1.0)):
             raise ValueError("not a learned null: its values are out of range")
-        return cls(knots, survival, share, scale, shape, n_scores, worth, step)
+        return cls(best, n_entries, knots, survival, step)
 
 
-def _fence(sample: Float64) -> float:
-    """The largest score that belongs to the bulk, by a tail fitted between the 90% and the 98% quantile."""
-    start, end = np.quantile(sample, [0.9, 0.98])
-    excesses = sample[sample > start] - start
-    scale, shape = _fit_tail(excesses, censored=float(end - start))
-    if not len(excesses):
-        return float(start)
-    reach = math.log(len(excesses) / FENCE)
-    return float(start + scale * (reach if abs(shape) < 1e-6 else math.expm1(shape * reach) / shape))
+def searches_needed(false_alarm: float) -> int:
+    """Return how many searches for impostors a false-alarm rate takes without a model of the tail.
 
-
-def _design_effect(above: npt.NDArray[np.bool_], labels: npt.NDArray[Any]) -> float:
-    """Variance of the share above the threshold over groups, against that of independent scores."""
-    _, group = np.unique(labels, return_inverse=True)
-    sizes, counts = np.bincount(group), np.bincount(group, weights=above)
-    if len(sizes) < 2:
-        return 1.0
-    share = above.mean()
-    between = ((counts - share * sizes) ** 2).sum() / (share * (1 - share) * sizes.sum())
-    return float(max(1.0, between))
-
-
-def _fit_tail(excesses: Float64, *, censored: float = math.inf) -> tuple[float, float]:
-    """Scale and shape of the generalised Pareto law by maximum likelihood, the shape within [-0.5, 0.5].
-
-    Of excesses above ``censored`` only the number counts.
+    >>> searches_needed(0.01)
+    153
     """
-    seen, n_beyond = excesses[excesses <= censored], int((excesses > censored).sum())
-    mean = float(seen.mean()) if len(seen) else 0.0
+    level = check_false_alarm(false_alarm)
+    by_confidence = math.log(1 - CONFIDENCE) / math.log1p(-min(EXCESS * level, 1 - 1e-12))
+    return max(math.ceil(by_confidence), math.ceil(1 / level) - 1, 1)
+
+
+def _survival(excesses: Float64, scales: Float64, shapes: Float64) -> Float64:
+    """Return the survival function of generalised Pareto distributions."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        grown = np.log1p(np.maximum(shapes * excesses / scales, -1.0))
+        tails = np.where(np.abs(shapes) < 1e-6, np.exp(-excesses / scales), np.exp(-grown / shapes))
+    return np.asarray(tails)
+
+
+def _fit_tail(excesses: Float64) -> tuple[float, float]:
+    """Return scale and shape of the generalised Pareto distribution by maximum likelihood, |shape| <= 0.5."""
+    mean = float(excesses.mean()) if len(excesses) else 0.0
     if not mean > 0:
         return 1e-12, 0.0  # all scores alike: nothing lies beyond
 
@@ -196,13 +223,13 @@ def _fit_tail(excesses: Float64, *, censored: float = math.inf) -> tuple[float, 
         log_scale, shape = float(parameters[0]), float(parameters[1])
         if abs(shape) > MAX_SHAPE:
             return 1e300
-        ratio, last = seen / (mean * math.exp(log_scale)), censored / (mean * math.exp(log_scale))
+        ratio = excesses / (mean * math.exp(log_scale))
         if abs(shape) < 1e-6:
-            return len(seen) * log_scale + float(ratio.sum()) + (n_beyond * last if n_beyond else 0.0)
-        grown, final = 1 + shape * ratio, 1 + shape * (last if n_beyond else 0.0)
-        if grown.min() <= 0 or final <= 0:
+            return len(excesses) * log_scale + float(ratio.sum())
+        grown = 1 + shape * ratio
+        if grown.min() <= 0:
             return 1e300
-        return len(seen) * log_scale + (1 + 1 / shape) * float(np.log(grown).sum()) + n_beyond * math.log(final) / shape
+        return len(excesses) * log_scale + (1 + 1 / shape) * float(np.log(grown).sum())
 
     options = {"xatol": 1e-5, "fatol": 1e-4, "maxiter": 500}
     starts = (np.array([0.0, 0.01]), np.array([0.1, -0.1]))
