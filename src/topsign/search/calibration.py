@@ -242,6 +242,6 @@ def _check_detection(recipe: Recipe, null: SearchNull, copies: Float64, false_al
         raise ValueError(
             f"at false_alarm={false_alarm:g} the threshold would be {threshold:.3f}, which only {detected:.0%} of "
             "copies of entries with a little noise reach: the index's own signals have too many near-duplicates, or "
-            f"too much in common, to calibrate with; {center}give impostors=, signals that match no entry, ask for a larger "
-            "false_alarm, or use larger codes"
+            f"too much in common, to calibrate with; {center}give impostors=, signals that match no entry, ask for a "
+            "larger false_alarm, or use larger codes"
         )
