@@ -8,7 +8,7 @@ NATIVE := $(wildcard native/* native/*/*)
 # many processes that would compile again where the environment forbids to keep anything.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-arm lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-arm lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -62,6 +62,10 @@ test-sanitize: $(VENV)/ready
 # Damaged and crafted files at every door for ten minutes; counts into benchmarks/results/attack.json.
 test-attack: $(VENV)/ready
 	$(BIN)/python tests/faults/attack.py --seconds 600 --results benchmarks/results/attack.json
+
+# False-alarm rates of 20 calibrations for each of eight laws of signals and three families; the suite runs a sample.
+test-statistics: $(VENV)/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/statistics/false_alarms.py
 
 # The NEON kernels in Python on an emulated ARM processor, and index files exchanged with it; on Debian, as root.
 test-arm: $(VENV)/ready

@@ -196,7 +196,7 @@ def measure_calibration(part: Split, best: Configuration, seed: int) -> tuple[li
         index = best.make(part.entries.shape[1], center=center, random_state=seed)
         index.add(part.entries[some])
         if name == "calibrated":
-            index.calibrate(part.queries[:half], n_pairs=200_000)
+            index.calibrate(part.queries[:half], false_alarm=max(0.1, 2 / half))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             p_values = index.search(part.queries[half:], k=len(index)).p_values.ravel()
