@@ -16,10 +16,10 @@ from .._extensions import load_extension
 from .._files import Record
 from ..families import Recipe
 from ..projections import Projected
-from ..search import ENGINE, Calibration, Engine, Scan, SignalSample, make_scans
+from ..search import ENGINE, Calibration, Engine, Progress, Scan, SignalSample, make_scans
 from ..store import Note, Path, Store, check_absent, save_store, store_for_recipe
 from .addition import Addition
-from .base import BaseIndex, Progress
+from .base import BaseIndex
 from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
