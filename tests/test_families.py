@@ -1,7 +1,10 @@
 """Every family keeps the contract of a recipe: the built-in ones, and the one of docs/families.md."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from emulator import COMPILER, EmulatedDevice
 
 import topsign as ts
 from topsign.families import AdaptiveRecipe, Recipe, SignRecipe, TrellisRecipe
@@ -19,16 +22,26 @@ FAMILIES = {
         sample, n_features=sample.shape[1], projection="gaussian", random_state=7
     ),
     "trellis": lambda sample: TrellisRecipe.learn(sample, n_bytes=8, norms=True, random_state=7),
+    "trellis, local bases": lambda sample: TrellisRecipe.learn(sample, n_bytes=8, n_local=2, random_state=7),
     "trellis, random basis": lambda sample: TrellisRecipe.learn(
         sample, n_bytes=8, basis="hadamard", center=False, norms=True, random_state=7
     ),
 }
 
 
-@pytest.mark.filterwarnings("ignore:axes of:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:axes of:UserWarning", "ignore:.*shrunk")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_built_in_families_keep_the_contract(name):
     ts.testing.check_family(FAMILIES[name])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILER, reason="the kernels of the emulated GPU are compiled")
+@pytest.mark.parametrize("name", ["adaptive", "sign", "trellis"])
+def test_built_in_families_keep_the_contract_on_a_gpu(name):
+    ts.testing.check_family(FAMILIES[name], device=EmulatedDevice())
 
 
 def test_a_family_that_decodes_wrongly_is_noticed():
@@ -47,6 +60,22 @@ def test_a_family_whose_search_misses_entries_is_noticed():
 
     with pytest.raises(AssertionError, match="definition"):
         ts.testing.check_family(lambda sample: Blind.learn(sample, n_features=sample.shape[1], random_state=7))
+
+
+def test_a_family_whose_columns_are_lost_is_noticed():
+    class Forgetful(SignRecipe):
+        def pack(self, codes):
+            return bytes(codes.nbytes)
+
+    with pytest.raises(AssertionError, match="survive to_bytes"):
+        ts.testing.check_family(lambda sample: Forgetful.learn(sample, n_features=sample.shape[1], random_state=7))
+
+
+def test_the_example_of_the_documentation_fits_on_a_page():
+    page = (Path(__file__).parents[1] / "docs" / "families.md").read_text()
+    example = page.split("```python\n")[1].split("```")[0]
+    assert "check_family(ScalarRecipe)" in example
+    assert len(example.splitlines()) <= 100
 
 
 def test_the_registry_knows_every_family():

@@ -6,7 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,8 @@ class Codes:
         What they are made with.
     columns : dict of float32 arrays of shape (n_codes,)
         Values kept beside the codes, by the names of ``recipe.column_names``.
+    checked : bool
+        Whether data and columns are known to be codes of the recipe, so that they need no check.
 
     Attributes
     ----------
@@ -49,10 +51,19 @@ class Codes:
     forms: ClassVar[tuple[str, ...]] = ("codes", "dense")
 
     def __init__(
-        self, data: npt.ArrayLike, *, recipe: Recipe, columns: Mapping[str, npt.ArrayLike] | None = None
+        self,
+        data: npt.ArrayLike,
+        *,
+        recipe: Recipe,
+        columns: Mapping[str, npt.ArrayLike] | None = None,
+        checked: bool = False,
     ) -> None:
         self.recipe = recipe
-        self.data: Bytes = np.ascontiguousarray(data)
+        self.columns: dict[str, Float32]
+        if checked:
+            self.data, self.columns = cast(Bytes, data), cast(dict[str, Float32], dict(columns or {}))
+            return
+        self.data = np.ascontiguousarray(data)
         recipe.check(self.data)
         given = dict(columns or {})
         if set(given) != set(recipe.column_names):
@@ -64,9 +75,7 @@ class Codes:
     @classmethod
     def unchecked(cls, data: Bytes, recipe: Recipe, columns: Mapping[str, Float32]) -> Self:
         """Return codes that our own kernels packed, without checking them."""
-        codes = cls.__new__(cls)
-        codes.recipe, codes.data, codes.columns = recipe, data, dict(columns)
-        return codes
+        return cls(data, recipe=recipe, columns=columns, checked=True)
 
     @staticmethod
     def empty(recipe: Recipe) -> Codes:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from . import kernels
 from ._arrays import Float32
 from .encoding import encode
+from .export import from_arrow, to_arrow
 from .families import Recipe, read_codes
+from .heads import Head
 from .index import Index, index_for, open_index
 from .search import make_scans
 
@@ -24,12 +29,15 @@ deviation of at most 1/127/sqrt(12) = 0.0023; three and a half of these.
 """
 
 
-def check_family(make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int = 0) -> None:
+def check_family(
+    make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int = 0, device: Any = None, client: Any = None
+) -> None:
     """Assert that a family keeps the contract of :class:`topsign.families.Recipe`.
 
-    Codes round-trip through JSON, messages and pickles; searches, range searches and pairs in memory and in a folder
-    find what the definition finds (inner products of unit queries with ``recipe.reference(codes, columns)``), with
-    filters, removed entries and several segments; heads and exports take the codes.
+    Codes round-trip through JSON, messages, pickles and, if pyarrow is installed, Arrow tables. Searches, range
+    searches and pairs in memory and in a folder find what the definition finds (inner products of unit queries with
+    ``recipe.reference(codes, columns)``), with filters, removed entries and several segments, and with the same bits on
+    every instruction set of this machine. Heads take the codes.
 
     Parameters
     ----------
@@ -37,6 +45,10 @@ def check_family(make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int 
         A function of a sample that returns a recipe, or a type whose ``learn`` needs no further parameters.
     seed : int
         Seed of the signals.
+    device : str, optional
+        Also search on this CUDA device, "cuda" for example: the same bits.
+    client : dask.distributed.Client, optional
+        Also open the folder on this Dask cluster: the same bits. Its workers must know the family.
 
     Examples
     --------
@@ -52,14 +64,16 @@ def check_family(make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int 
     index = _filled(index_for(recipe), signals)
     _check_searches(index, signals, queries)
     _check_pairs(index)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "family.topsign"
-        with _filled(index_for(recipe, path=path), signals):
-            pass
-        with open_index(path) as opened:
-            _check_same(index, opened, queries)
-            opened.verify()
+    for path in kernels.available():
+        with kernels.use(path):
+            _check_same(index, _filled(index_for(recipe), signals), queries)
     _check_same(index, pickle.loads(pickle.dumps(index)), queries)
+    if device is not None:
+        _check_same(index, index.to(device), queries)
+    with tempfile.TemporaryDirectory() as folder:
+        _check_durable(index, Path(folder) / "family.topsign", signals, queries, client)
+    if find_spec("pyarrow") is not None:
+        _check_export(index)
     _check_head(recipe, signals, queries)
 
 
@@ -141,19 +155,53 @@ def _check_pairs(index: Index) -> None:
     assert set(expected) <= pairs, "pairs above a threshold must include the nearest ones above it"
 
 
-def _check_same(index: Index, other: Index, queries: Float32) -> None:
+def _check_same(index: Index, other: Any, queries: Float32) -> None:
     """Assert that another index of the same entries gives the same answers."""
-    ours, theirs = index.search(queries, k=K), other.search(queries, k=K)
-    for name in ("ids", "scores", "p_values", "distances"):
-        ours_, theirs_ = getattr(ours, name), getattr(theirs, name)
-        assert np.array_equal(ours_, theirs_, equal_nan=ours_.dtype.kind == "f"), f"{name} must be equal"
+    threshold = float(np.nanmedian(index.search(queries, k=K).scores))
+    for scoring in index.recipe.scorings:
+        limit = {"threshold": threshold} if scoring == "asymmetric" else {"radius": 0.45}
+        for ours, theirs in (
+            (index.search(queries, k=K, scoring=scoring), other.search(queries, k=K, scoring=scoring)),
+            (index.within(queries, scoring=scoring, **limit), other.within(queries, scoring=scoring, **limit)),
+        ):
+            for name in ("ids", "scores", "p_values", "distances"):
+                known, found = getattr(ours, name), getattr(theirs, name)
+                assert np.array_equal(known, found, equal_nan=known.dtype.kind == "f"), f"{name} must be equal"
+
+
+def _check_durable(index: Index, path: Path, signals: Float32, queries: Float32, client: Any) -> None:
+    """Assert that a folder, here and on a cluster, gives the answers of the index in memory."""
+    with _filled(index_for(index.recipe, path=path), signals):
+        pass
+    with open_index(path) as opened:
+        _check_same(index, opened, queries)
+        opened.verify()
+        close, others = index.pairs(k=1), opened.pairs(k=1)
+        assert np.array_equal(close.first, others.first), "pairs must be equal in a folder"
+        assert np.array_equal(close.scores, others.scores), "scores of pairs must be equal in a folder"
+    if client is not None:
+        from .distributed import open as open_on_cluster  # needs Dask
+
+        _check_same(index, open_on_cluster(str(path), client=client), queries)
+
+
+def _check_export(index: Index) -> None:
+    """Assert that codes survive an Arrow table in each form that can be read back, and that vectors can be exported."""
+    codes = index.get(index.ids).codes
+    for form in codes.forms:
+        table = to_arrow(index, form=form)
+        assert table.num_rows == len(index), "a table must have one row per entry"
+        if form != "dense":
+            back = from_arrow(table).entries
+            assert back.codes == codes, f"codes must survive a table of the form {form!r}"
+            assert np.array_equal(back.ids, index.ids), "ids must survive a table"
 
 
 def _check_head(recipe: Recipe, signals: Float32, queries: Float32) -> None:
     """Assert that class vectors can be coded, and logits resemble the exact ones."""
-    from .heads import Head
-
-    head = Head.of(recipe, signals[:50], np.zeros(50), np.arange(50))
+    sizes = {"n_bits": recipe.n_bits} if type(recipe).weight_sizes(N_FEATURES) else {}
+    coded = type(recipe).for_weights(signals[:50], **sizes)
+    head = Head.of(coded, signals[:50], np.zeros(50), np.arange(50))
     exact = queries.astype(np.float64) @ signals[:50].astype(np.float64).T
     logits = head.logits(queries)
     assert logits.shape == exact.shape, "a head must give one logit per class"

@@ -39,7 +39,7 @@ EXAMPLE = "\"year >= 2020 and lang in ('en', 'it')\""
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FieldTest:
     """A field, ``==``, ``in`` or an order, and the values it is compared with."""
 
     field: str
@@ -55,7 +55,7 @@ class Joined:
     parts: tuple[Any, ...]
 
 
-Condition = Comparison | Joined
+Condition = FieldTest | Joined
 
 
 def parse_where(where: Where) -> Condition:
@@ -69,7 +69,7 @@ def parse_where(where: Where) -> Condition:
 
 def fields_of(condition: Condition) -> set[str]:
     """Fields that a condition looks at."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, FieldTest):
         return {condition.field}
     return set().union(*(fields_of(part) for part in condition.parts))
 
@@ -214,7 +214,7 @@ def _key(value: Any) -> tuple[type, Any]:
 
 
 def _evaluate(condition: Condition, table: dict[str, Column], n_entries: int) -> Booleans:
-    if isinstance(condition, Comparison):
+    if isinstance(condition, FieldTest):
         return table[condition.field].holds(condition.sign, condition.values)
     masks = [_evaluate(part, table, n_entries) for part in condition.parts]
     if condition.sign == "not":
@@ -225,10 +225,10 @@ def _evaluate(condition: Condition, table: dict[str, Column], n_entries: int) ->
     return joined
 
 
-def _equality(field: Any, value: Any) -> Comparison:
+def _equality(field: Any, value: Any) -> FieldTest:
     if not isinstance(field, str):
         raise TypeError(f"where must name fields by texts, got {field!r}")
-    return Comparison(field, "in", tuple(value) if isinstance(value, (list, tuple, set)) else (value,))
+    return FieldTest(field, "in", tuple(value) if isinstance(value, (list, tuple, set)) else (value,))
 
 
 class _Parser:
@@ -283,20 +283,20 @@ class _Parser:
     def comparison(self, field: str) -> Condition:
         if self.took("not"):
             self.expect("in")
-            return Joined("not", (Comparison(field, "in", self.values()),))
+            return Joined("not", (FieldTest(field, "in", self.values()),))
         if self.took("in"):
-            return Comparison(field, "in", self.values())
+            return FieldTest(field, "in", self.values())
         _, sign = self.next("a comparison")
         if sign in ("=", "=="):
-            return Comparison(field, "in", (self.value(),))
+            return FieldTest(field, "in", (self.value(),))
         if sign in ("!=", "<>"):
-            return Joined("not", (Comparison(field, "in", (self.value(),)),))
+            return Joined("not", (FieldTest(field, "in", (self.value(),)),))
         if sign not in ORDERED:
             self.fail(f"a comparison is expected after {field!r}, got {sign!r}")
         value = self.value()
         if isinstance(value, bool) or value is None:
             self.fail(f"{sign} compares numbers or texts, got {value!r}")
-        return Comparison(field, sign, (value,))
+        return FieldTest(field, sign, (value,))
 
     def values(self) -> tuple[Any, ...]:
         self.expect("(")

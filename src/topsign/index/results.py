@@ -12,7 +12,7 @@ import scipy  # whose modules are loaded when they are first used
 from .._arrays import Float32, Float64, Int64
 from ..search import Hits, Scan
 from .entry_set import EntrySet
-from .tables import Measure, ResultTable, Table, no_distances
+from .tables import Measure, ResultTable, Tabular, no_distances
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Neighbors(ResultTable):
         """Number of queries."""
         return len(self.ids)
 
-    def places_of(self, query: int) -> list[tuple[int, ...]]:
+    def positions_of(self, query: int) -> list[tuple[int, ...]]:
         return [(query, rank) for rank in range(self.ids.shape[1]) if not np.isnan(self.scores[query, rank])]
 
 
@@ -105,12 +105,12 @@ class Matches(ResultTable):
         """Number of queries."""
         return len(self.starts) - 1
 
-    def places_of(self, query: int) -> list[tuple[int, ...]]:
+    def positions_of(self, query: int) -> list[tuple[int, ...]]:
         return [(at,) for at in range(int(self.starts[query]), int(self.starts[query + 1]))]
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Table):
+class Pairs(Tabular):
     """Pairs of entries, each once; the most alike first, ties by ids."""
 
     first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier

@@ -40,7 +40,7 @@ class Match:
     metadata: dict[str, Any] | None = None  # where it was asked for
 
 
-class Table(ABC):
+class Tabular(ABC):
     """Rows that can be had as a table of pandas, Arrow or Polars."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Table(ABC):
         return polars.from_arrow(self.to_arrow())
 
 
-class ResultTable(Table):
+class ResultTable(Tabular):
     """What a search found: ``found[i]`` is the list of matches of query i, closest first."""
 
     ids: Any
@@ -112,12 +112,12 @@ class ResultTable(Table):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def places_of(self, query: int) -> list[tuple[int, ...]]:
+    def positions_of(self, query: int) -> list[tuple[int, ...]]:
         """Where the matches of a query stand in each array."""
 
     def __getitem__(self, query: int) -> list[Match]:
         """Matches of one query, closest first."""
-        return [self._match(at) for at in self.places_of(range(len(self))[query])]
+        return [self._match(at) for at in self.positions_of(range(len(self))[query])]
 
     def __iter__(self) -> Iterator[list[Match]]:
         """Matches of each query."""
