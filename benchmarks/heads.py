@@ -72,7 +72,7 @@ def compare(options):
         for layout in options.layouts:
             for shortlist in (None, options.shortlist):
                 name = f"{n_bits} of {options.pool}, {layout}" + (f", shortlist={shortlist}" if shortlist else "")
-                heads[name] = ts.AdaptiveLinearClassifier.from_weights(
+                heads[name] = ts.CompressedLinearClassifier.from_weights(
                     weights, n_bits=n_bits, n_pool=options.pool, layout=layout, shortlist=shortlist, random_state=7
                 )
     runs = [partial(exact_top, weights, batch), *(partial(head.predict, batch) for head in heads.values())]

@@ -14,7 +14,7 @@ def main():
     exact = (head.features @ head.weights.T).argmax(axis=1)
     print(f"uncompressed: {(exact == head.labels).mean():.2%} right")
     for n_bits in (16, 32, 64, 128):
-        small = ts.AdaptiveLinearClassifier.from_weights(head.weights, n_bits=n_bits, random_state=7)
+        small = ts.CompressedLinearClassifier.from_weights(head.weights, n_bits=n_bits, random_state=7)
         report = small.report(head.features, head.labels, against=exact)
         right = (small.predict(head.features) == head.labels).mean()
         print(f"{n_bits:4} bits: {report.compression_ratio:4.0f} times smaller, {right:.2%} right, ", end="")

@@ -115,7 +115,7 @@ def test_head_files_that_unpack_to_much_more_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.head", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("codes.npy", image.getvalue())
     with pytest.raises(ts.StorageError, match=r"bytes unpack to 10,000,128"):
-        ts.AdaptiveLinearClassifier.load(tmp_path / "a.head")
+        ts.CompressedLinearClassifier.load(tmp_path / "a.head")
 
 
 # The command line

@@ -1,4 +1,4 @@
-"""One head with several faces: NumPy alone, honest sizes, shortlists, and the automatic number of bits."""
+"""Heads: NumPy only, sizes, shortlists, and the automatic number of bits."""
 
 import pickle
 import subprocess
@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import topsign as ts
+from topsign.families.sign_weights import pool_sizes, relative_error
 from topsign.heads import SizeWarning, advice
 from topsign.paper.heads import load_cifar10_head
 
@@ -38,23 +39,23 @@ def digits():
     return X / 16, y
 
 
-# Faces
+# The head, the classifier and the layer
 
 
-def test_every_face_is_the_same_head(rng, weights, inputs, tmp_path):
-    """From weights to each face and on to the next, through files; nothing is compressed again."""
+def test_head_classifier_and_layer_are_the_same(rng, weights, inputs, tmp_path):
+    """From weights to each of them and on to the next, through files; nothing is compressed again."""
     biases = rng.standard_normal(40).astype(np.float32).astype(np.float64)
     head = ts.Head.from_weights(weights, biases=biases, **SHAPE)
     expected = head.logits(inputs)
     head.save(tmp_path / "head.npz")
     loaded = ts.Head.load(tmp_path / "head.npz")
-    classifier = ts.AdaptiveLinearClassifier.from_head(loaded)
-    layer = ts.nn.AdaptiveLinear.from_head(classifier.head_)
+    classifier = ts.CompressedLinearClassifier.from_head(loaded)
+    layer = ts.nn.CompressedLinear.from_head(classifier.head_)
     back = layer.to_head()
-    for face in (loaded, classifier.head_, back):
-        assert_array_equal(face.logits(inputs), expected)
-        assert_array_equal(face.codes, head.codes)
-        assert face.recipe == head.recipe
+    for one in (loaded, classifier.head_, back):
+        assert_array_equal(one.logits(inputs), expected)
+        assert_array_equal(one.codes, head.codes)
+        assert one.recipe == head.recipe
     assert_array_equal(classifier.decision_function(inputs), expected)
     assert_array_equal(layer(torch.from_numpy(inputs)), expected.astype(np.float32))
     linear = torch.nn.Linear(64, 40)
@@ -82,12 +83,12 @@ def test_probabilities_are_those_of_the_link(weights, inputs, digits):
     powers = np.exp(head.logits(inputs))
     assert_allclose(head.predict_proba(inputs), powers / powers.sum(axis=1, keepdims=True))
     exact = LogisticRegression(max_iter=500).fit(digits[0][:500], digits[1][:500] > 4)
-    small = ts.AdaptiveLinearClassifier.from_fitted(exact, n_bits=16, n_pool=128, random_state=7)
+    small = ts.CompressedLinearClassifier.from_fitted(exact, n_bits=16, n_pool=128, random_state=7)
     ones = 1 / (1 + np.exp(-small.decision_function(digits[0])))
     assert_allclose(small.head_.predict_proba(digits[0])[:, 1], ones)
-    linked = ts.AdaptiveLinearClassifier.from_weights(weights, link="softmax", **SHAPE)
+    linked = ts.CompressedLinearClassifier.from_weights(weights, link="softmax", **SHAPE)
     assert_allclose(linked.predict_proba(inputs), head.predict_proba(inputs))
-    without = ts.AdaptiveLinearClassifier.from_weights(weights, **SHAPE)
+    without = ts.CompressedLinearClassifier.from_weights(weights, **SHAPE)
     with pytest.raises(AttributeError) as caught:
         without.predict_proba(inputs)
     assert 'from_weights(..., link="softmax")' in str(caught.value.__cause__)
@@ -125,15 +126,15 @@ def test_a_head_needs_numpy_alone(weights, tmp_path):
 
 def test_sizes_count_everything_that_a_prediction_needs(weights, tmp_path):
     head = ts.Head.from_weights(weights, **SHAPE)
-    assert head.nbytes == head.code_nbytes == head.codes.nbytes + head.scales.nbytes
-    small = ts.AdaptiveLinearClassifier.from_weights(weights, shortlist=5, **SHAPE)
+    assert head.nbytes == head.code_nbytes == head.codes.nbytes + head.columns["scales"].nbytes
+    small = ts.CompressedLinearClassifier.from_weights(weights, shortlist=5, **SHAPE)
     assert small.storage_bits_ == 8 * (head.code_nbytes + weights.nbytes)
     assert small.compression_ratio_ < 1
     report = small.report(weights, np.arange(40), against=np.arange(40))
     assert (report.storage_bits, report.shortlist_bits) == (small.storage_bits_, 8 * weights.nbytes)
     assert f"({8 * weights.nbytes:,} of them a shortlist's weights)" in str(report)
     assert f"+ {weights.nbytes:,} of a shortlist of 5 (float32): 0.9 times smaller" in repr(small.head_)
-    layer = ts.nn.AdaptiveLinear.from_head(small.head_)
+    layer = ts.nn.CompressedLinear.from_head(small.head_)
     assert layer.nbytes == small.head_.nbytes
     small.save(tmp_path / "head.npz")
     assert (tmp_path / "head.npz").stat().st_size < small.head_.nbytes + 4000  # names, shapes and the header
@@ -147,11 +148,11 @@ def test_shortlists_are_held_in_fewer_bits(weights, inputs, tmp_path, storage, b
     exact = inputs @ weights.T
     head = ts.Head.from_weights(weights, **SHAPE).with_shortlist(40, weights, storage=storage)
     head.save(tmp_path / "head.npz")
-    for held in (head, ts.Head.load(tmp_path / "head.npz"), ts.nn.AdaptiveLinear.from_head(head).to_head()):
+    for held in (head, ts.Head.load(tmp_path / "head.npz"), ts.nn.CompressedLinear.from_head(head).to_head()):
         assert np.abs(held.logits(inputs) - exact).max() <= (error + 1e-6) * np.abs(exact).max()
         scales = 160 if storage == "int8" else 0
         assert held.shortlist_nbytes == bytes_per_weight * weights.size + scales
-    grown = ts.AdaptiveLinearClassifier.from_head(head).add_classes(weights[:2], classes=[40, 41]).remove_classes([0])
+    grown = ts.CompressedLinearClassifier.from_head(head).add_classes(weights[:2], classes=[40, 41]).remove_classes([0])
     assert grown.head_.shortlist.weights.dtype == head.shortlist.weights.dtype
     assert_allclose(grown.decision_function(inputs)[:, -1], head.logits(inputs)[:, 1], rtol=1e-6)
 
@@ -205,8 +206,8 @@ def test_files_of_weights_that_do_not_fit_are_explained(weights, tmp_path):
 def test_pickles_hold_the_compressed_head_alone(rng, tmp_path):
     X, y = rng.standard_normal((300, 4000)), np.arange(300) % 3
     exact = LogisticRegression(max_iter=20, tol=1).fit(X, y)
-    small = ts.AdaptiveLinearClassifier.from_fitted(exact, n_bits=64, random_state=7)
-    fitted = ts.AdaptiveLinearClassifier(LogisticRegression(max_iter=20, tol=1), n_bits=64, random_state=7).fit(X, y)
+    small = ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, random_state=7)
+    fitted = ts.CompressedLinearClassifier(LogisticRegression(max_iter=20, tol=1), n_bits=64, random_state=7).fit(X, y)
     whole = len(pickle.dumps(exact))
     for classifier in (small, fitted):
         joblib.dump(classifier, tmp_path / "small.joblib")
@@ -215,7 +216,7 @@ def test_pickles_hold_the_compressed_head_alone(rng, tmp_path):
         assert_array_equal(again.decision_function(X), classifier.decision_function(X))
         assert hasattr(classifier, "estimator_")
         assert not hasattr(again, "estimator_")
-    kept = ts.AdaptiveLinearClassifier.from_fitted(exact, n_bits=64, keep_estimator=True, random_state=7)
+    kept = ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, keep_estimator=True, random_state=7)
     assert pickle.loads(pickle.dumps(kept)).report(X, y).n_samples == 300
 
 
@@ -226,39 +227,39 @@ def test_the_automatic_size_is_measured_where_there_are_data(digits):
     """No size of a pool of 64 is enough for the digits; 99% on the data, or a warning with the number."""
     X, y = digits
     with pytest.warns(SizeWarning, match="the head is small"):  # 64 features: float16 would be smaller
-        auto = ts.AdaptiveLinearClassifier(LogisticRegression(max_iter=500), n_pool=2048, random_state=7).fit(X, y)
+        auto = ts.CompressedLinearClassifier(LogisticRegression(max_iter=500), n_pool=2048, random_state=7).fit(X, y)
     assert auto.choice_.basis == "data"
     assert auto.choice_.agreement >= 0.99
     assert auto.n_bits_ == auto.choice_.n_bits == auto.head_.recipe.n_bits
     assert auto.choice_.agreement == pytest.approx(np.mean(auto.predict(X) == auto.estimator_.predict(X)))
-    less = advice.candidates(2048)[advice.candidates(2048).index(auto.n_bits_) - 1]
+    less = pool_sizes(2048)[pool_sizes(2048).index(auto.n_bits_) - 1]
     with pytest.warns(SizeWarning):
-        fewer = ts.AdaptiveLinearClassifier.from_fitted(auto.estimator_, n_bits=less, n_pool=2048, random_state=7)
+        fewer = ts.CompressedLinearClassifier.from_fitted(auto.estimator_, n_bits=less, n_pool=2048, random_state=7)
     assert fewer.report(X, y).agreement < 0.99
     with pytest.warns(SizeWarning, match=r'"auto" found no size that reaches 99% agreement: .* n_pool=64.*\(data\)'):
-        ts.AdaptiveLinearClassifier(LogisticRegression(max_iter=500), random_state=7).fit(X, y)
+        ts.CompressedLinearClassifier(LogisticRegression(max_iter=500), random_state=7).fit(X, y)
 
 
 def test_the_automatic_size_is_predicted_from_weights():
     """Within 3 points of what the CIFAR-10 head measures, mean of 3 seeds; the docstrings say of other heads."""
     head = load_cifar10_head()
     exact = (head.features @ head.weights.T).argmax(axis=1)
-    predicted = advice.predicted_agreement(head.weights, 1024)
+    predicted = advice.simulated_agreement(head.weights, lambda n_bits: relative_error(n_bits, 1024, 1024))
     for n_bits in (16, 64, 256):
         small = [ts.Head.from_weights(head.weights, n_bits=n_bits, random_state=seed) for seed in range(3)]
         measured = np.mean([one.predict(head.features) == exact for one in small])
         assert abs(predicted(n_bits) - measured) < 0.03
-    auto = ts.AdaptiveLinearClassifier.from_weights(head.weights, random_state=7)
+    auto = ts.CompressedLinearClassifier.from_weights(head.weights, random_state=7)
     assert auto.choice_.basis == "theory"
     assert auto.n_bits_ == 88
     assert ts.Head.from_weights(head.weights, random_state=7).recipe.n_bits == 88
     linear = torch.nn.Linear(1024, 10, bias=False)
     linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))
     assert ts.nn.compress(linear, random_state=7).n_bits == 88
-    short = ts.AdaptiveLinearClassifier.from_weights(head.weights, shortlist=3, random_state=7)
+    short = ts.CompressedLinearClassifier.from_weights(head.weights, shortlist=3, random_state=7)
     assert short.n_bits_ < 88
     with pytest.raises(ValueError, match='n_bits="auto" without data predicts logits, not Hamming scores'):
-        ts.AdaptiveLinearClassifier.from_weights(head.weights, scoring="hamming")
+        ts.CompressedLinearClassifier.from_weights(head.weights, scoring="hamming")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_predicted_errors_are_measured(rng, n_bits, n_pool, n_features):
             head = ts.Head.from_weights(coef, n_bits=n_bits, n_pool=n_pool, random_state=seed)
         norms = np.linalg.norm(coef, axis=1) * np.linalg.norm(X, axis=1)
         squares.extend((np.diagonal(head.logits(X)) / norms) ** 2)
-    ratio = np.mean(squares) / advice.relative_error(n_bits, n_pool, n_features) ** 2
+    ratio = np.mean(squares) / relative_error(n_bits, n_pool, n_features) ** 2
     assert abs(ratio - 1) < 4 * np.std(squares) / np.mean(squares) / np.sqrt(len(squares))
 
 
@@ -286,9 +287,9 @@ def test_sizes_that_do_not_pay_are_announced(digits):
         r"n_bits=64 of n_pool=64 keeps more than a quarter .* err by 9\.4% .* 20 bytes .* n_bits=32 .* errs by 6\.2%"
     )
     with pytest.warns(SizeWarning, match=words):
-        ts.AdaptiveLinearClassifier.from_fitted(exact, n_bits=64, random_state=7)
+        ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, random_state=7)
     with pytest.warns(SizeWarning, match=r"the head is small: .* float16 rows by 0\.03% at 128"):
         ts.Head.from_weights(exact.coef_, n_bits=256, n_pool=1024, random_state=7)
     with pytest.warns(SizeWarning, match="keeps more than a quarter"):
         ts.nn.compress(torch.nn.Linear(64, 10), n_bits=32, random_state=7)
-    ts.AdaptiveLinearClassifier.from_fitted(exact, n_bits=64, shortlist=3, random_state=7)  # decides by exact logits
+    ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, shortlist=3, random_state=7)  # decides by exact logits

@@ -49,9 +49,9 @@ def test_the_input_embedding_stays(model, compressed):
     """Tied before, not afterwards, and nothing ties them again."""
     assert model.lm_head.weight is model.get_input_embeddings().weight
     before = model.get_input_embeddings().weight
-    assert isinstance(compressed.lm_head, nn.AdaptiveLinear)
+    assert isinstance(compressed.lm_head, nn.CompressedLinear)
     compressed.tie_weights()
-    assert isinstance(compressed.lm_head, nn.AdaptiveLinear)
+    assert isinstance(compressed.lm_head, nn.CompressedLinear)
     assert torch.equal(compressed.get_input_embeddings().weight, before)
     assert compressed.config.tie_word_embeddings is False
     assert model.config.tie_word_embeddings is True
@@ -103,7 +103,7 @@ def test_states_of_a_model_round_trip(model, compressed, tmp_path):
     """Without unpickling code; the model is built again and its head replaced by an empty layer of the same shape."""
     torch.save(compressed.state_dict(), tmp_path / "model.pt")
     fresh = transformers.LlamaForCausalLM(compressed.config)
-    fresh.lm_head = nn.AdaptiveLinear(64, VOCABULARY, n_bits=32, n_pool=256, bias=False, shortlist=40)
+    fresh.lm_head = nn.CompressedLinear(64, VOCABULARY, n_bits=32, n_pool=256, bias=False, shortlist=40)
     fresh.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     ids = torch.arange(6)[None] + 20
     assert torch.equal(fresh.eval()(input_ids=ids).logits, compressed(input_ids=ids).logits)

@@ -1,12 +1,9 @@
 """PyTorch layers: the same numbers as the classifiers, on every path, through every format of weights."""
 
 import io
-import json
-import runpy
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ def make_linear(in_features=48, out_features=30, *, bias=True, dtype=torch.float
 
 
 def tensor_logits(layer, x):
-    return operators.tensor_logits(layer.recipe, x, layer.codes, layer.scales, layer.bias)
+    return operators.tensor_logits(layer.recipe, x, layer.codes, layer.columns, layer.bias)
 
 
 def assert_close(actual, expected, n_terms):
@@ -80,7 +77,7 @@ def test_both_paths_estimate_what_the_classifier_does(bias, layout, projection, 
     linear.weight[4] = 0
     shape = {"n_bits": 12, "n_pool": n_pool, "projection": projection, "layout": layout, "random_state": 7}
     layer = nn.compress(linear, **shape)
-    classifier = ts.AdaptiveLinearClassifier.from_weights(
+    classifier = ts.CompressedLinearClassifier.from_weights(
         linear.weight.numpy(), intercept=linear.bias.numpy() if bias else None, **shape
     )
     expected = torch.from_numpy(classifier.decision_function(x.numpy()).astype(np.float32))
@@ -116,7 +113,7 @@ def test_the_top_classes_are_those_of_the_logits(monkeypatch, bias):
     for path, logits in (
         (layer.topk, layer(x)),
         (
-            lambda x, k: nn.TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.scales, layer.bias, k)),
+            lambda x, k: nn.TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.columns, layer.bias, k)),
             tensor_logits(layer, x.view(6, 48)),
         ),
     ):
@@ -138,16 +135,16 @@ def test_types_of_inputs_and_weights(dtype):
     assert best.values.dtype == dtype
     assert torch.equal(best.indices, layer.topk(x.float(), k=4).indices)
     wide = nn.compress(make_linear().to(dtype), n_bits=12, random_state=7)
-    assert wide.scales.dtype == wide.bias.dtype == torch.float32
+    assert wide.columns.dtype == wide.bias.dtype == torch.float32
 
 
 def test_casting_a_model_leaves_the_scales_alone():
     layer = nn.compress(make_linear(), n_bits=12, random_state=7)
-    x, scales = torch.randn(6, 48), layer.scales.clone()
+    x, scales = torch.randn(6, 48), layer.columns.clone()
     before = layer(x)
     for cast in (layer.half, layer.bfloat16, layer.double, layer.float):
         cast()
-        assert torch.equal(layer.scales, scales)
+        assert torch.equal(layer.columns, scales)
     assert torch.equal(layer(x), before)
 
 
@@ -185,28 +182,28 @@ def test_states_round_trip(projection):
     file.seek(0)
     state = torch.load(file, weights_only=True)
     assert all(isinstance(value, torch.Tensor) for value in state.values())
-    fresh = nn.AdaptiveLinear(48, 30, random_state=8, **shape)
+    fresh = nn.CompressedLinear(48, 30, random_state=8, **shape)
     assert not fresh(x).any()  # nothing loaded yet
     fresh.load_state_dict(state)
-    assert fresh.projection == layer.projection
+    assert fresh.recipe.projection == layer.recipe.projection
     assert torch.equal(fresh(x), layer(x))
     assert torch.equal(tensor_logits(fresh, x), tensor_logits(layer, x))
-    assert set(state) == {"codes", "scales", "bias", "_extra_state"}
+    assert set(state) == {"codes", "columns", "bias", "_extra_state"}
 
 
 def test_states_of_other_layers_are_refused(monkeypatch):
     layer = nn.compress(make_linear(), n_bits=12, random_state=7)
     state = layer.state_dict()
     with pytest.raises(RuntimeError, match="size mismatch for codes"):
-        nn.AdaptiveLinear(48, 31, n_bits=12).load_state_dict(state)
-    assert nn.AdaptiveLinear(48, 30, n_bits=12, layout="fast").codes.shape != state["codes"].shape
-    other = nn.AdaptiveLinear(48, 30, n_bits=12, n_pool=47)
+        nn.CompressedLinear(48, 31, n_bits=12).load_state_dict(state)
+    assert nn.CompressedLinear(48, 30, n_bits=12, layout="fast").codes.shape != state["codes"].shape
+    other = nn.CompressedLinear(48, 30, n_bits=12, n_pool=47)
     assert other.codes.shape == state["codes"].shape  # as many bytes, another meaning
     with pytest.raises(RuntimeError, match=r"n_pool': 48.*this layer has.*n_pool': 47"):
         other.load_state_dict(state)
-    monkeypatch.setattr(type(layer.projection), "revision", 99)
+    monkeypatch.setattr(type(layer.recipe.projection), "revision", 99)
     with pytest.raises(RuntimeError, match="the projection it was written with has the fingerprint"):
-        nn.AdaptiveLinear(48, 30, n_bits=12).load_state_dict(state)
+        nn.CompressedLinear(48, 30, n_bits=12).load_state_dict(state)
 
 
 @pytest.mark.parametrize("layout", ["compact", "fast"])
@@ -214,19 +211,19 @@ def test_hostile_states_are_refused_before_anything_is_taken(layout):
     """Inside a model, too, and with assign=True; kernels trust codes."""
     shape = {"n_bits": 12, "n_pool": 300, "layout": layout, "random_state": 7}
     layer = nn.compress(make_linear(), **shape)
-    model = torch.nn.Sequential(torch.nn.ReLU(), nn.AdaptiveLinear(48, 30, **shape))
+    model = torch.nn.Sequential(torch.nn.ReLU(), nn.CompressedLinear(48, 30, **shape))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     good = {f"1.{name}": value for name, value in layer.state_dict().items()}
     for name, value, words in [
         ("codes", torch.full_like(layer.codes, 255), "1: codes is not a packed code at row 0"),
         ("codes", torch.zeros_like(layer.codes), "1: codes is not a packed code at row 0"),
-        ("codes", layer.codes.float(), "1: codes of type torch.float32 where torch.uint8 is expected"),
-        ("scales", torch.full((30,), torch.nan), "1: scales holds NaN, infinity, or values above 1e"),
-        ("scales", torch.full((30,), 3e38), "1: scales holds NaN, infinity, or values above 1e"),
+        ("codes", layer.codes.float(), "1: codes must be of type torch.uint8, got torch.float32"),
+        ("columns", torch.full((1, 30), torch.nan), "1: columns holds NaN, infinity, or values above 1e"),
+        ("columns", torch.full((1, 30), 3e38), "1: columns holds NaN, infinity, or values above 1e"),
         ("bias", torch.full((30,), torch.inf), "1: bias holds NaN, infinity, or values above 1e"),
         ("_extra_state", torch.tensor([1, 2], dtype=torch.uint8), "1: "),
-        ("_extra_state", torch.tensor(list(b"{}"), dtype=torch.uint8), "1: its extra state is not a recipe"),
-        ("_extra_state", torch.tensor(list(b"[]"), dtype=torch.uint8), "1: its extra state is not a recipe"),
+        ("_extra_state", torch.tensor(list(b"{}"), dtype=torch.uint8), "1: the extra state, recipe: cannot be read"),
+        ("_extra_state", torch.tensor(list(b"[]"), dtype=torch.uint8), "1: the extra state, recipe: cannot be read"),
     ]:
         for assign in (False, True):
             with pytest.raises(RuntimeError, match=words):
@@ -237,15 +234,6 @@ def test_hostile_states_are_refused_before_anything_is_taken(layout):
     assert torch.equal(model[1](x), layer(x))
 
 
-def test_states_of_the_first_format_are_read():
-    folder = Path(__file__).parent / "data" / "v1" / "heads"
-    layer = nn.AdaptiveLinear(24, 5, n_bits=8, n_pool=40)
-    layer.load_state_dict(torch.load(folder / "layer.pt", weights_only=True))
-    expected = json.loads((folder / "answers.json").read_text())["layer"]["scores"]
-    inputs = runpy.run_path(str(folder / "make.py"))["inputs"]()
-    assert_array_equal(layer(torch.from_numpy(inputs)), expected)
-
-
 # Compressing
 
 
@@ -253,7 +241,7 @@ def test_a_layer_of_a_model_is_replaced_in_place():
     model = torch.nn.ModuleDict({"body": torch.nn.Sequential(torch.nn.ReLU(), make_linear()), "fc": make_linear()})
     kept = model["fc"]
     assert nn.compress_module(model, "body.1", n_bits=12, random_state=7) is model
-    assert isinstance(model["body"][1], nn.AdaptiveLinear)
+    assert isinstance(model["body"][1], nn.CompressedLinear)
     assert model["fc"] is kept
     assert torch.equal(
         ts.nn.compress(kept, n_bits=12, random_state=7).codes, nn.compress(kept, n_bits=12, random_state=7).codes
@@ -297,7 +285,7 @@ def test_a_large_head_is_compressed_without_a_second_copy():
 
 # Bad input and absence
 
-LAYER = nn.AdaptiveLinear(48, 30, n_bits=12, random_state=7)
+LAYER = nn.CompressedLinear(48, 30, n_bits=12, random_state=7)
 CALLS = [
     (lambda: LAYER(torch.randn(2, 47)), ValueError, "inputs must have 48 features in the last axis, got shape (2, 47)"),
     (lambda: LAYER(torch.ones(2, 48, dtype=torch.int64)), TypeError, "inputs must be floating-point"),
@@ -308,7 +296,7 @@ CALLS = [
     (lambda: nn.compress(torch.nn.ReLU()), TypeError, "a torch.nn.Linear can be compressed, found ReLU;"),
     (lambda: nn.compress_module(torch.nn.Sequential(make_linear()), "fc"), TypeError, "found nothing at 'fc'"),
     (lambda: nn.compress_module(make_linear(), ""), TypeError, "can be compressed, found Linear at ''"),
-    (lambda: nn.AdaptiveLinear(0, 30), ValueError, "in_features must be at least 1, got 0"),
+    (lambda: nn.CompressedLinear(0, 30), ValueError, "in_features must be at least 1, got 0"),
 ]
 
 

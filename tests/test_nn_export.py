@@ -33,7 +33,7 @@ class Model(torch.nn.Module):
 
 
 MEMORIES = ("device", "pinned")  # of a shortlist
-TRELLIS = {"codes": "trellis", "n_bits": 48, "n_pool": None}
+TRELLIS = {"family": "trellis", "n_bits": 48, "n_pool": None}
 VARIANTS = [
     TRELLIS,
     {},
@@ -118,14 +118,14 @@ def test_a_shortlist_in_pinned_memory_gives_the_answers_of_one_on_the_card(stora
     head = beside.cuda().head
     plain = held.clone(), head.shortlist_scales, 5
     with pytest.raises(ValueError, match="or in pinned memory"):
-        torch.ops.topsign.shortlist(x, head.codes, head.scales, head.bias, head._recipe_text, *plain)
+        torch.ops.topsign.shortlist(x, head.codes, head.columns, head.bias, head._recipe_text, *plain)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"shortlist": 5}], ids=str)
 def test_operators_keep_their_contracts(parameters):
     """Schemas, shape functions and no aliasing, as PyTorch checks them."""
     head, x = Model(**parameters).head, torch.randn(3, 48)
-    held = x, head.codes, head.scales, head.bias, head._recipe_text
+    held = x, head.codes, head.columns, head.bias, head._recipe_text
     if parameters:
         torch.library.opcheck(torch.ops.topsign.shortlist.default, (*held, head.shortlist_weights, None, 5))
     else:
@@ -141,16 +141,16 @@ def test_shapes_that_do_not_fit_are_refused_while_tracing():
 def test_operands_that_do_not_fit_their_recipe_are_refused():
     """A graph may come from outside."""
     head, x = Model().head, torch.randn(3, 48)
-    for codes, scales, bias in [
-        (head.codes[:, :-1], head.scales, head.bias),
-        (head.codes.int(), head.scales, head.bias),
-        (head.codes, head.scales[:-1], head.bias),
-        (head.codes, head.scales, head.bias[:-1]),
+    for codes, columns, bias in [
+        (head.codes[:, :-1], head.columns, head.bias),
+        (head.codes.int(), head.columns, head.bias),
+        (head.codes, head.columns[:, :-1], head.bias),
+        (head.codes, head.columns, head.bias[:-1]),
     ]:
         with pytest.raises(ValueError, match="do not fit uint8 codes of"):
-            torch.ops.topsign.linear(x, codes, scales, bias, head._recipe_text)
+            torch.ops.topsign.linear(x, codes, columns, bias, head._recipe_text)
     other = head.codes.T.contiguous().T  # another order in memory is no other code
-    assert torch.equal(torch.ops.topsign.linear(x, other, head.scales, head.bias, head._recipe_text), head(x))
+    assert torch.equal(torch.ops.topsign.linear(x, other, head.columns, head.bias, head._recipe_text), head(x))
 
 
 def test_scripting_is_refused():

@@ -1,4 +1,4 @@
-"""Heads of trellis codes: logits without bias, the same answers by every face, files, and what is refused."""
+"""Heads of trellis codes: logits without bias, the same answers as classifier, layer and file, and bad options."""
 
 import warnings
 
@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from topsign.heads.queries import encode_weights
 
 import topsign as ts
+from topsign.families import TrellisRecipe
 from topsign.heads import advice
 from topsign.heads.advice import SizeWarning
-from topsign.heads.recipes import no_weights, trellis_recipe
-from topsign.nn import AdaptiveLinear, compress, operators
+from topsign.nn import CompressedLinear, compress, operators
 from topsign.paper.heads import load_cifar10_head
 
 
@@ -23,7 +22,7 @@ def weights(rng):
 
 def head_of(weights, rng, **options):
     biases = rng.standard_normal(len(weights))
-    return ts.Head.from_weights(weights, biases=biases, codes="trellis", random_state=7, **{"n_bits": 96} | options)
+    return ts.Head.from_weights(weights, biases=biases, family="trellis", random_state=7, **{"n_bits": 96} | options)
 
 
 @pytest.mark.parametrize("projection", ["hadamard", "principal"])
@@ -45,7 +44,7 @@ def test_logits_are_those_of_reconstructions(rng, weights, projection):
 
 def _learned(head):
     projection = head.recipe.projection
-    return projection.axes.nbytes + 4 * 96 + 12 * head.recipe.designs[0].n_coded
+    return projection.axes.nbytes + 4 * 96 + head.recipe.designs[0].nbytes
 
 
 def _nothing():
@@ -59,14 +58,13 @@ def test_estimates_have_no_bias(rng):
     weights, x = rng.standard_normal((1, 64)).astype(np.float32), rng.standard_normal((1, 64)).astype(np.float32)
     found = []
     for seed in range(60):
-        recipe = trellis_recipe(weights, n_bits=32, random_state=seed)
-        codes, _ = encode_weights(recipe, None, weights)
-        found.append(float(ts.TrellisCodes(codes, recipe=recipe).decode()[0] @ x[0]))
+        coding = TrellisRecipe.for_weights(weights, n_bits=32, random_state=seed).weight_coding()
+        found.append(float(coding.decode(coding.encode(weights, n_threads=1))[0] @ x[0]))
     error = np.std(found) / np.sqrt(len(found))
     assert abs(np.mean(found) - float(weights[0] @ x[0])) < 4 * error + 1e-3 * np.linalg.norm(weights) * 8
 
 
-def test_faces_and_files_agree(rng, weights, tmp_path):
+def test_classifiers_layers_and_files_agree(rng, weights, tmp_path):
     X = rng.standard_normal((9, 96)).astype(np.float32)
     weights[5] = 0
     head = head_of(weights, rng, link="softmax")
@@ -75,13 +73,13 @@ def test_faces_and_files_agree(rng, weights, tmp_path):
     again = ts.Head.load(tmp_path / "head.npz")
     assert_array_equal(again.logits(X), head.logits(X))
     assert_array_equal(again.predict_proba(X), head.predict_proba(X))
-    classifier = ts.AdaptiveLinearClassifier.from_head(head)
+    classifier = ts.CompressedLinearClassifier.from_head(head)
     assert_array_equal(classifier.decision_function(X), head.logits(X))
-    layer = AdaptiveLinear.from_head(head)
+    layer = CompressedLinear.from_head(head)
     assert_allclose(layer(torch.from_numpy(X)).numpy(), head.logits(X), rtol=1e-5, atol=1e-5)
     assert_array_equal(layer.topk(torch.from_numpy(X), 5).indices.numpy(), head.topk(X, 5).indices)
     assert_array_equal(layer.to_head().codes, head.codes)
-    other = AdaptiveLinear(96, 60, codes="trellis", n_bits=96)
+    other = CompressedLinear(96, 60, family="trellis", n_bits=96)
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(torch.from_numpy(X)), layer(torch.from_numpy(X)))
     short = head.with_shortlist(10, weights)
@@ -96,23 +94,23 @@ def test_layers_and_classifiers_are_compressed(rng, weights):
     linear = torch.nn.Linear(96, 60)
     with torch.no_grad():
         linear.weight.copy_(torch.from_numpy(weights))
-    layer = compress(linear, codes="trellis", n_bits=384, random_state=7)
+    layer = compress(linear, family="trellis", n_bits=384, random_state=7)
     exact = linear(torch.from_numpy(X)).detach()
     assert (layer(torch.from_numpy(X)).argmax(1) == exact.argmax(1)).float().mean() > 0.9
-    small = ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=384, random_state=7)
+    small = ts.CompressedLinearClassifier.from_weights(weights, family="trellis", n_bits=384, random_state=7)
     assert np.mean(small.predict(X) == (X @ weights.T).argmax(1)) > 0.9
     with pytest.warns(UserWarning, match="shrunk"):
-        ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=96, projection="principal")
+        ts.CompressedLinearClassifier.from_weights(weights, family="trellis", n_bits=96, projection="principal")
 
 
 @pytest.mark.parametrize("projection", ["hadamard", "principal"])
 def test_operations_of_any_device_give_the_same_within_rounding(rng, weights, projection):
     """Inputs are rounded to the same bytes, but where another order of additions moves one across a border."""
     with pytest.warns(UserWarning, match="shrunk") if projection == "principal" else _nothing():
-        layer = AdaptiveLinear.from_head(head_of(weights, rng, projection=projection))
+        layer = CompressedLinear.from_head(head_of(weights, rng, projection=projection))
     x = torch.from_numpy(rng.standard_normal((30, 96)).astype(np.float32))
     x[3] = 0
-    made = layer.recipe, x, layer.codes, layer.scales, layer.bias
+    made = layer.recipe, x, layer.codes, layer.columns, layer.bias
     expected = layer(x)
     error = (operators.tensor_logits(*made) - expected).abs().amax(1) / expected.abs().max()
     assert error.max() < 1e-6 if projection == "hadamard" else (error < 1e-6).float().mean() > 0.5
@@ -129,25 +127,27 @@ def test_the_automatic_size_is_predicted_from_weights():
     exact = (features @ head.weights.T).argmax(axis=1)
     predicted = advice.simulated_agreement(
         head.weights,
-        lambda n_bits: advice.trellis_error(trellis_recipe(no_weights(1024), n_bits=n_bits, random_state=0)),
+        lambda n_bits: (
+            TrellisRecipe.for_weights(head.weights, n_bits=n_bits, random_state=0).weight_coding().error(head.weights)
+        ),
     )
     for n_bits in (24, 128, 512):
-        options = {"codes": "trellis", "n_bits": n_bits}
+        options = {"family": "trellis", "n_bits": n_bits}
         small = [ts.Head.from_weights(head.weights, random_state=seed, **options) for seed in range(3)]
         measured = np.mean([one.predict(features) == exact for one in small])
         assert abs(predicted(n_bits) - measured) < 0.03
-    auto = ts.AdaptiveLinearClassifier.from_weights(head.weights, codes="trellis", random_state=7)
+    auto = ts.CompressedLinearClassifier.from_weights(head.weights, family="trellis", random_state=7)
     assert auto.choice_.basis == "theory"
     assert auto.choice_.reached
-    sizes = advice.trellis_candidates(1024)
+    sizes = TrellisRecipe.weight_sizes(1024)
     less = sizes[sizes.index(auto.n_bits_) - 1]
     assert predicted(less) < 0.99 <= predicted(auto.n_bits_) == auto.choice_.agreement
-    whole = ts.Head.from_weights(head.weights, codes="trellis", random_state=7)
+    whole = ts.Head.from_weights(head.weights, family="trellis", random_state=7)
     assert_array_equal(whole.codes, auto.head_.codes)
     linear = torch.nn.Linear(1024, 10, bias=False)
     linear.weight.data = torch.from_numpy(np.array(head.weights, np.float32))
-    assert compress(linear, codes="trellis", random_state=7).n_bits == auto.n_bits_
-    assert compress(linear, codes="trellis", shortlist=3, random_state=7).n_bits < auto.n_bits_
+    assert compress(linear, family="trellis", random_state=7).n_bits == auto.n_bits_
+    assert compress(linear, family="trellis", shortlist=3, random_state=7).n_bits < auto.n_bits_
 
 
 @pytest.mark.parametrize("projection", ["hadamard", "principal"])
@@ -158,12 +158,12 @@ def test_the_automatic_size_is_measured_where_there_are_data(rng, weights, proje
     X = 3 * weights[y] + rng.standard_normal((800, 96)) * 6
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "axes of 96 features")
-        auto = ts.AdaptiveLinearClassifier(
-            LogisticRegression(max_iter=50), codes="trellis", projection=projection, random_state=7
+        auto = ts.CompressedLinearClassifier(
+            LogisticRegression(max_iter=50), family="trellis", projection=projection, random_state=7
         ).fit(X, y)
     assert auto.choice_.basis == "data"
     assert auto.choice_.agreement == np.mean(auto.predict(X) == auto.estimator_.predict(X)) >= 0.99
-    assert auto.n_bits_ == auto.head_.recipe.n_bits in advice.trellis_candidates(96)
+    assert auto.n_bits_ == auto.head_.recipe.n_bits in TrellisRecipe.weight_sizes(96)
     assert auto.head_.recipe.projection.kind == projection
 
 
@@ -172,7 +172,7 @@ def test_heads_for_which_no_size_will_do_are_warned_of(rng):
     with pytest.warns(
         SizeWarning, match=r"found no size that reaches 99% agreement: the best, n_bits=256, 4 per weight"
     ):
-        head = ts.Head.from_weights(alike, codes="trellis", random_state=7)
+        head = ts.Head.from_weights(alike, family="trellis", random_state=7)
     assert head.recipe.n_bits == 256
 
 
@@ -183,8 +183,8 @@ def test_what_does_not_go_together_raises(rng, weights):
         ({"n_bits": 3}, "two windows"),
     ]:
         with pytest.raises(ValueError, match=words):
-            ts.Head.from_weights(weights, codes="trellis", **options)
-    with pytest.raises(ValueError, match="codes must be"):
-        ts.Head.from_weights(weights, codes="plain")
+            ts.Head.from_weights(weights, family="trellis", **options)
+    with pytest.raises(ValueError, match="family must be one of"):
+        ts.Head.from_weights(weights, family="plain")
     with pytest.raises(ValueError, match="no signs to compare"):
-        ts.AdaptiveLinearClassifier.from_weights(weights, codes="trellis", n_bits=96, scoring="hamming")
+        ts.CompressedLinearClassifier.from_weights(weights, family="trellis", n_bits=96, scoring="hamming")

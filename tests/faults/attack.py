@@ -71,8 +71,8 @@ class Doors:
         labels = np.arange(N_ENTRIES) % 5
         coef = np.stack([self.signals[labels == label].mean(axis=0) for label in range(5)])
         self.head = folder / "sound.head"
-        ts.AdaptiveLinearClassifier.from_weights(coef, n_bits=12, random_state=3).save(self.head)
-        self.logits = ts.AdaptiveLinearClassifier.load(self.head).decision_function(self.signals)
+        ts.CompressedLinearClassifier.from_weights(coef, n_bits=12, random_state=3).save(self.head)
+        self.logits = ts.CompressedLinearClassifier.load(self.head).decision_function(self.signals)
 
     def _index(self, name, path):
         ts = self.ts
@@ -174,13 +174,13 @@ class Doors:
             arrays[name] = hostile(rng, arrays[name])
         with open(path, "wb") as file:
             np.savez(file, **arrays)
-        return self._try(lambda: self.ts.AdaptiveLinearClassifier.load(path).predict(self.signals))
+        return self._try(lambda: self.ts.CompressedLinearClassifier.load(path).predict(self.signals))
 
     def damaged_head(self):
         path = self.folder / "damaged.head"
         path.write_bytes(flip(self.rng, self.head.read_bytes()))
         try:
-            found = self.ts.AdaptiveLinearClassifier.load(path).decision_function(self.signals)
+            found = self.ts.CompressedLinearClassifier.load(path).decision_function(self.signals)
         except self.ts.StorageError:
             return "refused"
         assert np.array_equal(found, self.logits), "wrong answers of a damaged head"

@@ -13,6 +13,7 @@ from .._checks import check_choice
 from ..kernels import CodeRange
 from ..projections.blocks import Block
 from .base import SCORINGS, Encoded
+from .projected import transpose
 from .weight_coding import BLOCK_VECTORS, Logits, WeightCoding, size_steps
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class SignWeights(WeightCoding):
         if scoring == "hamming":
             return SignAgreements(self.recipe, kernels.active().pack_bits(projected, n_threads=n_threads))
         return SignLogits(self.recipe, projected)
+
+    def decode(self, weights: Encoded) -> Float32:
+        vectors = transpose(self.recipe.projection, self.recipe.sign_rows(weights.codes))
+        return np.asarray(vectors * weights.columns["scales"][:, np.newaxis], np.float32)
 
     def error(self, weights: Array | None = None) -> float:
         recipe = self.recipe

@@ -82,6 +82,10 @@ class WeightCoding(ABC):
         """Return the products of these inputs, or a part of them, with any codes of this recipe."""
 
     @abstractmethod
+    def decode(self, weights: Encoded) -> Float32:
+        """Return estimates of the weight vectors: logits are products with them, within the rounding of inputs."""
+
+    @abstractmethod
     def error(self, weights: Array) -> float:
         """Return the standard deviation of an estimated logit over |w| |x|, for w and x at right angles."""
 
@@ -141,7 +145,6 @@ class DecodedWeights(WeightCoding):
         return DecodedLogits(self, np.concatenate([empty, *(block.values for block in blocks)]))
 
     def decode(self, weights: Encoded) -> Float32:
-        """Return estimates of the weight vectors."""
         own = {name: weights.columns[name] for name in self.recipe.column_names}
         return self.recipe.decode(weights.codes, own) * weights.columns["logit_scales"][:, np.newaxis]
 

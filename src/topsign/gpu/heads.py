@@ -1,8 +1,9 @@
-"""The head of a model on a device: the best classes of each input, or the logits of all."""
+"""Heads of models on a device: the best classes of each input, or the logits of all classes."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -22,12 +23,12 @@ LOGIT_DIGITS = 3  # 23 bits of each input: logits of all classes are right withi
 PLANS = 8  # shapes of inputs whose memory is kept
 
 
-class CodeScanner:
-    """Codes of a head on a device. Memory of a call is kept for the next one of the same shape.
+class CodeScanner(ABC):
+    """Codes of a head on a device. The memory of a call is kept for the next call of the same shape.
 
-    Nothing is allocated on the device and nobody waits for it once a shape has been seen, but for the results: calls
-    can be captured in a CUDA graph after one call outside of it. Threads may share a scanner; that memory makes its
-    calls follow each other, so a call on another stream than the last one waits for the device.
+    Once a shape has been seen, nothing is allocated on the device and nothing waits for it, except for the results:
+    calls can be captured in a CUDA graph after one call outside of it. Threads may share a scanner. Because calls share
+    memory, they follow each other, and a call on another stream than the last one waits for the device.
     """
 
     def __init__(self, form: Format | TrellisFormat, part: Part, *, device: Device, tuning: Tuning = DEFAULT) -> None:
@@ -49,10 +50,10 @@ class CodeScanner:
         return self._part.stripes.nbytes + 4 * len(self) * (1 if self._part.biases is None else 2)
 
     def topk(self, projected: Any, k: int) -> tuple[Array, Array]:
-        """The k highest logits of each projected input, falling, and their classes; of equal ones the lower class.
+        """Return the k highest logits of each projected input, falling, and their classes; ties by ascending class.
 
-        ``projected`` is (n_inputs, n_pool) float32 on the device, C-ordered, or rounded inputs where codes are trellis
-        codes. The same bits as on the processor. An input that is not finite gets NaN and the first k classes.
+        ``projected`` is (n_inputs, n_pool) float32 on the device, C-ordered, or rounded inputs for trellis codes. The
+        bits are the processor's. An input that is not finite gets NaN and the first k classes.
         """
         if not 1 <= k <= min(MAX_K, len(self)):
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
@@ -74,7 +75,7 @@ class CodeScanner:
         return values, indices
 
     def logits(self, projected: Any) -> Array:
-        """Logits of all classes, (n_inputs, n_classes) float32, within the rounding of float32."""
+        """Return logits of all classes, (n_inputs, n_classes) float32, within the rounding of float32."""
         example = _arrays(projected)[0]
         out = _empty_like(self.device, example, (len(projected), len(self)), "float32")
         with self._lock, self.device.stream_of(example):
@@ -98,14 +99,13 @@ class CodeScanner:
             _keep_latest(self._scanners, n_inputs, (scanner, Candidates.empty(self.device, n_inputs, 0)), PLANS)
         return self._scanners[n_inputs]
 
+    @abstractmethod
     def _logit_scanner(self, n_inputs: int) -> Scanner:
-        if isinstance(self._format, TrellisFormat):
-            return make_trellis_scanner(self.device, self._format, n_inputs, tuning=self._tuning)
-        return make_scanner(self.device, self._format, n_inputs, digits=LOGIT_DIGITS, tuning=self._tuning)
+        """Return the scanner that computes logits of all classes."""
 
 
 class HeadScanner(CodeScanner):
-    """A head of adaptive codes on a device.
+    """A head of adaptive or sign codes on a device.
 
     Parameters
     ----------
@@ -118,8 +118,12 @@ class HeadScanner(CodeScanner):
     def __init__(
         self, codes: Any, scales: Any, bias: Any, layout: Layout, *, device: Device, tuning: Tuning = DEFAULT
     ) -> None:
+        self._form = Format.of(layout)
         part = Part(Stripes.load(device, layout, codes), _put(device, scales), _put(device, bias))
-        super().__init__(Format.of(layout), part, device=device, tuning=tuning)
+        super().__init__(self._form, part, device=device, tuning=tuning)
+
+    def _logit_scanner(self, n_inputs: int) -> Scanner:
+        return make_scanner(self.device, self._form, n_inputs, digits=LOGIT_DIGITS, tuning=self._tuning)
 
 
 class TrellisHeadScanner(CodeScanner):
@@ -135,18 +139,21 @@ class TrellisHeadScanner(CodeScanner):
     def __init__(
         self, codes: Any, bias: Any, tables: TrellisTables, *, device: Device, tuning: Tuning = DEFAULT
     ) -> None:
-        form = TrellisFormat(device, replace(tables, fine_bits=0))  # inputs of layers have one digit
-        rings = form.load(codes, norms=True)
-        super().__init__(form, Part(rings, rings.with_norms, _put(device, bias)), device=device, tuning=tuning)
+        self._form = TrellisFormat(device, replace(tables, fine_bits=0))  # inputs of layers have one digit
+        rings = self._form.load(codes, norms=True)
+        super().__init__(self._form, Part(rings, rings.with_norms, _put(device, bias)), device=device, tuning=tuning)
+
+    def _logit_scanner(self, n_inputs: int) -> Scanner:
+        return make_trellis_scanner(self.device, self._form, n_inputs, tuning=self._tuning)
 
 
 def _arrays(inputs: Any) -> tuple[Array, ...]:
-    """Arrays on the device that inputs are."""
+    """Return the device arrays of inputs."""
     return inputs.arrays if isinstance(inputs, RoundedOnDevice) else (inputs,)
 
 
 def _keep_latest(held: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
-    """Adds an item, and drops the oldest above the limit."""
+    """Add an item, and drop the oldest above the limit."""
     held[key] = value
     while len(held) > limit:
         held.popitem(last=False)
@@ -157,7 +164,7 @@ def _put(device: Device, values: Any) -> Array | None:
 
 
 def _empty_like(device: Device, example: Array, shape: tuple[int, ...], dtype: str) -> Array:
-    """On the device: a tensor where the example is one."""
+    """Return an array on the device, a tensor if the example is one."""
     if hasattr(example, "new_empty"):
         import torch
 

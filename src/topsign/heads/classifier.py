@@ -100,7 +100,8 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
 
     The estimate of a logit by adaptive codes has variance ``|w|**2 |x|**2 (1 - r**2) / N`` over the projections, r the
     cosine of w and x and N = n_bits * lambda**2 the effective number of samples (for orthonormal pools
-    1 / N - 1 / n_features in place of 1 / N): exact for a Gaussian pool given the kept magnitudes, whose mean is lambda.
+    1 / N - 1 / n_features in place of 1 / N). This is exact for a Gaussian pool given the kept magnitudes, whose mean
+    is lambda.
 
     Examples
     --------
@@ -165,7 +166,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         _, labels = validate_data(self, X, y, dtype="numeric", accept_sparse="csr")
         check_classification_targets(labels)
         options = self._options()
-        options.check(self.n_features_in_)  # before training, so that a wrong n_bits raises at once
+        options.needs_weights(self.n_features_in_)  # before training, so that a wrong n_bits raises at once
         self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
         return self._compress_estimator(options, X)
 

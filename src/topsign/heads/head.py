@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +18,9 @@ from .._lazy import lazy
 from .._random import RandomState
 from ..errors import StorageError
 from ..families import SCORINGS, Encoded, Logits, Recipe
+from ..families.base import check_real_valued
 from ..projections import Projection
+from .advice import measured_agreement
 from .files import checked_columns, plain_labels, raise_not_a_head, read_head, write_head
 from .links import LINKS, probabilities
 from .recipes import RecipeOptions
@@ -63,6 +66,7 @@ class Head:
         shortlist: Shortlist | None = None,
     ) -> Self:
         """Return the head of weight vectors, one per class or only one for two classes, read block by block."""
+        check_real_valued(recipe, scoring, None)
         made = recipe.weight_coding().encode(weights, n_threads=kernels.n_threads(None))
         logits = scoring == "asymmetric"
         if not logits:
@@ -79,6 +83,8 @@ class Head:
         classes: npt.ArrayLike | None = None,
         family: str = "adaptive",
         n_bits: int | str | None = "auto",
+        bits_per_weight: float | None = None,
+        features: npt.ArrayLike | None = None,
         n_pool: int | None = None,
         projection: str | Projection | None = None,
         layout: str | None = None,
@@ -93,6 +99,11 @@ class Head:
             Read block by block.
         biases, classes : arrays of shape (n_classes,), optional
             Zeros, and labels 0, 1, ... by default.
+        bits_per_weight : float, optional
+            Size of codes and scales over the number of weights, in place of n_bits.
+        features : array of shape (n_samples, n_features), optional
+            Inputs of the head. ``n_bits="auto"`` then takes the smallest size that agrees with the uncompressed head on
+            99% of them, instead of predicting the agreement from the weights.
         family, n_bits, n_pool, projection, layout, random_state
             As in :class:`topsign.CompressedLinearClassifier`.
         link : "softmax", "sigmoid", "modified_huber" or None
@@ -110,11 +121,18 @@ class Head:
         rows, labels = check_weights(weights, classes=labels)
         if link is not None:
             check_choice(link, "link", tuple(LINKS))
+        coded = {"n_pool": n_pool, "projection": projection, "layout": layout}
         options = RecipeOptions(
-            family, n_bits=n_bits, n_pool=n_pool, projection=projection, layout=layout, random_state=random_state
+            family, n_bits=n_bits, bits_per_weight=bits_per_weight, random_state=random_state, **coded
         )
-        recipe, _ = options.recipe(rows)
-        return cls.of(recipe, rows, check_intercepts(biases, len(rows)), labels, link=link)
+        intercepts, measured = check_intercepts(biases, len(rows)), None
+        made = partial(cls.of, weights=rows, biases=intercepts, classes=labels, link=link)
+        if features is not None:
+            if not options.automatic:
+                raise ValueError(f'features choose the size of n_bits="auto", got n_bits={n_bits!r}; leave one of them')
+            inputs = as_signals(features, n_features=rows.shape[1], name="features")
+            measured = measured_agreement(inputs, rows, intercepts, made)
+        return made(options.recipe(rows, measured=measured)[0])
 
     def with_shortlist(
         self,

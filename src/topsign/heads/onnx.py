@@ -10,11 +10,9 @@ import json
 from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
-
 from .._arrays import Array, Bytes, Float32, Int64
 from ..errors import install
-from ..families import Encoded, Recipe
+from ..families import Recipe
 from .scores import Scores
 
 DOMAIN = "ai.onnx.contrib"
@@ -51,18 +49,13 @@ def _declare() -> None:
 def _linear(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: str) -> Float32:
     """As ``topsign::linear``; an empty bias stands for none."""
     scores, rows = _read_operands(x, codes, columns, bias, recipe)
-    out = np.empty((len(rows), len(codes)), np.float32)
-    for part, inputs in scores.prepare(rows, "inputs"):
-        out[part] = scores.values(inputs)
-    return out.reshape(*x.shape[:-1], len(codes))
+    return scores.logits(rows, "inputs").reshape(*x.shape[:-1], len(codes))
 
 
 def _topk(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: str, k: int) -> tuple[Float32, Int64]:
     """As ``topsign::topk``."""
     scores, rows = _read_operands(x, codes, columns, bias, recipe)
-    values, classes = np.empty((len(rows), k), np.float32), np.empty((len(rows), k), np.int64)
-    for part, inputs in scores.prepare(rows, "inputs"):
-        classes[part], values[part] = scores.best(inputs, k)
+    values, classes = scores.topk(rows, k, "inputs")
     shape = (*x.shape[:-1], k)
     return values.reshape(shape), classes.reshape(shape)
 
@@ -70,14 +63,9 @@ def _topk(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: 
 def _read_operands(x: Array, codes: Bytes, columns: Float32, bias: Float32, text: str) -> tuple[Scores, Array]:
     """Return the scores of the codes, and inputs as rows; a model is a file from outside, and kernels check nothing."""
     recipe = _read_recipe(text)
+    scores = Scores.from_operands(recipe, codes, columns, bias if bias.size else None)
     recipe.check(codes, name="codes")
-    names = recipe.weight_coding().column_names
-    if columns.shape != (len(names), len(codes)) or bias.shape not in (codes.shape[:1], (0,)):
-        raise ValueError(f"columns {columns.shape} and bias {bias.shape} do not fit codes {codes.shape}")
-    columns = np.ascontiguousarray(columns)
-    weights = Encoded(np.ascontiguousarray(codes), dict(zip(names, columns, strict=True)))
-    biases = bias.astype(np.float64) if bias.any() else None
-    return Scores(recipe, weights, biases), x.reshape(-1, recipe.n_features)
+    return scores, x.reshape(-1, recipe.n_features)
 
 
 @lru_cache(maxsize=64)

@@ -46,10 +46,12 @@ class RecipeOptions:
         self.automatic = n_bits == "auto" and bits_per_weight is None
         self._n_bits, self._bits_per_weight = n_bits, bits_per_weight
 
-    def check(self, n_features: int) -> None:
-        """Raise what :meth:`recipe` would raise for weight vectors of this length, as far as it is known before."""
+    def needs_weights(self, n_features: int) -> bool:
+        """Return whether :meth:`recipe` depends on the weight vectors; raise if an option is wrong."""
         sizes = self._sizes(n_features)
-        self.family.needs_weights(n_features, **self._size(n_features, sizes[0] if sizes else None), **self.options)
+        return self.family.needs_weights(n_features, **self.sized(n_features, sizes[0] if sizes else None)) or bool(
+            sizes
+        )
 
     def recipe(
         self,
@@ -68,7 +70,7 @@ class RecipeOptions:
 
         @lru_cache
         def made(n_bits: int | None) -> Recipe:
-            return self.family.for_weights(weights, **self._size(n_features, n_bits), **self.options)
+            return self.family.for_weights(weights, **self.sized(n_features, n_bits))
 
         if not sizes:
             recipe, choice = made(None), None
@@ -90,13 +92,13 @@ class RecipeOptions:
     def _sizes(self, n_features: int) -> list[int]:
         return self.family.weight_sizes(n_features, **self.options) if self.automatic else []
 
-    def _size(self, n_features: int, n_bits: int | None) -> dict[str, Any]:
-        """Return the size in the words of :meth:`topsign.families.Recipe.for_weights`."""
+    def sized(self, n_features: int, n_bits: int | None = None) -> dict[str, Any]:
+        """Return the options of :meth:`topsign.families.Recipe.for_weights`; ``n_bits`` is the size chosen."""
         if self._bits_per_weight is not None:
             bits = check_positive(self._bits_per_weight, "bits_per_weight", maximum=32) * n_features
-            return {"n_bytes": int(bits // 8)}
+            return self.options | {"n_bytes": int(bits // 8)}
         chosen = n_bits if self.automatic else self._n_bits
-        return {} if chosen is None else {"n_bits": chosen}
+        return self.options if chosen is None else self.options | {"n_bits": chosen}
 
 
 def _choose(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from .. import kernels
-from .._arrays import Array, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..families import Encoded, Logits, Recipe
 
 BLOCK_CLASSES = 2**14  # compared at a time if all of them could reach a bound
@@ -27,8 +28,33 @@ class Scores:
     biases: Float64 | None = None  # (n_classes,); None: all are zero
     scoring: str = "asymmetric"
 
+    @classmethod
+    def from_operands(cls, recipe: Recipe, codes: Bytes, columns: Float32, bias: Float32 | None) -> Self:
+        """Return the scores of a layer's operands: columns (n_columns, n_classes), and no or zero biases for none.
+
+        Shapes are checked, because graphs may come from outside.
+        """
+        check_operands(recipe, codes, columns, bias)
+        names, columns = recipe.weight_coding().column_names, np.ascontiguousarray(columns, np.float32)
+        weights = Encoded(np.ascontiguousarray(codes), dict(zip(names, columns, strict=True)))
+        return cls(recipe, weights, None if bias is None or not bias.any() else bias.astype(np.float64))
+
     def __len__(self) -> int:
         return len(self.weights.codes)
+
+    def logits(self, inputs: Array, name: str) -> Float32:
+        """Return the scores of all classes for rows of inputs, in float32."""
+        out = np.empty((len(inputs), len(self)), np.float32)
+        for rows, prepared in self.prepare(inputs, name):
+            out[rows] = self.values(prepared)
+        return out
+
+    def topk(self, inputs: Array, k: int, name: str) -> tuple[Float32, Int64]:
+        """Return the k highest scores of rows of inputs, falling, in float32, and their classes."""
+        values, classes = np.empty((len(inputs), k), np.float32), np.empty((len(inputs), k), np.int64)
+        for rows, prepared in self.prepare(inputs, name):
+            classes[rows], values[rows] = self.best(prepared, k)
+        return values, classes
 
     def prepare(self, inputs: Array, name: str) -> Iterator[tuple[slice, Logits]]:
         """Yield blocks of inputs, prepared."""
@@ -69,6 +95,16 @@ class Scores:
         classes[filled] = found + part.start
         logits[filled] = scores.astype(np.float64) + biases[found]
         return _merged(classes, logits, min(k, width))
+
+
+def check_operands(recipe: Recipe, codes: Any, columns: Any, bias: Any) -> None:
+    """Raise ValueError unless arrays or tensors have the shapes of a layer of this recipe: kernels check nothing."""
+    width, n_classes = recipe.code_bytes, tuple(codes.shape[:1])
+    shape = (len(recipe.weight_coding().column_names), *n_classes)
+    fitting = str(codes.dtype).endswith("uint8") and tuple(codes.shape) == (*n_classes, width)
+    if not fitting or tuple(columns.shape) != shape or (bias is not None and tuple(bias.shape) != n_classes):
+        shapes = [None if one is None else tuple(one.shape) for one in (codes, columns, bias)]
+        raise ValueError(f"codes, columns and bias of shapes {shapes} do not fit uint8 codes of {width} bytes")
 
 
 def _merged(classes: Int64, logits: Float64, k: int) -> tuple[Int64, Float64]:

@@ -119,8 +119,7 @@ class Shortlist:
 
     @classmethod
     def from_file(cls, record: Any, arrays: dict[str, Array], shape: tuple[int, int]) -> Self:
-        """The shortlist of a head file; ValueError where something does not fit. Format 1 has the size alone."""
-        record = record if isinstance(record, dict) else {"size": record}
+        """Return the shortlist of a head file; ValueError if something does not fit."""
         size = check_count(record["size"], "shortlist")
         if "source" in record:
             held = Source(**record["source"])

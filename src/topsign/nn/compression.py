@@ -6,13 +6,13 @@ from typing import Any, NoReturn
 
 import torch
 
+from .. import kernels
 from .._arrays import Float32
 from .._random import RandomState
-from ..heads.queries import encode_weights
-from ..heads.recipes import head_recipe, no_weights
+from ..heads.recipes import RecipeOptions, empty_weights
 from ..heads.shortlist import Shortlist
 from ..projections import Projection
-from .layer import AdaptiveLinear
+from .layer import CompressedLinear
 
 BLOCK_VALUES = 2**24  # weights converted at a time
 
@@ -21,64 +21,75 @@ BLOCK_VALUES = 2**24  # weights converted at a time
 def compress(
     linear: torch.nn.Linear,
     *,
-    codes: str = "adaptive",
-    n_bits: int | str = "auto",
+    family: str = "adaptive",
+    n_bits: int | str | None = "auto",
+    bits_per_weight: float | None = None,
     n_pool: int | None = None,
-    projection: str | Projection = "hadamard",
-    layout: str = "compact",
+    projection: str | Projection | None = None,
+    layout: str | None = None,
     shortlist: int | None = None,
     shortlist_storage: str = "original",
     shortlist_memory: str = "device",
     random_state: RandomState = None,
-) -> AdaptiveLinear:
-    """An :class:`AdaptiveLinear` that estimates what a linear layer gives, on the device of the layer.
+) -> CompressedLinear:
+    """Return a :class:`CompressedLinear` that estimates the outputs of a linear layer, on the device of the layer.
 
-    Weights are read a block at a time, whatever their type and device: a head too large for a second copy can be
-    compressed; ``codes="trellis"`` over principal axes, and ``n_bits="auto"``, look at all of them at once. Parameters
-    are those of :class:`AdaptiveLinear`, with ``n_bits="auto"`` as in
-    :class:`topsign.AdaptiveLinearClassifier` and ``shortlist_storage="original"`` for the type of the layer. A class
-    whose weights are all zero scores its bias.
+    Weights of any type and device are read a block at a time, so that a head too large for a second copy can be
+    compressed. Families that learn from weights, such as ``family="trellis"`` over principal axes, and
+    ``n_bits="auto"`` read all of them at once. A class whose weights are all zero scores its bias.
+
+    Parameters
+    ----------
+    linear : torch.nn.Linear
+    n_bits : int, "auto" or None
+        As in :class:`topsign.CompressedLinearClassifier`, the agreement predicted from the weights.
+    bits_per_weight : float, optional
+        Size of codes and scales over the number of weights, in place of n_bits.
+    shortlist_storage : "original" or those of :class:`CompressedLinear`
+        "original" is the type of the layer.
+    family, n_pool, projection, layout, shortlist, shortlist_memory, random_state
+        As in :class:`CompressedLinear`.
+
+    Examples
+    --------
+    >>> small = compress(torch.nn.Linear(256, 100), family="trellis", bits_per_weight=0.5, random_state=7)
+    >>> small.codes.nbytes * 8 / (256 * 100)
+    0.5
     """
     if not isinstance(linear, torch.nn.Linear):
         _raise_no_layer(linear)
     weight, bias = linear.weight, linear.bias
-    learns = n_bits == "auto" or projection == "principal"
-    recipe = head_recipe(
-        codes,
-        weight.to("cpu", torch.float32).numpy() if learns else no_weights(linear.in_features),
-        n_bits=n_bits,
-        n_pool=n_pool,
-        projection=projection,
-        layout=layout,
-        random_state=random_state,
-        shortlist=shortlist,
-    )
-    layer = AdaptiveLinear.of_recipe(
-        recipe,
+    coded = {"n_pool": n_pool, "projection": projection, "layout": layout}
+    options = RecipeOptions(family, n_bits=n_bits, bits_per_weight=bits_per_weight, random_state=random_state, **coded)
+    needed = options.needs_weights(linear.in_features)
+    learned = weight.to("cpu", torch.float32).numpy() if needed else empty_weights(linear.in_features)
+    recipe, _ = options.recipe(learned, shortlist=shortlist)
+    own = str(weight.dtype).removeprefix("torch.")
+    layer = CompressedLinear(
+        linear.in_features,
         linear.out_features,
+        family=recipe,
         bias=bias is not None,
         shortlist=shortlist,
-        shortlist_storage=str(weight.dtype).removeprefix("torch.")
-        if shortlist_storage == "original"
-        else shortlist_storage,
+        shortlist_storage=own if shortlist_storage == "original" else shortlist_storage,
         shortlist_memory=shortlist_memory,
     )
-    size = max(1, BLOCK_VALUES // linear.in_features)
+    coding, size = recipe.weight_coding(), max(1, BLOCK_VALUES // linear.in_features)
     for start in range(0, linear.out_features, size):
         part = slice(start, start + size)
         values = weight[part].to("cpu", torch.float32).numpy()
-        made, scales = encode_weights(layer.recipe, None, values)
-        layer.codes[part] = torch.from_numpy(made)
-        if scales is not None:
-            layer.scales[part] = torch.from_numpy(scales)
+        made = coding.encode(values, n_threads=kernels.n_threads(None))
+        layer.codes[part] = torch.from_numpy(made.codes)
+        for row, name in enumerate(coding.column_names):
+            layer.columns[row, part] = torch.from_numpy(made.columns[name])
         _keep_weights(layer, part, values)
     if bias is not None and layer.bias is not None:
         layer.bias.copy_(bias)
     return layer.to(weight.device)
 
 
-def _keep_weights(layer: AdaptiveLinear, part: slice, values: Float32) -> None:
-    """Takes a block of weights into the shortlist, where there is one."""
+def _keep_weights(layer: CompressedLinear, part: slice, values: Float32) -> None:
+    """Copy a block of weights into the shortlist, if there is one."""
     if layer.shortlist is None or layer.shortlist_weights is None:
         return
     storage = "int8" if layer.shortlist_scales is not None else "original"
@@ -89,14 +100,14 @@ def _keep_weights(layer: AdaptiveLinear, part: slice, values: Float32) -> None:
 
 
 def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> torch.nn.Module:
-    """Replaces the linear layer of a model by this dotted name with its compressed form, and returns the model.
+    """Replace the linear layer of this dotted name with its compressed form, and return the model.
 
     A language model of Hugging Face may tie its head to the input embedding; the embedding stays as it is, and the
-    model no longer ties them.
+    model no longer ties them. Parameters are those of :func:`compress`.
 
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     >>> type(compress_module(model, "1", n_bits=16, random_state=7)[1]).__name__
-    'AdaptiveLinear'
+    'CompressedLinear'
     """
     parent, _, child = name.rpartition(".")
     try:
@@ -111,7 +122,7 @@ def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> tor
 
 
 def _untie(model: Any, name: str) -> None:
-    """Tells a Hugging Face model that its head is no longer the input embedding, so that nothing ties them again."""
+    """Tell a Hugging Face model that its head is no longer the input embedding, so that nothing ties them again."""
     tied = [getattr(model, kept, None) for kept in ("_tied_weights_keys", "all_tied_weights_keys")]
     key = f"{name}.weight"
     if not any(isinstance(keys, (dict, list)) and key in keys for keys in tied):

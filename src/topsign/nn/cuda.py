@@ -3,39 +3,76 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .._warning import warn
+from ..families import Recipe, TrellisRecipe, WeightCoding
+from ..families.adaptive import SignsRecipe
+from ..families.sign_weights import AdaptiveWeights, SignWeights
+from ..families.trellis.weights import TrellisWeights
 from ..gpu import GpuEncoder, GpuError, HeadScanner, cuda_device
 from ..gpu.best import MAX_K
-from ..gpu.heads import TrellisHeadScanner
+from ..gpu.device import Device
+from ..gpu.heads import CodeScanner, TrellisHeadScanner
 from ..gpu.rings import RoundedOnDevice
 from ..kernels import Layout
 from ..projections import Hadamard, Projection
-from ..recipe import Recipe
-from . import tensors
+from . import forms, tensors
 
 LAYERS = 16  # whose codes are kept on devices for the kernels
 
 
-@dataclass
-class Held:
+class Projector:
+    """Projections of inputs that lie on a device."""
+
+    def __init__(self, projection: Projection, layout: Layout, device: Device) -> None:
+        self._projection = projection
+        self._encoder = None  # other projections are matrix products
+        if isinstance(projection, Hadamard):
+            self._encoder = GpuEncoder(projection, layout, device=device)
+
+    def project(self, rows: Tensor) -> Tensor:
+        """Return the projections of rows, (n_rows, n_pool)."""
+        if self._encoder is None:
+            return forms.project(self._projection, rows)
+        projected = rows.new_empty(len(rows), self._projection.n_pool)
+        with self._encoder.device.stream_of(rows):
+            self._encoder.project(rows.contiguous(), projected)
+        return projected
+
+    def square_norms(self, rows: Tensor) -> Tensor:
+        """Return the square norms of rows, summed in double precision."""
+        if self._encoder is None:
+            return rows.double().square().sum(1)
+        squares = rows.new_empty(len(rows), dtype=torch.float64)
+        with self._encoder.device.stream_of(rows):
+            self._encoder.square_norms(rows.contiguous(), squares)
+        return squares
+
+
+class CudaHead(ABC):
     """A head on its device. The tensors it was made of are kept, so that no others take their addresses."""
 
-    scanner: HeadScanner | TrellisHeadScanner
-    encoder: GpuEncoder | None  # None for projections that are matrix products
-    tensors: tuple[Tensor | None, ...]
+    scanner: CodeScanner
+    tensors: tuple[Tensor | None, ...] = ()
     stream: int = 0  # of the last call
 
+    @abstractmethod
+    def __init__(self, recipe: Any, codes: Tensor, columns: Tensor, bias: Tensor | None, device: Device) -> None: ...
+
+    @abstractmethod
+    def inputs(self, rows: Tensor) -> Tensor | RoundedOnDevice:
+        """Return float32 rows as the scanner takes them."""
+
     def follow(self, device: torch.device) -> None:
-        """Waits for a call on another stream, which may still use the memory that calls share."""
+        """Wait for a call on another stream, which may still use the memory that calls share."""
         if torch.cuda.is_current_stream_capturing():
             return
         stream = torch.cuda.current_stream(device).cuda_stream
@@ -44,14 +81,55 @@ class Held:
             self.stream = stream
 
 
-_held: OrderedDict[tuple[object, ...], Held] = OrderedDict()
+class SignHead(CudaHead):
+    """A head of adaptive or sign codes."""
+
+    def __init__(
+        self, recipe: SignsRecipe, codes: Tensor, columns: Tensor, bias: Tensor | None, device: Device
+    ) -> None:
+        self._projector = Projector(recipe.projection, recipe.layout, device)
+        self.scanner = HeadScanner(codes, columns[0].contiguous(), bias, recipe.layout, device=device)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        return self._projector.project(rows)
+
+
+class TrellisHead(CudaHead):
+    """A head of trellis codes."""
+
+    def __init__(
+        self, recipe: TrellisRecipe, codes: Tensor, columns: Tensor, bias: Tensor | None, device: Device
+    ) -> None:
+        (cell,) = recipe.cells
+        self._recipe = recipe
+        self._projector = Projector(recipe.projection, Layout("signs", recipe.n_pool, recipe.n_pool), device)
+        self.scanner = TrellisHeadScanner(codes, bias, cell.tables, device=device)
+
+    def inputs(self, rows: Tensor) -> RoundedOnDevice:
+        squares = self._projector.square_norms(rows)
+        return RoundedOnDevice(*tensors.round_queries(self._recipe, squares, self._projector.project, rows))
+
+
+HEADS: dict[type[WeightCoding], type[CudaHead]] = {
+    AdaptiveWeights: SignHead,
+    SignWeights: SignHead,
+    TrellisWeights: TrellisHead,
+}
+"""Heads that the kernels execute; others are decoded and multiplied by PyTorch."""
+
+_heads: OrderedDict[tuple[object, ...], CudaHead] = OrderedDict()
 _mapped = WeakIdKeyDictionary()  # tensors of devices by the pinned ones that they read
 _lock = threading.Lock()
 
 
+def executes(recipe: Recipe) -> bool:
+    """Return whether there are kernels for heads of this recipe."""
+    return type(recipe.weight_coding()) in HEADS
+
+
 @lru_cache(maxsize=1)
 def usable() -> bool:
-    """Whether the kernels can be used; where they cannot, says why once."""
+    """Return whether the kernels can be used; if they cannot, warn once with the reason."""
     try:
         cuda_device(torch.cuda.current_device())
     except GpuError as error:
@@ -60,19 +138,22 @@ def usable() -> bool:
     return True
 
 
-def cuda_logits(recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """Estimated logits of float32 rows, (n_rows, n_classes), within the rounding of float32."""
-    held = _head(recipe, codes, scales, bias)
-    found: Tensor = held.scanner.logits(_inputs(recipe, held, rows))
+def cuda_logits(recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
+    """Return estimated logits of float32 rows, (n_rows, n_classes), within the rounding of float32."""
+    held = _head(recipe, codes, columns, bias)
+    found: Tensor = held.scanner.logits(held.inputs(rows))
     return found
 
 
 def cuda_topk(
-    recipe: Recipe, rows: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, k: int
+    recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None, k: int
 ) -> tuple[Tensor, Tensor]:
-    """The k highest estimated logits of float32 rows, and their classes: the processor's, for Hadamard projections."""
-    held = _head(recipe, codes, scales, bias)
-    projected = _inputs(recipe, held, rows)
+    """Return the k highest estimated logits of float32 rows, and their classes.
+
+    They are the processor's for Hadamard projections.
+    """
+    held = _head(recipe, codes, columns, bias)
+    projected = held.inputs(rows)
     if k > MAX_K:  # more than a block sorts
         logits = held.scanner.logits(projected)
         order = logits.argsort(dim=1, descending=True, stable=True)[:, :k]
@@ -82,7 +163,7 @@ def cuda_topk(
 
 
 def mapped(held: Tensor, device: torch.device) -> Tensor:
-    """Pinned memory of the host as a tensor of the device, which reads what it needs of it; nothing is copied."""
+    """Return pinned host memory as a tensor of the device, which reads the rows it needs; nothing is copied."""
     if not held.is_pinned():
         raise ValueError("weights beside inputs on CUDA must be there too, or in pinned memory (tensor.pin_memory())")
     if held not in _mapped:
@@ -92,7 +173,7 @@ def mapped(held: Tensor, device: torch.device) -> Tensor:
 
 
 class _Pinned:
-    """Memory in the words of CUDA's array interface."""
+    """Pinned memory with CUDA's array interface."""
 
     def __init__(self, held: Tensor) -> None:
         numbers = {8: "<f8", 4: "<f4", 2: "<i2", 1: "|i1"}  # 2 bytes: float16, or bfloat16, which it has no word for
@@ -104,64 +185,24 @@ class _Pinned:
         }
 
 
-def _inputs(recipe: Recipe, held: Held, rows: Tensor) -> Tensor | RoundedOnDevice:
-    """Inputs as the scanner takes them: projected, and rounded for trellis codes."""
-    if recipe.family != "trellis":
-        return _project(recipe.projection, held, rows)
-    squares = _square_norms(held, rows)
-    rounded = tensors.round_queries(recipe, squares, lambda units: _project(recipe.projection, held, units), rows)
-    return RoundedOnDevice(*rounded)
-
-
-def _square_norms(held: Held, rows: Tensor) -> Tensor:
-    if held.encoder is None:
-        return rows.double().square().sum(1)
-    squares = rows.new_empty(len(rows), dtype=torch.float64)
-    with held.encoder.device.stream_of(rows):
-        held.encoder.square_norms(rows.contiguous(), squares)
-    return squares
-
-
-def _project(projection: Projection, held: Held, rows: Tensor) -> Tensor:
-    if held.encoder is None:
-        return rows @ _matrix(projection, rows.device).T
-    projected = rows.new_empty(len(rows), projection.n_pool)
-    with held.encoder.device.stream_of(rows):
-        held.encoder.project(rows.contiguous(), projected)
-    return projected
-
-
-@lru_cache(maxsize=16)
-def _matrix(projection: Projection, device: torch.device) -> Tensor:
-    return torch.from_numpy(projection.rows(np.arange(projection.n_pool))).to(device)
-
-
-def _head(recipe: Recipe, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Held:
-    """The head of these tensors, made when they are first seen or have changed."""
-    tensors = (codes, scales, bias)
-    key = (recipe, *((None if t is None else (t.data_ptr(), tuple(t.shape), _version(t))) for t in tensors))
+def _head(recipe: Recipe, codes: Tensor, columns: Tensor, bias: Tensor | None) -> CudaHead:
+    """Return the head of these tensors, made when they are first seen or have changed."""
+    held = (codes, columns, bias)
+    key = (recipe, *((None if t is None else (t.data_ptr(), tuple(t.shape), _version(t))) for t in held))
     with _lock:
-        if key not in _held:
+        if key not in _heads:
             device = cuda_device(codes.device.index or 0)
-            encoder = None
-            trellis = recipe.family == "trellis"
-            if isinstance(recipe.projection, Hadamard):
-                layout = Layout("signs", recipe.n_pool, recipe.n_pool) if trellis else recipe.layout
-                encoder = GpuEncoder(recipe.projection, layout, device=device)
             biases = None if bias is None else bias.contiguous()
-            scanner: HeadScanner | TrellisHeadScanner
             with device.stream_of(codes):
-                if trellis:
-                    scanner = TrellisHeadScanner(codes.contiguous(), biases, recipe.cells[0].tables, device=device)
-                else:
-                    scanner = HeadScanner(codes.contiguous(), scales.contiguous(), biases, recipe.layout, device=device)
-            _held[key] = Held(scanner, encoder, tensors)
-            while len(_held) > LAYERS:
-                _held.popitem(last=False)
-        _held[key].follow(codes.device)
-        return _held[key]
+                made = HEADS[type(recipe.weight_coding())](recipe, codes.contiguous(), columns, biases, device)
+            made.tensors = held
+            _heads[key] = made
+            while len(_heads) > LAYERS:
+                _heads.popitem(last=False)
+        _heads[key].follow(codes.device)
+        return _heads[key]
 
 
 def _version(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; those of inference mode do not count."""
+    """Return how often a tensor was changed in place; tensors of inference mode do not count."""
     return 0 if tensor.is_inference() else tensor._version

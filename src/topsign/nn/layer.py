@@ -1,4 +1,4 @@
-"""The layer: a linear layer of a PyTorch model, known by adaptive codes of its weight vectors."""
+"""The layer: a linear layer of a PyTorch model whose weight vectors are codes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from torch import Tensor
 from .._checks import check_choice, check_count
 from .._files import Record
 from .._random import RandomState
-from ..codes import check_content
 from ..errors import StorageError
+from ..families import Recipe
 from ..heads import Head
-from ..heads.queries import encode_weights
-from ..heads.recipes import CODES, no_weights, trellis_recipe
+from ..heads.recipes import RecipeOptions, empty_weights
 from ..heads.shortlist import Shortlist
 from ..projections import Projection
 from ..projections.blocks import MAX_NORM
-from ..recipe import Recipe
 from . import operators
 
 STORAGES = {
@@ -31,62 +29,66 @@ STORAGES = {
     "bfloat16": torch.bfloat16,
     "int8": torch.int8,
 }
-CHECKED = ("codes", "scales", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state
+MEMORIES = ("device", "pinned")
+CHECKED = ("codes", "columns", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state
 
 
 class TopK(NamedTuple):
-    """Highest logits of each input, falling, and their classes; of equal ones the lower class first."""
+    """Highest logits of each input, falling, and their classes; ties by ascending class."""
 
     values: Tensor
     indices: Tensor
 
 
-class AdaptiveLinear(torch.nn.Module):
-    """A linear layer known by adaptive codes of its weight vectors. For inference: always in eval mode, no gradients.
+class CompressedLinear(torch.nn.Module):
+    """A linear layer whose weight vectors are codes. For inference: always in eval mode, without gradients.
 
-    Made by :func:`compress`. A layer made directly scores its bias, which is zero, until ``load_state_dict``; that
-    restores codes, scales, biases and the projection, whose seed and fingerprint travel in the state.
+    Made by :func:`compress`. A layer made directly returns its bias, which is zero, until ``load_state_dict``; that
+    restores codes, scales, biases and the recipe, whose seed and fingerprint travel in the state.
 
-    Logits are estimates without bias, computed in float32 and returned in the type of the input. On the CPU they come
-    from the C++ kernels, where NaN and infinities raise; on CUDA from those of :mod:`topsign.gpu` where CuPy is
-    installed, with the same ``topk`` for Hadamard projections; elsewhere from PyTorch operations, the same within
-    rounding. ``half()`` and the like leave scales and biases in float32.
+    Logits are unbiased estimates, computed in float32 and returned in the type of the input. On the CPU they come from
+    the C++ kernels, where NaN and infinities raise. On CUDA they come from the kernels of :mod:`topsign.gpu` if CuPy is
+    installed, with the same ``topk`` for Hadamard projections. Elsewhere, and for families without such kernels, they
+    come from PyTorch operations, the same within rounding. ``half()`` and similar casts leave scales and biases in
+    float32.
 
     Parameters
     ----------
     in_features, out_features : int
         Length of an input, and number of classes.
-    codes : "adaptive" or "trellis"
-        How weight vectors are coded. Of trellis codes n_bits is the size of one in bits; they have their scales
-        inside.
-    n_bits, n_pool : int
-        Projections kept for each class, and computed; n_pool is in_features when not given.
-    projection : kind or Projection
-        "hadamard", "gaussian", "rademacher", "sparse", "circulant", or a projection already made.
+    family : "adaptive", "trellis", "sign", another registered family, or a Recipe
+        A recipe takes the place of n_bits, n_pool, projection, layout and random_state. Families that learn from
+        weights need one.
+    n_bits : int or None
+        Projections that an adaptive code keeps, or bits of a trellis code; None is the size that the family chooses.
+    n_pool : int, optional
+        Projections computed for adaptive codes; in_features by default.
+    projection : kind or Projection, optional
+        As in :class:`topsign.CompressedLinearClassifier`.
     bias : bool
-    layout : "compact" or "fast"
-        Layout of the codes, see :class:`topsign.AdaptiveCodes`.
+    layout : "compact" (default) or "fast"
+        Layout of adaptive codes, see :class:`topsign.AdaptiveCodes`.
     shortlist : int, optional
         Keep the weights too: logits are exact for so many classes of the highest estimates, and -inf for all others.
     shortlist_storage : "float64", "float32", "float16", "bfloat16" or "int8"
-        How these weights are held.
+        Type in which these weights are held.
     shortlist_memory : "device" or "pinned"
-        Where they lie when the layer is on CUDA: on the card, or in pinned memory of the host, from where the card
-        reads the rows it needs.
+        Where they lie if the layer is on CUDA: in GPU memory, or in pinned host memory, from where the GPU reads the
+        rows it needs.
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes, scales, bias : Tensor
-        Buffers: the packed codes, their scales and the biases.
+    codes, columns, bias : Tensor
+        Buffers: the packed codes; their scales, (n_columns, out_features), if the codes do not hold them; the biases.
     shortlist_weights, shortlist_scales : Tensor or None
-        Buffers: weights of a shortlist, and their scales where they are held in 8 bits.
+        Buffers: weights of a shortlist, and their scales if they are held in 8 bits.
     recipe : Recipe
-        What the codes are made with.
+        How the codes are made.
     """
 
     codes: Tensor
-    scales: Tensor
+    columns: Tensor
     bias: Tensor | None
     shortlist_weights: Tensor | None
     shortlist_scales: Tensor | None
@@ -96,12 +98,12 @@ class AdaptiveLinear(torch.nn.Module):
         in_features: int,
         out_features: int,
         *,
-        codes: str = "adaptive",
-        n_bits: int = 64,
+        family: str | Recipe = "adaptive",
+        n_bits: int | None = None,
         n_pool: int | None = None,
-        projection: str | Projection = "hadamard",
+        projection: str | Projection | None = None,
         bias: bool = True,
-        layout: str = "compact",
+        layout: str | None = None,
         shortlist: int | None = None,
         shortlist_storage: str = "float32",
         shortlist_memory: str = "device",
@@ -110,58 +112,39 @@ class AdaptiveLinear(torch.nn.Module):
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.out_features = check_count(out_features, "out_features")
-        options: Any = {"n_bits": n_bits, "n_pool": n_pool, "projection": projection, "layout": layout}
-        if check_choice(codes, "codes", CODES) == "trellis":
-            recipe = trellis_recipe(no_weights(self.in_features), **options, random_state=random_state)
-        else:
-            recipe = Recipe.make("adaptive", n_features=self.in_features, **options, random_state=random_state)
+        shape = {"n_bits": n_bits, "n_pool": n_pool, "projection": projection, "layout": layout}
+        recipe = _make_recipe(family, self.in_features, **shape, random_state=random_state)
         self._set_recipe(recipe)
-        zero, _ = encode_weights(self.recipe, None, np.zeros((1, self.in_features), np.float32))
-        self.register_buffer("codes", torch.from_numpy(zero).repeat(self.out_features, 1))
-        self.register_buffer("scales", torch.zeros(self.out_features if recipe.beside else 0))
+        zero = recipe.weight_coding().encode(np.zeros((1, self.in_features), np.float32), n_threads=1)
+        self.register_buffer("codes", torch.from_numpy(zero.codes).repeat(self.out_features, 1))
+        columns = np.array([*zero.columns.values()], np.float32).reshape(len(zero.columns), 1)
+        self.register_buffer("columns", torch.from_numpy(columns).repeat(1, self.out_features))
         self.register_buffer("bias", torch.zeros(self.out_features) if bias else None)
         self.shortlist = None if shortlist is None else check_count(shortlist, "shortlist", maximum=self.out_features)
-        self.shortlist_memory = check_choice(shortlist_memory, "shortlist_memory", ("device", "pinned"))
+        self.shortlist_memory = check_choice(shortlist_memory, "shortlist_memory", MEMORIES)
         kind = STORAGES[check_choice(shortlist_storage, "shortlist_storage", tuple(STORAGES))]
-        shape, kept = (self.out_features, self.in_features), self.shortlist is not None
-        self.register_buffer("shortlist_weights", torch.zeros(shape, dtype=kind) if kept else None)
+        size, kept = (self.out_features, self.in_features), self.shortlist is not None
+        self.register_buffer("shortlist_weights", torch.zeros(size, dtype=kind) if kept else None)
         scaled = kept and kind == torch.int8
         self.register_buffer("shortlist_scales", torch.zeros(self.out_features) if scaled else None)
         self.train(False)
 
     @classmethod
-    def of_recipe(cls, recipe: Recipe, out_features: int, **options: Any) -> Self:
-        """A layer of this recipe whose weights are all zero; options are those of the constructor."""
-        layer = cls(
-            recipe.n_features,
-            out_features,
-            codes=recipe.family,
-            n_bits=recipe.n_bits,
-            n_pool=recipe.n_pool,
-            projection="hadamard" if recipe.projection.kind == "principal" else recipe.projection,
-            layout=recipe.layout.name,
-            **options,
-        )
-        layer._set_recipe(recipe)
-        return layer
-
-    @classmethod
     def from_head(cls, head: Head) -> Self:
-        """A layer that is another face of a head; nothing is compressed again. Labels and the link are left behind."""
-        if head.recipe.family not in CODES or head.scoring != "asymmetric" or head.one_vector:
-            raise ValueError(
-                f"a layer needs adaptive or trellis codes, estimated logits and one vector per class, got {head!r}"
-            )
+        """Return the layer of a head; nothing is compressed again. Labels and the link are left behind."""
+        if head.scoring != "asymmetric" or head.one_vector:
+            raise ValueError(f"a layer needs estimated logits and one weight vector per class, got {head!r}")
         short = head.shortlist
         options: dict[str, Any] = {}
         if short is not None:
             kinds = {"f8": "float64", "f4": "float32", "f2": "float16", "i1": "int8"}
             storage = "bfloat16" if short.source and short.source.kind == "BF16" else kinds[short.weights.dtype.str[1:]]
             options = {"shortlist": short.size, "shortlist_storage": storage}
-        layer = cls.of_recipe(head.recipe, len(head.classes), bias=bool(head.biases.any()), **options)
+        bias = bool(head.biases.any())
+        layer = cls(head.n_features, len(head.classes), family=head.recipe, bias=bias, **options)
         layer.codes.copy_(torch.from_numpy(np.array(head.codes)))
-        if head.scales is not None:
-            layer.scales.copy_(torch.from_numpy(np.array(head.scales)))
+        for row, name in enumerate(head.recipe.weight_coding().column_names):
+            layer.columns[row] = torch.from_numpy(np.array(head.columns[name]))
         if layer.bias is not None:
             layer.bias.copy_(torch.from_numpy(np.array(head.biases)))
         if short is not None and layer.shortlist_weights is not None:
@@ -172,11 +155,10 @@ class AdaptiveLinear(torch.nn.Module):
         return layer
 
     def to_head(self, *, classes: Any = None, link: str | None = "softmax") -> Head:
-        """The head of this layer, which needs no PyTorch; nothing is compressed again.
+        """Return the head of this layer, which needs no PyTorch; nothing is compressed again.
 
-        ``classes`` are its labels, 0, 1, ... when not given. Weights of a shortlist in bfloat16 become float32.
+        ``classes`` are its labels, 0, 1, ... by default. Weights of a shortlist in bfloat16 become float32.
         """
-        codes, scales = self.codes.cpu().numpy().copy(), self.scales.cpu().numpy().copy()
         biases = np.zeros(self.out_features) if self.bias is None else self.bias.double().cpu().numpy()
         labels = np.arange(self.out_features) if classes is None else np.asarray(classes)
         if labels.shape != (self.out_features,):
@@ -187,46 +169,36 @@ class AdaptiveLinear(torch.nn.Module):
             weights = weights.float() if weights.dtype == torch.bfloat16 else weights
             row_scales = None if self.shortlist_scales is None else self.shortlist_scales.cpu().numpy().copy()
             short = Shortlist(self.shortlist, weights.numpy().copy(), row_scales)
-        kept = scales if self.recipe.beside else None
-        return Head(self.recipe, codes, kept, biases, labels, "asymmetric", link, short)
+        names, rows = self.recipe.weight_coding().column_names, self.columns.cpu().numpy().copy()
+        columns = dict(zip(names, rows, strict=True))
+        codes = self.codes.cpu().numpy().copy()
+        return Head(self.recipe, codes, biases, labels, columns, link=link, shortlist=short)
 
     def _set_recipe(self, recipe: Recipe) -> None:
         self.recipe, self._recipe_text = recipe, json.dumps(recipe.to_json())
 
     @property
-    def projection(self) -> Projection:
-        """The projection of inputs and weights."""
-        return self.recipe.projection
-
-    @property
     def n_bits(self) -> int:
-        """Projections kept for each class."""
+        """Size of a code as constructors take it."""
         return self.recipe.n_bits
 
     @property
-    def n_pool(self) -> int:
-        """Projections computed for each input."""
-        return self.recipe.n_pool
-
-    @property
     def nbytes(self) -> int:
-        """Bytes that the layer needs: codes, scales, biases, and the weights of a shortlist."""
-        return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers())
+        """Bytes that the layer needs: codes, scales, biases, what was learned, and the weights of a shortlist."""
+        return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers()) + self.recipe.shared_nbytes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Estimated logits, (..., out_features), of inputs (..., in_features).
+        """Return estimated logits, (..., out_features), of inputs (..., in_features).
 
         With a shortlist, exact logits of its classes, and -inf for all others.
         """
         if self.shortlist is None:
-            logits: Tensor = operators.linear(x.detach(), self.codes, self.scales, self.bias, self._recipe_text)
+            logits: Tensor = operators.linear(x.detach(), self.codes, self.columns, self.bias, self._recipe_text)
             return logits
-        values, indices = self._shortlisted(x)
-        nothing = torch.full((*x.shape[:-1], self.out_features), -torch.inf, dtype=values.dtype, device=values.device)
-        return nothing.scatter(-1, indices, values)
+        return scattered(*self._shortlisted(x), self.out_features)
 
     def topk(self, x: Tensor, k: int) -> TopK:
-        """The k highest logits of each input and their classes; logits of all are never held at once.
+        """Return the k highest logits of each input and their classes; logits of all are never held at once.
 
         Estimates, or exact logits of a shortlist, which k cannot exceed.
         """
@@ -234,14 +206,14 @@ class AdaptiveLinear(torch.nn.Module):
         if self.shortlist is not None:
             values, indices = self._shortlisted(x)
             return TopK(values[..., :k], indices[..., :k])
-        return TopK(*operators.topk(x.detach(), self.codes, self.scales, self.bias, self._recipe_text, k))
+        return TopK(*operators.topk(x.detach(), self.codes, self.columns, self.bias, self._recipe_text, k))
 
     def _shortlisted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Exact logits of the shortlist's classes, falling, and the classes."""
+        """Return exact logits of the shortlist's classes, falling, and the classes."""
         found: tuple[Tensor, Tensor] = operators.shortlist(
             x.detach(),
             self.codes,
-            self.scales,
+            self.columns,
             self.bias,
             self._recipe_text,
             self.shortlist_weights,
@@ -251,19 +223,19 @@ class AdaptiveLinear(torch.nn.Module):
         return found
 
     def train(self, mode: bool = True) -> Self:
-        """Stays in eval mode: there is nothing to train here."""
+        """Stay in eval mode: there is nothing to train here."""
         return super().train(False)
 
     def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
-            f"n_bits={self.n_bits}, n_pool={self.n_pool}, projection={self.projection.kind!r}, "
-            f"seed={self.projection.seed}" + ("" if self.shortlist is None else f", shortlist={self.shortlist}")
-        )
+        held = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        record = {"family": self.recipe.family, "n_bits": self.n_bits} | self.recipe.to_json()
+        names = [name for name in ("family", "n_bits", "n_pool", "projection", "seed") if name in record]
+        made = ", ".join(f"{name}={record[name]!r}" for name in names)
+        return f"{held}, {made}" + ("" if self.shortlist is None else f", shortlist={self.shortlist}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves buffers between devices, but keeps their types, and a shortlist in pinned memory beside a card."""
-        names = ("scales", "bias", "shortlist_weights", "shortlist_scales")
+        """Move buffers between devices, but keep their types, and a pinned shortlist in host memory."""
+        names = ("columns", "bias", "shortlist_weights", "shortlist_scales")
         held = {name: self._buffers[name] for name in names}
         self._buffers.update(dict.fromkeys(names))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -277,7 +249,7 @@ class AdaptiveLinear(torch.nn.Module):
     # State
 
     def get_extra_state(self) -> Tensor:
-        """The recipe, as bytes of JSON in a tensor, which every format of weights can hold."""
+        """Return the recipe as bytes of JSON in a tensor, which every format of weights can hold."""
         return torch.frombuffer(bytearray(self._recipe_text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -286,20 +258,19 @@ class AdaptiveLinear(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *rest: Any
     ) -> None:
-        """Checks everything that comes from outside before any of it is taken; the error is load_state_dict's."""
+        """Check everything that comes from outside before any of it is taken; the error is load_state_dict's."""
         error_msgs: list[str] = rest[-1]
         try:
             extra = state_dict.get(prefix + "_extra_state")
-            if extra is not None:
-                self._read_recipe(extra)
-            self._check_state({name: state_dict.get(prefix + name) for name in CHECKED})
+            recipe = self.recipe if extra is None else self._read_recipe(extra)
+            self._check_state(recipe, {name: state_dict.get(prefix + name) for name in CHECKED})
         except (TypeError, ValueError, StorageError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
 
-    def _check_state(self, held: dict[str, Tensor | None]) -> None:
-        """Codes that are codes of this layer's layout, scales and biases that are finite."""
+    def _check_state(self, recipe: Recipe, held: dict[str, Tensor | None]) -> None:
+        """Raise ValueError unless codes are codes of this recipe, and scales and biases are finite."""
         for name, tensor in held.items():
             mine = getattr(self, name)
             if tensor is None or mine is None or tensor.shape != mine.shape:
@@ -307,53 +278,58 @@ class AdaptiveLinear(torch.nn.Module):
             if tensor.is_floating_point() != mine.is_floating_point() or (
                 not mine.is_floating_point() and tensor.dtype != mine.dtype
             ):
-                raise ValueError(f"{name} of type {tensor.dtype} where {mine.dtype} is expected")
+                raise ValueError(f"{name} must be of type {mine.dtype}, got {tensor.dtype}")
             if name == "codes":
-                check_content(self.recipe.layout, tensor.detach().cpu().numpy(), name="codes")
+                recipe.check(tensor.detach().cpu().numpy(), name="codes")
             elif not (tensor.abs() <= MAX_NORM).all():
                 raise ValueError(
                     f"{name} holds NaN, infinity, or values above {MAX_NORM:g}, with which logits overflow"
                 )
 
     def _read_recipe(self, state: Tensor) -> Recipe:
+        """Return the recipe of a state; raise unless layers of it have this layer's shape."""
         try:
             record = json.loads(bytes(state.cpu().tolist()))
-            recipe = Recipe.from_json(_from_first_states(record), "the state")
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, TypeError) as error:
             raise ValueError(f"its extra state is not a recipe: {error!r}") from None
+        recipe = Recipe.from_json(record, "the extra state")
         held, mine = _shape(recipe), _shape(self.recipe)
         if held != mine:
             raise ValueError(
                 f"this state is of a layer with {held}, this layer has {mine}; make it with the same numbers"
             )
+        recipe.weight_coding()  # raises if heads cannot use it
         return recipe
 
 
+def _make_recipe(family: str | Recipe, n_features: int, **options: Any) -> Recipe:
+    """Return the recipe of a layer that has no weights yet."""
+    if isinstance(family, Recipe):
+        given = {name: value for name, value in options.items() if value is not None}
+        if given or family.n_features != n_features:
+            raise ValueError(
+                f"family is a recipe for {family.n_features} features, which takes no further options, got "
+                f"in_features={n_features} and {given}"
+            )
+        return family
+    made = RecipeOptions(family, **options)
+    if made.needs_weights(n_features):
+        raise ValueError(
+            f"family={family!r} with these options learns from weights; use topsign.nn.compress, or give family= a "
+            "recipe that was learned"
+        )
+    return made.family.for_weights(empty_weights(n_features), **made.sized(n_features))
+
+
 def _shape(recipe: Recipe) -> Record:
-    return {
-        "in_features": recipe.n_features,
-        "n_bits": recipe.n_bits,
-        "n_pool": recipe.n_pool,
-        "layout": recipe.layout.name,
-    }
+    """Return what layers must share to take each other's states."""
+    shape = {"family": recipe.family, "in_features": recipe.n_features, "n_bits": recipe.n_bits}
+    record = recipe.to_json()
+    return shape | {name: record[name] for name in ("n_pool", "layout") if name in record}
 
 
-def _from_first_states(record: Record) -> Record:
-    """The first states had the projection and the layout where there is a recipe now."""
-    if not isinstance(record["projection"], dict):
-        return record
-    made = dict(record["projection"])
-    kind, n_features, n_pool, seed = (made.pop(name) for name in ("kind", "n_features", "n_pool", "seed"))
-    return {
-        "kind": "adaptive",
-        "n_features": n_features,
-        "n_bits": record["n_bits"],
-        "n_pool": n_pool,
-        "layout": record["layout"],
-        "metric": "correlation",
-        "norms": True,
-        "projection": kind,
-        "seed": seed,
-        "options": made,
-        "fingerprint": record["fingerprint"],
-    }
+def scattered(values: Tensor, indices: Tensor, n_classes: int) -> Tensor:
+    """Return logits of all classes, -inf for those that are not among the indices."""
+    shape = (*values.shape[:-1], n_classes)
+    nothing = torch.full(shape, -torch.inf, dtype=values.dtype, device=values.device)
+    return nothing.scatter(-1, indices, values)

@@ -1,34 +1,88 @@
-"""Export to ONNX: compressed layers become single nodes, which :func:`topsign.heads.onnx.session_options` runs."""
+"""Export to ONNX: compressed layers become nodes of topsign's operators, or standard operators."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
+from .._checks import check_choice
 from ..errors import install
 from ..heads.onnx import DOMAIN, LINEAR, TOPK
+from .dequantised import dequantised
+
+OPERATORS = ("topsign", "standard")
 
 
-def export_onnx(model: torch.nn.Module, args: tuple[Any, ...], path: str | os.PathLike[str], **options: Any) -> Any:
-    """Writes a model with compressed layers as ONNX; the same as ``torch.onnx.export`` in all else.
+def export_onnx(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    path: str | os.PathLike[str],
+    *,
+    operators: str = "topsign",
+    dynamic_shapes: Any = "batch",
+    **options: Any,
+) -> Any:
+    """Write a model with compressed layers as ONNX, with any batch size.
 
     Parameters
     ----------
     model, args, path
         The model, examples of its inputs, and the file.
+    operators : "topsign" or "standard"
+        "topsign" keeps the codes, in nodes that :func:`topsign.heads.onnx.session_options` lets ONNX Runtime execute,
+        with the logits of the layer. "standard" needs nothing but ONNX Runtime: weight vectors are decoded and kept in
+        8 bits, one byte per weight and four per class, so the file is larger than the codes, and weights are rounded by
+        up to 1 / 254 of the largest of their class.
+    dynamic_shapes
+        As in ``torch.onnx.export``. "batch" leaves the first axis of all inputs of two or more axes open, one size for
+        all of them; None fixes the shapes of the examples.
     **options
-        Those of ``torch.onnx.export``, such as dynamic_shapes.
+        Those of ``torch.onnx.export``.
     """
     table = translations()
-    return torch.onnx.export(model, args, os.fspath(path), dynamo=True, custom_translation_table=table, **options)
+    check_choice(operators, "operators", OPERATORS)
+    if isinstance(dynamic_shapes, str):
+        check_choice(dynamic_shapes, "dynamic_shapes", ("batch",))
+        args, named, dynamic_shapes = _open_batch(model, args, options.pop("kwargs", None) or {})
+        options["kwargs"] = named
+    with dequantised(model) if operators == "standard" else nullcontext(model) as exported:
+        return torch.onnx.export(
+            exported,
+            args,
+            os.fspath(path),
+            dynamo=True,
+            custom_translation_table=table,
+            dynamic_shapes=dynamic_shapes,
+            **options,
+        )
+
+
+def _open_batch(
+    model: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Return examples and shapes whose first axis is one open size; sizes of one, which exporters fix, become two."""
+    batch = torch.export.Dim("batch")
+
+    def has_rows(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.ndim > 1
+
+    def rows(value: Any) -> Any:
+        return value.expand(2, *value.shape[1:]).clone() if has_rows(value) and len(value) == 1 else value
+
+    args, named = tree_map(rows, args), tree_map(rows, named)
+    inputs = inspect.signature(model.forward).bind(*args, **named).arguments
+    return args, named, tree_map(lambda value: {0: batch} if has_rows(value) else None, dict(inputs))
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """What ``torch.onnx.export(custom_translation_table=...)`` makes of topsign's operators."""
+    """Return the nodes of topsign's operators, for ``torch.onnx.export(custom_translation_table=...)``."""
     try:
         import onnx  # noqa: F401
         import onnxscript
@@ -39,22 +93,22 @@ def translations() -> dict[Any, Callable[..., Any]]:
     opset18: Any = standard
     ours = onnxscript.values.Opset(DOMAIN, 1)
 
-    def operands(x: Any, codes: Any, scales: Any, bias: Any) -> tuple[Any, ...]:
+    def operands(x: Any, codes: Any, columns: Any, bias: Any) -> tuple[Any, ...]:
         shape: Any = opset18.Constant(value_ints=[0])
         none = opset18.ConstantOfShape(shape) if bias is None else bias
-        return opset18.Cast(x, to=1), codes, scales, none  # 1 is float32
+        return opset18.Cast(x, to=1), codes, columns, none  # 1 is float32
 
-    def linear(x: Any, codes: Any, scales: Any, bias: Any, recipe: str) -> Any:
-        return opset18.CastLike(getattr(ours, LINEAR)(*operands(x, codes, scales, bias), recipe=recipe), x)
+    def linear(x: Any, codes: Any, columns: Any, bias: Any, recipe: str) -> Any:
+        return opset18.CastLike(getattr(ours, LINEAR)(*operands(x, codes, columns, bias), recipe=recipe), x)
 
-    def topk(x: Any, codes: Any, scales: Any, bias: Any, recipe: str, k: int) -> Any:
-        values, indices = getattr(ours, TOPK)(*operands(x, codes, scales, bias), recipe=recipe, k=k)
+    def topk(x: Any, codes: Any, columns: Any, bias: Any, recipe: str, k: int) -> Any:
+        values, indices = getattr(ours, TOPK)(*operands(x, codes, columns, bias), recipe=recipe, k=k)
         return opset18.CastLike(values, x), indices
 
     def shortlist(
-        x: Any, codes: Any, scales: Any, bias: Any, recipe: str, weights: Any, weight_scales: Any, size: int
+        x: Any, codes: Any, columns: Any, bias: Any, recipe: str, weights: Any, weight_scales: Any, size: int
     ) -> Any:
-        _, best = getattr(ours, TOPK)(*operands(x, codes, scales, bias), recipe=recipe, k=size)
+        _, best = getattr(ours, TOPK)(*operands(x, codes, columns, bias), recipe=recipe, k=size)
         few = opset18.Constant(value_ints=[size])
         classes, _ = opset18.TopK(best, few, largest=0)  # ascending: of equal logits the lower class comes first
         rows = opset18.Cast(opset18.Gather(weights, classes), to=1)
@@ -77,13 +131,13 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _register_schemas() -> None:
-    """Tells onnx of the operators' operands and attributes, once per process."""
+    """Declare operands and attributes of the operators to onnx, once per process."""
     from onnx import defs
 
     def formal(**types: str) -> list[Any]:
         return [defs.OpSchema.FormalParameter(name, f"tensor({kind})") for name, kind in types.items()]
 
-    operands = formal(x="float", codes="uint8", scales="float", bias="float")
+    operands = formal(x="float", codes="uint8", columns="float", bias="float")
     for name, results, attributes in (
         (LINEAR, {"logits": "float"}, {"recipe": "STRING"}),
         (TOPK, {"values": "float", "indices": "int64"}, {"recipe": "STRING", "k": "INT"}),

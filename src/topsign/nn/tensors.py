@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..families import TrellisRecipe
 from ..kernels import Layout, TrellisTables
 from ..kernels.layout import BLOCK_ROWS
 from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
-from ..recipe import Recipe
 
 
 def rotate(signals: Tensor, signs: Tensor) -> Tensor:
-    """As in :class:`topsign.kernels.Kernels`, with signs (n_rounds, n_features) of +-1: the same bits."""
+    """Return signals rotated by signs (n_rounds, n_features) of +-1: the bits of the processor's kernels."""
     n = signals.shape[1]
     power = 1 << n.bit_length() - 1
     x = signals
@@ -36,13 +36,16 @@ def rotate(signals: Tensor, signs: Tensor) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, count: int) -> Tensor:
-    """The first ``count`` bits of each row of bytes, as 0 or 1."""
+    """Return the first ``count`` bits of each row of bytes, as 0 or 1."""
     shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
     return ((packed.unsqueeze(2) >> shifts) & 1).flatten(1)[:, :count]
 
 
 def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """Locations (int64) and signs (float32, +-1) of codes, both (n_codes, n_bits)."""
+    """Return locations (int64) and signs (float32, +-1) of codes, both (n_codes, n_bits)."""
+    if layout.name == "signs":
+        every = torch.arange(layout.n_pool, device=codes.device).expand(len(codes), -1)
+        return every, unpack_bits(codes, layout.n_pool).float() * 2 - 1
     order = torch.arange(layout.n_bits, device=codes.device)
     if layout.name == "fast":
         ends = codes[:, : layout.n_blocks].long().cumsum(1)
@@ -51,7 +54,7 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
         return blocks * BLOCK_ROWS + (tail & 15) * 8 + (tail >> 4 & 7), (tail >> 7).float() * 2 - 1
     low, high = layout.sign_bytes, layout.sign_bytes + layout.low_bytes
     signs, lows, highs = codes[:, :low], codes[:, low:high], codes[:, high:]
-    # Where the bits are, by their counts: nonzero() would wait for the device, which a CUDA graph cannot.
+    # Positions of the bits by their counts: nonzero() would wait for the device, which a CUDA graph cannot.
     counts = unpack_bits(highs, layout.high_size).cumsum(1, dtype=torch.int32)
     places = torch.searchsorted(counts, (order + 1).int().expand(len(codes), -1).contiguous())
     if layout.low_bits:
@@ -62,14 +65,14 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score_sums(layout: Layout, codes: Tensor, projected: Tensor) -> Tensor:
-    """As in :class:`topsign.kernels.Kernels`, within the rounding of a float32 matrix product."""
+    """Return the sums of projections with the signs of codes, within the rounding of a float32 matrix product."""
     locations, signs = unpack_codes(layout, codes)
     dense = torch.zeros(len(codes), layout.n_pool, device=codes.device).scatter_(1, locations, signs)
     return projected @ dense.T
 
 
 def _walsh_hadamard(x: Tensor) -> Tensor:
-    """Pairs at distance 1 first, then 2, 4, ..."""
+    """Return the transform of rows, by pairs at distance 1 first, then 2, 4, ..."""
     rows, n = x.shape
     step = 1
     while step < n:
@@ -83,12 +86,12 @@ def _walsh_hadamard(x: Tensor) -> Tensor:
 
 
 def round_queries(
-    recipe: Recipe, squares: Tensor, project: Callable[[Tensor], Tensor], rows: Tensor
+    recipe: TrellisRecipe, squares: Tensor, project: Callable[[Tensor], Tensor], rows: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs as the kernels of trellis codes take them: bytes, scales, constants. ``squares`` are their square norms.
+    """Return inputs as the kernels of trellis codes take them: bytes, scales, constants.
 
-    The bits of :meth:`topsign.cells.Cell.round` where squares and projections are those of the processor and no mean
-    is put back.
+    ``squares`` are the square norms of the rows. The bits are those of the processor if squares and projections are,
+    and if no mean is put back.
     """
     coded, values, mean = _rounding(recipe, rows.device)
     norms = squares.sqrt()
@@ -103,8 +106,8 @@ def round_queries(
 
 
 @lru_cache(maxsize=16)
-def _rounding(recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Which coordinates are coded, what they are multiplied with, and the projected mean where there is one."""
+def _rounding(recipe: TrellisRecipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the coded coordinates, their factors, and the projected mean if there is one."""
     (cell,) = recipe.cells
     root = np.sqrt(recipe.n_features)
     coded = torch.from_numpy(cell.design.coded.astype(np.int64)).to(device)
@@ -116,7 +119,7 @@ def _rounding(recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Ten
 
 
 def decode_levels(tables: TrellisTables, codes: Tensor) -> Tensor:
-    """Levels of trellis codes, (n_codes, n_coded) int64."""
+    """Return the levels of trellis codes, (n_codes, n_coded) int64."""
     shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
     bits = ((codes.unsqueeze(2) >> shifts) & 1).flatten(1)[:, : tables.n_bits].long()
     words = torch.zeros_like(bits)
@@ -132,7 +135,7 @@ def decode_levels(tables: TrellisTables, codes: Tensor) -> Tensor:
 
 
 def trellis_logits(tables: TrellisTables, codes: Tensor, rounded: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Logits of classes by their codes, whose norms are scales; sums are those of a float32 matrix product."""
+    """Return logits by codes whose norms are scales; sums are those of a float32 matrix product."""
     values, scales, constants = rounded
     levels = decode_levels(tables, codes)
     quadratic, linear = (

@@ -85,6 +85,9 @@ class TrellisWeights(WeightCoding):
         scaled = replace(queries, scales=queries.scales * lengths, constants=queries.constants * lengths)
         return TrellisLogits(cell.tables, scaled)
 
+    def decode(self, weights: Encoded) -> Float32:
+        return self.recipe.directions(weights.codes) * unpacked_norms(weights.codes)[:, np.newaxis]
+
     def error(self, weights: Array) -> float:
         """Approximation: as if errors were at right angles to the weights, in all directions alike."""
         return isotropic_error(self.recipe.reconstruction_cosine, self.recipe.n_features)
