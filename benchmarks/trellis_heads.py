@@ -47,7 +47,7 @@ def cut_rows(axes, bits, weights, inputs, n_bytes, seed, k):
 
 def trellis(projection, weights, inputs, n_bytes, seed, k):
     n_bits = 8 * (n_bytes - SCALE)
-    head = ts.Head.from_weights(weights, codes="trellis", n_bits=n_bits, projection=projection, random_state=seed)
+    head = ts.Head.from_weights(weights, family="trellis", n_bits=n_bits, projection=projection, random_state=seed)
     check_bytes(head.codes, n_bytes)
     return head.topk(inputs, k).indices, learned_bytes(head.recipe) if projection == "principal" else 0
 

@@ -262,6 +262,28 @@ def test_the_automatic_size_is_predicted_from_weights():
         ts.CompressedLinearClassifier.from_weights(head.weights, scoring="hamming")
 
 
+def test_the_automatic_size_is_measured_on_features(rng):
+    """Unclear inputs need more bits than clear ones, and more than the weights predict."""
+    weights = rng.standard_normal((50, 128)).astype(np.float32)
+    noise = rng.standard_normal((400, 128)).astype(np.float32)
+    clear, unclear = noise + 3 * weights[np.arange(400) % 50], noise + 0.5 * weights[np.arange(400) % 50]
+    sizes = []
+    for features in (clear, unclear):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SizeWarning)
+            head = ts.Head.from_weights(weights, n_pool=2048, features=features, random_state=7)
+        agreement = np.mean(head.predict(features) == (features @ weights.T).argmax(axis=1))
+        sizes.append((head.recipe.n_bits, agreement))
+    assert sizes[0][0] < sizes[1][0]
+    assert sizes[0][1] >= 0.99
+    with pytest.raises(ValueError, match='features choose the size of n_bits="auto", got n_bits=64'):
+        ts.Head.from_weights(weights, n_bits=64, features=clear)
+    with pytest.raises(ValueError, match="features must have 128 features, got 127"):
+        ts.Head.from_weights(weights, features=clear[:, :127])
+    small = ts.Head.from_weights(weights, family="trellis", bits_per_weight=0.5, random_state=7)
+    assert small.codes.shape == (50, 8)
+
+
 @pytest.mark.parametrize(
     ("n_bits", "n_pool", "n_features"), [(64, 64, 64), (32, 64, 64), (64, 512, 128), (100, 200, 400)]
 )

@@ -3,7 +3,9 @@
 import io
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign import kernels, nn
+from topsign.families import Encoded, Recipe
 from topsign.kernels import Layout
 from topsign.nn import compression, operators, tensors
 
@@ -167,6 +170,82 @@ def test_layers_stay_in_eval_mode_and_out_of_graphs():
     assert not model[1].training
     assert not model(torch.randn(3, 20)).requires_grad
     assert not list(model[1].parameters())
+
+
+# Families
+
+
+@pytest.mark.parametrize("parameters", [{"family": "sign", "n_bits": 70}, {"family": "trellis", "n_bits": 64}], ids=str)
+def test_layers_of_every_family_give_the_logits_of_heads(parameters):
+    linear, x = make_linear(), torch.randn(6, 48)
+    layer = nn.compress(linear, random_state=7, **parameters)
+    head = ts.Head.from_weights(linear.weight.numpy(), biases=linear.bias.numpy(), random_state=7, **parameters)
+    assert_array_equal(layer(x).numpy(), head.logits(x.numpy()).astype(np.float32))
+    assert_array_equal(layer.topk(x, 4).indices.numpy(), head.topk(x.numpy(), 4).indices)
+    assert_close(tensor_logits(layer, x), layer(x), 70 + 48)
+
+
+def test_a_new_family_is_a_layer(half_family, tmp_path):
+    """By decoding: the CPU's logits, those of any device, states, and loading into an empty layer of its recipe."""
+    linear, x = make_linear(), torch.randn(6, 48)
+    layer = nn.compress(linear, family="half", n_bits=None)
+    assert_close(layer(x), linear(x).detach(), 2**14)  # float16 rounds a weight by 2**-11
+    assert_close(tensor_logits(layer, x), layer(x), 48)
+    assert torch.equal(layer.topk(x, 4).indices, layer(x).argsort(dim=1, descending=True, stable=True)[:, :4])
+    assert_array_equal(layer.to_head().logits(x.numpy()).astype(np.float32), layer(x).numpy())
+    fresh = nn.CompressedLinear(48, 30, family=layer.recipe)
+    fresh.load_state_dict(layer.state_dict())
+    assert torch.equal(fresh(x), layer(x))
+    assert "family='half'" in repr(layer)
+    with pytest.raises(ValueError, match="family='half' with these options learns from weights"):
+        nn.CompressedLinear(48, 30, family="half")
+    with pytest.raises(ValueError, match=r"no further options, got in_features=47 and \{'n_bits': 3\}"):
+        nn.CompressedLinear(47, 30, family=layer.recipe, n_bits=3)
+
+
+def test_states_of_another_family_are_refused(half_family):
+    state = nn.compress(make_linear(), n_bits=12, random_state=7).state_dict()
+    other = nn.compress(make_linear(), family="half", n_bits=None)
+    with pytest.raises(RuntimeError, match=r"'family': 'adaptive'.*this layer has \{'family': 'half'"):
+        other.load_state_dict(state)
+
+
+@pytest.fixture
+def half_family():
+    """A family that only encodes and decodes: two bytes per feature."""
+
+    @dataclass(frozen=True, eq=False)
+    class HalfRecipe(Recipe):
+        family: ClassVar[str] = "half"
+        size: int
+
+        @property
+        def n_features(self):
+            return self.size
+
+        @property
+        def code_bytes(self):
+            return 2 * self.size
+
+        @classmethod
+        def learn(cls, sample, *, part=None, n_features):
+            return cls(n_features)
+
+        def encode(self, block, *, n_threads=1):
+            return Encoded(block.values.astype("<f2").view(np.uint8), {})
+
+        def decode(self, codes, columns):
+            return np.ascontiguousarray(codes).view("<f2").astype(np.float32)
+
+        def to_json(self):
+            return {"family": "half", "n_features": self.n_features}
+
+        @classmethod
+        def parse(cls, record):
+            return cls(record["n_features"])
+
+    yield HalfRecipe
+    del Recipe.families["half"]
 
 
 # State

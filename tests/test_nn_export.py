@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from topsign import nn
+from topsign.families import Encoded
 from topsign.heads.onnx import session_options
+from topsign.nn.dequantised import dequantised
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -209,10 +211,60 @@ def test_onnx_runtime_gives_the_eager_answers(tmp_path, parameters):
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        nn.export_onnx(model, (torch.randn(3, 48),), path, dynamic_shapes=ROWS, verbose=False)
+        nn.export_onnx(model, (torch.randn(1, 48),), path, verbose=False)  # any batch size, also from one row
     session = onnxruntime.InferenceSession(path, session_options())
     x = torch.randn(5, 48)
     found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert_same(found, model(x))
     with pytest.raises(Exception, match="not a registered function/op"):
         onnxruntime.InferenceSession(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"family": "trellis", "n_bits": 96, "n_pool": None}, {"shortlist": 5, "shortlist_storage": "int8"}],
+    ids=str,
+)
+def test_standard_operators_run_without_topsign(tmp_path, parameters):
+    """Decoded weights are rounded to 8 bits: each by half of its row's step, over 48 inputs."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, path = Model(**parameters), tmp_path / "model.onnx"
+    model.body, head = torch.nn.Identity(), model.head
+    nn.export_onnx(model, (torch.randn(3, 48),), path, operators="standard", verbose=False)
+    assert model.head is head
+    session = onnxruntime.InferenceSession(path)  # without topsign's operators
+    x = torch.randn(5, 48)
+    logits, values, indices = map(torch.as_tensor, session.run(None, {session.get_inputs()[0].name: x.numpy()}))
+    expected = model(x)
+    if head.shortlist is None:
+        coding = head.recipe.weight_coding()
+        columns = dict(zip(coding.column_names, head.columns.numpy(), strict=True))
+        decoded = torch.from_numpy(coding.decode(Encoded(head.codes.numpy(), columns)))
+        exact = x @ decoded.T + head.bias
+        steps = decoded.abs().amax(1) / 127
+        assert ((logits - exact).abs() <= x.abs().sum(1, keepdim=True) * steps / 2 + 1e-5).all()
+        assert (logits - exact).abs().max() > 0
+        assert (logits - expected[0]).abs().max() < 0.02 * expected[0].abs().max()  # trellis codes round inputs
+        order = logits.topk(3)
+        assert torch.equal(indices, order.indices)
+        assert torch.equal(values, order.values)
+    else:  # exact logits of nearly the same classes
+        same = logits.isfinite() & expected[0].isfinite()
+        assert same.sum() >= 20
+        assert_same([logits[same]], [expected[0][same]])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_shapes_can_be_fixed_and_layers_shared(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    layer, path = Model().head, tmp_path / "model.onnx"
+    nn.export_onnx(layer, (torch.randn(3, 48),), path, operators="standard", dynamic_shapes=None, verbose=False)
+    assert onnxruntime.InferenceSession(path).get_inputs()[0].shape == [3, 48]
+    both = torch.nn.ModuleDict({"one": layer, "two": layer})
+    with dequantised(both) as plain:
+        assert plain["one"] is plain["two"]
+        assert not isinstance(plain["one"], nn.CompressedLinear)
+    assert both["one"] is both["two"] is layer
+    with pytest.raises(ValueError, match="operators must be one of"):
+        nn.export_onnx(layer, (torch.randn(3, 48),), path, operators="plain")
