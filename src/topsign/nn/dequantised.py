@@ -84,18 +84,20 @@ def dequantised(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     if isinstance(model, CompressedLinear):
         yield DequantisedLinear(model)
         return
+    every = model.named_modules(remove_duplicate=False)
+    layers = {name: layer for name, layer in every if isinstance(layer, CompressedLinear)}
     made: dict[int, DequantisedLinear] = {}
-    places = [
-        (parent, name, child)
-        for parent in model.modules()
-        for name, child in parent._modules.items()
-        if isinstance(child, CompressedLinear)
-    ]
     try:
-        for parent, name, child in places:
-            made.setdefault(id(child), DequantisedLinear(child))
-            setattr(parent, name, made[id(child)])
+        for name, layer in layers.items():
+            if id(layer) not in made:
+                made[id(layer)] = DequantisedLinear(layer)
+            _replace(model, name, made[id(layer)])
         yield model
     finally:
-        for parent, name, child in places:
-            setattr(parent, name, child)
+        for name, layer in layers.items():
+            _replace(model, name, layer)
+
+
+def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, layer)
