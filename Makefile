@@ -15,7 +15,7 @@ test: $(VENV)/ready
 
 # Everything but the tests marked slow: an answer within two minutes.
 test-fast: $(VENV)/ready
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not engines"
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not engines and not statistics"
 
 # Codes in FAISS, usearch, LanceDB, DuckDB, Qdrant and PostgreSQL with pgvector: the same ids and mismatches as ours.
 test-engines: $(VENV)/engines
@@ -63,13 +63,14 @@ test-sanitize: $(VENV)/ready
 test-attack: $(VENV)/ready
 	$(BIN)/python tests/faults/attack.py --seconds 600 --results benchmarks/results/attack.json
 
-# False-alarm rates of 20 calibrations for each of eight laws of signals and three families; the suite runs a sample.
+# Coverage of every interval; false-alarm rates of 20 calibrations for each of eight laws of signals and three families; the suite runs a sample.
 test-statistics: $(VENV)/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m statistics tests/statistics
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/statistics/false_alarms.py
 
 # The NEON kernels in Python on an emulated ARM processor, and index files exchanged with it; on Debian, as root.
 test-arm: $(VENV)/ready
-	tests/arm/run.sh $(BIN)/python -m "not slow and not engines"
+	tests/arm/run.sh $(BIN)/python -m "not slow and not engines and not statistics"
 
 # Pages in build/docs/index.html; a warning is an error.
 docs: $(VENV)/docs

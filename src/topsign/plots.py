@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ._checks import check_choice
 from .theory import Plan, roc
 from .theory.design import bytes_against_detection
+from .theory.evidence import check_order, check_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,13 +87,15 @@ def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | P
 
     Good evidence keeps the two curves apart, and both on their own side of zero.
     """
+    known, others = check_scores(matches, "matches"), check_scores(impostors, "impostors")
+    check_order(known, others)
     figure, axes = _figure("Tippett plot", "log10 likelihood ratio", "share with a ratio as large")
     names = {
-        "known matches": (matches, "adaptive, asymmetric"),
-        "known impostors": (impostors, "sign codes, real query"),
+        "known matches": (known, "adaptive, asymmetric"),
+        "known impostors": (others, "sign codes, real query"),
     }
     for name, (ratios, style) in names.items():
-        values = np.sort(np.asarray(ratios, dtype=np.float64).ravel())
+        values = np.sort(ratios)
         shares = 1 - np.arange(len(values)) / len(values)
         axes.step(values, shares, where="pre", label=f"{name} ({len(values):,})", **STYLES[style])
     axes.axvline(0, color="#555555", linewidth=0.8)
@@ -104,8 +106,9 @@ def plot_det(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path,
     """Draws a DET curve from scores: misses against false alarms, both on scales of normal deviates."""
     from scipy.special import ndtri
 
-    sign = 1 if check_choice(closer, "closer", ("larger", "smaller")) == "larger" else -1
-    known, others = (np.sort(sign * np.asarray(one, dtype=np.float64).ravel()) for one in (matches, impostors))
+    scores = check_scores(matches, "matches"), check_scores(impostors, "impostors")
+    check_order(*scores, closer=closer)
+    known, others = (np.sort(one if closer == "larger" else -one) for one in scores)
     thresholds = np.unique(np.concatenate([known, others]))
     missed = np.searchsorted(known, thresholds, side="left") / len(known)
     alarms = 1 - np.searchsorted(others, thresholds, side="left") / len(others)

@@ -27,7 +27,7 @@ from .distances import (
     universal_expected_hamming,
     universal_undithered_hamming,
 )
-from .evidence import LikelihoodRatio
+from .evidence import LikelihoodRatio, LikelihoodRatioModel
 from .inference import (
     SCORINGS,
     EmpiricalNull,
@@ -51,6 +51,7 @@ __all__ = [
     "SCORINGS",
     "EmpiricalNull",
     "LikelihoodRatio",
+    "LikelihoodRatioModel",
     "Plan",
     "RocCurve",
     "SearchNull",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, ndtri
+from scipy.special import expit
 
 from .._arrays import Float64
+from .._checks import check_choice, check_count
+from ..errors import StorageError
 
 ENFSI = (
     (2.0, "no support either way"),
@@ -20,6 +25,16 @@ ENFSI = (
 )
 """Upper ends of likelihood ratios, and their words (ENFSI guideline for evaluative reporting, 2015)."""
 
+FORMAT = 1
+CLOSER = ("larger", "smaller")
+N_EXTREMES, N_BINS = 40, 160
+"""More scores than both ends and the bins hold are condensed: the ends stay, those between become means of bins."""
+
+N_DIRECTIONS = 128
+MOST_DOUBLINGS = 24
+UNBOUNDED = 300.0
+"""Logarithms (base 10) of ratios beyond which an end of an interval counts as infinite."""
+
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
@@ -27,7 +42,7 @@ class LikelihoodRatio:
 
     log10: Float64
     low: Float64
-    high: Float64
+    high: Float64  # an end is infinite if the known scores do not bound the ratio on that side
 
     @property
     def words(self) -> list[str]:
@@ -35,45 +50,223 @@ class LikelihoodRatio:
         return [_words(one) for one in self.log10.ravel().tolist()]
 
 
-def fit_likelihood_ratio(
-    scores: Float64, matches: Float64, impostors: Float64, *, confidence: float = 0.95
-) -> LikelihoodRatio:
-    """Likelihood ratios of scores (larger is closer) by logistic calibration.
+@dataclass(frozen=True, eq=False)
+class LikelihoodRatioModel:
+    """Likelihood ratios as a function of the score: logistic calibration with a confidence region of its line.
 
-    The log-odds of a match given the score are fitted as a straight line, both kinds weighted alike, so that they are
-    the log-likelihood ratio: smooth and monotone. Targets are those of Platt, ``(n + 1) / (n + 2)``, which keeps the
-    fit finite where the two kinds do not overlap. Ratios stay between ``1 / (n_matches + 1)`` and ``n_impostors + 1``:
-    so many known scores support no stronger evidence. The interval is that of the fitted line.
+    The log-odds of a match given the score, less those of the known scores themselves, are a straight line. Targets are
+    those of Platt, ``(n + 1) / (n + 2)``, which keeps the line finite if the two kinds do not overlap. Ratios stay
+    between ``1 / (n_matches + 1)`` and ``n_impostors + 1``: so many known scores support no stronger evidence.
+
+    Intervals are those of all lines whose log-likelihood is within ``-log(1 - confidence)`` of the best, so that they
+    hold for all scores at once, and are wider than they would have to be for a single one. Standing: asymptotic, and
+    right only as far as the log-likelihood ratio is a straight line. By simulation (``make test-statistics``) they
+    cover at least 93% at a nominal 95%, from 10 known matches and 30 known impostors on, overlapping or not.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> model = LikelihoodRatioModel.fit(2.5 + rng.standard_normal(200), impostors=rng.standard_normal(1000))
+    >>> found = model.ratio([0.0, 2.5])
+    >>> found.words
+    ['moderate support for different sources', 'moderate support for the same source']
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
-    values = np.concatenate([matches, impostors])
-    center, spread = float(values.mean()), float(values.std()) or 1.0
-    x = np.stack([np.ones(len(values)), (values - center) / spread], axis=1)
-    n, m = len(matches), len(impostors)
-    targets = np.repeat([(n + 1) / (n + 2), 1 / (m + 2)], [n, m])
-    weights = np.repeat([0.5 / n, 0.5 / m], [n, m]) * len(values)
-    line = np.zeros(2)
-    for _ in range(200):
-        chances = expit(x @ line)
-        gradient = x.T @ (weights * (targets - chances))
-        information = x.T @ (x * (weights * chances * (1 - chances))[:, np.newaxis]) + 1e-9 * np.eye(2)
-        step = np.linalg.solve(information, gradient)
-        line += step * min(1.0, 4 / max(1e-300, float(np.abs(step).max())))
-        if np.abs(step).max() < 1e-10:
-            break
-    line[1] = max(line[1], 0.0)  # a closer score never speaks against a match
-    spread_of_weights = x.T @ (x * (weights**2 * chances * (1 - chances))[:, np.newaxis])
-    covariance = np.linalg.solve(information, np.linalg.solve(information, spread_of_weights).T)
-    at = np.stack([np.ones(scores.size), (scores.ravel() - center) / spread], axis=1)
-    middle = at @ line
-    reach = float(ndtri((1 + confidence) / 2)) * np.sqrt(np.maximum(0.0, ((at @ covariance) * at).sum(axis=1)))
-    least, most = -np.log(n + 1), np.log(m + 1)
-    low, mean, high = (
-        (np.clip(one, least, most) / np.log(10)).reshape(scores.shape)
-        for one in (middle - reach, middle, middle + reach)
+
+    center: float
+    spread: float  # scores are standardised by these
+    line: Float64  # intercept and slope of the natural logarithm of the ratio
+    region: Float64  # (n, 2) lines on the boundary of the confidence region
+    confidence: float
+    n_matches: int
+    n_impostors: int
+    closer: str
+
+    @classmethod
+    def fit(
+        cls, matches: npt.ArrayLike, *, impostors: npt.ArrayLike, closer: str = "larger", confidence: float = 0.95
+    ) -> Self:
+        """Return the model of the scores of known matches and known impostors.
+
+        Raises ValueError if matches are not closer than impostors, as when the two are swapped.
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
+        sign = _sign(closer)
+        known, others = check_scores(matches, "matches"), check_scores(impostors, "impostors")
+        check_order(known, others, closer=closer)
+        values = sign * np.concatenate([known, others])
+        center, spread = float(values.mean()), float(values.std()) or 1.0
+        (x, n), (z, m) = (_condensed((sign * one - center) / spread) for one in (known, others))
+        data = _Scores(np.concatenate([x, z]), np.concatenate([n, m]), np.arange(len(x) + len(z)) < len(x))
+        line, information = data.fit(platt=True)
+        region = data.region(line, information, drop=-float(np.log1p(-confidence)))
+        return cls(center, spread, line, region, confidence, len(known), len(others), closer)
+
+    def ratio(self, scores: npt.ArrayLike) -> LikelihoodRatio:
+        """Return the likelihood ratio of each score: match against impostor."""
+        observed = np.asarray(scores, dtype=np.float64)
+        if not np.isfinite(observed).all():
+            raise ValueError("scores must be finite")
+        at = (_sign(self.closer) * observed.ravel() - self.center) / self.spread
+        middle = (self.line[0] + max(self.line[1], 0.0) * at) / np.log(10)  # a closer score never speaks against
+        middle = np.clip(middle, -np.log10(self.n_matches + 1), np.log10(self.n_impostors + 1))
+        ends = (self.region[:, :1] + self.region[:, 1:] * at) / np.log(10)
+        low, high = np.minimum(ends.min(axis=0), middle), np.maximum(ends.max(axis=0), middle)
+        low, high = np.where(low < -UNBOUNDED, -np.inf, low), np.where(high > UNBOUNDED, np.inf, high)
+        return LikelihoodRatio(*(one.reshape(observed.shape) for one in (middle, low, high)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a record of plain values, from which :meth:`from_json` makes an equal model."""
+        return {
+            "format": FORMAT,
+            "center": self.center,
+            "spread": self.spread,
+            "line": self.line.tolist(),
+            "region": self.region.tolist(),
+            "confidence": self.confidence,
+            "n_matches": self.n_matches,
+            "n_impostors": self.n_impostors,
+            "closer": self.closer,
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
+        """Return the model of a record that was read from ``path``; StorageError if values are missing or wrong."""
+        try:
+            if record["format"] != FORMAT:
+                raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
+            line, region = (np.array(record[name], np.float64) for name in ("line", "region"))
+            numbers = [float(record[name]) for name in ("center", "spread", "confidence")]
+            counts = [check_count(record[name], name, minimum=2) for name in ("n_matches", "n_impostors")]
+            if line.shape != (2,) or region.ndim != 2 or region.shape[1] != 2 or not 3 <= len(region) <= 4096:
+                raise ValueError(f"line and region have shapes {line.shape} and {region.shape}")
+            if not all(np.isfinite(one).all() for one in (line, region, np.array(numbers))):
+                raise ValueError("values must be finite")
+            if numbers[1] <= 0 or not 0 < numbers[2] < 1:
+                raise ValueError("spread must be above 0 and confidence in (0, 1)")
+            closer = check_choice(record["closer"], "closer", CLOSER)
+            return cls(numbers[0], numbers[1], line, region, numbers[2], counts[0], counts[1], closer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+            raise StorageError(path, "evidence", f"cannot be read: {what}; calibrate the evidence again") from None
+
+
+def check_scores(scores: npt.ArrayLike, name: str) -> Float64:
+    """Return at least two finite scores, as a vector."""
+    values = np.asarray(scores, dtype=np.float64).ravel()
+    if len(values) < 2 or not np.isfinite(values).all():
+        raise ValueError(f"{name} must be at least two finite scores, got {len(values)}")
+    return values
+
+
+def check_order(matches: Float64, impostors: Float64, *, closer: str = "larger") -> None:
+    """Raise ValueError if a known match is less often closer than an impostor than the other way round."""
+    sign = _sign(closer)
+    ranked = np.sort(sign * impostors)
+    below = sum(np.searchsorted(ranked, sign * matches, side=side).mean() for side in ("left", "right"))
+    share = float(below) / (2 * len(ranked))
+    if share < 0.5:
+        other = "smaller" if closer == "larger" else "larger"
+        raise ValueError(
+            f"known matches must be closer than known impostors, but only {share:.0%} of the pairs of a match and an "
+            f"impostor are in that order; if matches and impostors are swapped, swap them back, and if {other} scores "
+            f'are closer, say closer="{other}"'
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """Standardised scores with their multiplicities, for a logistic regression on them."""
+
+    values: Float64
+    counts: Float64
+    is_match: npt.NDArray[np.bool_]
+
+    @property
+    def design(self) -> Float64:
+        return np.stack([np.ones(len(self.values)), self.values], axis=1)
+
+    @property
+    def offset(self) -> float:
+        """Log-odds of a match among the known scores, which are no part of the ratio."""
+        return float(np.log(self.counts[self.is_match].sum() / self.counts[~self.is_match].sum()))
+
+    def fit(self, *, platt: bool, start: Float64 | None = None) -> tuple[Float64, Float64]:
+        """Return the line of maximal likelihood and its information, by Newton's method.
+
+        Without Platt's targets the line of kinds that do not overlap is infinitely steep: the iteration stops early.
+        """
+        n, m = (self.counts[one].sum() for one in (self.is_match, ~self.is_match))
+        high, low = ((n + 1) / (n + 2), 1 / (m + 2)) if platt else (1.0, 0.0)
+        targets = np.where(self.is_match, high, low)
+        x, line = self.design, np.zeros(2) if start is None else start
+
+        def objective(at: Float64) -> float:
+            logits = x @ at + self.offset
+            return float(self.counts @ (targets * logits - np.logaddexp(0, logits)))
+
+        reached = objective(line)
+        for _ in range(100):
+            chances = expit(x @ line + self.offset)
+            gradient = x.T @ (self.counts * (targets - chances))
+            information = x.T @ (x * (self.counts * chances * (1 - chances))[:, np.newaxis]) + 1e-9 * np.eye(2)
+            step = np.linalg.solve(information, gradient)
+            step *= min(1.0, 4 / max(1e-300, float(np.abs(step).max())))
+            while (now := objective(line + step)) < reached and np.abs(step).max() > 1e-12:
+                step /= 2
+            line, reached = line + step, max(now, reached)
+            if np.abs(step).max() < 1e-10 or (not platt and np.abs(line).max() > 100):
+                break
+        return line, information
+
+    def log_likelihood(self, lines: Float64) -> Float64:
+        """Return the log-likelihood of each line."""
+        margins = np.where(self.is_match, -1.0, 1.0) * (lines @ self.design.T + self.offset)
+        return np.asarray(-(np.logaddexp(0, margins) @ self.counts))
+
+    def region(self, line: Float64, information: Float64, *, drop: float) -> Float64:
+        """Return lines in all directions whose log-likelihood is less than the largest by ``drop``, or just beyond.
+
+        The log-likelihood is concave, so that the region is convex: the extremes of these lines at a score are the ends
+        of its interval. Directions in which it has no end go very far.
+        """
+        best, _ = self.fit(platt=False, start=line)
+        top = float(self.log_likelihood(best[np.newaxis])[0])
+        inside = line if self.log_likelihood(line[np.newaxis])[0] >= top - 0.9 * drop else (line + best) / 2
+        angles = 2 * np.pi * np.arange(N_DIRECTIONS) / N_DIRECTIONS
+        axes = np.linalg.cholesky(np.linalg.inv(information))
+        directions = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ axes.T
+        near, far, open_ends = np.zeros(N_DIRECTIONS), np.ones(N_DIRECTIONS), np.ones(N_DIRECTIONS, bool)
+        for _ in range(MOST_DOUBLINGS):
+            lines = inside + far[open_ends, np.newaxis] * directions[open_ends]
+            open_ends[open_ends] = self.log_likelihood(lines) >= top - drop
+            if not open_ends.any():
+                break
+            near, far = np.where(open_ends, far, near), np.where(open_ends, 2 * far, far)
+        for _ in range(12):
+            middle = (near + far) / 2
+            within = self.log_likelihood(inside + middle[:, np.newaxis] * directions) >= top - drop
+            near = np.where(within & ~open_ends, middle, near)
+            far = np.where(within | open_ends, far, middle)
+        return np.asarray(inside + far[:, np.newaxis] * directions)
+
+
+def _condensed(values: Float64) -> tuple[Float64, Float64]:
+    """Return ascending scores with their multiplicities, at most a few hundred."""
+    values = np.sort(values)
+    if len(values) <= 2 * N_EXTREMES + N_BINS:
+        return values, np.ones(len(values))
+    bins = np.array_split(values[N_EXTREMES:-N_EXTREMES], N_BINS)
+    ends = np.ones(N_EXTREMES)
+    means, counts = np.array([one.mean() for one in bins]), np.array([float(len(one)) for one in bins])
+    return (
+        np.concatenate([values[:N_EXTREMES], means, values[-N_EXTREMES:]]),
+        np.concatenate([ends, counts, ends]),
     )
-    return LikelihoodRatio(np.asarray(mean), np.asarray(low), np.asarray(high))
+
+
+def _sign(closer: str) -> int:
+    return 1 if check_choice(closer, "closer", CLOSER) == "larger" else -1
 
 
 def _words(log10: float) -> str:
@@ -82,11 +275,3 @@ def _words(log10: float) -> str:
     if named == ENFSI[0][1]:
         return named
     return f"{named} for {'the same source' if log10 > 0 else 'different sources'}"
-
-
-def check_scores(scores: npt.ArrayLike, name: str) -> Float64:
-    """At least two finite scores."""
-    values = np.asarray(scores, dtype=np.float64).ravel()
-    if len(values) < 2 or not np.isfinite(values).all():
-        raise ValueError(f"{name} must be at least two finite scores, got {len(values)}")
-    return values

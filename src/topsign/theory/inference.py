@@ -19,7 +19,7 @@ from .distances import (
     hamming_cdf,
     hamming_sf,
 )
-from .evidence import LikelihoodRatio, check_scores, fit_likelihood_ratio
+from .evidence import CLOSER, LikelihoodRatio, LikelihoodRatioModel, check_scores
 from .order_statistics import gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid
 from .pools import effective_features, sample_correlations, shared_share
 
@@ -163,7 +163,7 @@ class EmpiricalNull:
 
     def __post_init__(self) -> None:
         check_choice(self.method, "method", ("rank", "normal"))
-        check_choice(self.closer, "closer", ("larger", "smaller"))
+        check_choice(self.closer, "closer", CLOSER)
         scores = check_scores(self.impostors, "impostors")
         object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
 
@@ -202,12 +202,11 @@ class EmpiricalNull:
         """Likelihood ratios of scores: match against impostor, learned from ``matches``, scores of known matches.
 
         Smooth, monotone in the score, with an interval, and never beyond what the numbers of known scores support: see
-        :func:`topsign.theory.evidence.fit_likelihood_ratio`.
+        :class:`LikelihoodRatioModel`, which can be stored. Raises ValueError if matches are not closer than impostors.
         """
-        sign = 1 if self.closer == "larger" else -1
-        known = sign * check_scores(matches, "matches")
-        scores = sign * np.asarray(observed, dtype=np.float64)
-        return fit_likelihood_ratio(scores, known, np.asarray(self.impostors), confidence=confidence)
+        impostors = np.asarray(self.impostors) * (1 if self.closer == "larger" else -1)
+        model = LikelihoodRatioModel.fit(matches, impostors=impostors, closer=self.closer, confidence=confidence)
+        return model.ratio(observed)
 
 
 def mismatch_tail(
