@@ -25,7 +25,8 @@ import topsign as ts
 from topsign import kernels
 from topsign.gpu import GpuEncoder, HeadScanner, cuda_device
 from topsign.gpu.best import BestSearch
-from topsign.gpu.pieces import PIECE, Piece, Pieces, Resident
+from topsign.gpu.chunks import CHUNK, ResidentChunks, chunks_of
+from topsign.gpu.forms import SignLoader
 from topsign.gpu.scan import Part
 from topsign.gpu.stripes import Format, Stripes
 from topsign.kernels import CodeRange, Layout
@@ -303,34 +304,37 @@ def huge(device: Any, n: int) -> dict[str, Any]:
 def streamed(device: Any, n: int) -> dict[str, Any]:
     """Codes of which none may stay on the card: a search beside the copying alone and the scanning alone.
 
-    Each is one pass over all pieces; the second of two is reported.
+    Each is one pass over all chunks; the second of two is reported.
     """
     layout = Layout("compact", 512, 8192)
     encoder = GpuEncoder(ts.make_projection("hadamard", n_features=8192, random_state=3), layout, device=device)
-    codes, norms, scales, _ = random_codes(device, PIECE, layout, encoder, 11)
-    columns = SimpleNamespace(codes=cupy.asnumpy(codes), scores=cupy.asnumpy(scales / norms))
+    codes, norms, scales, _ = random_codes(device, CHUNK, layout, encoder, 11)
+    columns = {"scales": cupy.asnumpy(scales), "norms": cupy.asnumpy(norms)}
+    host = cupy.asnumpy(codes)
+    segments = [WholeChunk(host, columns) for _ in range(n // CHUNK)]
     del codes
     cupy.get_default_memory_pool().free_all_blocks()
-    placed = [(Piece(SimpleNamespace(**vars(columns)), slice(0, PIECE)), None, i * PIECE) for i in range(n // PIECE)]
-    found: dict[str, Any] = {"entries": len(placed) * PIECE, "search": []}
+    chunks, loader = [chunk for one in segments for chunk in chunks_of(one)], SignLoader(device, layout)
+    found: dict[str, Any] = {"entries": len(chunks) * CHUNK, "search": []}
     for n_queries in (1, 256, 1024):
         queries = cupy.random.default_rng(2).standard_normal((n_queries, 8192), dtype=cupy.float32)
-        held = {"streamed": Pieces(device, layout, 0), "resident": Pieces(device, layout, 2**40)}
-        held["resident"].keep(SimpleNamespace(segments=[Whole(piece) for piece, _, _ in placed]))
-        search = BestSearch(device, Format.of(layout), n_queries, 10, PIECE)
+        held = {"streamed": ResidentChunks(device, loader, 0), "resident": ResidentChunks(device, loader, 2**40)}
+        held["resident"].keep(SimpleNamespace(segments=segments))
+        search = BestSearch(device, Format.of(layout), n_queries, 10, CHUNK)
         seconds, answers = {}, []
-        for name, pieces in held.items():
+        for name, resident in held.items():
             for _ in range(2):
                 begin = time.perf_counter()
                 search.start(queries)
-                for part in pieces.parts(placed, "scores"):
-                    search.scan(part)
+                for number, loaded in enumerate(resident.load(chunks, "weights")):
+                    (codes,) = loaded.cells
+                    search.scan(Part(codes.stripes, codes.weights["weights"], base=number * CHUNK))
                 device.wait()
                 seconds[name] = round(time.perf_counter() - begin, 3)
             answers.append((cupy.asnumpy(search.positions), cupy.asnumpy(search.scores)))
         begin = time.perf_counter()
-        for piece, _, _ in placed:
-            Resident(device, layout, piece).weights("scores")
+        for chunk in chunks:
+            loader.load(chunk).load_weights(device, "weights")
         device.wait()
         seconds["copying"] = round(time.perf_counter() - begin, 3)
         same = all(map(np.array_equal, *answers))
@@ -341,14 +345,18 @@ def streamed(device: Any, n: int) -> dict[str, Any]:
     return found
 
 
-class Whole:
-    """A segment of one piece."""
+class WholeChunk:
+    """A segment of one chunk, and its columns."""
 
-    def __init__(self, piece: Piece) -> None:
-        self.columns, self._size = piece.columns, len(piece)
+    def __init__(self, codes: Any, columns: dict[str, Any]) -> None:
+        self.codes, self.columns, self.derived, self._values = codes, self, {}, columns
+
+    def column(self, name: str) -> Any:
+        """Return a column beside the codes."""
+        return self._values[name]
 
     def __len__(self) -> int:
-        return self._size
+        return len(self.codes)
 
 
 def shortlists() -> list[dict[str, Any]]:

@@ -22,14 +22,13 @@ from gpu import MISSING, THREADS, graph_of, interleaved
 
 import topsign as ts
 from topsign import kernels
-from topsign.encoding import project
+from topsign.families import TrellisRecipe
 from topsign.gpu import cuda_device
 from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part
 from topsign.gpu.viterbi import Viterbi
 from topsign.kernels import RoundedQueries, TrellisRange
-from topsign.learning import learn_recipe
 
 if not MISSING:
     import cupy
@@ -53,7 +52,7 @@ def dense_search(vectors: Any, queries: Any) -> tuple[Any, Any]:
 
 def index(device: Any, n: int, n_bytes: int, vectors: Any, batches: tuple[int, ...]) -> dict[str, Any]:
     """Searches of n codes, and of as many dense vectors."""
-    recipe = learn_recipe(
+    recipe = TrellisRecipe.learn(
         np.empty((0, FEATURES), np.float32), n_bits=8 * n_bytes, basis="hadamard", center=False, random_state=3
     )
     (cell,) = recipe.cells
@@ -76,7 +75,7 @@ def index(device: Any, n: int, n_bytes: int, vectors: Any, batches: tuple[int, .
     }
     for n_queries in batches:
         signals = np.random.default_rng(2).standard_normal((n_queries, FEATURES), dtype=np.float32)
-        queries = cell.round(project(recipe, signals)[0])
+        queries = cell.round(recipe.project(signals)[0])
         on_device, half = RoundedOnDevice.put(device, queries), torch.from_numpy(signals).cuda().half()
         search = BestSearch(device, form, n_queries, K, n, waits=True)
 
@@ -170,7 +169,7 @@ def whole_index(n: int) -> list[dict[str, Any]]:
 
 def encoding(device: Any, n: int, n_bytes: int, window: int) -> dict[str, Any]:
     """Codes of coordinates, without projections, on the device (copies included) and on all threads."""
-    recipe = learn_recipe(
+    recipe = TrellisRecipe.learn(
         np.empty((0, FEATURES), np.float32),
         n_bits=8 * n_bytes,
         basis="hadamard",
