@@ -1,5 +1,6 @@
 """Hostile input: arrays, files and processes that try to make the library crash, hang, or answer wrongly."""
 
+import errno
 import mmap
 import os
 import shutil
@@ -346,23 +347,45 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
 # Interrupts
 
 
-def test_an_interrupted_sample_does_not_fail_later_additions(path, signals, monkeypatch):
-    """An interrupt while the sample for calibration is merged, just after a commit."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_nothing_fails_after_a_commit_while_the_sample_is_merged(path, signals, monkeypatch, error):
+    """An addition whose calibration sample cannot be merged stores nothing, and later ones are not harmed."""
     index = make_index(path=path)
     index.add(signals)
 
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
+    def failing(*arguments):
+        raise error
 
-    with monkeypatch.context() as patched:
-        patched.setattr("topsign.search.sample.SignalSample.merged", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            index.add(signals)
-    assert len(index) == 2 * len(signals)
+    with monkeypatch.context() as patched, pytest.raises(error):
+        patched.setattr("topsign.search.sample.SignalSample.merged", failing)
+        index.add(signals)
+    assert len(index) == len(ts.open_index(path)) == len(signals)
     for _ in range(3):
         before = len(index)
         index.add(signals[:20])
-        assert len(index) == before + 20
+        assert len(index) == len(ts.open_index(path)) == before + 20
+
+
+def test_an_addition_that_is_not_stored_is_not_sampled(path, signals, monkeypatch):
+    index = make_index(path=path)
+    index.add(signals)
+    sample = index._sample
+    with monkeypatch.context() as patched, pytest.raises(ts.StorageError, match="the disk is full"):
+        patched.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        index.add(signals)
+    assert index._sample is sample
+    assert len(index) == len(ts.open_index(path)) == len(signals)
+
+
+def test_the_sample_of_more_signals_than_numpy_counts(rng):
+    from topsign.search import SignalSample
+
+    rows = rng.standard_normal((1000, 8)).astype(np.float32)
+    large = SignalSample(np.arange(1000), rows, 3 * 10**9)
+    merged = large.merged(SignalSample(np.arange(1000, 1100), rows[:100], 100))
+    assert (len(merged.ids), merged.n_seen) == (1000, 3 * 10**9 + 100)
+    merged = large.merged(SignalSample(np.arange(1000, 2000), rows, 10**9))
+    assert 180 < (merged.ids >= 1000).sum() < 320  # a quarter, within five standard deviations
 
 
 def test_a_storm_of_interrupts_leaves_nothing_behind():

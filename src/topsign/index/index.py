@@ -261,10 +261,16 @@ class Index(BaseIndex):
                 if self._deferred is not None:  # no other thread was first
                     recipe, store, made = self._deferred.learn_first(addition)
                     self._state = LearnedIndex(recipe, store)
-        with self.store.change() as change:
-            new = addition.write(change, self.recipe, made, originals=self.originals)
-        with self._learning:
-            self._sample = self._sample.merged(addition.sample(new))
+        before = after = self._sample
+        try:
+            with self.store.change() as change:
+                new = addition.write(change, self.recipe, made, originals=self.originals)
+                before, after = self._sample, self._sample.merged(addition.sample(new))
+                self._sample = after  # before the commit, because nothing may fail after it
+        except BaseException:
+            if self._sample is after:  # no other thread has merged its own
+                self._sample = before
+            raise
         return new
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:

@@ -11,6 +11,9 @@ from ..projections.blocks import Block
 
 MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 
+MOST_COUNTED = 10**9
+"""NumPy draws hypergeometric numbers only for fewer."""
+
 
 @dataclass(frozen=True, eq=False)
 class SignalSample:
@@ -32,8 +35,12 @@ class SignalSample:
         rng = np.random.default_rng([self.n_seen, other.n_seen])
         n_seen, capacity = self.n_seen + other.n_seen, _capacity(self.signals.shape[1])
         n_kept = min(capacity, n_seen)
-        # The number of the other's signals in a uniform sample of all is hypergeometric.
-        n_other = int(rng.hypergeometric(other.n_seen, self.n_seen, n_kept))
+        # The number of the other's signals in a uniform sample of all is hypergeometric: of so many, as good as binomial.
+        if n_seen < MOST_COUNTED:
+            n_other = int(rng.hypergeometric(other.n_seen, self.n_seen, n_kept))
+        else:
+            n_other = min(int(rng.binomial(n_kept, other.n_seen / n_seen)), len(other.ids))
+            n_other = max(n_other, n_kept - len(self.ids))
         mine = np.sort(rng.choice(len(self.ids), n_kept - n_other, replace=False))
         theirs = np.sort(rng.choice(len(other.ids), n_other, replace=False))
         ids = np.concatenate([self.ids[mine], other.ids[theirs]])
