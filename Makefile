@@ -21,9 +21,14 @@ test-fast: $(VENV)/ready
 test-engines: $(VENV)/engines
 	$(BIN)/python -m pytest -m engines tests/engines
 
-# Writers of a durable index killed at 200 random instants (the suite does 20), parts of a cluster ten times (once).
+# Writers of a durable index killed at 200 random instants and before every system call, 1,000 losses of power, 500
+# interrupts, and many writers and readers at once; parts of a cluster killed ten times. The suite runs a sample of each.
 test-faults: $(VENV)/ready
 	$(BIN)/python tests/faults/kill.py --rounds 200
+	$(BIN)/python tests/faults/crash.py kill
+	$(BIN)/python tests/faults/crash.py power --states 1000
+	$(BIN)/python tests/faults/interrupt.py --rounds 500
+	$(BIN)/python tests/faults/crowd.py --seconds 60
 	$(BIN)/python tests/faults/cluster.py --rounds 10
 
 # The core tests, those that need no extra, in a fresh environment: $(call core-tests,its name,what pip installs)

@@ -763,15 +763,6 @@ def test_a_child_forked_during_a_change_cannot_commit_it(filled):
     assert kept == "1000 1000"
 
 
-def test_killed_writers_lose_nothing():
-    script = Path(__file__).parent / "faults" / "kill.py"
-    shown = subprocess.run([sys.executable, str(script), "--rounds", "20"], capture_output=True, text=True)
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "20 writers killed" in shown.stdout
-    for words in ("add", "remove", "compact", "committing"):
-        assert words in shown.stdout
-
-
 def test_a_file_system_without_hard_links(path, signals, monkeypatch):
     def refused(*_):
         raise PermissionError(errno.EPERM, "no hard links")

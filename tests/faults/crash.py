@@ -292,7 +292,8 @@ class Disk:
         """Write what is left after a loss of power into a folder."""
         names, content = dict(self.names), dict(self.content)
         for inode, pieces in self.pending_writes.items():
-            lost = b"".join(pieces)
+            share = rng.choice([0, 0, 0.5])  # of writes that are lost by themselves, and leave zeros
+            lost = b"".join(bytes(len(piece)) if rng.random() < share else piece for piece in pieces)
             cut = rng.choice([0, len(lost), rng.randrange(len(lost) + 1)])
             torn = bytes(0 if rng.random() < 0.5 else byte for byte in lost[:cut]) if rng.random() < 0.3 else lost[:cut]
             content[inode] += torn

@@ -2,15 +2,19 @@
 
     python tests/faults/interrupt.py [--rounds 500] [--seed 0]
 
-One process adds, replaces, removes, updates metadata, compacts, opens and closes, and an interval timer raises
-KeyboardInterrupt at instants uniform over the time that a round takes. After every round: files that the application
+One process adds, replaces, removes, updates metadata, calibrates, compacts, erases, saves, opens and closes. Half of
+the interrupts come from a timer, at instants uniform over the time that a call takes; the others are raised before a
+bytecode that is uniform over those that the library executes in a call. After every round: files that the application
 opened are still open and are still its own; no error but KeyboardInterrupt came out; the index, and one that is opened
-anew, hold the entries before the call or those after it, and those after it if the call returned; both go on working.
+anew, hold the entries before the call or those after it, and those after it if the call returned; both go on working,
+and the lock is free.
 """
 
 import argparse
+import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -36,11 +40,53 @@ def calls(rng, index, path, signals, next_id, entries):
             ("upsert", lambda: index.upsert(rows[:1].repeat(len(some), 0), ids=some), entries),
             ("remove", lambda: index.remove(some), entries - set(some)),
             ("update_metadata", lambda: index.update_metadata(some, len(some) * [{"n": next_id}]), entries),
+            ("calibrate", lambda: index.calibrate(signals, n_threads=1), entries),
             ("compact", index.compact, entries),
+            ("erase", lambda: index.erase(some), entries - set(some)),
+            ("save", lambda: save(index, path + ".copy"), entries),
             ("refresh", index.refresh, entries),
             ("open", lambda: ts.open_index(path).close(), entries),
         ]
     )
+
+
+def save(index, copy):
+    """A copy, which is complete or not there."""
+    try:
+        index.save(copy)
+    finally:
+        if os.path.exists(copy):
+            with ts.open_index(copy, readonly=True) as found:
+                assert len(found) == len(index), "half a copy"
+            shutil.rmtree(copy)
+
+
+class Bytecodes:
+    """Counts the bytecodes of the library that a call executes, and interrupts before one of them."""
+
+    def __init__(self, stop=None):
+        self.count, self.stop = 0, stop
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_code.co_filename.startswith(WATCHED):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            self.count += 1
+            if self.count == self.stop:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+    def __enter__(self):
+        sys.settrace(self)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+
+WATCHED = (os.path.dirname(ts.__file__), contextlib.__file__)
 
 
 def main():
@@ -53,28 +99,36 @@ def main():
     signals = np.random.default_rng(options.seed).standard_normal((64, N_FEATURES))
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     warnings.simplefilter("ignore", ResourceWarning)
-    landed, usual, rounds = {}, {}, 0
+    landed, usual, lengths, rounds, stored = {}, {}, {}, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "i.topsign")
-        index = ts.SignIndex(n_features=N_FEATURES, random_state=1, path=path)
+        index = ts.SignIndex(n_features=N_FEATURES, random_state=1, path=path, timeout=20)
         index.add(signals)
         entries, next_id = set(range(64)), 64
         while sum(landed.values()) < options.rounds:
             name, call, wanted = calls(rng, index, path, signals, next_id, entries)
             mine = [open("/dev/null") for _ in range(4)]  # noqa: SIM115
             identities = [os.fstat(file.fileno()) for file in mine]
-            returned, start = False, time.perf_counter()
+            returned, start, by_timer = False, time.perf_counter(), rounds % 2
+            codes = Bytecodes(rng.randrange(1, lengths[name] + 1) if name in lengths else None)
             try:
-                signal.setitimer(signal.ITIMER_REAL, max(1e-5, rng.uniform(0, 1.2 * usual.get(name, 0.01))))
-                call()
-                returned = True
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                if by_timer:
+                    signal.setitimer(signal.ITIMER_REAL, max(1e-5, rng.uniform(0, 1.2 * usual.get(name, 0.01))))
+                    call()
+                    returned = True
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                else:
+                    with codes:
+                        call()
+                    returned = True
             except KeyboardInterrupt:
                 landed[name] = landed.get(name, 0) + 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            if returned:
+            if returned and by_timer:
                 usual[name] = time.perf_counter() - start
+            elif returned:
+                lengths[name] = codes.count
             for file, identity in zip(mine, identities, strict=True):
                 assert os.path.samestat(os.fstat(file.fileno()), identity), "a file of the application was closed"
                 file.close()
@@ -82,6 +136,7 @@ def main():
             found = set(reopened.ids.tolist())
             assert found in (entries, wanted), f"{name}: neither before nor after"
             assert not returned or found == wanted, f"{name}: returned, and lost"
+            stored += not returned and found == wanted != entries
             index.refresh()
             assert set(index.ids.tolist()) == found, f"{name}: the interrupted index differs from its folder"
             rounds += 1
@@ -99,6 +154,7 @@ def main():
         kept = {file.name for file in reopened.store._now.manifest.files}
         assert len(left) == len(kept) + 2, f"files are left behind: {left}"
     print(f"{sum(landed.values())} interrupts in {rounds} calls (seed {options.seed}); no error, nothing lost")
+    print(f"{stored:5d} came after the commit: the change is stored")
     for name, count in sorted(landed.items()):
         print(f"{count:5d}  {name}")
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..errors import StorageError
 from ..index import Index, open_index
 from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
@@ -60,7 +64,7 @@ def build(
     """
     if output.exists() and not resume:
         raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
-    with exit_on_error(2):
+    with _discarded_if_empty(output), exit_on_error(2):
         columns = source.columns()
         files = open_files(signals, source.array, columns.names)
         if output.exists():
@@ -69,13 +73,27 @@ def build(
         else:
             index = make_index(codes.family, files[0].n_features, codes.given(), output)
             fit_index(index, files)
-    with exit_on_error(1):
+    with _discarded_if_empty(output), exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
         _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
         if calibrate and index.calibration is None:
             index.calibrate(n_threads=threads)
     console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
+
+
+@contextmanager
+def _discarded_if_empty(output: Path) -> Iterator[None]:
+    """Remove an index without entries if a build fails: the next one need not be told to resume."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StorageError, OSError):
+            with open_index(output, readonly=True) as left:
+                is_empty = len(left) == 0
+            if is_empty:
+                shutil.rmtree(output)
+        raise
 
 
 def _check_recipe(index: Index, codes: CodeOptions) -> None:

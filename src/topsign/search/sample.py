@@ -12,7 +12,7 @@ from ..projections.blocks import Block
 MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 
 MOST_COUNTED = 10**9
-"""NumPy draws hypergeometric numbers only for fewer."""
+"""NumPy draws hypergeometric numbers only for fewer signals; of so many a few are drawn as if with replacement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class SignalSample:
         rng = np.random.default_rng([self.n_seen, other.n_seen])
         n_seen, capacity = self.n_seen + other.n_seen, _capacity(self.signals.shape[1])
         n_kept = min(capacity, n_seen)
-        # The number of the other's signals in a uniform sample of all is hypergeometric: of so many, as good as binomial.
+        # The number of the other's signals in a uniform sample of all is hypergeometric.
         if n_seen < MOST_COUNTED:
             n_other = int(rng.hypergeometric(other.n_seen, self.n_seen, n_kept))
         else:

@@ -277,10 +277,8 @@ class FolderStore:
             try:
                 for record in self.commits.read(number).files:
                     problems |= {} if record.folder == "recipes" else StoredFile(self.backend, record).verify()
-            except FileNotFoundError as error:
-                if number in self.versions():  # otherwise it was cleaned meanwhile
-                    what = os.path.basename(str(error.filename))
-                    problems[version_name(number)] = f"a file of version {number} is missing: {what}"
+            except FileNotFoundError:
+                continue  # an older version that is being cleaned, or was when the power failed
         if problems:
             (section, problem), *others = problems.items()
             raise StorageError(self.path, section, "; ".join([problem, *map(": ".join, others)]))

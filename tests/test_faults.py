@@ -1,0 +1,51 @@
+"""Samples of the fault injection in tests/faults, which ``make test-faults`` runs at length."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FAULTS = Path(__file__).parent / "faults"
+
+
+def run(script, *arguments):
+    command = [sys.executable, str(FAULTS / script), *map(str, arguments)]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    return shown.stdout
+
+
+def test_writers_killed_at_random_instants_lose_nothing():
+    shown = run("kill.py", "--rounds", 20)
+    assert "20 writers killed" in shown
+    for words in ("add", "remove", "compact", "committing"):
+        assert words in shown
+
+
+needs_shim = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
+)
+
+
+@needs_shim
+def test_writers_killed_before_a_system_call_lose_nothing():
+    shown = run("crash.py", "kill", "--every", 9)
+    for verb in ("create", "first add with learning", "save", "upsert", "update_metadata", "calibrate", "erase"):
+        assert verb in shown
+
+
+@needs_shim
+def test_losses_of_power_lose_nothing():
+    assert "44 losses of power" in run("crash.py", "power", "--states", 44)
+
+
+def test_interrupts_are_harmless():
+    assert "40 interrupts" in run("interrupt.py", "--rounds", 40)
+
+
+def test_a_crowd_loses_nothing():
+    shown = run("crowd.py", "--seconds", 4, "--writers", 2, "--threads", 3, "--readers", 3)
+    for words in ("add", "group", "searched"):
+        assert words in shown
