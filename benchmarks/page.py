@@ -2,7 +2,7 @@
 
     python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
 
-A section whose results are missing does not appear; of the README and of docs/scale.md, trellis.md and reliability.md
+A section whose results are missing does not appear; of the README and of docs/scale.md and trellis.md
 the text between two markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and
 fails where a page differs from its results. --charts draws the charts as well.
 """
@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from shared import database_page, reliability_page, scale_page, speed_page, trellis_page
+from shared import database_page, scale_page, speed_page, storage_page, trellis_page
 from shared.headline import headline
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
@@ -49,6 +49,7 @@ def benchmarks_page(results):
         speed_page.encoding(results),
         speed_page.searching(results),
         speed_page.durable(results),
+        storage_page.storage(results),
         database_page.database(results),
         database_page.evaluation(results),
         speed_page.large_heads(results),
@@ -77,8 +78,6 @@ def pages(results, root):
         "docs/scale.md": fill(root / "docs/scale.md", scale_page.blocks(results)),
     }
     written["docs/trellis.md"] = fill(root / "docs/trellis.md", trellis_page.blocks(results))
-    if (root / "docs/reliability.md").exists():
-        written["docs/reliability.md"] = fill(root / "docs/reliability.md", reliability_page.blocks(results))
     written["README.md"] = fill(root / "README.md", {"headline": headline(results)})
     return {root / name: text for name, text in written.items() if text}
 

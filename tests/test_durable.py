@@ -23,6 +23,9 @@ from topsign import _system
 from topsign.encoding import encode
 from topsign.store import local, segments, stored_file, versions
 
+posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="needs fork, limits or permissions of POSIX, or changes files that are mapped"
+)
 N_FEATURES = 96
 KINDS = ["compact", "fast", "signs"]
 
@@ -105,6 +108,7 @@ def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind,
     assert files_in(path.parent) == ["cameras.topsign"]
 
 
+@posix
 def test_codes_are_scanned_in_place(path, signals):
     index = make_index("fast", path)
     index.add(np.vstack(3 * [signals]))  # too large for the manifest
@@ -215,6 +219,7 @@ def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkey
     assert_array_equal(index.add(signals[:1]), [20])
 
 
+@posix
 def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
     """Codes of 40 MB from a file of 328 MB; an addition holds a few segments of 1.8 MB and some blocks."""
     block = rng.standard_normal((500, 8192)).astype(np.float32)
@@ -272,6 +277,7 @@ def filled(path, signals, small_segments, monkeypatch):
 COLUMNS = ["ids", "codes", "norms", "scales", "metadata.starts", "metadata.text", "removed", "rows"]
 
 
+@posix
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_flipped_byte_is_reported_where_it_is(filled, rng, signals, column):
     """By verify, and by the first call that reads it; always with the name of the file and the column."""
@@ -297,6 +303,7 @@ def touch(index, column, signals):
         index.search(signals[:1])
 
 
+@posix
 def test_every_flipped_bit_is_reported(filled, rng, signals):
     """A bit of any file: verify reports it, and no answer differs."""
     expected = ts.open_index(filled).search(signals[:1], k=60)
@@ -316,6 +323,7 @@ def test_every_flipped_bit_is_reported(filled, rng, signals):
             assert_array_equal(found.scores, expected.scores)
 
 
+@posix
 def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
     """Small files are inside of the manifest."""
     with make_index("compact", path) as index:
@@ -332,6 +340,7 @@ def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
         manifest.write_bytes(original)
 
 
+@posix
 def test_verify_names_every_damaged_part(filled):
     places = column_places(filled)
     files = sorted({file for file, _ in places if file.parent.name == "segments"})
@@ -345,6 +354,7 @@ def test_verify_names_every_damaged_part(filled):
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
+@posix
 def test_a_damaged_newest_manifest_names_the_version_before(path, signals):
     with make_index("compact", path) as index:
         index.add(signals[:5])
@@ -420,6 +430,7 @@ def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, mo
     assert ts.open_index(path).get([0, 199]).metadata == [{"all": 1}] * 2
 
 
+@posix
 def test_a_missing_file_is_named(filled, signals):
     (file, _), *_ = column_places(filled)
     file.unlink()
@@ -427,6 +438,7 @@ def test_a_missing_file_is_named(filled, signals):
         ts.open_index(filled)
 
 
+@posix
 def test_truncation_is_reported(filled, rng):
     for name in files_of(filled):
         file = filled / name
@@ -463,6 +475,7 @@ def test_other_parameters_are_refused_with_both_values(filled, change, error, wo
     assert words in str(raised.value)
 
 
+@posix
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -477,6 +490,7 @@ def test_recipes_of_other_makers_are_refused(filled, changes, words):
     assert words in str(raised.value)
 
 
+@posix
 def test_other_formats_are_refused(filled):
     rewrite(filled, manifest=lambda record: record.update(format=2))
     with pytest.raises(ts.StorageError, match="format 2; this library reads format 1"):
@@ -493,18 +507,35 @@ def test_what_is_no_index_is_refused_and_left_alone(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("nothing to see here\n" * 1000)
     for call in (ts.open_index, lambda file: make_index("compact", file)):
-        with pytest.raises(ts.StorageError, match=r"notes\.txt, folder: is not a topsign index, which is a folder"):
+        with pytest.raises(ts.StorageError, match=r"notes\.txt, folder: is a file; a topsign index is a folder"):
             call(text)
     assert text.read_text().startswith("nothing")
     with pytest.raises(ts.StorageError, match="missing, folder: does not exist"):
         ts.open_index(tmp_path / "missing")
-    with pytest.raises(ts.StorageError, match="there is no version here; this is not a topsign index"):
+    with pytest.raises(ts.StorageError, match="versions: there are none; this folder is not a topsign index"):
         ts.open_index(tmp_path)
     (tmp_path / "versions").mkdir()
-    with pytest.raises(ts.StorageError, match="there is no version here; this is not a topsign index"):
+    with pytest.raises(ts.StorageError, match="versions: there are none; this folder is not a topsign index"):
         ts.open_index(tmp_path)
     with pytest.raises(TypeError, match="readonly must be True or False"):
         ts.open_index(text, readonly="yes")
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "words"),
+    [
+        (None, TypeError, "path must be a str or a path, got None"),
+        (7, TypeError, "path must be a str or a path, got 7"),
+        ("", ValueError, "path must be a text that is not empty"),
+        ("a\0b", ValueError, "has no null character"),
+    ],
+)
+def test_what_is_no_path_is_refused(place, error, words):
+    memory = make_index("compact")
+    with pytest.raises(error, match=words):
+        ts.open_index(place)
+    with pytest.raises(error, match=words):
+        memory.save(place)
 
 
 def test_an_index_that_is_closed_or_readonly_says_so(filled, signals):
@@ -535,6 +566,7 @@ def test_a_reader_sees_its_snapshot_until_it_refreshes(path, signals):
     memory.verify()
 
 
+@posix
 def test_many_segments_do_not_need_many_addresses(filled):
     program = """
         import resource, sys, topsign as ts
@@ -576,6 +608,7 @@ def test_a_full_disk_keeps_what_was_there(filled, signals):
     assert_array_equal(after.scores[:, :56], before.scores[:, :56])
 
 
+@posix
 def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
     program = """
         import resource, sys, topsign as ts
@@ -589,7 +622,10 @@ def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
     assert files_in(path.parent) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="permissions bind others than root; root becomes nobody here")
+@posix
+@pytest.mark.skipif(
+    not hasattr(os, "getuid") or os.getuid() != 0, reason="permissions bind others than root; root becomes nobody here"
+)
 def test_a_readonly_folder_can_be_read_and_not_written(filled):
     """Read by a user who may not write anything there, while its owner writes."""
     folder = Path("/tmp") / f"topsign-readonly-{os.getpid()}"
@@ -623,6 +659,7 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled):
         shutil.rmtree(folder)
 
 
+@posix
 def test_permissions_follow_the_folder(path, signals):
     index = make_index("compact", path)
     path.chmod(0o770)
@@ -725,6 +762,7 @@ def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
     assert len(set(seen)) > 20
 
 
+@posix
 def test_a_forked_child_reads_and_opens_for_itself(filled):
     """Maps are inherited, so a child searches and refreshes; it writes under a lock of its own."""
     program = """
@@ -742,6 +780,7 @@ def test_a_forked_child_reads_and_opens_for_itself(filled):
     assert run_python(program, filled).stdout.splitlines() == ["True False", "57", "56 True 57"]
 
 
+@posix
 def test_a_child_forked_during_a_change_cannot_commit_it(filled):
     program = """
         import os, sys, numpy as np, topsign as ts
@@ -847,6 +886,7 @@ def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
     assert len(files_of(path)) <= 3
 
 
+@posix
 def test_a_child_does_not_keep_its_parents_lock(filled, signals):
     """A writer that forked and was killed: the next writer goes on although the child lives."""
     program = """
@@ -872,6 +912,7 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
 OLD_FOLDERS = sorted(Path(__file__).parent.glob("data/v*/*.topsign"))
 
 
+@posix
 @pytest.mark.parametrize("folder", OLD_FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.stem}")
 def test_folders_of_earlier_versions_still_answer(folder, path):
     """These lack the lock and every empty folder, as after a copy by git or to and from a bucket."""

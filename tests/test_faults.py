@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+posix = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 FAULTS = Path(__file__).parent / "faults"
 
 
@@ -17,6 +18,7 @@ def run(script, *arguments):
     return shown.stdout
 
 
+@posix
 def test_writers_killed_at_random_instants_lose_nothing():
     shown = run("kill.py", "--rounds", 20)
     assert "20 writers killed" in shown
@@ -41,11 +43,18 @@ def test_losses_of_power_lose_nothing():
     assert "44 losses of power" in run("crash.py", "power", "--states", 44)
 
 
+@posix
 def test_interrupts_are_harmless():
     assert "40 interrupts" in run("interrupt.py", "--rounds", 40)
 
 
+@posix
 def test_a_crowd_loses_nothing():
     shown = run("crowd.py", "--seconds", 4, "--writers", 2, "--threads", 3, "--readers", 3)
     for words in ("add", "group", "searched"):
         assert words in shown
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_storage_needs_nothing_that_windows_lacks():
+    assert "storage needs nothing that Windows lacks" in run("windows.py")

@@ -1,10 +1,12 @@
 """Hostile index folders: damaged or crafted files are refused with StorageError, cheaply, and never crash."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -335,3 +337,82 @@ def test_creators_at_once_join_the_first(tmp_path):
     assert problems == []
     assert len({index.recipe.seed for index in made}) == 1
     assert_array_equal(ts.open_index(path).ids, np.arange(8))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 5e-324, 1e300])
+def test_a_crafted_calibration_does_not_hang(tmp_path, rng, scale):
+    path = tmp_path / "i.topsign"
+    with make_index(path=path) as index:
+        index.add(rng.standard_normal((500, N_FEATURES)))
+        index.calibrate(rng.standard_normal((100, N_FEATURES)))
+
+    def change(record):
+        for null in record["sources"]["topsign:calibration"]["nulls"].values():
+            null["scale"] = scale
+
+    rewrite(path, manifest=change)
+    index, start = ts.open_index(path, readonly=True), time.process_time()
+    for scoring in ("asymmetric", "hamming"):
+        for false_alarm in (0.5, 0.01):
+            with contextlib.suppress(ts.StorageError):
+                index.within(rng.standard_normal((1, N_FEATURES)), false_alarm=false_alarm, scoring=scoring)
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"topsign:features": {"names": 5}},
+        {"topsign:features": {}},
+        {"topsign:features": {"names": ["a"] * 3}},
+        {"topsign:features": {"names": [7] * N_FEATURES}},
+        {"topsign:calibration": {"format": 1}},
+        {"topsign:calibration": {"format": 1, "nulls": 7}},
+        {"topsign:calibration": {}},
+    ],
+    ids=str,
+)
+def test_crafted_sources_are_refused(filled, signals, record):
+    """Feature names and calibrations that are none: StorageError, from the call that needs them."""
+    rewrite(filled, manifest=edit(sources=record))
+    index = ts.open_index(filled)
+    calls = [lambda: index.add(signals[:1]), lambda: index.within(signals[:1], false_alarm=0.1)]
+    refused = 0
+    for call in [*calls, lambda: index.search(signals[:1], k=1)]:
+        try:
+            call()
+        except ts.StorageError:
+            refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"a":' + DEEP + b"}", "metadata"),
+        (b'{"a":1' + b"0" * 5000 + b"}", "metadata"),
+        (b'{"a":NaN}', "metadata"),
+        (b'{"a":1e999}', "metadata"),
+        (b'{"a":1,"a":2}', "metadata"),
+        (b"[1]", "metadata"),
+        (b"{a}", "metadata"),
+        (b'{ "a" : 1 }', None),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_crafted_metadata_are_refused_or_read(filled, text, words):
+    """JSON of entries under right checksums: an object as the standard has it, or StorageError."""
+
+    def change(columns):
+        lengths = np.zeros(41, "<i8")
+        lengths[1:] = len(text)
+        columns["metadata.starts"], columns["metadata.text"] = lengths, np.frombuffer(text, "u1")
+
+    rewrite(filled, change)
+    with ts.open_index(filled) as index:
+        for call in (index.verify, lambda: index.get([0])):
+            if words is None:
+                call()
+            else:
+                with pytest.raises(ts.StorageError, match=words):
+                    call()

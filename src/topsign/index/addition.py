@@ -95,7 +95,8 @@ class Addition:
         ``made`` are the codes if they are known already, ``originals`` the type in which signals are kept.
         """
         names = self.ids if isinstance(self.ids, list) else None
-        check_added_kind(change.snapshot.has_names, given=self.ids is not None, texts=names is not None)
+        if len(self):
+            check_added_kind(change.snapshot.has_names, given=self.ids is not None, texts=names is not None)
         keep_feature_names(change, self.feature_names)
         new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if taken.size:

@@ -29,7 +29,7 @@ from .learned import LearnedIndex
 from .pickling import restored, state_of
 from .reencoding import CONSTRUCTORS, copy_entries, sample_of
 from .significance import KEY, Significance
-from .sources import FEATURES, keep_feature_names
+from .sources import FEATURES, keep_feature_names, kept_feature_names
 
 RECENT = 1000  # entries that :meth:`Index.drift` looks at
 
@@ -146,8 +146,7 @@ class Index(BaseIndex):
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        record = self.store.sources.get(FEATURES)
-        return None if record is None else tuple(record["names"])
+        return kept_feature_names(self.store.sources, self.n_features, self.path)
 
     # Learning
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Bytes, Int64
+from .._files import parse_json
 from ..errors import StorageError
 
 Note = dict[str, Any] | None
@@ -59,8 +59,11 @@ class Metadata:
 
 
 def parse_notes(texts: Iterable[bytes]) -> list[Note]:
-    """The JSON objects of these texts, None for an empty one."""
+    """The JSON objects of these texts, None for an empty one; StorageError for anything else."""
     try:
-        return [json.loads(text) if text else None for text in texts]
-    except (ValueError, RecursionError) as error:
+        notes = [parse_json(text) if text else None for text in texts]
+        if not all(note is None or isinstance(note, dict) for note in notes):
+            raise ValueError("a JSON object expected")
+        return notes
+    except ValueError as error:
         raise StorageError("index", "metadata", f"damaged: {error}; restore the file from a copy") from None

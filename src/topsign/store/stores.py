@@ -31,11 +31,21 @@ def check_place(path: Path | None, timeout: float | None) -> None:
         if timeout is not None:
             raise ValueError(f"timeout is for a folder that others may write, got timeout={timeout!r} without a path")
         return
-    target = os.path.realpath(path)
+    target = check_path(path)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         raise StorageError(target, "folder", f"cannot be made: the folder {folder} does not exist; make it first")
     _check_timeout(timeout)
+
+
+def check_path(path: Path) -> str:
+    """Return the one name of a path for all who open it; raise unless it can name a folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be a str or a path, got {path!r}")
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"path must be a text that is not empty and has no null character, got {text!r}")
+    return os.path.realpath(text)
 
 
 def _check_timeout(timeout: float | None) -> float | None:
@@ -49,13 +59,13 @@ def open_store(
     from .folder_store import FolderStore
     from .local import LocalFolder
 
-    target = os.path.realpath(path)  # one name for all who open it
+    target = check_path(path)
     try:
         backend = LocalFolder(target)
     except OSError:
         raise StorageError(target, "folder", "does not exist") from None
     if not os.path.isdir(target):
-        raise StorageError(target, "folder", "is not a topsign index, which is a folder")
+        raise StorageError(target, "folder", "is a file; a topsign index is a folder")
     return FolderStore(
         backend,
         readonly=readonly,
@@ -67,6 +77,7 @@ def open_store(
 
 def check_absent(path: Path) -> None:
     """Raise FileExistsError if something is at the path."""
+    check_path(path)
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists; choose another name, or remove it first")
 

@@ -146,4 +146,4 @@ class Versions:
         return ConflictError(self.backend.path, version_name(manifest.version), problem)
 
     def _no_index(self) -> StorageError:
-        return StorageError(self.backend.path, "versions", "there is no version here; this is not a topsign index")
+        return StorageError(self.backend.path, "versions", "there are none; this folder is not a topsign index")
