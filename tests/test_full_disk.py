@@ -70,7 +70,7 @@ def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, mo
         "upsert": lambda: index.upsert(signals[:5], ids=range(5)),
         "remove": lambda: index.remove([3]),
         "update_metadata": lambda: index.update_metadata([3], [{"a": 1}]),
-        "calibrate": lambda: index.calibrate(rng.standard_normal((100, N_FEATURES))),
+        "calibrate": lambda: index.calibrate(rng.standard_normal((200, N_FEATURES))),
         "compact": index.compact,
         "erase": lambda: index.erase([3]),
         "save": lambda: index.save(disk / "copy.topsign"),

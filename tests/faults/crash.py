@@ -56,7 +56,7 @@ else:
     elif verb == "update_metadata":
         index.update_metadata([3, 100], [{"n": 2}, None])
     elif verb == "calibrate":
-        index.calibrate(signals[:100] + 1)
+        index.calibrate(signals[:200] + 1)
     elif verb == "compact":
         index.compact()
     elif verb == "erase":

@@ -34,13 +34,14 @@ def calls(rng, index, path, signals, next_id, entries):
     some = rng.sample(sorted(entries), min(3, len(entries)))
     new = list(range(next_id, next_id + rng.choice([1, 5, 60])))
     rows = signals[[i % len(signals) for i in new]]
+    impostors = np.vstack(4 * [signals]) + 1
     return rng.choice(
         [
             ("add", lambda: index.add(rows, ids=new), entries | set(new)),
             ("upsert", lambda: index.upsert(rows[:1].repeat(len(some), 0), ids=some), entries),
             ("remove", lambda: index.remove(some), entries - set(some)),
             ("update_metadata", lambda: index.update_metadata(some, len(some) * [{"n": next_id}]), entries),
-            ("calibrate", lambda: index.calibrate(signals, n_threads=1), entries),
+            ("calibrate", lambda: index.calibrate(impostors, n_threads=1), entries),
             ("compact", index.compact, entries),
             ("erase", lambda: index.erase(some), entries - set(some)),
             ("save", lambda: save(index, path + ".copy"), entries),
