@@ -385,10 +385,11 @@ def test_an_addition_that_is_not_stored_is_not_sampled(path, signals, monkeypatc
 
 def test_the_sample_of_more_signals_than_numpy_counts(rng):
     from topsign.search import SignalSample
+    from topsign.search.sample import MAX_SIGNALS as n
 
-    rows = rng.standard_normal((1000, 8)).astype(np.float32)
-    large = SignalSample(np.arange(1000), rows, 3 * 10**9)
-    merged = large.merged(SignalSample(np.arange(1000, 1100), rows[:100], 100))
-    assert (len(merged.ids), merged.n_seen) == (1000, 3 * 10**9 + 100)
-    merged = large.merged(SignalSample(np.arange(1000, 2000), rows, 10**9))
-    assert 180 < (merged.ids >= 1000).sum() < 320  # a quarter, within five standard deviations
+    rows = rng.standard_normal((n, 8)).astype(np.float32)
+    large = SignalSample(np.arange(n), rows, 3 * 10**9)
+    merged = large.merged(SignalSample(np.arange(n, n + 100), rows[:100], 100))
+    assert (len(merged.ids), merged.n_seen) == (n, 3 * 10**9 + 100)
+    merged = large.merged(SignalSample(np.arange(n, 2 * n), rows, 10**9))
+    assert abs((merged.ids >= n).mean() - 1 / 4) < 5 * np.sqrt(3 / 16 / n)
