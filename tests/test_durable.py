@@ -21,6 +21,7 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import _system
 from topsign.encoding import encode
+from topsign.projections import Hadamard
 from topsign.store import local, segments, stored_file, versions
 
 posix = pytest.mark.skipif(
@@ -931,3 +932,14 @@ def test_folders_of_earlier_versions_still_answer(folder, path):
     writer.add(np.vstack(50 * [made["signals"](45)]))  # large enough for a file
     writer.verify()
     assert writer.versions() == ts.open_index(path).versions()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_opening_draws_the_signs_of_the_projection_once(path, signals, kind, monkeypatch):
+    make_index(kind, path).add(signals)
+    drawn, draw = [], Hadamard.signs._method
+    monkeypatch.setattr(Hadamard.signs, "_method", lambda projection: drawn.append(projection) or draw(projection))
+    index = ts.open_index(path)
+    index.search(signals[:2])
+    index.add(signals[:1])
+    assert len(drawn) == 1

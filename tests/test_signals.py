@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign._rows import SparseRows
 from topsign.signals import FilesRows, Place, open_file, open_files
+from topsign.signals import parquet as reader
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -221,3 +222,29 @@ def test_polars_frames_are_tables(signals):
     wide = polars.DataFrame({f"f{i}": signals[:, i] for i in range(N_FEATURES)})
     assert plain.add_table(wide).tolist() == list(range(50, 100))
     assert plain.add(wide).tolist() == list(range(100, 150))
+
+
+@pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
+def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, family, monkeypatch):
+    """The sample for calibration is taken while signals are encoded."""
+    signals = rng.standard_normal((3000, 16)).astype(np.float32)
+    parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
+    index = {
+        "adaptive": lambda: ts.AdaptiveIndex(n_features=16, n_bits=4, random_state=1),
+        "sign": lambda: ts.SignIndex(n_features=16, random_state=1),
+        "trellis": lambda: ts.TrellisIndex(n_features=16, n_bytes=4, basis="hadamard", center=False, random_state=1),
+    }[family]()
+    decoded, batches = [], reader._batches
+
+    def counted(*arguments):
+        for batch in batches(*arguments):
+            decoded.append(len(batch))
+            yield batch
+
+    rows = open_file(Place.at(tmp_path / "a.parquet")).rows()
+    monkeypatch.setattr(reader, "_batches", counted)
+    index.add(rows)
+    assert sum(decoded) == 3000
+    sample, ids = index._own_signals()
+    assert len(sample) >= 1000
+    assert_array_equal(sample, signals[ids])
