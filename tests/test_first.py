@@ -267,7 +267,7 @@ def test_a_signal_that_equals_the_mean_leaves_nothing(tmp_path):
 
 def test_large_first_additions_are_checked_before_the_file_is_made(rng, make, tmp_path, monkeypatch):
     monkeypatch.setattr("topsign.index.deferred.HELD_BYTES", 100)
-    monkeypatch.setattr("topsign.store.folder_store.SEGMENT_BYTES", 500)
+    monkeypatch.setattr("topsign.store.creation.SEGMENT_BYTES", 500)
     path, signals = tmp_path / "i.topsign", steep(rng, 700)
     index = make(path=path, random_state=1)
     with pytest.raises(ValueError, match="row 300"):

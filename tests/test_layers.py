@@ -53,10 +53,10 @@ INNER_LAYERS = {
     "store": [
         {"backend", "extras", "lock", "metadata", "names"},
         {"manifest"},
-        {"segments", "stored_file", "local"},
+        {"segments", "stored_file", "local", "bucket"},
         {"snapshot", "stored_columns", "versions"},
-        {"memory"},
-        {"folder_change"},
+        {"memory", "rebase"},
+        {"folder_change", "creation"},
         {"folder_store"},
         {"stores"},
         {"__init__"},

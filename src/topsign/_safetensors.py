@@ -39,7 +39,7 @@ class Tensor:
         """The type in NumPy, None if it has none (BF16, for example)."""
         return np.dtype(DTYPES[self.kind]) if self.kind in DTYPES else None
 
-    def view(self, content: Array) -> Array:
+    def view(self, content: Any) -> Array:
         """The tensor within the bytes of the file, without a copy."""
         assert self.dtype is not None
         return content[self.start : self.stop].view(self.dtype).reshape(self.shape)

@@ -1,17 +1,21 @@
-"""Encode and search on a Dask cluster: workers write, hold and search shards of codes; needs the extra distributed.
+"""Encode and search on a Dask cluster: workers write, hold and search segments; needs the extra distributed.
+
+The folder is that of any index: on a disk that all workers see, or in a bucket (s3://, gs:// and so on).
 
 >>> import numpy as np, tempfile, topsign as ts
 >>> folder = tempfile.TemporaryDirectory()
 >>> signals = np.random.default_rng(0).standard_normal((1000, 512)).astype(np.float32)
 >>> np.save(f"{folder.name}/signals.npy", signals)
 >>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
->>> out = f"{folder.name}/codes"
->>> ts.distributed.encode(f"{folder.name}/signals.npy", out, encoder, shard_entries=300)
-Encoded(version=1, n_entries=1000, n_shards=4, n_written=4)
+>>> out = f"{folder.name}/codes.topsign"
+>>> ts.distributed.encode(f"{folder.name}/signals.npy", out, encoder, segment_entries=300)
+Encoded(version=3, n_entries=1000, n_segments=4, n_written=4)
 >>> with ts.distributed.open(out) as index:
 ...     index.search(signals[[5, 7]] + 0.5, k=1).ids
 array([[5],
        [7]])
+>>> len(ts.open_index(out))
+1000
 >>> folder.cleanup()
 """
 
@@ -23,18 +27,14 @@ try:
     import dask.array
     import distributed
     import fsspec
-    import pyarrow.parquet
 except ImportError as missing:
     raise ImportError(
-        f"topsign.distributed needs dask, distributed, fsspec and pyarrow, but {missing}; {_install('distributed')}"
+        f"topsign.distributed needs dask, distributed and fsspec, but {missing}; {_install('distributed')}"
     ) from None
 
-from .compact import Compacted, compact
-from .convert import merge, split
 from .encode import Encoded, encode
-from .search import ShardedIndex, open
-from .verify import verify
+from .index import ClusterIndex, open
 
-__all__ = ["Compacted", "Encoded", "ShardedIndex", "compact", "encode", "merge", "open", "split", "verify"]
+__all__ = ["ClusterIndex", "Encoded", "encode", "open"]
 
-del dask, distributed, fsspec, pyarrow
+del dask, distributed, fsspec

@@ -1,8 +1,13 @@
-"""Encoding on a cluster: every shard is a task of its own, the manifest is written last."""
+"""Encoding on a cluster: each segment is a task, and one version at the end makes all of them visible.
+
+A job first reserves ids in a small version, so that entries which others add meanwhile get ids of their own. Its files
+are orphans until the last version names them; the reservation keeps other clients from deleting them.
+"""
 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,351 +19,407 @@ from dask.delayed import delayed
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
-from .._arrays import Array, Float32, Float64
+from .._arrays import Array
 from .._checks import as_signals, check_count
 from .._files import Record
-from .._named import named
-from ..embeddings import AdaptiveEncoder
-from ..encoding import mean_signal
+from .._rows import Rows
+from ..encoders import Encoder
 from ..errors import StorageError
+from ..families import Recipe
+from ..families.base import check_metric
 from ..index import Index
-from ..recipe import Recipe
-from ..signals import Location, Place, SignalFile, TableColumns, list_files, open_file
+from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, list_files, open_file
 from ..signals.files import check_same_columns
-from .cluster import resolve_client, run_all
-from .columns import BlockRows, ShardColumns
-from .folder import Folder
-from .manifest import Manifest, begin, stored_recipe, write_manifest
-from .plan import Block, Piece, PlannedShard, plan_blocks, plan_files
-from .shard import SentRecipe, Shard, finished_shard, write_shard
+from ..store import exists, open_store, store_for_recipe
+from ..store.folder_change import FolderChange
+from ..store.folder_store import FolderStore
+from ..store.versions import PENDING
+from .cluster import resolve_client, run_all, send
+from .plan import PlannedSegment, plan_blocks, plan_files
+from .segment_writing import Written, find_segment, write_from_block, write_from_files
 from .unique import check_unique
 
-SHARD_BYTES = 2**26
-"""Bytes of codes in a shard by default: a billion entries of half a kilobyte are some 7,000 shards."""
+SEGMENT_BYTES = 2**26
+"""Bytes of codes in a segment by default: a billion entries of half a kilobyte are some 7,000 segments."""
 
 HEADERS_PER_TASK = 64
 """Files whose headers one task reads."""
 
-Encoder = AdaptiveEncoder | Index[Any]
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What is in a folder after :func:`encode`."""
+    """What an index holds after :func:`encode`."""
 
-    version: int  # of the manifest
+    version: int
     n_entries: int
-    n_shards: int
-    n_written: int  # shards that this run wrote; the others were there
+    n_segments: int
+    n_written: int  # segments that this run wrote; the others were there
 
 
-@named
 def encode(
     signals: Location | dask.array.Array,
     out: Location,
-    encoder: Encoder,
+    encoder: Encoder | Index | Recipe,
     *,
     client: Client | None = None,
     metric: str | None = None,
     array: str | None = None,
     id_column: str | None = None,
     metadata_columns: Sequence[str] = (),
-    shard_entries: int | None = None,
+    segment_entries: int | None = None,
     progress: Progress | None = None,
 ) -> Encoded:
-    """Encodes signals into immutable shards, on all workers of a cluster.
+    """Encode signals into an index, on all workers of a cluster.
 
-    Ids are row numbers, counted through the files in the order of their names, or those of a column. What is in
-    ``out`` already is kept: an interrupted job goes on when it is called again, and signals that ``out`` does not have
-    yet become further shards and a new version of the manifest, which is written last.
+    Ids are row numbers, counted through the files in the order of their names, or those of a column. Entries that
+    ``out`` has are kept: an interrupted job goes on when it is called again, and signals that ``out`` does not have yet
+    become further entries, all in one new version.
 
     Parameters
     ----------
     signals : path, URL or dask array
         A folder or object-store prefix of files that :mod:`topsign.signals` reads (arrays, sparse matrices, tables),
-        one such file, or a dask array whose blocks, one shard each, hold whole rows. Read block by block.
+        one such file, or a dask array whose blocks, one segment each, hold whole rows. Read block by block.
     out : path or URL
-        A folder that all workers see: a shared file system, s3://, gs:// and so on.
-    encoder : AdaptiveEncoder or Index
-        A fitted encoder, or an index whose parameters (not entries) are taken. The mean of an index with
-        ``center=True`` that has none yet is that of all signals of the first call; workers read them once more for it.
+        A folder that all workers see (a shared file system, s3://, gs:// and so on); it is made if it does not exist.
+        :func:`open` and :func:`topsign.open_index` open it.
+    encoder : fitted encoder, Index or Recipe
+        What codes are made with, of any family. Entries of an index are not taken. An index that has not learned yet
+        learns from the signals, in this process; one that finds an index in ``out`` takes what that one learned.
     client : distributed.Client, optional
-        Of the cluster; a local one in this process when not given.
+        Client of the cluster; by default of a local one in this process.
     metric : "correlation" or "inner_product", optional
-        What scores will estimate; of an index it is known.
+        What scores will estimate; by default what the encoder says.
     array : str, optional
-        Which array or column holds the signals, where files have several.
+        Which array or column holds the signals, if files have several.
     id_column : str, optional
-        Column of tables that holds the ids, texts or integers. They must differ, within and across files: before the
-        manifest is written, workers compare all of them.
+        Column of tables that holds the ids, texts or integers. They must differ, within and across files: workers
+        compare all of them before they become visible.
     metadata_columns : sequence of str
         Columns of tables that become the metadata of each entry.
-    shard_entries : int, optional
-        Entries of a shard; so many that their codes take 64 MiB when not given.
+    segment_entries : int, optional
+        Entries of a segment; by default so many that their codes take 64 MiB.
     progress : callable, optional
-        Called with the number of entries on disk and of all there will be, as shards are finished.
+        Called with the number of entries that are stored and of all there will be, as segments are finished.
 
     Raises
     ------
     ValueError, TypeError
-        Signals that cannot be encoded, named by file and row; all other shards are finished first and kept.
+        If signals cannot be encoded, named by file and row; all other segments are finished first and kept.
     StorageError
-        Where a file of signals cannot be read, or ``out`` holds something else, or is damaged.
+        If a file of signals cannot be read, or ``out`` holds something else, or is damaged.
+    ConflictError
+        If another job encodes into the same index.
     """
-    folder = Folder.at(out)
-    recipe = _recipe_of(encoder, metric)
-    client = resolve_client(client)
-    limit = check_count(shard_entries or default_shard_entries(recipe), "shard_entries")
-    columns = TableColumns(id_column, tuple(metadata_columns))
-    blocks: Any = None
-    files: list[SignalFile] = []
+    client, columns = resolve_client(client), TableColumns(id_column, tuple(metadata_columns))
+    if segment_entries is not None:
+        check_count(segment_entries, "segment_entries")
+    _check_encoder(encoder)
+    source: _Source
     if isinstance(signals, dask.array.Array):
-        if columns.names:
-            raise ValueError("a dask array has no columns of ids and metadata; encode tables, or split an index")
-        blocks = _check_blocks(signals, recipe.n_features).rechunk({1: -1})
-        sources = [_array_record(blocks)]
+        source = _ArraySource(client, signals, columns)
     else:
-        files = _open_all(client, list_files(signals), array, columns)
-        _check_files(files, recipe.n_features)
-        beside = {"columns": list(columns.names)} if columns.names else {}
-        sources = [file.to_json() | beside for file in files]
-    if isinstance(encoder, Index) and encoder.awaits_mean:
-        known = stored_recipe(folder)
-        mean = _mean_of(client, files, blocks) if known is None else known.mean
-        recipe = replace(recipe, mean=mean)
-    manifest = begin(folder, recipe)
-    missing = _missing(manifest, sources, folder)
+        source = _FileSource(client, list_files(signals), array, columns)
+    recipe = _recipe_of(encoder, metric, source, out)
+    source.check(recipe.n_features)
+    store = _opened(out, recipe)
+    missing = _missing(store, source.records())
     if not missing:
-        return Encoded(manifest.version, manifest.n_entries, manifest.n_shards, 0)
-    if manifest.n_entries and manifest.texts and id_column is None:
-        raise ValueError(f"the ids in {folder.url} are texts; name the column of ids (id_column=, --id-column)")
-    if blocks is not None:
-        plans = list(plan_blocks(blocks, manifest.next_id))
-    else:
-        new = [file for file, source in zip(files, sources, strict=True) if source in missing]
-        plans = list(plan_files(new, manifest.next_id, limit, columns))
-    shards, texts, n_written = _run(client, folder, SentRecipe.of(recipe), plans, blocks, progress)
-    _check_kinds(manifest, texts, folder)
-    if id_column is not None:
-        try:
-            check_unique(client, folder, [*manifest.shards, *shards], texts=texts == {True})
-        except ValueError as error:
-            problem = f"{error}; no manifest was written: mend the files and run again, or use a new folder"
-            raise ValueError(problem) from None
-    last = max([manifest.next_id + sum(plan.n_entries for plan in plans), *(shard.last_id + 1 for shard in shards)])
-    manifest = replace(manifest.with_shards(shards, missing, last), texts=texts == {True})
-    write_manifest(folder, manifest)
-    folder.remove_drafts({plan.file for plan in plans})
-    return Encoded(manifest.version, manifest.n_entries, manifest.n_shards, n_written)
+        return _encoded(store, 0)
+    if store.snapshot.has_names and id_column is None:
+        raise ValueError(f"the ids in {store.path} are texts; name the column of ids (id_column=, --id-column)")
+    limit = segment_entries or max(1, SEGMENT_BYTES // (recipe.code_bytes + 16))
+    n_entries = source.n_signals(missing)
+    first_id = _reserve(store, n_entries)
+    plans = source.plan(missing, first_id, limit)
+    written = _run(client, store, send(client, recipe), plans, source, progress)
+    _commit(client, store, written, missing, first_id, n_entries, explicit=id_column is not None)
+    return _encoded(store, sum(one.is_new for one in written))
 
 
-def default_shard_entries(recipe: Recipe) -> int:
-    """Entries whose codes, norms and ids take 64 MiB."""
-    return max(1, SHARD_BYTES // (recipe.layout.code_bytes + 16))
+def _encoded(store: FolderStore, n_written: int) -> Encoded:
+    return Encoded(store.version, len(store.snapshot), len(store.snapshot.segments), n_written)
 
 
-def _recipe_of(encoder: Encoder, metric: str | None) -> Recipe:
-    """The recipe that shards are encoded with."""
-    if not isinstance(encoder, (AdaptiveEncoder, Index)):
-        raise TypeError(f"encoder must be an AdaptiveEncoder or an Index, got {type(encoder).__name__}")
-    if isinstance(encoder, AdaptiveEncoder):
+# Recipe and store
+
+
+def _check_encoder(encoder: object) -> None:
+    if not isinstance(encoder, (Encoder, Index, Recipe)):
+        raise TypeError(f"encoder must be a fitted encoder, an Index or a Recipe, got {type(encoder).__name__}")
+    if isinstance(encoder, Encoder):
         check_is_fitted(encoder)
-        return replace(encoder.recipe_, metric=metric or "correlation")
-    if metric is not None and encoder.metric != metric:
-        raise ValueError(f"this index has metric={encoder.metric!r}, got metric={metric!r}; leave metric=None")
-    return encoder.recipe
 
 
-def _check_blocks(array: Any, n_features: int) -> Any:
+def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: _Source, out: Location) -> Recipe:
+    """Return the recipe that signals are encoded with."""
+    if isinstance(encoder, Index) and not encoder.is_fitted:
+        recipe = _learned(encoder, source, out)
+    elif isinstance(encoder, Index):
+        recipe = encoder.recipe
+    else:
+        recipe = encoder.recipe_ if isinstance(encoder, Encoder) else encoder
+    if metric is None or metric == recipe.metric:
+        return recipe
+    if isinstance(encoder, Index):
+        raise ValueError(f"this index has metric={recipe.metric!r}, got metric={metric!r}; leave metric=None")
+    changed: Any = recipe
+    made: Recipe = replace(changed, metric=check_metric(metric, recipe.norms))
+    return made
+
+
+def _learned(index: Index, source: _Source, out: Location) -> Recipe:
+    """Return the recipe that an index would learn from these signals, or that the index in ``out`` learned."""
+    deferred = index._deferred
+    assert deferred is not None
+    if not exists(out):
+        source.check(deferred.n_features)
+        return deferred.learn(source.rows(), slice(0, len(source.rows())))
+    recipe, store = replace(deferred, path=out).joined()
+    store.close()
+    return recipe
+
+
+def _opened(out: Location, recipe: Recipe) -> FolderStore:
+    """Return the store at ``out``, made if there is none; one of another recipe is refused."""
+    if not exists(out):
+        store_for_recipe(recipe, path=out, timeout=None).close()
+    store = open_store(out, readonly=False, timeout=None, optimistic=True)
+    assert isinstance(store, FolderStore)
+    if store.recipe != recipe:
+        have, want = store.recipe.difference(recipe)
+        problem = f"written with {have}, not {want}; codes of different recipes need folders of their own"
+        raise StorageError(store.path, "recipe", problem)
+    return store
+
+
+# Signals
+
+
+class _FileSource:
+    """Files of signals; workers read their headers."""
+
+    submit_block = None
+
+    def __init__(self, client: Client, places: list[Place], array: str | None, columns: TableColumns) -> None:
+        self._columns = columns
+        groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
+        found: dict[str, SignalFile] = {}
+        submit = partial(client.submit, _open_group, array, columns.names, pure=False)
+        for _, files, error in run_all(client, groups, submit, name=lambda group: f"headers from {group[0].url} on"):
+            if error is not None:
+                raise error
+            found |= {file.url: file for file in files}
+        self._files = [found[place.url] for place in places]
+        check_same_columns(self._files)
+        if not any(file.n_signals for file in self._files):
+            raise ValueError(f"{self._files[0].url} and all other files hold no signals; there is nothing to encode")
+
+    def check(self, n_features: int) -> None:
+        for file in self._files:
+            if file.n_signals and file.n_features != n_features:
+                raise ValueError(
+                    f"{file.url} has signals of {file.n_features} features, the encoder takes {n_features}"
+                )
+
+    def rows(self) -> Any:
+        """All signals, which are read as they are sliced."""
+        return FilesRows(self._files)
+
+    def records(self) -> dict[str, Record]:
+        beside = {"columns": list(self._columns.names)} if self._columns.names else {}
+        records = [file.to_json() | beside | {"taken": file.n_signals} for file in self._files]
+        return {record["url"]: record for record in records}
+
+    def n_signals(self, missing: dict[str, Record]) -> int:
+        return sum(record["taken"] for record in missing.values())
+
+    def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
+        new = [file for file in self._files if file.to_json()["url"] in missing]
+        return list(plan_files(new, first_id, limit, self._columns))
+
+
+class _ArraySource:
     """A dask array of signals whose blocks have known sizes."""
-    as_signals(np.empty((0,) * array.ndim, array.dtype))
-    if array.ndim != 2 or array.shape[1] != n_features:
-        raise ValueError(f"signals must be a dask array (n_signals, {n_features}), got shape {array.shape}")
-    if any(math.isnan(size) for size in array.chunks[0]):
-        raise ValueError("the blocks of this dask array have unknown sizes; call compute_chunk_sizes() first")
-    return array
+
+    def __init__(self, client: Client, array: Any, columns: TableColumns) -> None:
+        if columns.names:
+            raise ValueError("a dask array has no columns of ids and metadata; encode tables")
+        as_signals(np.empty((0,) * array.ndim, array.dtype))
+        if array.ndim != 2:
+            raise ValueError(f"signals must be a dask array (n_signals, n_features), got shape {array.shape}")
+        if any(math.isnan(size) for size in array.chunks[0]):
+            raise ValueError("the blocks of this dask array have unknown sizes; call compute_chunk_sizes() first")
+        self._client, self._array = client, array.rechunk({1: -1})
+
+    def check(self, n_features: int) -> None:
+        if self._array.shape[1] != n_features:
+            raise ValueError(f"signals must be a dask array (n_signals, {n_features}), got shape {self._array.shape}")
+
+    def rows(self) -> Any:
+        return _DaskRows(self._client, self._array)
+
+    def records(self) -> dict[str, Record]:
+        blocks, n_features = [int(size) for size in self._array.chunks[0]], self._array.shape[1]
+        return {self._array.name: {"blocks": blocks, "n_features": n_features, "taken": sum(blocks)}}
+
+    def n_signals(self, missing: dict[str, Record]) -> int:
+        return int(self._array.shape[0])
+
+    def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
+        return list(plan_blocks(self._array, first_id))
+
+    def submit_block(self, store: FolderStore, recipe: Future, name: str, plan: PlannedSegment) -> Future:
+        """Encode a block, which is computed for it."""
+        (part,) = plan.parts
+        block = self._array.blocks[part.number, 0].to_delayed().item()  # type: ignore[union-attr]
+        task = delayed(write_from_block, pure=False)(store.backend, recipe, name, plan, block)
+        future: Future = self._client.compute(task, optimize_graph=True)
+        return future
 
 
-def _check_files(files: list[SignalFile], n_features: int) -> None:
-    check_same_columns(files)
-    for file in files:
-        if file.n_signals and file.n_features != n_features:
-            raise ValueError(f"{file.url} has signals of {file.n_features} features, the encoder takes {n_features}")
-    if not any(file.n_signals for file in files):
-        raise ValueError(f"{files[0].url} and all other files hold no signals; there is nothing to encode")
+_Source = _FileSource | _ArraySource
 
 
-def _check_kinds(manifest: Manifest, texts: set[bool], folder: Folder) -> None:
-    """All ids of a folder are texts, or all are integers."""
-    if len(texts | ({manifest.texts} if manifest.n_entries else set())) > 1:
-        raise TypeError(
-            f"ids must be all texts or all integers, got both for {folder.url}; no manifest was written: mend the "
-            "columns of ids and run again, or use a new folder"
-        )
+class _DaskRows(Rows):
+    """Rows of a dask array, computed as they are sliced."""
 
+    def __init__(self, client: Client, array: Any) -> None:
+        self._client, self._array = client, array
+        super().__init__(array.shape, array.dtype)
 
-def _mean_of(client: Client, files: list[SignalFile], blocks: Any) -> Float32:
-    """The mean of all signals, summed in double precision by the workers."""
-    if blocks is not None:
-        mean: Float32 = client.compute(blocks.mean(axis=0, dtype=np.float64)).result().astype(np.float32)
-        return mean
-    total, n_signals = np.zeros(max(file.n_features for file in files)), 0
-    some = [file for file in files if file.n_signals]
-    for file, found, error in run_all(client, some, lambda file: client.submit(_file_mean, file, pure=False)):
-        if error is not None:
-            raise error
-        total, n_signals = total + found * file.n_signals, n_signals + file.n_signals
-    return (total / n_signals).astype(np.float32)
-
-
-def _file_mean(file: SignalFile) -> Float64:
-    try:
-        return mean_signal(file.rows()).astype(np.float64)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{file.url}: {error}") from None
-
-
-def _open_all(client: Client, places: list[Place], array: str | None, columns: TableColumns) -> list[SignalFile]:
-    """What the headers of all files say, read on the workers."""
-    groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
-    found: dict[str, SignalFile] = {}
-    submit = partial(client.submit, _open_group, array, columns.names, pure=False)
-    for _, files, error in run_all(client, groups, submit, name=lambda group: f"the headers from {group[0].url} on"):
-        if error is not None:
-            raise error
-        found |= {file.url: file for file in files}
-    return [found[place.url] for place in places]
+    def read(self, start: int, stop: int) -> Array:
+        return np.asarray(self._client.compute(self._array[start:stop]).result())
 
 
 def _open_group(array: str | None, aside: tuple[str, ...], places: tuple[Place, ...]) -> list[SignalFile]:
     return [open_file(place, array, aside) for place in places]
 
 
-def _array_record(array: Any) -> Record:
-    return {"array": array.name, "blocks": [int(size) for size in array.chunks[0]], "n_features": array.shape[1]}
-
-
-def _missing(manifest: Manifest, sources: list[Record], folder: Folder) -> list[Record]:
-    """Sources that are not encoded yet; one that has changed since is refused."""
-    known = {source.get("url") or source["array"]: source for source in manifest.sources}
-    missing = []
-    for source in sources:
-        name: str = source.get("url") or source["array"]
-        if name not in known:
-            missing.append(source)
-        elif known[name] != source:
+def _missing(store: FolderStore, records: dict[str, Record]) -> dict[str, Record]:
+    """Return the sources that are not encoded yet; one that has changed since is refused."""
+    known = store.sources
+    for name in records.keys() & known.keys():
+        if known[name] != records[name]:
             raise ValueError(
-                f"{name} is in {folder.url} already and has changed since: {known[name]} then, {source} now; use a new "
-                "folder"
+                f"{name} is in {store.path} already and has changed since: {known[name]} then, {records[name]} now; "
+                "use a new folder"
             )
-    return missing
+    return {name: record for name, record in records.items() if name not in known}
+
+
+# Versions
+
+
+def _reserve(store: FolderStore, n_entries: int) -> int:
+    """Reserve ids for so many entries and return the first; those of a job that was interrupted are taken over."""
+
+    def reserve(change: FolderChange) -> int:
+        before = change.sources.get(PENDING, {})
+        n_before = before.get("entries")
+        if type(n_before) is int and before.get("first_id") == change.next_id - n_before >= 0:
+            change.next_id -= n_before
+        first = change.next_id
+        change.free_ids(n_entries)  # raises if there are too few
+        change.sources[PENDING] = {"job": secrets.token_hex(8), "first_id": first, "entries": n_entries}
+        change.next_id = first + n_entries
+        return first
+
+    store.refresh()
+    return store.apply(reserve)
+
+
+def _commit(
+    client: Client,
+    store: FolderStore,
+    written: list[Written],
+    sources: dict[str, Record],
+    first_id: int,
+    n_entries: int,
+    *,
+    explicit: bool,
+) -> None:
+    """Make all segments visible; ids are compared if the user gave them."""
+    records = [one.record for one in written]
+    last = max(one.last_id for one in written)
+
+    def commit(change: FolderChange) -> None:
+        if len({one.has_names for one in written} | ({change.snapshot.has_names} - {None})) > 1:
+            raise TypeError(
+                f"ids must be all texts or all integers, got both for {store.path}; nothing was changed: mend the "
+                "columns of ids and run again, or use a new folder"
+            )
+        if explicit:
+            here = [segment.columns.record for segment in change.snapshot.segments]  # type: ignore[attr-defined]
+            try:
+                check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_names)
+            except ValueError as error:
+                raise ValueError(f"{error}; nothing was changed: mend the files and run again") from None
+        change.add_stored(records)
+        if explicit and change.next_id == first_id + n_entries:
+            change.next_id = first_id  # the reserved ids were not needed
+        change.next_id = max(change.next_id, last + 1)
+        change.sources.update(sources)
+        del change.sources[PENDING]
+
+    store.apply(commit)
 
 
 def _run(
     client: Client,
-    folder: Folder,
-    sent: SentRecipe,
-    plans: list[PlannedShard],
-    blocks: Any,
+    store: FolderStore,
+    recipe: Future,
+    plans: list[PlannedSegment],
+    source: _Source,
     progress: Progress | None,
-) -> tuple[list[Shard], set[bool], int]:
-    """All shards, whether their ids are texts, and how many had to be written."""
-    if blocks is None:
-        submit: Callable[[PlannedShard], Future] = partial(client.submit, _encode_files, folder, sent, pure=False)
-    else:
-        there = folder.sizes()
+) -> list[Written]:
+    """Return all segments, in the order of the plans."""
+    index, there = store.now.manifest.index, set(store.backend.list("segments"))
+    names = {plan: plan.name(index) for plan in plans}
+    write = source.submit_block
 
-        def submit(plan: PlannedShard) -> Future:
-            if plan.file in there:
-                return client.submit(_look, folder, sent, plan, pure=False)
-            return _submit_block(client, folder, sent, plan, blocks)
+    def submit(plan: PlannedSegment) -> Future:
+        if write is None:
+            return client.submit(write_from_files, store.backend, recipe, names[plan], plan, pure=False)
+        if f"{names[plan]}.safetensors" in there:
+            return client.submit(find_segment, store.backend, recipe, names[plan], plan, pure=False)
+        return again(plan)
 
-    total, done, written = sum(plan.n_entries for plan in plans), 0, 0
-    shards, texts, failed = [], set[bool](), {}
-    again: list[PlannedShard] = []
-    for jobs, send in ((plans, submit), (again, partial(_submit_block, client, folder, sent, blocks=blocks))):
-        for plan, found, error in run_all(client, jobs, send, name=str):
+    def again(plan: PlannedSegment) -> Future:
+        assert write is not None
+        return write(store, recipe, names[plan], plan)
+
+    total, done = sum(plan.n_entries for plan in plans), 0
+    written: dict[PlannedSegment, Written] = {}
+    failed: dict[PlannedSegment, Exception] = {}
+    unsound: list[PlannedSegment] = []
+    for jobs, send_job in ((plans, submit), (unsound, again)):
+        for plan, found, error in run_all(client, jobs, send_job, name=str):
             if error is not None:
-                failed[plan.file] = error
-            elif found is None:  # a shard that an earlier run left unsound
-                again.append(plan)
+                failed[plan] = error
+            elif found is None:  # a segment that an earlier run left unsound
+                unsound.append(plan)
             else:
-                shard, has_names, is_new = found
-                shards.append(shard)
-                texts.add(has_names)
-                written, done = written + is_new, done + plan.n_entries
+                written[plan] = found
+                done += plan.n_entries
                 if progress is not None:
                     progress(done, total)
     if failed:
-        _raise_failed(folder.url, failed, len(plans))
-    return shards, texts, written
+        _raise_failed(store.path, [failed[plan] for plan in plans if plan in failed], len(plans))
+    return [written[plan] for plan in plans]
 
 
-def _raise_failed(url: str, failed: dict[str, Exception], n_shards: int) -> NoReturn:
-    """Some shards could not be encoded; the type of error is that of the first."""
-    first = failed[min(failed)]
-    named = "; ".join(str(failed[file]) for file in sorted(failed)[:5])
+def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoReturn:
+    """Some segments could not be encoded; the type of error is that of the first."""
+    named = "; ".join(map(str, failed[:5]))
     more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
     problem = (
-        f"{len(failed)} of {n_shards} shards could not be encoded: {named}{more}. The others are kept in {url}; fix "
-        "these and run again"
+        f"{len(failed)} of {n_segments} segments could not be encoded: {named}{more}. The others are kept in {url}; "
+        "fix these and run again"
     )
+    first = failed[0]
     if isinstance(first, StorageError):
         raise StorageError(first.path, first.section, problem) from first
     raise (ValueError if isinstance(first, (ValueError, TypeError)) else RuntimeError)(problem) from first
-
-
-Made = tuple[Shard, bool, bool]
-"""A shard, whether its ids are texts, and whether it was written now."""
-
-
-def _look(folder: Folder, sent: SentRecipe, plan: PlannedShard) -> Made | None:
-    found = finished_shard(folder, plan.file, sent.recipe())
-    return None if found is None else (*found, False)
-
-
-def _encode_files(folder: Folder, sent: SentRecipe, plan: PlannedShard) -> Made:
-    """On a worker: writes a shard from pieces of files, unless it is there already."""
-    found = _look(folder, sent, plan)
-    if found is not None:
-        return found
-    columns = ShardColumns(sent.recipe(), plan)
-    for piece in plan.parts:
-        assert isinstance(piece, Piece)
-        try:
-            rows = slice(piece.start, piece.stop)
-            columns.take(piece.file.rows(), rows)
-            columns.note(rows.stop - rows.start, **plan.columns.read_rows(piece.file, rows))
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{piece.file.url}: {error}") from None
-    return _written(folder, sent, plan, columns)
-
-
-def _written(folder: Folder, sent: SentRecipe, plan: PlannedShard, columns: ShardColumns) -> Made:
-    try:
-        whole = columns.finished()
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{plan}: {error}") from None
-    return write_shard(folder, plan.file, sent.recipe(), whole), whole.names is not None, True
-
-
-def _submit_block(client: Client, folder: Folder, sent: SentRecipe, plan: PlannedShard, blocks: Any) -> Future:
-    (part,) = plan.parts
-    assert isinstance(part, Block)
-    block = blocks.blocks[part.number, 0].to_delayed().item()
-    task = delayed(_encode_block, pure=False)(folder, sent, plan, block)
-    future: Future = client.compute(task, optimize_graph=True)
-    return future
-
-
-def _encode_block(folder: Folder, sent: SentRecipe, plan: PlannedShard, values: Array) -> Made:
-    """On a worker: writes a shard from a block of an array."""
-    (part,) = plan.parts
-    assert isinstance(part, Block)
-    columns = ShardColumns(sent.recipe(), plan)
-    try:
-        columns.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop))
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"block {part.number} of the array: {error}") from None
-    return _written(folder, sent, plan, columns)

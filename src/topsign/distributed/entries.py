@@ -1,120 +1,184 @@
-"""Entries on a cluster: workers hold them, and are asked for their ids, metadata, codes, and for samples."""
+"""Entries on a cluster: workers hold the segments and scan them; queries and what is found travel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client
+from distributed import Client, Future
 
-from .._arrays import Int64
+from .._arrays import Float64, Int64
 from .._checks import check_ids, raise_unknown_ids
+from ..families import Recipe
+from ..index.entries import Entries
+from ..index.entry_set import LocalEntries
 from ..index.filters import Where, check_fields, known_fields, parse_where, passing
-from ..index.ids import check_asked, check_found
-from ..index.results import Note
-from ..index.storage import Arrays, Segment, Snapshot, merge_segments
-from ..index.storage.metadata import parse_notes
+from ..index.ids import Ids, as_texts, check_asked, check_found
+from ..search import Hits, PairLimit, RangeLimit, Scan, compare_entries
+from ..store import Arrays, Note, Segment, Snapshot, merge_segments
+from ..store.manifest import SegmentRecord
+from ..store.metadata import parse_notes
 from .ask import ask
+from .cluster import send, sent_threads, worker_threads
 from .placement import Placement
+
+TRAVELLING_BYTES = 2**20
+"""Codes that travel at a time when entries are compared with each other."""
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedEntries:
-    """Entries of all shards, or those of them that a search considers.
-
-    Entries are known by numbers, which are the ids where these are integers; ids of text are looked up on the workers.
-    """
+class ClusterEntries:
+    """Entries of one version that workers hold, or those of them that a search considers."""
 
     client: Client
+    recipe: Recipe
+    sent: Future  # the recipe
     placement: Placement
-    has_names: bool
+    snapshot: Snapshot  # the same version as this process sees it: sizes, and which entries are alive
     n_entries: int
-    numbers: Int64 | None = None  # ascending; None: all
+    numbers: Int64 | None = None  # internal ids that are considered, ascending; None: all
     where: Where | None = None
+
+    @property
+    def has_names(self) -> bool | None:
+        return self.snapshot.has_names
 
     def __len__(self) -> int:
         return self.n_entries
 
-    def ask(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What every worker answers that holds any; a task gets a snapshot of those it holds, and the arguments."""
-        asked = partial(_with_considered, task, self.where)
-        return ask(self.client, self.placement, asked, *arguments, ids=self.numbers)
+    def _ask(self, task: Callable[..., Any], *arguments: Any, names: Collection[str] | None = None) -> list[Any]:
+        """Return what workers answer; a task gets a snapshot of the considered entries it holds, and the arguments."""
+        numbers = None if self.numbers is None else send(self.client, self.numbers)
+        considered = partial(_with_considered, task, self.where)
+        return ask(self.client, self.placement, considered, numbers, *arguments, names=names)
 
-    def considered(self, among: npt.ArrayLike | None, where: Where | None) -> ShardedEntries:
-        """Those of ``among`` that fulfil ``where``; an id or a field that no entry has raises."""
+    # Choosing
+
+    def considered(self, among: npt.ArrayLike | None, where: Where | None) -> ClusterEntries:
+        if among is None and where is None:
+            return self
         if where is not None:
             parse_where(where)
-        numbers = None if among is None else np.unique(self.find(among, "among"))
-        answers = ask(self.client, self.placement, partial(_count, where), ids=numbers)
+        numbers = None if among is None else np.unique(self._find(among, "among"))
+        sent = None if numbers is None else send(self.client, numbers)
+        answers = ask(self.client, self.placement, partial(_count, where), sent)
         if numbers is not None:
             missing = np.setdiff1d(numbers, np.concatenate([np.empty(0, np.int64), *(one[1] for one in answers)]))
             if missing.size:
                 given = check_ids(among, "among")
                 raise_unknown_ids(given[np.isin(given, missing)], "among")
-        if where is not None and len(self):  # a field may be in shards that hold no entry of ``among``
-            others = ask(self.client, self.placement, partial(_count, where)) if numbers is not None else []
-            check_fields(where, set().union(*(one[2] for one in (*answers, *others))))
+        if where is not None and len(self):
+            check_fields(where, set().union(*(one[2] for one in answers)))
         return replace(self, numbers=numbers, where=where, n_entries=sum(one[0] for one in answers))
 
-    def find(self, ids: npt.ArrayLike, name: str = "ids") -> Int64:
-        """Numbers of the entries with these ids; an unknown text raises, an unknown number does not."""
-        asked = check_asked(ids, self.has_names if self.n_entries else None, name)
+    def _find(self, ids: npt.ArrayLike, name: str) -> Int64:
+        """Return internal ids; an unknown text raises, an unknown number does not."""
+        asked = check_asked(ids, self.has_names, name)
         if not isinstance(asked, list):
             return asked
-        numbers = self.numbers_of(asked)
-        check_found(asked, [one in numbers for one in asked], name)
-        return np.array([numbers[one] for one in asked], np.int64)
-
-    def numbers_of(self, names: Sequence[bytes]) -> dict[bytes, int]:
-        """Numbers of the entries that have these texts as ids."""
-        answers = ask(self.client, self.placement, partial(_find_names, names))
-        return dict(pair for answer in answers for pair in answer)
-
-    def held(self, numbers: Int64) -> Int64:
-        """Those of the numbers that entries have, ascending."""
-        answers = ask(self.client, self.placement, partial(_count, None), ids=np.unique(numbers))
-        return np.unique(np.concatenate([np.empty(0, np.int64), *(one[1] for one in answers)]))
-
-    def names(self, numbers: Int64) -> dict[int, str]:
-        """Ids of text by number."""
-        answers = ask(self.client, self.placement, _name_entries, ids=np.unique(numbers))
-        return dict(pair for answer in answers for pair in answer)
-
-    def notes(self, numbers: Int64) -> list[Note]:
-        """Metadata of the entries with these numbers."""
-        answers = ask(self.client, self.placement, _texts_of_entries, ids=np.unique(numbers))
-        texts = dict(pair for answer in answers for pair in answer)
-        return parse_notes(texts.get(number, b"") for number in numbers.tolist())
-
-    def fetch(self, numbers: Int64) -> list[Segment]:
-        """The entries with these numbers, as segments in this process; unknown numbers are left out."""
-        answers = ask(self.client, self.placement, _taken, ids=np.unique(numbers))
-        return [segment for answer in answers for segment in answer]
-
-    def codes(self, files: Sequence[str], rows: slice) -> list[Segment]:
-        """Numbers and codes of these rows of each of these shards, in this process."""
-        answers = ask(self.client, self.placement, partial(_cut, rows), files=files)
-        return [segment for answer in answers for segment in answer]
-
-    def ids(self) -> Any:
-        """All ids: ascending integers, or texts in the order of their numbers."""
-        parts = self.ask(_list_entries)
-        numbers = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
-        order = np.argsort(numbers)
-        if not self.has_names:
-            return numbers[order]
-        return np.array([name for part in parts for name in part[1]], object)[order]
+        known = dict(pair for answer in self._ask(_find_names, asked) for pair in answer)
+        check_found(asked, [one in known for one in asked], name)
+        return np.array([known[one] for one in asked], np.int64)
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
-        """About so many of the entries, chosen at random by the workers: each entry has the same chance."""
-        share = min(1.0, n_entries / max(1, len(self)))
-        seed = int(rng.integers(2**63))
-        parts = self.ask(_sample, share, seed)
-        return Snapshot(tuple(segment for part in parts for segment in part))
+        """The entries that one machine would draw, fetched from the workers."""
+        if self.numbers is not None or self.where is not None:
+            ids = np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)]))
+            return self._fetched(rng.choice(ids, n_entries, replace=False))
+        rows = np.sort(self.snapshot.draw(n_entries, rng))
+        owners = np.searchsorted(self.snapshot.starts, rows, side="right") - 1
+        names = list(self.placement.records)
+        wanted = {names[owner]: rows[owners == owner] - self.snapshot.starts[owner] for owner in np.unique(owners)}
+        found = ask(self.client, self.placement, _take_positions, send(self.client, wanted), names=wanted.keys())
+        return Snapshot(tuple(segment for part in found for segment in part))
+
+    # Searching
+
+    def nearest(self, scan: Scan, k: int) -> Hits:
+        parts = self._ask(partial(_find_nearest, k), send(self.client, scan))
+        return Hits.merge(parts, descending=scan.comparison.descending, k=k)
+
+    def within(self, scan: Scan, limit: RangeLimit) -> Hits:
+        parts = self._ask(partial(_find_within, limit), send(self.client, scan))
+        return Hits.merge(parts, descending=scan.comparison.descending)
+
+    def distances(self, scan: Scan, hits: Hits) -> Float64:
+        return hits.distances  # workers send them with the hits
+
+    def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        task, sent = partial(_compare, sent_threads(n_threads)), send(self.client, limit)
+        n_rows = max(1, TRAVELLING_BYTES // self.recipe.code_bytes)
+        for names, rows in travelling_blocks(self.placement.records.values(), n_rows):
+            parts = ask(self.client, self.placement, partial(_cut, rows), names=names)
+            block = [segment for part in parts for segment in part]
+            if block:
+                found = self._ask(task, self.sent, sent, send(self.client, block))
+                yield sum(map(len, block)), Hits.merge(found, descending=True, k=limit.k)
+
+    # Entries by their ids
+
+    @property
+    def ids(self) -> Ids:
+        return self.user_ids(np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)])))
+
+    def __contains__(self, id: object) -> bool:
+        try:
+            found = self._fetched(self._numbers_of([id.encode()] if isinstance(id, str) else check_ids([id])))
+        except (TypeError, ValueError, OverflowError):
+            return False
+        return id in LocalEntries(self.recipe, found)
+
+    def get(self, ids: npt.ArrayLike) -> Entries:
+        numbers = self._numbers_of(check_asked(ids, self.has_names, "ids"))
+        return LocalEntries(self.recipe, self._fetched(numbers)).get(ids)
+
+    def _numbers_of(self, asked: Int64 | list[bytes]) -> Int64:
+        """Return internal ids of texts that entries have, or the numbers themselves."""
+        if not isinstance(asked, list):
+            return asked
+        return np.array([number for part in self._ask(_find_names, asked) for _, number in part], np.int64)
+
+    def user_ids(self, ids: Int64) -> Ids:
+        if not self.has_names:
+            return ids
+        known = ids >= 0
+        named = dict(pair for answer in self._by_id(_name_entries, ids[known]) for pair in answer)
+        out = np.full(ids.shape, None, object)
+        out[known] = as_texts(named[id] for id in ids[known].tolist())
+        return out
+
+    def notes(self, ids: Int64) -> list[Note]:
+        texts = dict(pair for answer in self._by_id(_texts_of_entries, ids) for pair in answer)
+        return parse_notes(texts.get(id, b"") for id in ids.tolist())
+
+    def _fetched(self, numbers: Int64) -> Snapshot:
+        """Return the entries with these internal ids, in this process; unknown ones are left out."""
+        found = self._by_id(_take_entries, numbers)
+        return Snapshot(tuple(segment for part in found for segment in part))
+
+    def _by_id(self, task: Callable[..., Any], numbers: Int64) -> list[Any]:
+        return ask(self.client, self.placement, task, send(self.client, np.unique(numbers)))
+
+
+def travelling_blocks(records: Collection[SegmentRecord], n_rows: int) -> Iterator[tuple[list[str], slice]]:
+    """Names of segments and the rows of each that travel together, at most ``n_rows``: whole ones, or a part of one."""
+    together, held = list[str](), 0
+    for record in records:
+        name, n_entries = record.file.name, record.file.entries
+        if together and held + n_entries > n_rows:
+            yield together, slice(0, n_rows)
+            together, held = [], 0
+        if n_entries > n_rows:
+            for start in range(0, n_entries, n_rows):
+                yield [name], slice(start, start + n_rows)
+        else:
+            together, held = [*together, name], held + n_entries
+    if together:
+        yield together, slice(0, n_rows)
 
 
 # What follows runs on workers.
@@ -126,14 +190,15 @@ def _consider(segments: list[Segment], where: Where | None, numbers: Int64 | Non
         return snapshot
     kept = np.ones(int(snapshot.starts[-1]), bool)
     if numbers is not None:
-        places = snapshot.locate(numbers)
-        kept = snapshot.mask(places[places >= 0])
+        rows = snapshot.locate(numbers)
+        kept = snapshot.mask(rows[rows >= 0])
     return snapshot.where(kept if where is None else kept & passing(snapshot, where))
 
 
-def _with_considered(task: Callable[..., Any], where: Where | None, segments: list[Segment], *arguments: Any) -> Any:
-    *others, numbers = arguments
-    return task(_consider(segments, where, numbers), *others)
+def _with_considered(
+    task: Callable[..., Any], where: Where | None, segments: list[Segment], numbers: Int64 | None, *arguments: Any
+) -> Any:
+    return task(_consider(segments, where, numbers), *arguments)
 
 
 def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) -> tuple[int, Int64, set[str]]:
@@ -144,49 +209,72 @@ def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) 
     return len(_consider(segments, where, numbers)), here, fields
 
 
-def _find_names(names: Sequence[bytes], segments: list[Segment], _: None) -> list[tuple[bytes, int]]:
-    snapshot = Snapshot(tuple(segments))
-    places = snapshot.find_names(names)
-    held = np.flatnonzero(places >= 0)
-    numbers = snapshot.gather("ids", places[held]).tolist()
+def _find_nearest(k: int, snapshot: Snapshot, scan: Scan) -> Hits:
+    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
+    return scan.with_distances(snapshot, scan.nearest(snapshot, k))
+
+
+def _find_within(limit: RangeLimit, snapshot: Snapshot, scan: Scan) -> Hits:
+    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
+    return scan.with_distances(snapshot, scan.within(snapshot, limit))
+
+
+def _compare(n_threads: int, snapshot: Snapshot, recipe: Recipe, limit: PairLimit, block: list[Segment]) -> Hits:
+    """What the limit keeps of comparing a block with the entries held here."""
+    compared = compare_entries(recipe, Snapshot(tuple(block)), snapshot, limit, worker_threads(n_threads))
+    return Hits.merge((hits for _, hits in compared), descending=True)
+
+
+def _find_names(snapshot: Snapshot, names: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    rows = snapshot.find_names(names)
+    held = np.flatnonzero(rows >= 0)
+    numbers = snapshot.gather("ids", rows[held]).tolist()
     return [(names[at], number) for at, number in zip(held.tolist(), numbers, strict=True)]
 
 
+def _list_ids(snapshot: Snapshot) -> Int64:
+    return snapshot.ids
+
+
 def _held(segments: list[Segment], numbers: Int64) -> tuple[Snapshot, Int64, Int64]:
-    """The snapshot, those of the numbers that are in it, and their places."""
+    """The snapshot, those of the numbers that are in it, and their rows."""
     snapshot = Snapshot(tuple(segments))
-    places = snapshot.locate(numbers)
-    return snapshot, numbers[places >= 0], places[places >= 0]
+    rows = snapshot.locate(numbers)
+    return snapshot, numbers[rows >= 0], rows[rows >= 0]
 
 
 def _name_entries(segments: list[Segment], numbers: Int64) -> list[tuple[int, str]]:
-    snapshot, here, places = _held(segments, numbers)
-    return list(zip(here.tolist(), snapshot.names(places), strict=True))
+    snapshot, here, rows = _held(segments, numbers)
+    return list(zip(here.tolist(), snapshot.names(rows), strict=True))
 
 
 def _texts_of_entries(segments: list[Segment], numbers: Int64) -> list[tuple[int, bytes]]:
-    snapshot, here, places = _held(segments, numbers)
-    return [(number, text) for number, text in zip(here.tolist(), snapshot.texts(places), strict=True) if text]
+    snapshot, here, rows = _held(segments, numbers)
+    return [(number, text) for number, text in zip(here.tolist(), snapshot.texts(rows), strict=True) if text]
 
 
-def _taken(segments: list[Segment], numbers: Int64) -> list[Segment]:
-    """Copies of the entries, with metadata and names."""
+def _take_entries(segments: list[Segment], numbers: Int64) -> list[Segment]:
+    """Copies of entries, with metadata and names."""
     parts = [segment.where(segment.living & np.isin(segment.ids, numbers)) for segment in segments]
     return [merge_segments([part]) for part in parts if part.n_alive]
 
 
-def _cut(rows: slice, segments: list[Segment], _: None) -> list[Segment]:
-    return [Segment(Arrays(one.ids[rows], one.codes[rows], None, None, None)) for one in segments]
+def _take_positions(segments: list[Segment], wanted: dict[str, Int64]) -> list[Segment]:
+    """Copies of the entries at these positions, by the name of their segment; without metadata and names."""
+    found = []
+    for segment in segments:
+        name = segment.columns.record.file.name  # type: ignore[attr-defined]
+        found.append(_at(segment, wanted[name]))
+    return found
 
 
-def _list_entries(snapshot: Snapshot) -> tuple[Int64, list[str]]:
-    numbers = snapshot.ids
-    return numbers, snapshot.names(snapshot.locate(numbers)) if snapshot.has_names else []
+def _cut(rows: slice, segments: list[Segment]) -> list[Segment]:
+    """Ids, codes and columns of the living entries among some rows of each segment."""
+    parts = [(segment, np.flatnonzero(segment.living[rows]) + rows.start) for segment in segments]
+    return [_at(segment, positions) for segment, positions in parts if positions.size]
 
 
-def _sample(snapshot: Snapshot, share: float, seed: int) -> list[Segment]:
-    if not len(snapshot):
-        return []
-    rng = np.random.default_rng([seed, int(snapshot.segments[0].ids[0])])  # workers draw differently
-    some = snapshot.sample(int(rng.binomial(len(snapshot), share)), rng)
-    return [merge_segments([segment]) for segment in some.segments if segment.n_alive]
+def _at(segment: Segment, positions: Int64) -> Segment:
+    columns = segment.columns
+    values = {name: columns.column(name)[positions] for name in columns.column_names}
+    return Segment(Arrays(columns.ids[positions], columns.codes[positions], values))

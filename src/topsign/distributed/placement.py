@@ -1,95 +1,132 @@
-"""Placement: which worker holds which shards."""
+"""Placement: which worker holds which segments."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import dask.config
+from dask.sizeof import sizeof
 from distributed import Client, Future
 
+from ..errors import ConflictError
+from ..families import Recipe
+from ..store import Segment
+from ..store.backend import Backend
+from ..store.manifest import SegmentRecord
+from ..store.stored_columns import StoredColumns, open_segment
 from .cluster import live_workers, memory_limits
-from .shard import Shard
+
+sizeof.register(Segment, lambda segment: segment.nbytes)  # so that Dask knows what its workers hold
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A shard on a worker; the future keeps it there until nothing refers to it any more."""
+    """A segment on a worker; the future keeps it there until nothing refers to it any more."""
 
     address: str
     future: Future
+    record: SegmentRecord
 
 
 class Placement:
-    """Shards on workers, each on one, evenly by bytes; those of a lost worker move when somebody asks for them."""
+    """Segments of one version on workers, each on one, evenly by bytes.
+
+    Segments of a lost worker move when somebody asks for them. A later version takes over what its workers hold
+    already: of a segment that only lost entries or got other metadata, these are read and nothing else.
+    """
 
     def __init__(
         self,
         client: Client,
-        shards: Iterable[Shard],
-        load: Callable[[Shard], Any],
+        backend: Backend,
+        recipe: Future,
+        records: Iterable[SegmentRecord],
         *,
         like: Placement | None = None,
     ) -> None:
-        self._client, self._load = client, load
-        self.shards = tuple(shards)
-        self._shards = {shard.file: shard for shard in self.shards}
-        before: dict[str, Held] = like._held if like is not None else {}
-        self._held: dict[str, Held] = {file: held for file, held in before.items() if file in self._shards}
+        self._client, self._backend, self._recipe = client, backend, recipe
+        self.records = {record.file.name: record for record in records}
+        before: dict[str, Held] = {} if like is None else like._held
+        self._held: dict[str, Held] = {name: held for name, held in before.items() if name in self.records}
         self._lock = threading.Lock()
 
-    @property
-    def n_entries(self) -> int:
-        """Entries of all shards."""
-        return sum(shard.n_entries for shard in self.shards)
-
-    def grouped(self, files: list[str]) -> dict[str, dict[str, Future]]:
-        """These shards by the worker that holds each; those that none holds are placed first."""
+    def grouped(self, names: list[str]) -> dict[str, dict[str, Future]]:
+        """These segments by the worker that holds each; those that none holds are placed first."""
         with self._lock:
             alive = live_workers(self._client)
-            self._place([file for file in files if file not in self._held or self._held[file].address not in alive])
+            self._place([name for name in names if name not in self._held or self._held[name].address not in alive])
             groups: dict[str, dict[str, Future]] = {}
-            for file in files:
-                groups.setdefault(self._held[file].address, {})[file] = self._held[file].future
+            for name in names:
+                groups.setdefault(self._held[name].address, {})[name] = self._renewed(name)
             return groups
 
-    def forget(self, address: str, files: list[str]) -> None:
-        """Forgets that a worker holds these shards."""
+    def forget(self, address: str, names: list[str]) -> None:
+        """Forget that a worker holds these segments."""
         with self._lock:
-            for file in files:
-                if file in self._held and self._held[file].address == address:
-                    del self._held[file]
+            for name in names:
+                if name in self._held and self._held[name].address == address:
+                    del self._held[name]
 
     def by_worker(self) -> dict[str, list[str]]:
-        """File names of the shards that each worker holds."""
+        """Names of the segments that each worker holds."""
         with self._lock:
             groups: dict[str, list[str]] = {}
-            for file, held in sorted(self._held.items()):
-                groups.setdefault(held.address, []).append(file)
+            for name, held in sorted(self._held.items()):
+                groups.setdefault(held.address, []).append(name)
             return groups
 
-    def _place(self, files: list[str]) -> None:
-        """Sends the largest first, each to the worker that has most room."""
-        if not files:
+    def _place(self, names: list[str]) -> None:
+        """Send the largest first, each to the worker that has most room."""
+        if not names:
             return
         target = dask.config.get("distributed.worker.memory.target") or 1.0
         limits = {address: target * limit for address, limit in memory_limits(self._client).items()}
         loads = dict.fromkeys(live_workers(self._client), 0)
-        for file, held in self._held.items():
-            if held.address in loads and file not in files:
-                loads[held.address] += self._shards[file].n_bytes
-        for file in sorted(files, key=lambda name: (-self._shards[name].n_bytes, name)):
-            shard = self._shards[file]
+        for name, held in self._held.items():
+            if held.address in loads and name not in names:
+                loads[held.address] += self._n_bytes(name)
+        for name in sorted(names, key=lambda one: (-self._n_bytes(one), one)):
             address = min(loads, key=lambda one: (loads[one], one))
-            loads[address] += shard.n_bytes
+            loads[address] += self._n_bytes(name)
             if limits.get(address) and loads[address] > limits[address]:
-                total = sum(one.n_bytes for one in self._shards.values())
+                total = sum(map(self._n_bytes, self.records))
                 raise MemoryError(
-                    f"{total:,} bytes of shards do not fit: {address} would have to hold more than "
+                    f"{total:,} bytes of segments do not fit: {address} would have to hold more than "
                     f"{int(limits[address]):,}, the part of its memory that Dask fills before it spills to disk; add "
                     "workers, or give them more memory"
                 )
-            future = self._client.submit(self._load, shard, workers=[address], pure=False)
-            self._held[file] = Held(address, future)
+            self._held[name] = self._load(name, address, None)
+
+    def _renewed(self, name: str) -> Future:
+        """The segment as this version has it, made from what its worker holds if that is of another version."""
+        held = self._held[name]
+        if held.record != self.records[name]:
+            held = self._held[name] = self._load(name, held.address, held.future)
+        return held.future
+
+    def _load(self, name: str, address: str, before: Future | None) -> Held:
+        record = self.records[name]
+        future = self._client.submit(
+            _load_segment, self._backend, self._recipe, record, before, workers=[address], pure=False
+        )
+        return Held(address, future, record)
+
+    def _n_bytes(self, name: str) -> int:
+        return sum(file.n_bytes for file in self.records[name].files)
+
+
+def _load_segment(backend: Backend, recipe: Recipe, record: SegmentRecord, before: Segment | None) -> Segment:
+    """On a worker: read all columns of a segment that searches use, and verify them."""
+    known = {}
+    if before is not None and isinstance(before.columns, StoredColumns):
+        known = {file.record.path: file for file in before.columns.files}
+    try:
+        segment = open_segment(backend, record, recipe, known)
+    except FileNotFoundError:
+        problem = "is missing: another client compacted the index since this version was opened; refresh the index"
+        raise ConflictError(backend.path, record.file.path, f"{problem}, or restore the file from a copy") from None
+    assert isinstance(segment.columns, StoredColumns)
+    segment.columns.read()
+    return segment

@@ -1,4 +1,4 @@
-"""Planned shards: which rows of which files, or which block of an array, become which shard."""
+"""Planned segments: which rows of which files, or which block of an array, become which segment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Block:
+class ArrayBlock:
     """One block of a dask array."""
 
     name: str  # of the array
@@ -34,11 +34,11 @@ class Block:
 
 
 @dataclass(frozen=True)
-class PlannedShard:
-    """A planned shard; its file name hashes its inputs. Its entries are numbered from the first id on."""
+class PlannedSegment:
+    """A planned segment. Its entries are numbered from the first id on."""
 
     first_id: int
-    parts: tuple[Piece, ...] | tuple[Block]
+    parts: tuple[Piece, ...] | tuple[ArrayBlock]
     columns: TableColumns = NO_COLUMNS  # of tables: ids of the user's own, and metadata
 
     @property
@@ -46,25 +46,24 @@ class PlannedShard:
         """Rows of all parts."""
         return sum(part.stop - part.start for part in self.parts)
 
-    @property
-    def file(self) -> str:
-        """Name of the file."""
-        inputs = f"{self.first_id} {self.parts!r} {self.columns!r}"
-        return f"{self.first_id:015d}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.parquet"
+    def name(self, index: str) -> str:
+        """Name of its file: a digest of the index and of the inputs, so that an interrupted job finds it again."""
+        inputs = f"{index} {self.first_id} {self.parts!r} {self.columns!r}"
+        return hashlib.sha256(inputs.encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
         first, last = self.parts[0], self.parts[-1]
-        of = first.name if isinstance(first, Block) else first.file.name
+        of = first.name if isinstance(first, ArrayBlock) else first.file.name
         more = f" to {last.file.name}" if isinstance(last, Piece) and len(self.parts) > 1 else ""
-        return f"shard {self.file} ({self.n_entries} rows from row {first.start} of {of}{more})"
+        return f"segment of {self.n_entries} rows from row {first.start} of {of}{more}"
 
 
 def plan_files(
-    files: list[SignalFile], first_id: int, limit: int, columns: TableColumns | None = None
-) -> Iterator[PlannedShard]:
-    """Shards of ``limit`` entries, through the files one after another."""
+    files: list[SignalFile], first_id: int, limit: int, columns: TableColumns = NO_COLUMNS
+) -> Iterator[PlannedSegment]:
+    """Yield segments of ``limit`` entries, through the files one after another."""
     parts: list[Piece] = []
-    room, columns = limit, columns or NO_COLUMNS
+    room = limit
     for file in files:
         start = 0
         while start < file.n_signals:
@@ -72,15 +71,15 @@ def plan_files(
             parts.append(Piece(file, start, stop))
             room, start = room - (stop - start), stop
             if not room:
-                yield PlannedShard(first_id, tuple(parts), columns)
+                yield PlannedSegment(first_id, tuple(parts), columns)
                 first_id, parts, room = first_id + limit, [], limit
     if parts:
-        yield PlannedShard(first_id, tuple(parts), columns)
+        yield PlannedSegment(first_id, tuple(parts), columns)
 
 
-def plan_blocks(array: Any, first_id: int) -> Iterator[PlannedShard]:
-    """One shard per block of a dask array that holds any rows."""
+def plan_blocks(array: Any, first_id: int) -> Iterator[PlannedSegment]:
+    """Yield one segment per block of a dask array that holds any rows."""
     ends = np.cumsum(array.chunks[0]).tolist()
     for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False)):
         if stop > start:
-            yield PlannedShard(first_id + start, (Block(array.name, number, start, stop),))
+            yield PlannedSegment(first_id + start, (ArrayBlock(array.name, number, start, stop),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -14,7 +13,7 @@ from .._random import make_seed
 from ..errors import StorageError
 from ..families import Encoded, Recipe
 from ..families.base import check_metric
-from ..store import ORIGINAL_TYPES, MemoryStore, Path, Store, check_place, open_store, store_for_recipe
+from ..store import ORIGINAL_TYPES, MemoryStore, Path, Store, check_place, exists, open_store, resolve, store_for_recipe
 from .addition import Addition
 
 HELD_BYTES = 2**25  # codes of a first addition that are held, so that it is read once to be checked and encoded
@@ -50,7 +49,7 @@ class DeferredIndex:
         check_place(path, timeout)
         if parameters.get("random_state") is not None:
             parameters = parameters | {"random_state": make_seed(parameters["random_state"])}  # drawn once
-        return cls(recipe_type, parameters, None if path is None else os.path.abspath(path), timeout, originals)
+        return cls(recipe_type, parameters, None if path is None else resolve(path), timeout, originals)
 
     @property
     def recipe(self) -> NoReturn:
@@ -100,7 +99,7 @@ class DeferredIndex:
 
     def exists(self) -> bool:
         """Return whether something is at the path."""
-        return self.path is not None and os.path.lexists(self.path)
+        return self.path is not None and exists(self.path)
 
     def learn(self, signals: Array, part: slice) -> Recipe:
         """Return the recipe for signals like these rows."""

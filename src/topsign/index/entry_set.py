@@ -24,6 +24,16 @@ from .ids import Ids, rows_of, user_ids
 class EntrySet(Population, Protocol):
     """Entries of one moment. Internal ids are integers also if the user's ids are texts."""
 
+    @property
+    def ids(self) -> Ids:
+        """Ids as users see them: ascending integers, or texts in the order in which they were added."""
+
+    def __contains__(self, id: object) -> bool:
+        """Return whether an entry has this id."""
+
+    def get(self, ids: npt.ArrayLike) -> Entries:
+        """Return codes and metadata of entries, in the order asked; an unknown id raises."""
+
     def considered(self, among: npt.ArrayLike | None, where: Where | None) -> EntrySet:
         """Return the entries with ids in ``among`` whose metadata satisfy ``where``."""
 
@@ -68,7 +78,6 @@ class LocalEntries:
 
     @property
     def ids(self) -> Ids:
-        """Ids as users see them: ascending integers, or texts in the order in which they were added."""
         return self.user_ids(self.snapshot.ids)
 
     def __contains__(self, id: object) -> bool:
@@ -84,7 +93,6 @@ class LocalEntries:
         return 0 <= wanted <= MAX_ID and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
 
     def get(self, ids: npt.ArrayLike) -> Entries:
-        """Return codes and metadata of entries, in the order asked; an unknown id raises."""
         recipe, snapshot = self.recipe, self.snapshot
         rows = rows_of(snapshot, ids)
         codes = snapshot.gather("codes", rows) if rows.size else np.empty((0, recipe.code_bytes), np.uint8)

@@ -17,19 +17,19 @@ from .._files import Record
 from ..families import Recipe
 from ..projections import Projected
 from ..search import ENGINE, Calibration, Engine, Progress, Scan, SignalSample, make_scans
-from ..store import Note, Path, Store, check_absent, save_store, store_for_recipe
+from ..store import Change, Note, Path, Store, check_absent, save_store, store_for_recipe
 from .addition import Addition
 from .base import BaseIndex
 from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
-from .entry_set import LocalEntries
+from .entry_set import EntrySet, LocalEntries
 from .ids import Ids, known_ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
 from .reencoding import CONSTRUCTORS, copy_entries, sample_of
 from .significance import KEY, Significance
-from .sources import FEATURES, keep_feature_names, kept_feature_names
+from .sources import OWN, keep_feature_names, kept_feature_names
 
 RECENT = 1000  # entries that :meth:`Index.drift` looks at
 
@@ -142,7 +142,7 @@ class Index(BaseIndex):
     @property
     def sources(self) -> dict[str, Record]:
         """Records given to :meth:`add` as ``source``, by name."""
-        return {name: record for name, record in self.store.sources.items() if name not in (KEY, FEATURES)}
+        return {name: record for name, record in self.store.sources.items() if not name.startswith(OWN)}
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -166,8 +166,7 @@ class Index(BaseIndex):
                 raise ValueError("this index has its recipe already; make another index to learn from other signals")
             learned = LearnedIndex(*self._deferred.fit(values))
             if names is not None:
-                with learned.store.change() as change:
-                    keep_feature_names(change, names)
+                learned.store.apply(lambda change: keep_feature_names(change, names))
             self._state = learned
         return self
 
@@ -261,11 +260,17 @@ class Index(BaseIndex):
                     recipe, store, made = self._deferred.learn_first(addition)
                     self._state = LearnedIndex(recipe, store)
         before = after = self._sample
+
+        def write(change: Change) -> Ids:
+            nonlocal before, after
+            self._sample = before if self._sample is after else self._sample  # an attempt that another client preceded
+            new = addition.write(change, self.recipe, made, originals=self.originals)
+            before, after = self._sample, self._sample.merged(addition.sample(new))
+            self._sample = after  # before the commit, because nothing may fail after it
+            return new
+
         try:
-            with self.store.change() as change:
-                new = addition.write(change, self.recipe, made, originals=self.originals)
-                before, after = self._sample, self._sample.merged(addition.sample(new))
-                self._sample = after  # before the commit, because nothing may fail after it
+            new = self.store.apply(write)
         except BaseException:
             if self._sample is after:  # no other thread has merged its own
                 self._sample = before
@@ -274,13 +279,17 @@ class Index(BaseIndex):
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replace the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""
-        with self.store.change() as change:
+        notes = list(metadata)
+
+        def update(change: Change) -> None:
             rows = rows_of(change.snapshot, ids)
-            texts = check_metadata(metadata, len(rows)) or [b""] * len(rows)
+            texts = check_metadata(notes, len(rows)) or [b""] * len(rows)
             if len(np.unique(rows)) != len(rows):
                 raise ValueError("ids must differ: each entry has one metadata")
             if rows.size:
                 change.update_metadata(rows, texts)
+
+        self.store.apply(update)
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove entries; an unknown id raises before any is removed.
@@ -288,8 +297,7 @@ class Index(BaseIndex):
         Searches see all of the entries or none; threads and processes that add or remove take turns. In a durable
         index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
         """
-        with self.store.change() as change:
-            change.remove(rows_of(change.snapshot, ids))
+        self.store.apply(lambda change: change.remove(rows_of(change.snapshot, ids)))
 
     def erase(self, ids: npt.ArrayLike) -> None:
         """Remove entries, and delete every file that holds them: for data that must be gone.
@@ -302,8 +310,7 @@ class Index(BaseIndex):
         StorageError
             If the entries were removed but a file could not be deleted, because another program has it open on Windows.
         """
-        with self.store.change() as change:
-            change.erase(rows_of(change.snapshot, ids))
+        self.store.apply(lambda change: change.erase(rows_of(change.snapshot, ids)))
 
     def get(self, ids: npt.ArrayLike) -> Entries:
         return self._entries().get(ids)
@@ -323,7 +330,7 @@ class Index(BaseIndex):
         projected, _ = self.recipe.project(signals, n_threads=kernels.n_threads(n_threads))
         return Projected.of(projected, self.recipe)
 
-    def _entries(self) -> LocalEntries:
+    def _entries(self) -> EntrySet:
         return LocalEntries(self.recipe, self.store.snapshot)
 
     def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
@@ -348,8 +355,8 @@ class Index(BaseIndex):
         return self._known[1]
 
     def _keep_calibration(self, learned: Calibration) -> None:
-        with self.store.change() as change:
-            change.sources[KEY] = learned.to_json()
+        record = learned.to_json()
+        self.store.apply(lambda change: change.sources.update({KEY: record}))
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
         sample = self._sample
@@ -408,8 +415,7 @@ class Index(BaseIndex):
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""
-        with self.store.change() as change:
-            change.compact()
+        self.store.apply(lambda change: change.compact())
 
     def versions(self) -> list[int]:
         """Return the versions of a durable index that are kept: ``open_index(path, version=...)`` opens one."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from .._checks import check_flag
 from ..errors import StorageError
 from ..families import Recipe
-from ..store import Path, open_store, store_for_recipe
+from ..store import Path, exists, open_store, store_for_recipe
 from .index import Index
 
 
@@ -23,7 +21,8 @@ def open_index(
 
     Parameters
     ----------
-    path : path
+    path : path or URL
+        A folder, or a prefix in an object store that fsspec reaches (``s3://bucket/photos.topsign``).
     readonly : bool
         Refuse changes; the folder may then be on read-only media.
     timeout : float, optional
@@ -51,6 +50,6 @@ def open_index(
 
 def index_for(recipe: Recipe, *, path: Path | None = None, timeout: float | None = None) -> Index:
     """Return an index without entries whose codes are made with this recipe, in a new folder if a path is given."""
-    if path is not None and os.path.lexists(path):
+    if path is not None and exists(path):
         raise StorageError(path, "index", "exists already; choose another name, or remove it first")
     return Index(recipe, store_for_recipe(recipe, path=path, timeout=timeout))

@@ -9,6 +9,9 @@ from .._files import Record
 from ..errors import StorageError
 from ..store import Change
 
+OWN = "topsign:"
+"""Prefix of the names of records that are not sources of signals."""
+
 FEATURES = "topsign:features"
 """Name under which a store keeps the names of the features among its sources."""
 

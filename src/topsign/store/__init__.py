@@ -8,7 +8,7 @@ from .metadata import Metadata, Note
 from .names import Names
 from .segments import Arrays, Columns, Segment, column_of, make_segments, merge_segments
 from .snapshot import Snapshot
-from .stores import Path, check_absent, check_place, open_store, save_store, store_for_recipe
+from .stores import Path, check_absent, check_place, exists, open_store, resolve, save_store, store_for_recipe
 
 # The store in a folder, FolderStore, is in folder_store: it is imported by the first durable index.
 
@@ -29,10 +29,12 @@ __all__ = [
     "check_absent",
     "check_place",
     "column_of",
+    "exists",
     "make_segments",
     "merge_segments",
     "open_store",
     "pack_originals",
+    "resolve",
     "save_store",
     "store_for_recipe",
     "unpack_originals",

@@ -15,6 +15,13 @@ Buffer = Any
 """Bytes, or a contiguous array."""
 
 
+class Content(Protocol):
+    """The bytes of a file: a mapped array, or an object whose slices are fetched."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Bytes: ...
+
+
 class Backend(Protocol):
     """One folder of a store. Names are relative, with ``/`` between a folder and a file.
 
@@ -34,8 +41,8 @@ class Backend(Protocol):
     def read(self, name: str, limit: int) -> bytes:
         """The bytes of a small file; OSError if it has more than ``limit``."""
 
-    def map(self, name: str) -> Bytes:
-        """The bytes of a file as a read-only array that stays valid after the file is deleted."""
+    def map(self, name: str) -> Content:
+        """The bytes of a file; slices that were read stay valid after the file is deleted."""
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
         """Write a new file; it is durable once it and its folder are synced."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
 
 from .._arrays import Int64
-from ..errors import StorageError
+from .._checks import listed
+from ..errors import ConflictError, StorageError
+from .backend import FOLDERS
 from .manifest import FileRecord, Manifest, SegmentRecord
 from .memory import Change
+from .rebase import changed_sources, unchanged_entries
 from .segments import Segment, merge_segments
 from .snapshot import Snapshot
-from .stored_columns import StoredColumns, write_segment
+from .stored_columns import StoredColumns, open_segment, write_segment
 from .stored_file import write_columns
 
 if TYPE_CHECKING:
@@ -32,12 +37,14 @@ OVERLAID_SHARE = 1 / 8
 class FolderChange(Change):
     """A change to a folder. Its files are written as they come; nothing refers to them before :meth:`commit`."""
 
-    def __init__(self, store: FolderStore, loaded: Loaded) -> None:
+    def __init__(self, store: FolderStore, loaded: Loaded, seen: Loaded | None = None) -> None:
         tables = dict(loaded.tables)
         super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources), tables)
         self.manifest: Manifest = loaded.manifest
         self.erased = False
+        self.commit_begun = False  # then its files are deleted only if it is known to have failed
         self._store, self._backend, self._before = store, store.backend, loaded
+        self._seen = seen or loaded  # what the client knew when it asked for the change
         self._process = os.getpid()
         self._held: list[Segment] = []
         self._written: set[str] = set()  # files and folders to sync
@@ -48,6 +55,7 @@ class FolderChange(Change):
             yield slice(start, min(start + limit, n_entries))
 
     def remove(self, places: Int64) -> None:
+        self._check_seen(places)
         self.snapshot = self.snapshot.remove(places, rewrite=False)
 
     def add(self, segments: list[Segment]) -> None:
@@ -55,7 +63,15 @@ class FolderChange(Change):
             self.snapshot = Snapshot((*self.snapshot.segments, *map(self._stored, self._held)))
         self._held = segments
 
+    def add_stored(self, records: Sequence[SegmentRecord]) -> None:
+        """Add segments whose files are in the store already."""
+        made = [open_segment(self._backend, record, self._store.recipe, {}) for record in records]
+        self.snapshot = Snapshot((*self.snapshot.segments, *made))
+        for file in (file for record in records for file in record.files):
+            self._note(file)
+
     def update_metadata(self, places: Int64, texts: Sequence[bytes]) -> None:
+        self._check_seen(places)
         super().update_metadata(places, texts)
         self.snapshot = Snapshot(tuple(map(_rewritten_if_overlaid, self.snapshot.segments)))
 
@@ -86,12 +102,14 @@ class FolderChange(Change):
         changed |= [*map(id, self.tables.values())] != [*map(id, before.tables.values())]
         if self.snapshot.segments == before.snapshot.segments and not changed:
             return
+        self._check_sources()
         self.snapshot = Snapshot(tuple(map(self._settled, self.snapshot.segments)))
         tables = self._table_records()
         manifest = before.manifest.next(
             next_id=self.next_id, sources=self.sources, segments=self._records(), tables=tables
         )
         self._check_process()
+        self.commit_begun = True
         self._store.commits.commit(manifest, self._written)
         self.manifest = manifest
 
@@ -154,6 +172,35 @@ class FolderChange(Change):
         """Remember to sync a new file and its folder."""
         if file.content is None:
             self._written |= {file.path, file.folder}
+
+    def _check_seen(self, rows: Int64) -> None:
+        """Refuse to remove or replace entries that another client changed since this one last looked."""
+        if self._seen.manifest.token == self._before.manifest.token or not rows.size:
+            return
+        names = self._store.recipe.column_names
+        same = unchanged_entries(self.snapshot, rows, self._seen.snapshot, names)
+        if not same.all():
+            ids = (
+                self.snapshot.names(rows[~same])
+                if self.snapshot.has_names
+                else self.snapshot.gather("ids", rows[~same])
+            )
+            self._refuse(f"{listed(np.asarray(ids))} changed by another client since this index last looked")
+
+    def _check_sources(self) -> None:
+        now, then = self._before.manifest.sources, self._seen.manifest.sources
+        both = changed_sources(now, self.sources) & changed_sources(then, now)
+        if both:
+            self._refuse(f"{', '.join(sorted(both))} changed by another client since this index last looked")
+
+    def _refuse(self, problem: str) -> NoReturn:
+        remedy = "nothing was changed; refresh the index, then change it again"
+        raise ConflictError(self._store.path, "entries", f"{problem}; {remedy}")
+
+    def delete_written(self) -> None:
+        """Delete the files of a change that no version will name."""
+        for path in self._written - set(FOLDERS):
+            self._backend.delete(path)
 
     @property
     def is_ours(self) -> bool:

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
+import random
 import threading
+import time
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from importlib.metadata import version as version_of
-from typing import Any, NoReturn
-
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import NoReturn, TypeVar
 
 from .._arrays import Array
 from .._files import Record, parse_json
 from .._system import why
-from ..errors import StorageError
+from ..errors import ConflictError, StorageError
 from ..families import Recipe
-from . import segments
-from .backend import FOLDERS, Backend
+from .backend import Backend
+from .creation import segment_limit
 from .folder_change import FolderChange
-from .local import LocalFolder, make_folder
-from .manifest import FORMAT, FileRecord, Manifest, SegmentRecord, new_name, version_name
+from .manifest import FORMAT, FileRecord, Manifest, SegmentRecord, version_name
 from .memory import Table
-from .segments import Segment, merge_segments
 from .snapshot import Snapshot
-from .stored_columns import StoredColumns, open_extra, write_segment
-from .stored_file import StoredFile, write_columns
-from .versions import ATTEMPTS, Versions
+from .stored_columns import StoredColumns, open_extra, open_segment
+from .stored_file import StoredFile
+from .versions import ATTEMPTS, SupersededError, Versions
+
+Result = TypeVar("Result")
 
 REPLACED = "was replaced, moved or deleted since it was opened; close this index and open it again"
 
-SEGMENT_BYTES = 2**25
-"""Most bytes that the codes of one new segment take, so that nothing large is held twice in memory."""
-
-ORIGINALS_BYTES = 2**27
-"""Most bytes that the originals of one new segment take."""
+REQUESTS = 16
+"""Files of a bucket that are opened at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,78 +103,58 @@ class FolderStore:
         timeout: float | None = None,
         version: int | None = None,
         keep_versions: int = 1,
+        optimistic: bool = False,
     ) -> None:
         self.backend, self.path = backend, backend.path
         self.readonly, self.timeout, self.pinned = readonly, timeout, version
+        self.optimistic = optimistic or backend.is_shared  # refuse to change entries that others changed meanwhile
         self.commits = Versions(backend, keep=keep_versions)
         self._process, self._lock = os.getpid(), threading.Lock()
         self._loaded: Loaded | None = None
         self.recipe, self._recipe_file, record = self._first_recipe()
         self.adopt(self.load())
-        self.header: Record = {"format": FORMAT, "library": self._now.manifest.library} | record
+        self.header: Record = {"format": FORMAT, "library": self.now.manifest.library} | record
         self.segment_entries = segment_limit(self.recipe, self.originals)
-
-    @classmethod
-    def create(cls, path: str, recipe: Recipe, originals: str | None = None) -> None:
-        """Make a folder without entries; one that another process made meanwhile is left alone."""
-        with suppress(FileExistsError):
-            cls.write(path, recipe, Snapshot(), next_id=0, sources={}, originals=originals)
-
-    @staticmethod
-    def write(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
-        """Make a folder that holds the entries of a snapshot; it appears complete, or FileExistsError is raised.
-
-        ``parts`` are those of :func:`write_first`.
-        """
-
-        def fill(folder: LocalFolder) -> None:
-            write_first(folder, recipe, snapshot, **parts)
-
-        try:
-            make_folder(path, fill)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise StorageError(path, "folder", f"cannot be made: {why(error)}") from None
 
     @property
     def snapshot(self) -> Snapshot:
-        return self._now.snapshot
+        return self.now.snapshot
 
     @property
     def sources(self) -> dict[str, Record]:
         """How far each named source of signals has been added, for a build that resumes."""
-        return self._now.manifest.sources
+        return self.now.manifest.sources
 
     @property
     def originals(self) -> str | None:
         """Type in which signals are kept; None if they are not."""
-        return self._now.manifest.originals
+        return self.now.manifest.originals
 
     @property
     def tables(self) -> Mapping[str, Table]:
         """Arrays of the whole index, by name."""
-        return self._now.tables
+        return self.now.tables
 
     @property
     def next_id(self) -> int:
         """The integer after the largest id ever used."""
-        return self._now.manifest.next_id
+        return self.now.manifest.next_id
 
     @property
     def version(self) -> int:
         """The version that searches see."""
-        return self._now.manifest.version
+        return self.now.manifest.version
 
     @property
-    def _now(self) -> Loaded:
+    def now(self) -> Loaded:
+        """The version that searches see."""
         if self._loaded is None:
             raise StorageError(self.path, "folder", "this index is closed; open it again")
         return self._loaded
 
     def versions(self) -> list[int]:
         """Versions that are kept, ascending."""
-        self._now  # noqa: B018  (raises if closed)
+        self.now  # noqa: B018  (raises if closed)
         return self.commits.numbers()
 
     def adopt(self, loaded: Loaded) -> None:
@@ -188,25 +166,38 @@ class FolderStore:
                 self._loaded = loaded
 
     def refresh(self) -> bool:
-        before = self._now.manifest.token
+        before = self.now.manifest.token
         self.adopt(self.load())
-        return self._now.manifest.token != before
+        return self.now.manifest.token != before
 
     def close(self) -> None:
         self._loaded = None
 
+    def apply(self, make: Callable[[FolderChange], Result]) -> Result:
+        """Make a change and return its result; make it again if another client of a shared store was first."""
+        seen = self.now if self.optimistic else None
+        for attempt in count(1):
+            try:
+                with self.change(seen) as change:
+                    return make(change)
+            except SupersededError:
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(random.uniform(0, 0.005 * min(attempt, 40)))
+        raise AssertionError
+
     @contextmanager
-    def change(self) -> Iterator[FolderChange]:
+    def change(self, seen: Loaded | None = None) -> Iterator[FolderChange]:
         self._check_writable()
         try:
             with self.backend.lock(self.timeout):
-                change = FolderChange(self, self.load())
+                change = FolderChange(self, self.load(), seen)
                 try:
                     yield change
                     change.commit()
-                except BaseException:
+                except BaseException as error:
                     if change.is_ours:
-                        self._tidy_up()
+                        self._tidy_up(change, error)
                     raise
                 self.adopt(Loaded(change.manifest, change.snapshot, change.tables))
                 is_clean = self.commits.clean(change.manifest, keep=1 if change.erased else None)
@@ -218,11 +209,13 @@ class FolderStore:
             problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
             raise StorageError(self.path, "segments", problem)
 
-    def _tidy_up(self) -> None:
+    def _tidy_up(self, change: FolderChange, error: BaseException) -> None:
         """Delete what a change left that failed; its own version is kept if it was created before an interrupt."""
         if not self.backend.is_shared:
             with suppress(StorageError):  # the next change tries again
                 self.commits.clean(self.commits.newest())
+        elif isinstance(error, ConflictError) or not change.commit_begun:
+            change.delete_written()
 
     def load(self) -> Loaded:
         """The newest version (or the one asked for), all its files open; columns are verified when they are read."""
@@ -247,30 +240,32 @@ class FolderStore:
 
     def _open(self, manifest: Manifest, known: dict[str, StoredFile], *, lenient: bool = False) -> Loaded:
         """All files of a version; if ``lenient``, missing files of extra columns raise when they are read."""
-        parts = [open_segment(self.backend, one, self.recipe, known, lenient=lenient) for one in manifest.segments]
+        make = partial(open_segment, self.backend, recipe=self.recipe, known=known, lenient=lenient)
+        with ThreadPoolExecutor(REQUESTS) if self.backend.is_shared else nullcontext() as pool:  # files take requests
+            parts = tuple((map if pool is None else pool.map)(make, manifest.segments))
         tables = {
             name: StoredTable(open_extra(self.backend, one, known, lenient=lenient))
             for name, one in manifest.tables.items()
         }
-        return Loaded(manifest, Snapshot(tuple(parts)), tables)
+        return Loaded(manifest, Snapshot(parts), tables)
 
-    def verify(self) -> None:
-        """Read everything again; raise StorageError that names all damaged parts."""
-        self._now  # noqa: B018
+    def verify(self, run: Callable[..., Iterable[dict[str, str]]] = map) -> None:
+        """Read everything again; raise StorageError that names all damaged parts.
+
+        ``run`` calls a function of each segment as ``map`` does; a cluster runs it on its workers.
+        """
+        self.now  # noqa: B018
         problems: dict[str, str] = {}
-        loaded = self._open(self.load().manifest, {}, lenient=True)  # maps of its own: nothing counts as verified
+        manifest = self.load().manifest
+        for found in run(partial(verify_segment, self.backend, self.recipe, manifest.next_id), manifest.segments):
+            problems |= found
+        loaded = Loaded(manifest, Snapshot(), self._open(replace(manifest, segments=()), {}, lenient=True).tables)
+        problems |= loaded.problems
         for file in loaded.files.values():
             problems |= file.verify()
-        problems |= loaded.problems
-        for segment in loaded.snapshot.segments if not problems else ():
-            try:
-                assert isinstance(segment.columns, StoredColumns)
-                segment.columns.verify(loaded.manifest.next_id)
-            except StorageError as error:
-                problems[error.section] = error.problem
         if not problems:
             self._first_recipe()
-            ids = loaded.snapshot.ids
+            ids = self._open(manifest, {}).snapshot.ids
             twice = ids[1:][ids[1:] == ids[:-1]]
             problems |= {"ids": f"{twice[0]} belongs to two entries"} if twice.size else {}
         for number in self.versions() if not problems and self.pinned is None else ():
@@ -337,7 +332,7 @@ class FolderStore:
         raise StorageError(self.path, "folder", REPLACED)
 
     def _check_writable(self) -> None:
-        self._now  # noqa: B018
+        self.now  # noqa: B018
         if self.pinned is not None:
             raise StorageError(self.path, "folder", f"cannot be written: version {self.pinned} of it was opened")
         if self.readonly:
@@ -353,48 +348,18 @@ class FolderStore:
         return StorageError(self.path, "folder", problem)
 
 
-def open_segment(
-    backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile], *, lenient: bool = False
-) -> Segment:
-    """A stored segment; its bitmap of removed entries is read, its other columns are not."""
-    columns = StoredColumns.open(backend, record, recipe, known, lenient=lenient)
-    return Segment(columns, columns.alive)
-
-
-def write_first(
-    backend: Backend,
-    recipe: Recipe,
-    snapshot: Snapshot,
-    *,
-    next_id: int,
-    sources: dict[str, Record],
-    originals: str | None = None,
-    tables: Mapping[str, Table] | None = None,
-) -> None:
-    """Write the first version of a new store: a recipe, and the entries of a snapshot."""
-    text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
-    file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
-    backend.create(file.path, [text])
-    parts = []
-    for group in snapshot.groups(limit=segment_limit(recipe, originals)):
-        merged = merge_segments(snapshot.segments[group])
-        parts.append(write_segment(backend, merged.columns))
-    backend.create("lock", [])
-    manifest = Manifest(
-        file,
-        library=version_of("topsign"),
-        next_id=next_id,
-        segments=tuple(parts),
-        sources=sources,
-        originals=originals,
-        tables={name: write_columns(backend, "segments", table, 0) for name, table in (tables or {}).items()},
-    )
-    Versions(backend).commit(manifest, [*(one.path for one in manifest.files), *FOLDERS])
-
-
-def segment_limit(recipe: Recipe, originals: str | None = None) -> int:
-    """Entries of the largest segment."""
-    limits = [segments.MERGED_ENTRIES, SEGMENT_BYTES // recipe.code_bytes]
-    if originals is not None:
-        limits.append(ORIGINALS_BYTES // (np.dtype(originals).itemsize * recipe.n_features))
-    return max(1, min(limits))
+def verify_segment(backend: Backend, recipe: Recipe, next_id: int, record: SegmentRecord) -> dict[str, str]:
+    """Read a segment again, from files opened anew; returns problems by section."""
+    problems: dict[str, str] = {}
+    try:
+        columns = StoredColumns.open(backend, record, recipe, {}, lenient=True)
+        for file in columns.files:
+            problems |= file.verify()
+        problems |= columns.problems
+        if not problems:
+            columns.verify(next_id)
+    except FileNotFoundError:
+        problems[record.file.path] = "missing; restore it from a copy"
+    except StorageError as error:
+        problems[error.section] = error.problem
+    return problems

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from .._files import Record
 from ..families import Recipe
 from .segments import Segment
 from .snapshot import Snapshot
+
+Result = TypeVar("Result")
 
 Table = Mapping[str, Array]
 """Named arrays of the whole index."""
@@ -120,6 +122,9 @@ class Store(Protocol):
     def change(self) -> AbstractContextManager[Change]:
         """Waits to be the only writer; the change takes effect at the end of the block, or not at all."""
 
+    def apply(self, make: Callable[[Change], Result]) -> Result:
+        """Makes a change and returns its result; makes it again if another client of a shared store was first."""
+
     def versions(self) -> list[int]:
         """Versions that are kept, ascending; none in memory."""
 
@@ -152,6 +157,10 @@ class MemoryStore:
             yield change
             self.snapshot, self.next_id = change.snapshot, change.next_id
             self.sources, self.tables = change.sources, change.tables
+
+    def apply(self, make: Callable[[Change], Result]) -> Result:
+        with self.change() as change:
+            return make(change)
 
     def versions(self) -> list[int]:
         return []

@@ -40,6 +40,10 @@ class Columns(CodeColumns, Protocol):
     @property
     def metadata(self) -> Metadata | None: ...
     @property
+    def has_names(self) -> bool:
+        """Whether the user gave text ids."""
+
+    @property
     def names(self) -> Names | None:
         """Text ids, if the user gave such."""
 
@@ -86,6 +90,10 @@ class Arrays:
     @property
     def extra_names(self) -> tuple[str, ...]:
         return tuple(self.extras)
+
+    @property
+    def has_names(self) -> bool:
+        return self.names is not None
 
     def column(self, name: str) -> Float32:
         return self.values[name]

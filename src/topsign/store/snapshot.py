@@ -59,7 +59,7 @@ class Snapshot:
     @property
     def has_names(self) -> bool | None:
         """Whether entries have text ids of the user's own; None where there are no entries."""
-        return next((segment.columns.names is not None for segment in self.segments), None)
+        return next((segment.columns.has_names for segment in self.segments), None)
 
     def find_names(self, names: Sequence[bytes]) -> Int64:
         """The place of the entry of each name, -1 where there is none."""
@@ -125,10 +125,14 @@ class Snapshot:
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
         """So many of the entries alive, chosen at random; ids are not read."""
+        return self.among(self.draw(n_entries, rng))
+
+    def draw(self, n_entries: int, rng: np.random.Generator) -> Int64:
+        """Places of so many of the entries alive, chosen at random."""
         places: Int64 | int = int(self.starts[-1])
         if any(segment.alive is not None for segment in self.segments):
             places = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
-        return self.among(rng.choice(places, n_entries, replace=False))
+        return rng.choice(places, n_entries, replace=False)
 
     def last(self, n_entries: int) -> Int64:
         """Places of the entries alive in the newest segments, at most so many of those with the largest ids there."""

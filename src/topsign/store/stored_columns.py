@@ -21,7 +21,7 @@ from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
 from .manifest import FileRecord, SegmentRecord
 from .metadata import Metadata, parse_notes
 from .names import Names, problem_of_names
-from .segments import Columns, column_of
+from .segments import Columns, Segment, column_of
 from .stored_file import StoredFile, write_columns
 
 NAMES = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
@@ -171,9 +171,13 @@ class StoredColumns:
             self.file.refuse(", ".join(values), str(error))
         return values
 
+    @property
+    def has_names(self) -> bool:
+        return "names.starts" in self.file
+
     @lazy
     def names(self) -> Names | None:
-        if "names.starts" not in self.file:
+        if not self.has_names:
             return None
         shapes = {"starts": (len(self) + 1,), "hashes": (len(self),), "order": (len(self),), "text": None}
         names = Names(**self._table(self.file, "names", NAMES, shapes))
@@ -255,10 +259,14 @@ class StoredColumns:
         known = {file.record.path: file for file in self.files}
         return self.open(backend, record, self._recipe, known)
 
+    def read(self) -> None:
+        """Read and check every column that searches use."""
+        for name in ("ids", "codes", "_values", "names", "alive", "metadata"):
+            getattr(self, name)
+
     def verify(self, next_id: int) -> None:
         """Check the content of every column; checksums were compared before."""
-        for name in ("ids", "codes", "_values", "names", "alive"):
-            getattr(self, name)
+        self.read()
         for name in self.extra_names:
             self.rows(name, np.arange(len(self)))
         if self.ids[-1] >= next_id:
@@ -305,6 +313,14 @@ class StoredColumns:
         except ValueError as error:
             self.file.refuse("codes", str(error))
         return codes
+
+
+def open_segment(
+    backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile], *, lenient: bool = False
+) -> Segment:
+    """A stored segment; its bitmap of removed entries is read, its other columns are not."""
+    columns = StoredColumns.open(backend, record, recipe, known, lenient=lenient)
+    return Segment(columns, columns.alive)
 
 
 def open_extra(

@@ -13,7 +13,7 @@ import numpy as np
 from .._arrays import Array, Bytes, Int64
 from .._safetensors import Header, header_size, in_file_order, pack_header, parse_header
 from ..errors import StorageError
-from .backend import Backend
+from .backend import Backend, Content
 from .manifest import FileRecord, new_name
 
 BLOCK_BYTES = 2**20
@@ -27,17 +27,31 @@ INLINE_BYTES = 2**14
 """Files of at most so many bytes are kept in the manifest."""
 
 
-def write_columns(backend: Backend, folder: str, columns: Mapping[str, Array], n_entries: int) -> FileRecord:
-    """Write a new file of these columns, or keep it for the manifest if it is small."""
+def write_columns(
+    backend: Backend, folder: str, columns: Mapping[str, Array], n_entries: int, *, name: str | None = None
+) -> FileRecord:
+    """Write a new file of these columns, or keep it for the manifest if it is small and no name is given."""
     arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
     checksums = {f"crc32:{name}": _checksums(name, array).tobytes().hex() for name, array in arrays.items()}
     header = pack_header(arrays, checksums)
     n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
-    record = FileRecord(folder, new_name(), n_bytes, zlib.crc32(header), n_entries)
-    if n_bytes <= INLINE_BYTES:
+    record = FileRecord(folder, name or new_name(), n_bytes, zlib.crc32(header), n_entries)
+    if n_bytes <= INLINE_BYTES and name is None:
         return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
     backend.create(record.path, [header, *arrays.values()])
     return record
+
+
+def find_columns(backend: Backend, folder: str, name: str, n_entries: int) -> FileRecord | None:
+    """The record of a file that is there already; None if there is none, or one that was not written to its end."""
+    record = FileRecord(folder, name, 0, 0, n_entries)
+    try:
+        content = backend.map(record.path)
+        head = content[: 8 + header_size(content[:8].tobytes(), len(content))].tobytes()
+        parse_header(head[8:], len(content))
+    except (FileNotFoundError, ValueError):
+        return None
+    return replace(record, n_bytes=len(content), crc32=zlib.crc32(head))
 
 
 def _bytes_of(array: Array) -> Bytes:
@@ -63,7 +77,9 @@ class StoredFile:
         self.derived: dict[str, Any] = {}  # values computed from the columns
         self._path = backend.path
         try:
-            self._content = backend.map(record.path) if record.content is None else np.frombuffer(record.content, "u1")
+            self._content: Content = (
+                backend.map(record.path) if record.content is None else np.frombuffer(record.content, np.uint8)
+            )
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -165,10 +181,11 @@ class StoredFile:
 
     def _verify(self, name: str, blocks: range | Int64) -> None:
         verified, tensor, size = self._verified[name], self._header.tensors[name], _block_bytes(name)
+        content = self._content[tensor.start : tensor.stop]
         for block in blocks:
             if not verified[block]:
-                start = tensor.start + int(block) * size
-                computed = zlib.crc32(self._content[start : min(start + size, tensor.stop)].data)
+                start = int(block) * size
+                computed = zlib.crc32(content[start : start + size].data)
                 stored = int(self._expected[name][block])
                 if computed != stored:
                     section = f"{self.record.path}, {name}"

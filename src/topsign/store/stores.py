@@ -1,15 +1,40 @@
-"""Choice of a store: in memory, in a new folder, or in a folder that exists."""
+"""Choice of a store: in memory, in a new folder, or in a folder that exists, on a disk or in a bucket."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from .._checks import check_count, check_real
 from ..errors import StorageError
 from ..families import Recipe
+from .backend import Backend
+from .bucket import Bucket, is_url
 from .memory import MemoryStore, Store
+from .snapshot import Snapshot
 
 Path = str | os.PathLike[str]
+
+
+def resolve(path: Path) -> str:
+    """Return the one name of a path for all who open it, without links, or a URL; raise if it can name no folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be a str or a path, got {path!r}")
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"path must be a text that is not empty and has no null character, got {text!r}")
+    return text.rstrip("/") if is_url(text) else os.path.realpath(text.removeprefix("file://"))
+
+
+def exists(path: Path) -> bool:
+    """Return whether something is at this path or URL."""
+    target = resolve(path)
+    if not is_url(target):
+        return os.path.lexists(target)
+    try:
+        return bool(Bucket(target).list("versions"))
+    except FileNotFoundError:
+        return False
 
 
 def store_for_recipe(
@@ -19,9 +44,10 @@ def store_for_recipe(
     check_place(path, timeout)
     if path is None:
         return MemoryStore(originals)
-    from .folder_store import FolderStore
+    from .creation import create_store
 
-    FolderStore.create(os.path.realpath(path), recipe, originals)
+    with suppress(FileExistsError):
+        create_store(resolve(path), recipe, Snapshot(), next_id=0, sources={}, originals=originals)
     return open_store(path, readonly=False, timeout=timeout)
 
 
@@ -31,21 +57,11 @@ def check_place(path: Path | None, timeout: float | None) -> None:
         if timeout is not None:
             raise ValueError(f"timeout is for a folder that others may write, got timeout={timeout!r} without a path")
         return
-    target = check_path(path)
+    target = resolve(path)
     folder = os.path.dirname(target)
-    if not os.path.isdir(folder):
+    if not is_url(target) and not os.path.isdir(folder):
         raise StorageError(target, "folder", f"cannot be made: the folder {folder} does not exist; make it first")
     _check_timeout(timeout)
-
-
-def check_path(path: Path) -> str:
-    """Return the one name of a path for all who open it; raise unless it can name a folder."""
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path must be a str or a path, got {path!r}")
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"path must be a text that is not empty and has no null character, got {text!r}")
-    return os.path.realpath(text)
 
 
 def _check_timeout(timeout: float | None) -> float | None:
@@ -53,42 +69,54 @@ def _check_timeout(timeout: float | None) -> float | None:
 
 
 def open_store(
-    path: Path, *, readonly: bool, timeout: float | None, version: int | None = None, keep_versions: int = 1
+    path: Path,
+    *,
+    readonly: bool,
+    timeout: float | None,
+    version: int | None = None,
+    keep_versions: int = 1,
+    optimistic: bool = False,
 ) -> Store:
     """Return the store in a folder that exists."""
     from .folder_store import FolderStore
+
+    return FolderStore(
+        _backend_at(resolve(path)),
+        readonly=readonly,
+        timeout=_check_timeout(timeout),
+        version=None if version is None else check_count(version, "version"),
+        keep_versions=check_count(keep_versions, "keep_versions"),
+        optimistic=optimistic,
+    )
+
+
+def _backend_at(target: str) -> Backend:
     from .local import LocalFolder
 
-    target = check_path(path)
+    if is_url(target):
+        return Bucket(target)
     try:
         backend = LocalFolder(target)
     except OSError:
         raise StorageError(target, "folder", "does not exist") from None
     if not os.path.isdir(target):
         raise StorageError(target, "folder", "is a file; a topsign index is a folder")
-    return FolderStore(
-        backend,
-        readonly=readonly,
-        timeout=_check_timeout(timeout),
-        version=None if version is None else check_count(version, "version"),
-        keep_versions=check_count(keep_versions, "keep_versions"),
-    )
+    return backend
 
 
 def check_absent(path: Path) -> None:
     """Raise FileExistsError if something is at the path."""
-    check_path(path)
-    if os.path.lexists(path):
+    if exists(path):
         raise FileExistsError(f"{path} exists; choose another name, or remove it first")
 
 
 def save_store(path: Path, recipe: Recipe, store: Store) -> None:
     """Write the entries of a store into a new folder; FileExistsError if another process made one meanwhile."""
-    from .folder_store import FolderStore
+    from .creation import create_store
 
     check_absent(path)
     check_place(path, None)
     snapshot = store.snapshot
     next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
     parts = {"sources": store.sources, "originals": store.originals, "tables": store.tables}
-    FolderStore.write(os.path.realpath(path), recipe, snapshot, next_id=next_id, **parts)
+    create_store(resolve(path), recipe, snapshot, next_id=next_id, **parts)

@@ -12,13 +12,27 @@ from contextlib import suppress
 
 from ..errors import ConflictError, StorageError
 from .backend import FOLDERS, Backend
-from .manifest import MAX_BYTES, Manifest, parse_version, version_name
+from .manifest import MAX_BYTES, N_ANCESTORS, Manifest, parse_version, version_name
 
 ATTEMPTS = 100
 """How often a listing is repeated that is empty, or names a manifest that was cleaned meanwhile."""
 
 ORPHAN_SECONDS = 86_400
-"""Age from which orphans are deleted in a shared store: another client may be about to commit younger ones."""
+"""Age from which orphans are deleted in a shared store: another client may be about to commit younger ones.
+
+While a cluster encodes into a store, local or shared, its files are orphans for long: then thirty times as much."""
+
+
+PENDING = "topsign:encoding"
+"""Name under which a manifest keeps, among its sources, the record of files that a cluster is about to add."""
+
+
+class SupersededError(ConflictError):
+    """Another client created the version that a change was to create: the change can be made again on that one."""
+
+
+class UnknownOutcomeError(StorageError):
+    """Whether a change was stored could not be found out."""
 
 
 class Versions:
@@ -74,14 +88,18 @@ class Versions:
         try:
             self.backend.publish(name, manifest.to_bytes(), written)
         except OSError as error:
-            if not self._is_mine(manifest):
+            if not self._is_mine(manifest, error):
                 if isinstance(error, FileExistsError):
                     raise self._conflict(manifest) from None
                 raise
             self._settle(name)
         lost = False
-        with suppress(OSError, StorageError):  # the change is stored: what fails from here on must not raise
+        try:
             lost = self._is_lost(manifest)
+        except UnknownOutcomeError:
+            raise
+        except (OSError, StorageError):
+            pass  # the change is stored: what fails from here on must not raise
         if lost:
             self.backend.delete(name)
             raise self._conflict(manifest)
@@ -94,10 +112,15 @@ class Versions:
             self.backend.delete(name)
             raise
 
-    def _is_mine(self, manifest: Manifest) -> bool:
+    def _is_mine(self, manifest: Manifest, error: OSError) -> bool:
+        """Whether a commit whose reply was an error has succeeded all the same."""
         try:
             return self.read(manifest.version).token == manifest.token
-        except (OSError, StorageError):
+        except FileNotFoundError:
+            return False
+        except StorageError:
+            if self.backend.is_shared and not isinstance(error, FileExistsError):
+                raise self._unknown(manifest, f"the store answered {error.strerror or error}") from None
             return False
 
     def _is_lost(self, manifest: Manifest) -> bool:
@@ -105,6 +128,8 @@ class Versions:
         if self.numbers()[-1] == manifest.version:
             return False
         newest = self.newest()
+        if newest.version > manifest.version + N_ANCESTORS:
+            raise self._unknown(manifest, f"version {newest.version} was created meanwhile")
         return newest.token != manifest.token and manifest.token not in newest.ancestors
 
     def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
@@ -116,20 +141,22 @@ class Versions:
         try:
             numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
             kept = numbers[-(keep or self.keep) :]
+            at_once = not self.backend.is_shared and PENDING not in current.sources
             for number in numbers:
                 if number in kept and number != current.version:
                     named |= {file.path for file in self.read(number).files}
-                elif number not in kept and self.backend.is_shared:
+                elif number not in kept and not at_once:
                     with suppress(OSError, StorageError):  # its files become orphans
                         dropped |= {file.path for file in self.read(number).files}
             gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
-            gone += [self.backend.delete(path) for path in self._unnamed(named, dropped)]
+            limit = 0.0 if at_once else ORPHAN_SECONDS * (30 if PENDING in current.sources else 1)
+            gone += [self.backend.delete(path) for path in self._unnamed(named, dropped, limit)]
             return all(gone)
         except (OSError, StorageError):
             return False
 
-    def _unnamed(self, named: set[str], dropped: set[str]) -> list[str]:
-        """Files to delete: those of dropped versions, orphans, and drafts of manifests."""
+    def _unnamed(self, named: set[str], dropped: set[str], seconds: float) -> list[str]:
+        """Files to delete: those of dropped versions, and orphans and drafts of manifests of at least this age."""
         found = []
         for folder in FOLDERS:
             for name in self.backend.list(folder):
@@ -137,13 +164,17 @@ class Versions:
                 is_version = folder == "versions" and parse_version(name) is not None
                 if path in named or is_version:
                     continue
-                if path in dropped or not self.backend.is_shared or self.backend.age(path) > ORPHAN_SECONDS:
+                if path in dropped or not seconds or self.backend.age(path) > seconds:
                     found.append(path)
         return found
 
-    def _conflict(self, manifest: Manifest) -> ConflictError:
+    def _conflict(self, manifest: Manifest) -> SupersededError:
         problem = f"another client committed version {manifest.version} first; nothing was changed, try again"
-        return ConflictError(self.backend.path, version_name(manifest.version), problem)
+        return SupersededError(self.backend.path, version_name(manifest.version), problem)
+
+    def _unknown(self, manifest: Manifest, why: str) -> UnknownOutcomeError:
+        problem = f"it is unknown whether the change was stored: {why}; refresh the index and look before trying again"
+        return UnknownOutcomeError(self.backend.path, version_name(manifest.version), problem)
 
     def _no_index(self) -> StorageError:
         return StorageError(self.backend.path, "versions", "there are none; this folder is not a topsign index")

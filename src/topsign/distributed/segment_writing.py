@@ -1,0 +1,140 @@
+"""What workers do to encode: read signals, encode them, and write the file of one segment."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arrays import Array, Int64
+from .._checks import as_signals, check_metadata
+from .._rows import Rows
+from ..encoding import encode
+from ..errors import StorageError
+from ..families import Recipe
+from ..index.ids import check_new_ids
+from ..store import Arrays, make_segments, merge_segments
+from ..store.backend import Backend
+from ..store.manifest import SegmentRecord
+from ..store.stored_columns import StoredColumns, columns_of
+from ..store.stored_file import find_columns, write_columns
+from .plan import ArrayBlock, Piece, PlannedSegment
+
+ENCODED_ROWS = 8192
+"""Signals encoded at a time, whose codes are held besides those of the segment."""
+
+
+class Written(NamedTuple):
+    """A segment whose file is in the store."""
+
+    record: SegmentRecord
+    has_names: bool
+    last_id: int
+    is_new: bool  # whether it was written now, and not by an earlier run
+
+
+class BlockRows(Rows):
+    """Rows of a block, numbered as in the whole array."""
+
+    def __init__(self, values: Array, start: int) -> None:
+        self._values, self._start = as_signals(values), start
+        super().__init__((start + len(values), values.shape[1]), values.dtype)
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._values[start - self._start : stop - self._start]
+
+
+def find_segment(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment) -> Written | None:
+    """Return the segment that an earlier run wrote, if all of it is there and sound."""
+    file = find_columns(backend, "segments", name, plan.n_entries)
+    if file is None:
+        return None
+    try:
+        columns = StoredColumns.open(backend, SegmentRecord(file), recipe, {})
+        columns.read()
+    except StorageError:
+        return None
+    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), False)
+
+
+def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment) -> Written:
+    """Write a segment from pieces of files, unless it is there already."""
+    found = find_segment(backend, recipe, name, plan)
+    if found is not None:
+        return found
+    filled = _SegmentArrays(recipe, plan)
+    for piece in plan.parts:
+        assert isinstance(piece, Piece)
+        try:
+            rows = slice(piece.start, piece.stop)
+            filled.take(piece.file.rows(), rows)
+            filled.note(rows.stop - rows.start, **plan.columns.read_rows(piece.file, rows))
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{piece.file.url}: {error}") from None
+    return _write(backend, name, plan, filled)
+
+
+def write_from_block(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, values: Array) -> Written:
+    """Write a segment from a block of an array."""
+    (part,) = plan.parts
+    assert isinstance(part, ArrayBlock)
+    filled = _SegmentArrays(recipe, plan)
+    try:
+        filled.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop))
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"block {part.number} of the array: {error}") from None
+    return _write(backend, name, plan, filled)
+
+
+def _write(backend: Backend, name: str, plan: PlannedSegment, filled: _SegmentArrays) -> Written:
+    try:
+        columns = filled.finished()
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{plan}: {error}") from None
+    backend.delete(f"segments/{name}.safetensors")  # which a run that died may have left torn
+    file = write_columns(backend, "segments", columns_of(columns), len(columns), name=name)
+    backend.sync([file.path])
+    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), True)
+
+
+class _SegmentArrays:
+    """The columns of a planned segment, filled part after part."""
+
+    def __init__(self, recipe: Recipe, plan: PlannedSegment) -> None:
+        self._recipe, self._filled, n_entries = recipe, 0, plan.n_entries
+        self._numbers: Int64 = np.arange(plan.first_id, plan.first_id + n_entries)
+        self._codes = np.empty((n_entries, recipe.code_bytes), np.uint8)
+        self._values = {name: np.empty(n_entries, np.float32) for name in recipe.column_names}
+        self._ids: list[Any] = []
+        self._texts: list[bytes] = []
+
+    def take(self, signals: Any, part: slice) -> None:
+        """Encode a part of signals that are read as they are sliced."""
+        for start in range(part.start, part.stop, ENCODED_ROWS):
+            rows = slice(start, min(start + ENCODED_ROWS, part.stop))
+            made = encode(self._recipe, signals, part=rows, n_threads=1)  # other threads have segments of their own
+            filled = slice(self._filled, self._filled + rows.stop - rows.start)
+            self._codes[filled] = made.codes
+            for name, values in self._values.items():
+                values[filled] = made.columns[name]
+            self._filled = filled.stop
+
+    def note(self, n_entries: int, *, ids: list[Any] | None, metadata: Any) -> None:
+        """Take the ids and metadata of so many further entries."""
+        self._ids += ids or []
+        self._texts += check_metadata(metadata, n_entries) or [b""] * n_entries
+
+    def finished(self) -> Arrays:
+        """Return all columns, in ascending order of id."""
+        n_entries, names, numbers = len(self._numbers), None, self._numbers
+        if self._ids:
+            empty = next((row for row, one in enumerate(self._ids) if one is None), None)
+            if empty is not None:
+                raise ValueError(f"ids must be integers or texts, but row {empty} of this segment has none")
+            given = check_new_ids(self._ids, n_entries)
+            names, numbers = (given, numbers) if isinstance(given, list) else (None, np.asarray(given))
+        texts = self._texts if any(self._texts) else None
+        made = make_segments(numbers, self._codes, self._values, texts, names)
+        found: Any = (made[0] if len(made) == 1 else merge_segments(made)).columns
+        columns: Arrays = found
+        return columns
