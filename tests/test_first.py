@@ -405,15 +405,6 @@ def test_a_file_that_was_opened_does_not_learn_again(rng, tmp_path):
         ts.open_index(tmp_path / "i.topsign").fit(signals)
 
 
-def test_an_index_that_has_not_learned_is_not_split(make, tmp_path):
-    pytest.importorskip("dask")
-    from topsign.distributed import split
-
-    with pytest.raises(ValueError, match="has not learned from its first signals yet"):
-        split(make(), tmp_path / "shards")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_rows_are_consecutive(rng):
     index = ts.SignIndex(n_features=32, random_state=1)
     signals = steep(rng, 10)
