@@ -30,7 +30,7 @@ from ..families.base import check_metric
 from ..index import Index
 from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, list_files, open_file
 from ..signals.files import check_same_columns
-from ..store import exists, open_store, store_for_recipe
+from ..store import exists, open_store, resolve, store_for_recipe
 from ..store.folder_change import FolderChange
 from ..store.folder_store import FolderStore
 from ..store.versions import PENDING
@@ -177,7 +177,7 @@ def _learned(index: Index, source: _Source, out: Location) -> Recipe:
     if not exists(out):
         source.check(deferred.n_features)
         return deferred.learn(source.rows(), slice(0, len(source.rows())))
-    recipe, store = replace(deferred, path=out).joined()
+    recipe, store = replace(deferred, path=resolve(out)).joined()
     store.close()
     return recipe
 

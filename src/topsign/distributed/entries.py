@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from .._arrays import Float64, Int64
+from .._arrays import Bytes, Float64, Int64
 from .._checks import check_ids, raise_unknown_ids
 from ..families import Recipe
 from ..index.entries import Entries
@@ -141,6 +141,10 @@ class ClusterEntries:
         if not isinstance(asked, list):
             return asked
         return np.array([number for part in self._ask(_find_names, asked) for _, number in part], np.int64)
+
+    def codes_of(self, ids: Int64) -> Bytes:
+        found = self._fetched(ids)
+        return found.gather("codes", found.locate(ids))
 
     def user_ids(self, ids: Int64) -> Ids:
         if not self.has_names:
