@@ -28,7 +28,7 @@ from topsign.gpu.best import BestSearch
 from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part
 from topsign.gpu.viterbi import Viterbi
-from topsign.kernels import RoundedQueries, TrellisRange
+from topsign.kernels import RoundedQueries, TrellisRange, TrellisSignals
 
 if not MISSING:
     import cupy
@@ -180,11 +180,11 @@ def encoding(device: Any, n: int, n_bytes: int, window: int) -> dict[str, Any]:
     tables = recipe.cells[0].tables
     values = np.random.default_rng(4).standard_normal((n, tables.n_coded), dtype=np.float32)
     some, encoder = values[: n // 20], Viterbi(device)
-    made = encoder.trellis_encode(tables, values)  # compiles
+    made = encoder.trellis_encode([TrellisSignals(tables, values)])  # compiles
     begin = time.perf_counter()
-    expected = kernels.active().trellis_encode(tables, some, n_threads=THREADS)
+    expected = kernels.active().trellis_encode([TrellisSignals(tables, some)], n_threads=THREADS)
     seconds = time.perf_counter() - begin
-    times = interleaved({"ours": lambda: encoder.trellis_encode(tables, values)}, 5)
+    times = interleaved({"ours": lambda: encoder.trellis_encode([TrellisSignals(tables, values)])}, 5)
     found = {
         "signals": n,
         "bytes_per_code": n_bytes,

@@ -44,7 +44,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 10; }
+int32_t ts_interface() { return 11; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -57,6 +57,11 @@ void ts_set_grain(double nanoseconds) { grain = nanoseconds; }
 
 int32_t ts_rotate(const ts_run* run, const ts_rotation* rotation) {
     return guarded([&] { functions(run).rotate(run->n_threads, *rotation); });
+}
+
+int32_t ts_multiply(const ts_run* run, const ts_rows* signals, const float* factors, const ts_product* products,
+                    int64_t n_products) {
+    return guarded([&] { functions(run).multiply(run->n_threads, *signals, factors, products, n_products); });
 }
 
 int32_t ts_square_norms(const ts_run* run, const ts_rows* rows, double* out) {
@@ -124,9 +129,8 @@ int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* by
     return guarded([&] { decode_sets(run->n_threads, *sets, bytes, locations); });
 }
 
-int32_t ts_trellis_encode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_costs* costs,
-                          const ts_rows* projected, uint8_t* codes) {
-    return guarded([&] { functions(run).trellis_encode(run->n_threads, *trellis, *costs, *projected, codes); });
+int32_t ts_trellis_encode(const ts_run* run, const ts_trellis_signals* cells, int64_t n_cells, uint8_t* codes) {
+    return guarded([&] { functions(run).trellis_encode(run->n_threads, cells, n_cells, codes); });
 }
 
 int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes, int8_t* out) {

@@ -99,6 +99,21 @@ typedef struct {
 } ts_rotation;
 TOPSIGN_API int32_t ts_rotate(const ts_run* run, const ts_rotation* rotation);
 
+/* Products of signals with the columns of a matrix: out (count, n_columns), row i of it for signal rows[i] (null: i).
+   A feature of the signal is multiplied with the signal's factor and lessened by minus (either may be null). Terms are
+   added in the order of features, in float32. panels: (ceil(n_columns / 32), width, 32), columns after the last are
+   zeros. */
+typedef struct {
+    const float* panels;
+    int64_t n_columns;
+    const float* minus;
+    const int64_t* rows;
+    int64_t count;
+    float* out;
+} ts_product;
+TOPSIGN_API int32_t ts_multiply(const ts_run* run, const ts_rows* signals, const float* factors,
+                                const ts_product* products, int64_t n_products);
+
 /* Sum of squares, or of magnitudes, of each row, in the order of LaneSum (core/lanes.h). */
 TOPSIGN_API int32_t ts_square_norms(const ts_run* run, const ts_rows* rows, double* out);
 TOPSIGN_API int32_t ts_magnitude_sums(const ts_run* run, const ts_rows* rows, double* out);
@@ -227,8 +242,20 @@ typedef struct {
     int64_t n_ranges;
 } ts_trellis_ranges;
 
-TOPSIGN_API int32_t ts_trellis_encode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_costs* costs,
-                                      const ts_rows* projected, uint8_t* codes);
+/* Signals of one cell: coordinates (count, n_coded), and the rows of their codes (null: the first ones). The mark goes
+   into the bits of byte n_bits / 8 that the ring leaves. */
+typedef struct {
+    ts_trellis trellis;
+    ts_trellis_costs costs;
+    const float* values;
+    int64_t count;
+    const int64_t* rows;
+    int64_t mark;
+} ts_trellis_signals;
+
+/* Codes of the signals of all cells, of one size: (n_codes, code_bytes). */
+TOPSIGN_API int32_t ts_trellis_encode(const ts_run* run, const ts_trellis_signals* cells, int64_t n_cells,
+                                      uint8_t* codes);
 /* Levels of each code, (n_codes, n_coded); one over the norm of each; and exact sums, (n_queries, n_codes). */
 TOPSIGN_API int32_t ts_trellis_decode(const ts_run* run, const ts_trellis* trellis, const ts_trellis_codes* codes,
                                       int8_t* out);

@@ -11,7 +11,7 @@ from numpy_trellis import NumpyTrellis, collect, rank
 
 from topsign import kernels
 from topsign._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
-from topsign.kernels import CodeRange, Layout, choice
+from topsign.kernels import CodeRange, Layout, Product, choice
 from topsign.kernels.layout import BLOCK_ROWS
 
 LANES = 16
@@ -69,6 +69,26 @@ class NumpyKernels(NumpyTrellis):
             return x
         out[:] = x
         return out
+
+    def multiply(
+        self,
+        signals: Float32,
+        products: Sequence[Product],
+        *,
+        factors: Float32 | None = None,
+        n_threads: int = 1,
+    ) -> list[Float32]:
+        scaled = signals if factors is None else signals * factors[:, np.newaxis]
+        found = []
+        for one in products:
+            values = scaled if one.rows is None else scaled[one.rows]
+            values = values if one.minus is None else values - one.minus
+            columns = one.panels.values.transpose(1, 0, 2).reshape(signals.shape[1], -1)[:, : one.panels.n_columns]
+            sums = np.zeros((len(values), one.panels.n_columns), np.float32)
+            for value, terms in zip(values.T, columns, strict=True):
+                sums += value[:, np.newaxis] * terms
+            found.append(sums)
+        return found
 
     def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
         values = signals.astype(np.float64)

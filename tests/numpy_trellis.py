@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from topsign._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
-from topsign.kernels import RoundedQueries, TrellisRange, TrellisTables
+from topsign.kernels import RoundedQueries, TrellisRange, TrellisSignals, TrellisTables
 from topsign.kernels.trellis import DEPTH, N_SEQUENCES, Events, Int8, level_rows, trellis_levels, unpack_norms
 
 FORBIDDEN = np.uint32(1 << 30)
@@ -17,9 +17,14 @@ FORBIDDEN = np.uint32(1 << 30)
 class NumpyTrellis:
     """See :class:`topsign.kernels.Kernels`."""
 
-    def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
-        codes = [_Viterbi(tables, values[i : i + 64]).codes() for i in range(0, len(values), 64)]
-        return np.concatenate([np.empty((0, tables.code_bytes), np.uint8), *codes])
+    def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
+        codes = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
+        for cell in cells:
+            rows = np.arange(len(cell.values)) if cell.rows is None else cell.rows
+            for start in range(0, len(rows), 64):
+                codes[rows[start : start + 64]] = _Viterbi(cell.tables, cell.values[start : start + 64]).codes()
+            codes[rows, cell.tables.n_bits // 8 % codes.shape[1]] |= np.uint8(cell.mark)
+        return codes
 
     def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:
         bits = np.unpackbits(codes, axis=1)[:, : tables.n_bits].astype(np.int64)

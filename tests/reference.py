@@ -339,6 +339,20 @@ def trellis_cost(code, values, tables, multipliers, addends, levels):
     return total
 
 
+def products(signals, columns, factors=None, minus=None):
+    """Products of rows, in float32: each feature times a factor and less another number, then term after term."""
+    out = np.zeros((len(signals), len(columns)), np.float32)
+    for i, signal in enumerate(signals):
+        values = [value if factors is None else value * factors[i] for value in signal]
+        values = values if minus is None else [value - less for value, less in zip(values, minus, strict=True)]
+        for j, column in enumerate(columns):
+            total = np.float32(0)
+            for value, weight in zip(values, column, strict=True):
+                total = total + value * weight
+            out[i, j] = total
+    return out
+
+
 def trellis_encode(values, tables, multipliers, addends, levels):
     """The cheapest of all codes that start with the state the first pass found: a dictionary of paths per state."""
     window, n_bits, mask = tables.window, tables.n_bits, (1 << tables.window) - 1

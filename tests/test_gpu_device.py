@@ -13,7 +13,7 @@ from topsign.gpu.rings import RoundedOnDevice, TrellisFormat
 from topsign.gpu.scan import Part, Tuning
 from topsign.gpu.stripes import Stripes
 from topsign.gpu.viterbi import Viterbi
-from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange
+from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange, TrellisSignals
 
 pytestmark = pytest.mark.gpu
 
@@ -127,8 +127,8 @@ def test_trellis_encoding(device, n_features, n_bits, window):
         values[2] = 0
         values[3] = design.deviations
         for n in (0, 1, 33, 5000):
-            expected = kernels.active().trellis_encode(tables, values[:n], n_threads=4)
-            assert_array_equal(Viterbi(device).trellis_encode(tables, values[:n]), expected)
+            expected = kernels.active().trellis_encode([TrellisSignals(tables, values[:n])], n_threads=4)
+            assert_array_equal(Viterbi(device).trellis_encode([TrellisSignals(tables, values[:n])]), expected)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from topsign.families import SignRecipe
 from topsign.families.trellis.design import design_trellis
 from topsign.gpu import viterbi
 from topsign.gpu.viterbi import Viterbi, event_table, source_table
+from topsign.kernels import TrellisSignals
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
@@ -59,8 +60,8 @@ def test_trellis_codes_are_the_bytes_of_the_processor(device, rng, n_features, n
         values[1] *= 100  # far beyond what targets hold
         values[2] = 0  # ties
         values[3] = design.deviations
-        made = Viterbi(device).trellis_encode(tables, values)
-        assert_array_equal(made, kernels.active().trellis_encode(tables, values))
+        made = Viterbi(device).trellis_encode([TrellisSignals(tables, values)])
+        assert_array_equal(made, kernels.active().trellis_encode([TrellisSignals(tables, values)]))
 
 
 @emulated
@@ -73,7 +74,7 @@ def test_blocks_take_signals_in_turn_and_chunks_do(device, rng, monkeypatch):
     for size in (1, 4 * design.n_coded * 3, 2**20):  # a signal, some and all at a time
         monkeypatch.setattr(device, "free_bytes", lambda size=size: 4 * size)
         for n in (0, 1, 7):
-            assert_array_equal(Viterbi(device).trellis_encode(tables, values[:n]), expected[:n])
+            assert_array_equal(Viterbi(device).trellis_encode([TrellisSignals(tables, values[:n])]), expected[:n])
 
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)

@@ -10,7 +10,7 @@ from numpy_kernels import PATHS, use_path
 
 from topsign import kernels
 from topsign.families.trellis.design import design_trellis
-from topsign.kernels import RoundedQueries, TrellisRange, library
+from topsign.kernels import Panels, Product, RoundedQueries, TrellisRange, TrellisSignals, library
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
 
@@ -59,7 +59,7 @@ def test_encoding_equals_the_reference(rng, n_features, n_bits, window, uneven):
     arrays = (*trellis_sequences(window), trellis_levels())
     expected = np.array([reference.trellis_encode(row, tables, *arrays) for row in values])
     for chosen, n_threads in on_all_paths():
-        actual = chosen.trellis_encode(tables, values, n_threads=n_threads)
+        actual = chosen.trellis_encode([TrellisSignals(tables, values)], n_threads=n_threads)
         assert_array_equal(actual, expected, chosen.name)
 
 
@@ -67,10 +67,46 @@ def test_encoding_equals_the_reference(rng, n_features, n_bits, window, uneven):
 def test_all_paths_encode_alike_at_real_windows(rng, n_features, n_bits, window):
     design, tables = make(n_features, n_bits, window)
     values = coordinates(rng, 19, design)
-    codes = [chosen.trellis_encode(tables, values[:n], n_threads=t) for n in (3, 19) for chosen, t in on_all_paths()
+    signals = {n: [TrellisSignals(tables, values[:n])] for n in (3, 19)}
+    codes = [chosen.trellis_encode(signals[n], n_threads=t) for n in (3, 19) for chosen, t in on_all_paths()
              if n == 3 or chosen.name != "numpy"]  # fmt: skip
     for one in codes:
         assert_array_equal(one, codes[-1][: len(one)])
+
+
+def test_cells_are_encoded_together(rng):
+    """Codes of several cells, each at its rows and with its mark, are those of the cells one by one."""
+    designs = [make(40, 29, 4, extra=0), make(25, 29, 4, uneven=False), make(40, 29, 4, mean=0)]
+    rows, cells = rng.permutation(70), []
+    for number, ((design, tables), place) in enumerate(zip(designs, np.split(rows, [5, 5]), strict=True)):
+        values = coordinates(rng, len(place), design)
+        cells.append(TrellisSignals(tables, values, place.astype(np.int64), number))
+    for chosen, n_threads in on_all_paths():
+        made = chosen.trellis_encode(cells, n_threads=n_threads)
+        assert made.shape == (70, 4)
+        for cell in cells:
+            alone = chosen.trellis_encode([TrellisSignals(cell.tables, cell.values)])
+            alone[:, 3] |= cell.mark
+            assert_array_equal(made[cell.rows], alone, chosen.name)
+
+
+@pytest.mark.parametrize(("n_features", "n_columns"), [(1, 1), (3, 31), (40, 32), (33, 300), (384, 65)])
+def test_products_equal_the_reference(rng, n_features, n_columns):
+    signals = rng.standard_normal((29, n_features)).astype(np.float32)
+    columns = rng.standard_normal((n_columns, n_features)).astype(np.float32)
+    others = rng.standard_normal((7, n_features)).astype(np.float32)
+    factors, minus = rng.random(29, np.float32), rng.random(n_features, np.float32)
+    rows = np.array([28, 3, 3, 0])
+    products = [Product(Panels.of(columns)), Product(Panels.of(others), minus, rows)]
+    plain, scaled = (reference.products(signals, columns, factor) for factor in (None, factors))
+    lessened = reference.products(signals[rows], others, factors[rows], minus)
+    for chosen, n_threads in on_all_paths():
+        for n in (0, 1, 2, 3, 5, 6, 11, 12, 13, 29):
+            (found,) = chosen.multiply(signals[:n], products[:1], n_threads=n_threads)
+            assert_array_equal(found, plain[:n], chosen.name)
+        found = chosen.multiply(signals, products, factors=factors, n_threads=n_threads)
+        assert_array_equal(found[0], scaled, chosen.name)
+        assert_array_equal(found[1], lessened, chosen.name)
 
 
 def test_no_code_of_a_tiny_ring_is_cheaper_by_much(rng):
@@ -84,7 +120,7 @@ def test_no_code_of_a_tiny_ring_is_cheaper_by_much(rng):
         targets = np.rint(values[design.coded] * tables.scales).astype(np.int64)
         squares = (tables.squares * levels**2 + (1 << tables.square_shifts >> 1)) >> tables.square_shifts
         best.append((squares - (targets * levels << tables.shifts)).sum(axis=1).min())
-        code = kernels.active().trellis_encode(tables, values[np.newaxis, design.coded])[0]
+        code = kernels.active().trellis_encode([TrellisSignals(tables, values[np.newaxis, design.coded])])[0]
         found.append(reference.trellis_cost(code, values[design.coded], tables, *arrays))
     assert (np.array(found) >= best).all()
     print(np.mean(np.array(found) == best), np.sum(found) / np.sum(best))

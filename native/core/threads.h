@@ -37,4 +37,17 @@ void parallel_for(int n_threads, int64_t n, double nanoseconds_each, const Body&
     });
 }
 
+// Calls a function of each thread for single items of [0, n), each taking about so many nanoseconds; start() makes the
+// functions.
+template <class Start>
+void parallel_items(int n_threads, int64_t n, double nanoseconds_each, const Start& start) {
+    const int64_t n_slots = std::min<int64_t>(n, worthwhile_threads(n_threads, nanoseconds_each * double(n)));
+    if (n_slots <= 0) return;
+    std::atomic<int64_t> next{0};
+    run_slots(int(n_slots), [&](int) {
+        auto body = start();
+        for (int64_t item; (item = next.fetch_add(1)) < n;) body(item);
+    });
+}
+
 }  // namespace topsign

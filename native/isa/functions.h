@@ -9,6 +9,8 @@ struct Functions {
     const char* name;
     bool (*runs_here)();
     void (*rotate)(int n_threads, const ts_rotation& rotation);
+    void (*multiply)(int n_threads, const ts_rows& signals, const float* factors, const ts_product* products,
+                     int64_t n_products);
     void (*square_norms)(int n_threads, const ts_rows& rows, double* out);
     void (*magnitude_sums)(int n_threads, const ts_rows& rows, double* out);
     void (*select)(int n_threads, const ts_selection& selection);
@@ -20,8 +22,7 @@ struct Functions {
                               const ts_found& found);
     void (*rank_scores)(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_best& best);
     void (*within_scores)(int n_threads, const ts_code_ranges& codes, const ts_rows& queries, const ts_found& found);
-    void (*trellis_encode)(int n_threads, const ts_trellis& trellis, const ts_trellis_costs& costs,
-                           const ts_rows& projected, uint8_t* codes);
+    void (*trellis_encode)(int n_threads, const ts_trellis_signals* cells, int64_t n_cells, uint8_t* codes);
     void (*trellis_decode)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, int8_t* out);
     void (*trellis_weights)(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, float* out);
     void (*trellis_sums)(int n_threads, const ts_trellis_cell& cell, const ts_trellis_codes& codes, int32_t* out);

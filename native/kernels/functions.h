@@ -5,6 +5,7 @@
 #include "hamming.h"
 #include "lane_sums.h"
 #include "pack_bits.h"
+#include "products.h"
 #include "scores.h"
 #include "select.h"
 #include "sums.h"
@@ -21,6 +22,7 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
     return {name,
             runs_here,
             rotate<Isa>,
+            multiply<Isa>,
             square_norms<Isa>,
             magnitude_sums<Isa>,
             select_rows<Isa>,

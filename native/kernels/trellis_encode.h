@@ -6,10 +6,11 @@
 // The ring must close. A first pass over the events around its beginning finds the state there; the second starts from
 // that state and ends in one that leads to it.
 //
-// Entries stand side by side in the lanes of a register, so that a step is the same for all: what a level costs each of
-// them is looked up in a table made for the event. Costs are updated in place. An event that brings k bits joins states
-// that differ in their first k bits, and parts them by their last k; the new states take the places of the old, so that
-// a state stands at its number turned by as many bits as have come.
+// Entries stand side by side in the lanes of a register, so that a step is the same for all. What a state costs an
+// entry in an event is a number that all entries share, plus products of the entry's targets and of levels that they
+// share, two coordinates in one instruction. Costs are updated in place. An event that brings k bits joins states that
+// differ in their first k bits, and parts them by their last k; the new states take the places of the old, so that a
+// state stands at its number turned by as many bits as have come.
 #pragma once
 
 #include <cmath>
@@ -23,52 +24,110 @@ namespace {
 constexpr uint32_t kForbidden = 1u << 30;  // more than any two paths differ by
 constexpr int kDepth = 6;                  // windows on either side of the ring's beginning after which paths have met
 
+// What states cost in each event, for all entries of a cell.
+class TrellisCosts {
+   public:
+    // An event's coordinates are taken in pairs, of which the last may lack its second. Its first row of the table is
+    // what squares cost, the others are the levels of its pairs, negative and shifted: 16 bits for each coordinate.
+    struct Step {
+        int64_t first_row, first_pair;
+        int n_pairs;
+        int shift;  // that levels in 16 bits have no room for
+    };
+
+    TrellisCosts(const ts_trellis& trellis, const ts_trellis_costs& costs)
+        : trellis(trellis), costs(costs), events(events_of(trellis)), n_states(int64_t(1) << trellis.window) {
+        int64_t rows = 0;
+        for (const Event& event : events) {
+            const int n = int(ceil_div(event.end - event.begin, 2));
+            steps.push_back({rows, n_pairs, n, std::max(0, costs.shifts[event.begin] - kShiftedLevels)});
+            rows += 1 + n;
+            n_pairs += n;
+        }
+        rows_ = Lines<int32_t>(rows * n_states);
+        n_bytes_ = 4 * rows * n_states;
+    }
+
+    int64_t n_bytes() const { return n_bytes_; }
+
+    // Fills the rows of one event.
+    void prepare(int64_t number) {
+        const Event& event = events[number];
+        const Step& step = steps[number];
+        int32_t* const squares = rows_.data() + step.first_row * n_states;
+        for (int64_t i = event.begin; i < event.end; ++i) {
+            const uint16_t scale = uint16_t(trellis.multipliers[i % kSequences] << (16 - trellis.window));
+            const uint16_t addend = trellis.addends[i % kSequences];
+            const int32_t square_shift = costs.square_shifts[i], half = (1 << square_shift) >> 1;
+            const int shift = std::min(costs.shifts[i], kShiftedLevels), place = 16 * int((i - event.begin) % 2);
+            int32_t square_of[kLevels], level_of[kLevels];
+            for (int l = 0; l < kLevels; ++l) {
+                const int32_t level = trellis.levels[l];
+                square_of[l] = (costs.squares[i] * (level * level) + half) >> square_shift;
+                level_of[l] = int32_t(uint32_t(uint16_t(-(level * (1 << shift)))) << place);
+            }
+            int32_t* const levels = squares + (1 + (i - event.begin) / 2) * n_states;
+            for (int64_t w = 0; w < n_states; ++w) {
+                const int pick = uint16_t(uint16_t(w) * scale + addend) >> 9;
+                squares[w] += square_of[pick];
+                levels[w] |= level_of[pick];
+            }
+        }
+    }
+
+    const int32_t* row(int64_t number) const { return rows_.data() + number * n_states; }
+
+    ts_trellis trellis;
+    ts_trellis_costs costs;
+    std::vector<Event> events;
+    std::vector<Step> steps;
+    int64_t n_states = 0, n_pairs = 0;
+
+   private:
+    static constexpr int kShiftedLevels = 8;  // bits by which levels, below 2^7, are shifted at most
+    Lines<int32_t> rows_;
+    int64_t n_bytes_ = 0;
+};
+
 template <class Isa>
 class TrellisEncoder {
    public:
     static constexpr int kEntries = Isa::kBytes / 4;  // that are encoded together
 
-    TrellisEncoder(const ts_trellis& trellis, const ts_trellis_costs& costs, const std::vector<Event>& events,
-                   const std::vector<uint16_t>& picks)
-        : trellis_(trellis),
-          costs_(costs),
-          events_(events),
-          picks_(picks),
-          states_(int64_t(1) << trellis.window),
-          steps_(states_),
-          cost_(states_ * kEntries),
-          targets_(trellis.n_coded * kEntries) {
-        int64_t widest = 0, choices = 0;
-        for (const Event& event : events) {
-            widest = std::max(widest, event.end - event.begin);
+    // From now on encodes entries of this cell.
+    void enter(const TrellisCosts& cell) {
+        if (cell_ == &cell) return;
+        cell_ = &cell;
+        states_ = cell.n_states;
+        window_ = int(cell.trellis.window);
+        steps_.resize(states_);
+        cost_.fit(states_ * kEntries);
+        targets_ = Lines<int32_t>(cell.n_pairs * kEntries);
+        choices_.clear();
+        int64_t choices = 0;
+        for (const Event& event : cell.events) {
             choices_.push_back(choices);
             choices += states_ - (states_ >> event.advance);
         }
-        for (Prepared& one : prepared_) {
-            one.level_costs = Lines<uint32_t>(widest * kLevels * kEntries);
-            one.picks.resize(widest);
-        }
         chosen_.resize(choices);
-        path_.resize(events.size());
+        path_.resize(cell.events.size() * kEntries);
     }
 
-    // Codes of up to kEntries entries, whose coordinates lie in the rows of `projected`.
-    void encode(const float* projected, int64_t n, uint8_t* codes) {
+    // Codes of up to kEntries entries, whose coordinates lie in the rows of `projected`; code(r) is where they go.
+    template <class Code>
+    void encode(const float* projected, int64_t n, const Code& code) {
         round_targets(projected, n);
-        const int64_t n_events = int64_t(events_.size()), depth = kDepth * trellis_.window;
+        const int64_t n_events = int64_t(cell_->events.size()), depth = kDepth * window_;
         const int64_t around = std::min(n_events, 2 * depth);
         uint32_t first[kEntries] = {}, last[kEntries];
         run(n_events - around / 2, around, nullptr);
         least_states(last);
-        for (int64_t r = 0; r < n; ++r) {
-            trace(n_events - around / 2, around, r, last[r]);
-            first[r] = path_[0];
-        }
+        trace(n_events - around / 2, around, n, last);
+        std::copy(path_.begin(), path_.begin() + n, first);
         run(n_events, n_events, first);
-        for (int64_t r = 0; r < n; ++r) {
-            trace(n_events, n_events, r, n_events == 1 ? first[r] : state_before(r, first[r]));
-            write(codes + r * trellis_.code_bytes);
-        }
+        for (int64_t r = 0; r < n; ++r) last[r] = n_events == 1 ? first[r] : state_before(r, first[r]);
+        trace(n_events, n_events, n, last);
+        for (int64_t r = 0; r < n; ++r) write(r, code(r));
     }
 
    private:
@@ -76,13 +135,21 @@ class TrellisEncoder {
     using Ints = Vec<int32_t, kEntries>;
     using Shorts = Vec<int16_t, 2 * kEntries>;
 
+    // The targets of a pair of coordinates are the halves of a lane.
     void round_targets(const float* projected, int64_t n) {
-        for (int64_t r = 0; r < n; ++r)
-            for (int64_t i = 0; i < trellis_.n_coded; ++i) {
-                const float target = projected[r * trellis_.n_coded + i] * costs_.scales[i];
-                const float bounded = std::min(float(costs_.limit), std::max(-float(costs_.limit), target));
-                targets_[i * kEntries + r] = int32_t(std::nearbyint(bounded));
-            }
+        const float limit = float(cell_->costs.limit);
+        int32_t* to = targets_.data();
+        for (const Event& event : cell_->events)
+            for (int64_t i = event.begin; i < event.end; i += 2, to += kEntries)
+                for (int64_t r = 0; r < n; ++r) {
+                    uint32_t pair = 0;
+                    for (int64_t c = i; c < std::min(i + 2, event.end); ++c) {
+                        const float target = projected[r * cell_->trellis.n_coded + c] * cell_->costs.scales[c];
+                        const float bounded = std::min(limit, std::max(-limit, target));
+                        pair |= uint32_t(uint16_t(int32_t(std::nearbyint(bounded)))) << 16 * (c - i);
+                    }
+                    to[r] = int32_t(pair);
+                }
     }
 
     // Where the costs of states are: at their numbers, turned. Held by value, so that it stays in registers.
@@ -95,95 +162,85 @@ class TrellisEncoder {
         TOPSIGN_INLINE uint32_t* costs(int64_t place) const { return first + place * kEntries; }
         TOPSIGN_INLINE uint32_t* costs_of(int64_t state) const { return costs(of(state)); }
     };
-    Places places() { return {cost_.data(), states_ - 1, turned_, int(trellis_.window) - turned_}; }
+    Places places() { return {cost_.data(), states_ - 1, turned_, window_ - turned_}; }
 
     // `count` events from number `begin` on, around the ring; the first state is free, or given for each entry.
     void run(int64_t begin, int64_t count, const uint32_t* first) {
         turned_ = 0;
-        const auto number = [&](int64_t step) { return (begin + step) % int64_t(events_.size()); };
-        const auto advance = [&](int64_t step) { return step < count ? events_[number(step)].advance : 0; };
+        const auto& events = cell_->events;
+        const auto number = [&](int64_t step) { return (begin + step) % int64_t(events.size()); };
+        const auto advance = [&](int64_t step) { return step < count ? events[number(step)].advance : 0; };
         const auto chosen = [&](int64_t step) { return chosen_.data() + choices_[number(step)]; };
-        with_adder(prepare(number(0), 0), [&](const auto& add) { start(add, first); });
+        with_adder(number(0), [&](const auto& add) { start(add, first); });
         for (int64_t step = 1; step < count;) {
-            const Prepared& event = prepare(number(step), 0);
-            if (advance(step) == 1 && advance(step + 1) == 1) {
-                const Prepared& next = prepare(number(step + 1), 1);
-                with_adder(event, [&](const auto& add) {
-                    with_adder(next, [&](const auto& add_next) {
-                        advance_two(add, add_next, chosen(step), chosen(step + 1));
+            const int bits = advance(step), next_bits = advance(step + 1);
+            if (bits <= 2 && next_bits >= 1 && next_bits <= 2) {
+                with_adder(number(step), [&](const auto& add) {
+                    with_adder(number(step + 1), [&](const auto& add_next) {
+                        with_bits(bits, [&](auto one) {
+                            with_bits(next_bits, [&](auto two) {
+                                this->template advance_two<one, two>(add, add_next, chosen(step), chosen(step + 1));
+                            });
+                        });
                     });
                 });
                 step += 2;
                 continue;
             }
-            with_adder(event, [&](const auto& add) { this->advance(advance(step), add, chosen(step)); });
+            with_adder(number(step), [&](const auto& add) { this->advance(bits, add, chosen(step)); });
             ++step;
         }
     }
 
-    // What each level of an event's coordinates costs each entry, and where the one begins that a state picks.
-    struct Prepared {
-        Lines<uint32_t> level_costs;
-        std::vector<const uint16_t*> picks;
-        int count = 0;
-    };
-
-    // Levels mirror each other: those of the upper half stand for both.
-    const Prepared& prepare(int64_t number, int place) {
-        constexpr int kHalf = kLevels / 2;
-        const Event& event = events_[number];
-        Prepared& prepared = prepared_[place];
-        prepared.count = int(event.end - event.begin);
-        int32_t levels[kHalf], squares[kHalf];
-        for (int l = 0; l < kHalf; ++l) levels[l] = trellis_.levels[kHalf + l];
-        for (int64_t i = event.begin; i < event.end; ++i) {
-            const int64_t c = i - event.begin;
-            prepared.picks[c] = picks_.data() + i % kSequences * states_;
-            const int32_t square = costs_.squares[i], square_shift = costs_.square_shifts[i];
-            const int32_t half = (1 << square_shift) >> 1, shift = costs_.shifts[i];
-            for (int l = 0; l < kHalf; ++l) squares[l] = (square * (levels[l] * levels[l]) + half) >> square_shift;
-            const Shorts targets = load<Shorts>(targets_.data() + i * kEntries);
-            uint32_t* const upper = prepared.level_costs.data() + (c * kLevels + kHalf) * kEntries;
-            for (int l = 0; l < kHalf; ++l) {
-                const Costs alike = splat<Costs>(uint32_t(squares[l]));
-                const Shorts level = cast<Shorts>(splat<Ints>(levels[l]));
-                const Costs own = cast<Costs>(Isa::add_products(Ints{}, targets, level)) << shift;
-                store(upper + l * kEntries, alike - own);
-                store(upper - (l + 1) * kEntries, alike + own);
-            }
-        }
-        return prepared;
-    }
-
-    // Adds what state w costs in an event of N coordinates (0: any number).
+    // Adds what state w costs in an event of N pairs of coordinates (0: any number).
     template <int N>
     struct Adder {
-        const uint32_t* level_costs;
-        const uint16_t* const* every;
-        int count;
-        const uint16_t* few[N ? N : 1];
+        const int32_t* squares;
+        const int32_t* targets;
+        int64_t n_states;
+        int count, shift;
+        Shorts few[N ? N : 1];
 
-        explicit Adder(const Prepared& event)
-            : level_costs(event.level_costs.data()), every(event.picks.data()), count(event.count) {
-            for (int c = 0; c < N; ++c) few[c] = every[c];
+        Adder(const TrellisCosts& cell, const TrellisCosts::Step& step, const int32_t* all_targets)
+            : squares(cell.row(step.first_row)),
+              targets(all_targets + step.first_pair * kEntries),
+              n_states(cell.n_states),
+              count(step.n_pairs),
+              shift(step.shift) {
+            for (int p = 0; p < N; ++p) few[p] = load<Shorts>(targets + p * kEntries);
         }
 
         TOPSIGN_INLINE Costs operator()(Costs cost, int64_t w) const {
-            for (int c = 0; c < (N ? N : count); ++c) {
-                const int64_t pick = N ? few[c][w] : every[c][w];
-                cost = cost + load<Costs>(reinterpret_cast<const char*>(level_costs + c * kLevels * kEntries) + pick);
+            if constexpr (N > 0) {
+                Ints sum = cast<Ints>(cost) + splat<Ints>(squares[w]);
+                for (int p = 0; p < N; ++p) sum = Isa::add_products(sum, few[p], levels(p, w));
+                return cast<Costs>(sum);
             }
-            return cost;
+            Ints sum{};
+            for (int p = 0; p < count; ++p)
+                sum = Isa::add_products(sum, load<Shorts>(targets + p * kEntries), levels(p, w));
+            return cost + splat<Costs>(uint32_t(squares[w])) + (cast<Costs>(sum) << shift);
+        }
+
+        TOPSIGN_INLINE Shorts levels(int p, int64_t w) const {
+            return cast<Shorts>(splat<Ints>(squares[(1 + p) * n_states + w]));
         }
     };
 
-    // Calls body(adder) with the adder made for the number of coordinates.
+    // Calls body(adder) with the adder of an event.
     template <class Body>
-    TOPSIGN_INLINE void with_adder(const Prepared& event, const Body& body) {
-        if (event.count == 1) return body(Adder<1>(event));
-        if (event.count == 2) return body(Adder<2>(event));
-        if (event.count == 3) return body(Adder<3>(event));
-        body(Adder<0>(event));
+    TOPSIGN_INLINE void with_adder(int64_t number, const Body& body) {
+        const TrellisCosts::Step& step = cell_->steps[number];
+        if (step.n_pairs == 1 && step.shift == 0) return body(Adder<1>(*cell_, step, targets_.data()));
+        if (step.n_pairs == 2 && step.shift == 0) return body(Adder<2>(*cell_, step, targets_.data()));
+        body(Adder<0>(*cell_, step, targets_.data()));
+    }
+
+    // Calls body(bits) with one or two bits as a constant.
+    template <class Body>
+    static TOPSIGN_INLINE void with_bits(int bits, const Body& body) {
+        if (bits == 1) return body(std::integral_constant<int, 1>());
+        body(std::integral_constant<int, 2>());
     }
 
     template <class Add>
@@ -204,7 +261,7 @@ class TrellisEncoder {
         Loop outer, inner;
     };
     Loops loops(int bits) const {
-        const int64_t rest = trellis_.window - turned_;
+        const int64_t rest = window_ - turned_;
         if (rest < bits) return {{1, 0, 0}, {states_ >> bits, int64_t(1) << rest, 1}};
         const Loop after{int64_t(1) << (rest - bits), 1, int64_t(1) << turned_};
         const Loop before{int64_t(1) << turned_, int64_t(1) << rest, 1};
@@ -224,33 +281,72 @@ class TrellisEncoder {
                 m += by.inner.m;
             }
         }
-        turned_ = (turned_ + bits) % int(trellis_.window);
+        turned_ = (turned_ + bits) % window_;
     }
 
-    // Two events of one new bit each, the second while the costs of the first are in registers. Before them, states
-    // are two bits and m; between them a bit, m and a bit; after them m and two bits.
-    template <class First, class Second>
+    // The least of 2^kBits costs from number `first` on, of equals the first: they are compared in pairs, then the
+    // lesser ones. Each comparison says in `chosen` which of the two was less.
+    template <int kBits, class Cost>
+    static TOPSIGN_INLINE Costs least_of(const Cost& cost, uint16_t* chosen, int first = 0) {
+        if constexpr (kBits == 0) {
+            return cost(first);
+        } else {
+            constexpr int kHalf = 1 << (kBits - 1);
+            Costs least = least_of<kBits - 1>(cost, chosen, first);
+            chosen[first + kHalf - 1] = Isa::take_less(least, least_of<kBits - 1>(cost, chosen, first + kHalf));
+            return least;
+        }
+    }
+
+    // Two events of kFirst and kSecond new bits, the second while the costs of the first are in registers. Before them,
+    // states are these bits and m; between them kSecond bits, m and kFirst bits; after them m and all of the bits.
+    template <int kFirst, int kSecond, class First, class Second>
     void advance_two(const First add, const Second add_next, uint16_t* chosen, uint16_t* chosen_next) {
+        constexpr int kBits = kFirst + kSecond, kBefore = 1 << kFirst, kBetween = 1 << kSecond;
         const Places at = places();
-        const int64_t half = states_ / 2, quarter = states_ / 4;
-        const int64_t one = at.of(quarter) * kEntries, two = at.of(half) * kEntries;
-        each(2, [=](uint32_t* cost, int64_t m) {
-            Costs low = load<Costs>(cost), high = load<Costs>(cost + one);
-            chosen[m] = Isa::take_less(low, load<Costs>(cost + two));
-            chosen[quarter + m] = Isa::take_less(high, load<Costs>(cost + one + two));
-            Costs zero = add(low, 2 * m), odd = add(low, 2 * m + 1);
-            chosen_next[2 * m] = Isa::take_less(zero, add(high, half + 2 * m));
-            chosen_next[2 * m + 1] = Isa::take_less(odd, add(high, half + 2 * m + 1));
-            store(cost, add_next(zero, 4 * m));
-            store(cost + one, add_next(zero, 4 * m + 1));
-            store(cost + two, add_next(odd, 4 * m + 2));
-            store(cost + one + two, add_next(odd, 4 * m + 3));
+        const int64_t left = states_ >> kBits;
+        int64_t steps[1 << kBits];
+        for (int64_t q = 0; q < 1 << kBits; ++q) steps[q] = at.of(q * left) * kEntries;
+        each(kBits, [=](uint32_t* cost, int64_t m) {
+            Costs between[kBetween];
+#pragma GCC unroll 8
+            for (int b = 0; b < kBetween; ++b)
+                between[b] = least_of<kFirst>([&](int a) { return load<Costs>(cost + steps[a * kBetween + b]); },
+                                              chosen + (b * left + m) * (kBefore - 1));
+#pragma GCC unroll 8
+            for (int a = 0; a < kBefore; ++a) {
+                const int64_t next = m * kBefore + a;
+                const Costs least =
+                    least_of<kSecond>([&](int b) { return add(between[b], (b * left + m) * kBefore + a); },
+                                      chosen_next + next * (kBetween - 1));
+#pragma GCC unroll 8
+                for (int b = 0; b < kBetween; ++b)
+                    store(cost + steps[a * kBetween + b], add_next(least, next * kBetween + b));
+            }
         });
     }
 
-    // Any number of new bits: the states before are compared in pairs, then the lesser ones, of equals the first.
+    template <int kBits, class Add>
+    void advance_few(const Add add, uint16_t* chosen) {
+        constexpr int kBefore = 1 << kBits;
+        const Places at = places();
+        int64_t steps[kBefore];
+        for (int64_t q = 0; q < kBefore; ++q) steps[q] = at.of(q * (states_ >> kBits)) * kEntries;
+        each(kBits, [=](uint32_t* cost, int64_t m) {
+            const Costs least =
+                least_of<kBits>([&](int q) { return load<Costs>(cost + steps[q]); }, chosen + m * (kBefore - 1));
+#pragma GCC unroll 8
+            for (int q = 0; q < kBefore; ++q) store(cost + steps[q], add(least, m * kBefore + q));
+        });
+    }
+
+    // Any number of new bits.
     template <class Add>
     void advance(int bits, const Add add, uint16_t* chosen) {
+        if (bits == 1) return advance_few<1>(add, chosen);
+        if (bits == 2) return advance_few<2>(add, chosen);
+        if (bits == 3) return advance_few<3>(add, chosen);
+        if (bits == 4) return advance_few<4>(add, chosen);
         const Places at = places();
         const int64_t n_before = int64_t(1) << bits, left = states_ >> bits;
         for (int64_t q = 0; q < n_before; ++q) steps_[q] = at.of(q * left) * kEntries;
@@ -283,87 +379,115 @@ class TrellisEncoder {
     // The cheapest last state that the first one may follow.
     uint32_t state_before(int64_t r, uint32_t first) {
         const Places at = places();
-        const int advance = events_[0].advance;
+        const int advance = cell_->events[0].advance;
         const uint32_t common = first >> advance;
         uint32_t best = common;
         for (uint32_t q = 1; q < 1u << advance; ++q) {
-            const uint32_t state = q << (trellis_.window - advance) | common;
+            const uint32_t state = q << (window_ - advance) | common;
             if (int32_t(at.costs_of(state)[r] - at.costs_of(best)[r]) < 0) best = state;
         }
         return best;
     }
 
-    // States of all events of a run, back from its last one.
-    void trace(int64_t begin, int64_t count, int64_t r, uint32_t state) {
+    // States of all events of a run, back from the last one of each entry.
+    void trace(int64_t begin, int64_t count, int64_t n, uint32_t* states) {
         for (int64_t step = count - 1;; --step) {
-            const int64_t number = (begin + step) % int64_t(events_.size());
-            path_[number] = state;
+            const int64_t number = (begin + step) % int64_t(cell_->events.size());
+            std::copy(states, states + n, path_.data() + number * kEntries);
             if (step == 0) return;
-            const int advance = events_[number].advance;
-            const uint32_t m = state >> advance;
-            const uint16_t* const chosen = chosen_.data() + choices_[number] + int64_t(m) * ((1 << advance) - 1);
-            uint32_t q = 0;
-            for (uint32_t apart = 1u << (advance - 1); apart; apart /= 2)
-                q += (chosen[q + apart - 1] >> r & 1u) * apart;
-            state = q << (trellis_.window - advance) | m;
+            const int advance = cell_->events[number].advance;
+            const uint16_t* const chosen = chosen_.data() + choices_[number];
+            for (int64_t r = 0; r < n; ++r) {
+                const uint32_t m = states[r] >> advance;
+                const uint16_t* const here = chosen + int64_t(m) * ((1 << advance) - 1);
+                uint32_t q = 0;
+                for (uint32_t apart = 1u << (advance - 1); apart; apart /= 2)
+                    q += (here[q + apart - 1] >> r & 1u) * apart;
+                states[r] = q << (window_ - advance) | m;
+            }
         }
     }
 
-    void write(uint8_t* code) {
-        ring_.assign(unrolled_bytes(trellis_), 0);
-        for (size_t e = 0; e < events_.size(); ++e) {
-            const int offset = events_[e].offset;
-            const uint32_t bits = path_[e] << (24 - trellis_.window - (offset & 7));
+    void write(int64_t r, uint8_t* code) {
+        const ts_trellis& trellis = cell_->trellis;
+        ring_.assign(unrolled_bytes(trellis), 0);
+        for (size_t e = 0; e < cell_->events.size(); ++e) {
+            const int offset = cell_->events[e].offset;
+            const uint32_t bits = path_[e * kEntries + r] << (24 - trellis.window - (offset & 7));
             for (int b = 0; b < 3; ++b) ring_[(offset >> 3) + b] |= uint8_t(bits >> (16 - 8 * b));
         }
-        for (int64_t bit = trellis_.n_bits; bit < trellis_.n_bits + trellis_.window; ++bit)
+        for (int64_t bit = trellis.n_bits; bit < trellis.n_bits + trellis.window; ++bit)
             if (ring_[bit >> 3] >> (7 - (bit & 7)) & 1) {
-                const int64_t at = bit - trellis_.n_bits;
+                const int64_t at = bit - trellis.n_bits;
                 ring_[at >> 3] |= uint8_t(1 << (7 - (at & 7)));
                 ring_[bit >> 3] &= uint8_t(~(1 << (7 - (bit & 7))));
             }
-        const int64_t n_bytes = std::min(ceil_div(trellis_.n_bits, 8), trellis_.code_bytes);
+        const int64_t n_bytes = std::min(ceil_div(trellis.n_bits, 8), trellis.code_bytes);
         std::memcpy(code, ring_.data(), n_bytes);
-        std::memset(code + n_bytes, 0, trellis_.code_bytes - n_bytes);  // what is not of the ring
+        std::memset(code + n_bytes, 0, trellis.code_bytes - n_bytes);  // what is not of the ring
     }
 
-    const ts_trellis& trellis_;
-    const ts_trellis_costs& costs_;
-    const std::vector<Event>& events_;
-    const std::vector<uint16_t>& picks_;
-    int64_t states_;
+    const TrellisCosts* cell_ = nullptr;
+    int64_t states_ = 0;
+    int window_ = 0;
     int turned_ = 0;                // bits, by which places of states are turned
     std::vector<int64_t> choices_;  // where each event's choices begin
     std::vector<uint16_t> chosen_;  // a bit for each entry
     std::vector<uint32_t> path_;
     std::vector<int64_t> steps_;
-    Prepared prepared_[2];
     Lines<uint32_t> cost_;
     Lines<int32_t> targets_;
     std::vector<uint8_t> ring_;
 };
 
+// Encodes the signals of some cells, whose tables are held at a time.
 template <class Isa>
-void trellis_encode(int n_threads, const ts_trellis& trellis, const ts_trellis_costs& costs, const ts_rows& projected,
-                    uint8_t* codes) {
+void encode_cells(int n_threads, const ts_trellis_signals* cells, std::vector<TrellisCosts>& tables, uint8_t* codes) {
     constexpr int64_t kEntries = TrellisEncoder<Isa>::kEntries;
-    const std::vector<Event> events = events_of(trellis);
-    const int64_t states = int64_t(1) << trellis.window;
-    const int64_t sequences = std::min<int64_t>(kSequences, trellis.n_coded);
-    std::vector<uint16_t> picks(sequences * states);  // where the costs of the level that a state means begin
-    for (int64_t s = 0; s < sequences; ++s) {
-        const uint16_t step = uint16_t(trellis.multipliers[s] << (16 - trellis.window)), addend = trellis.addends[s];
-        for (int64_t w = 0; w < states; ++w)
-            picks[s * states + w] = uint16_t(uint16_t(uint16_t(w) * step + addend) >> 9) * (4 * kEntries);
+    struct Batch {
+        int64_t cell, first;
+    };
+    std::vector<Batch> batches, events;
+    double event_cost = 0, batch_cost = 0;
+    for (int64_t cell = 0; cell < int64_t(tables.size()); ++cell) {
+        const TrellisCosts& table = tables[cell];
+        for (int64_t e = 0; e < int64_t(table.events.size()); ++e) events.push_back({cell, e});
+        for (int64_t first = 0; first < cells[cell].count; first += kEntries) batches.push_back({cell, first});
+        event_cost = std::max(event_cost, 3 * double(table.n_states));
+        batch_cost = std::max(batch_cost, 0.1 * kEntries * double(2 * table.events.size() * table.n_states));
     }
-    const double batch_cost = 0.1 * kEntries * double(trellis.n_bits + trellis.n_coded) * double(states);
-    parallel_for(n_threads, ceil_div(projected.count, kEntries), batch_cost, [&](int64_t begin, int64_t end) {
-        TrellisEncoder<Isa> encoder(trellis, costs, events, picks);
-        for (int64_t batch = begin; batch < end; ++batch) {
-            const int64_t first = batch * kEntries, n = std::min(kEntries, projected.count - first);
-            encoder.encode(projected.values + first * trellis.n_coded, n, codes + first * trellis.code_bytes);
-        }
+    parallel_items(n_threads, int64_t(events.size()), event_cost,
+                   [&] { return [&](int64_t i) { tables[events[i].cell].prepare(events[i].first); }; });
+    parallel_items(n_threads, int64_t(batches.size()), batch_cost, [&] {
+        return [&, encoder = TrellisEncoder<Isa>()](int64_t i) mutable {
+            const ts_trellis_signals& cell = cells[batches[i].cell];
+            const int64_t first = batches[i].first, n = std::min(kEntries, cell.count - first);
+            const ts_trellis& trellis = cell.trellis;
+            encoder.enter(tables[batches[i].cell]);
+            encoder.encode(cell.values + first * trellis.n_coded, n, [&](int64_t r) {
+                return codes + (cell.rows ? cell.rows[first + r] : first + r) * trellis.code_bytes;
+            });
+            if (cell.mark)
+                for (int64_t r = first; r < first + n; ++r)
+                    codes[(cell.rows ? cell.rows[r] : r) * trellis.code_bytes + trellis.n_bits / 8] |=
+                        uint8_t(cell.mark);
+        };
     });
+}
+
+template <class Isa>
+void trellis_encode(int n_threads, const ts_trellis_signals* cells, int64_t n_cells, uint8_t* codes) {
+    constexpr int64_t kTableBytes = int64_t(1) << 26;  // held at a time
+    for (int64_t begin = 0; begin < n_cells;) {
+        std::vector<TrellisCosts> tables;
+        int64_t end = begin;
+        for (int64_t held = 0; end < n_cells && held < kTableBytes; ++end) {
+            tables.emplace_back(cells[end].trellis, cells[end].costs);
+            held += tables.back().n_bytes();
+        }
+        encode_cells<Isa>(n_threads, cells + begin, tables, codes);
+        begin = end;
+    }
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ def project_blocks(
 
 
 def _blocks(recipe: Recipe, signals: Array, part: slice, threads: int, name: str) -> Iterator[Block]:
-    return float_blocks(signals, recipe.block_signals, part=part, minus=recipe.center, n_threads=threads, name=name)
+    return float_blocks(signals, recipe.encoded_signals, part=part, minus=recipe.center, n_threads=threads, name=name)
 
 
 def _check_directions(recipe: Recipe, block: Block) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 import topsign as ts
 from topsign.families.trellis.design import design_trellis
-from topsign.kernels import CodeRange, Layout, RoundedQueries, TrellisRange, library
+from topsign.kernels import CodeRange, Layout, Panels, Product, RoundedQueries, TrellisRange, TrellisSignals, library
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
 BATCHES = (1, 2, 5, 17, 65, 130)
@@ -63,8 +63,14 @@ def trellis_results(kernel):
         size = f"{n_bits} bits of {n_features} by {window}"
         design = design_trellis(np.ones(n_features), n_bits=n_bits, window=window)
         tables = design.tables(np.arange(n_features) / 256 * (n_features % 4 != 0), 1.0, -(-n_bits // 8) + 2)
-        coded = kernel.trellis_encode(tables, numbers(rng, 19, n_features), n_threads=2)
+        coded = kernel.trellis_encode([TrellisSignals(tables, numbers(rng, 19, n_features))], n_threads=2)
         codes = rng.integers(0, 256, (N_CODES, tables.code_bytes), dtype=np.uint8)
+        yield (
+            f"products {size}",
+            kernel.multiply(
+                numbers(rng, 19, n_features), [Product(Panels.of(numbers(rng, 45, n_features)))], n_threads=2
+            ),
+        )
         yield f"trellis encode {size}", [coded, kernel.trellis_decode(tables, coded)]
         yield f"trellis decode {size}", [kernel.trellis_decode(tables, codes), kernel.trellis_weights(tables, codes)]
         for n_queries in BATCHES[:4]:

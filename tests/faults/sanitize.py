@@ -111,7 +111,7 @@ def call_trellis(rng, kernel):
     import numpy as np
 
     from topsign.families.trellis.design import design_trellis
-    from topsign.kernels import RoundedQueries, TrellisRange
+    from topsign.kernels import Panels, Product, RoundedQueries, TrellisRange, TrellisSignals
 
     window = int(rng.integers(4, 9))
     n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))
@@ -137,8 +137,11 @@ def call_trellis(rng, kernel):
     other = others.tables(np.zeros(others.n_coded), 1.0, tables.code_bytes)
     more = TrellisRange(other, RoundedQueries(values, ones, zeros), codes, 100, norms, alive, ids=np.arange(n_codes))
     ranges, threads = [one, more][: rng.integers(1, 3)], {"n_threads": int(rng.integers(1, 3))}
+    columns = rng.standard_normal((int(rng.integers(1, 70)), design.n_coded)).astype(np.float32)
+    products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), positions)]
     calls = {
-        "trellis_encode": lambda: kernel.trellis_encode(tables, signals, **threads),
+        "trellis_encode": lambda: kernel.trellis_encode([TrellisSignals(tables, signals)], **threads),
+        "multiply": lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy(), **threads),
         "trellis_decode": lambda: kernel.trellis_decode(tables, codes, **threads),
         "trellis_weights": lambda: kernel.trellis_weights(tables, codes, **threads),
         "trellis_sums": lambda: kernel.trellis_sums(tables, codes, queries, **threads),

@@ -90,8 +90,13 @@ class Recipe(ABC):
 
     @property
     def block_signals(self) -> int:
-        """Number of signals encoded at a time."""
+        """Number of signals projected at a time."""
         return max(1, 2**20 // self.n_features)
+
+    @property
+    def encoded_signals(self) -> int:
+        """Number of signals that an index encodes at a time."""
+        return self.block_signals
 
     @property
     def query_nbytes(self) -> int:

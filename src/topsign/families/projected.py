@@ -191,11 +191,15 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
+def inverse_norms(block: Block) -> Float32:
+    """Return one over the norm of each signal of a block, zero for zero signals."""
+    norms = np.sqrt(block.square_norms)
+    return np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
+
+
 def unit_rows(block: Block) -> Float32:
     """Return the signals of a block over their norms; zero signals stay zero."""
-    norms = np.sqrt(block.square_norms)
-    inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
-    return block.values * inverse[:, np.newaxis]
+    return block.values * inverse_norms(block)[:, np.newaxis]
 
 
 def transpose(projection: Projection, values: Float32) -> Float32:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Bytes, Float32
-from ..kernels import TrellisTables
+from ..kernels import TrellisSignals, TrellisTables
 from ..kernels.trellis import DEPTH, N_SEQUENCES, Events, trellis_levels
 from .device import Array, Device
 from .rings import LEVELS, shared_module
@@ -33,8 +34,17 @@ class Viterbi:
         self._levels = device.put(trellis_levels().view(np.uint8))
         self._trellises: dict[TrellisTables, _Trellis] = {}
 
-    def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
-        """Codes (n, code_bytes) of coordinates (n, n_coded); ``n_threads`` is the processor's and not used."""
+    def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
+        """Return the codes of the signals of all cells; ``n_threads`` is the processor's and not used."""
+        codes = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
+        for cell in cells:
+            made = self._encode_cell(cell.tables, cell.values)
+            if cell.mark:
+                made[:, cell.tables.n_bits // 8] |= np.uint8(cell.mark)
+            codes[slice(None) if cell.rows is None else cell.rows] = made
+        return codes
+
+    def _encode_cell(self, tables: TrellisTables, values: Float32) -> Bytes:
         codes = np.empty((len(values), tables.code_bytes), np.uint8)
         room = min(CHUNK_BYTES, self.device.free_bytes() // 4)
         size = max(1, room // (4 * tables.n_coded))

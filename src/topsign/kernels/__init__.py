@@ -3,16 +3,20 @@
 from .choice import active, available, info, n_threads, use
 from .layout import LAYOUTS, Layout
 from .native import Kernels
+from .products import Panels, Product
 from .ranges import CodeRange, TrellisRange
-from .trellis import RoundedQueries, TrellisTables
+from .trellis import RoundedQueries, TrellisSignals, TrellisTables
 
 __all__ = [
     "LAYOUTS",
     "CodeRange",
     "Kernels",
     "Layout",
+    "Panels",
+    "Product",
     "RoundedQueries",
     "TrellisRange",
+    "TrellisSignals",
     "TrellisTables",
     "active",
     "available",

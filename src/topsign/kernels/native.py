@@ -12,6 +12,7 @@ import numpy as np
 from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 from .library import load_library, native_paths
+from .products import Product
 from .ranges import CodeRange, TrellisRange
 from .structs import (
     CBest,
@@ -26,15 +27,16 @@ from .structs import (
     c_code_ranges,
     c_codes,
     c_layout,
+    c_products,
     c_rows,
     c_trellis,
     c_trellis_cell,
     c_trellis_codes,
-    c_trellis_costs,
     c_trellis_ranges,
+    c_trellis_signals,
     pointer,
 )
-from .trellis import Int8, RoundedQueries, TrellisTables
+from .trellis import Int8, RoundedQueries, TrellisSignals, TrellisTables
 
 
 class Kernels:
@@ -67,6 +69,25 @@ class Kernels:
         rotation = CRotation(c_rows(signals), address(signs), len(signs), int(transpose), address(out))
         self._call("ts_rotate", n_threads, rotation)
         return out
+
+    def multiply(
+        self,
+        signals: Float32,
+        products: Sequence[Product],
+        *,
+        factors: Float32 | None = None,
+        n_threads: int = 1,
+    ) -> list[Float32]:
+        """Return ``(signals * factors - minus) @ matrix`` of each product, (n_rows, n_columns).
+
+        Terms are multiplied, then added in the order of features, in float32: a signal has the same products in any
+        company. ``factors`` has one value per signal.
+        """
+        counts = (len(signals) if one.rows is None else len(one.rows) for one in products)
+        outputs = [np.empty((n, one.panels.n_columns), np.float32) for n, one in zip(counts, products, strict=True)]
+        scaled = None if factors is None else pointer(factors, c_float)
+        self._call("ts_multiply", n_threads, c_rows(signals), scaled, c_products(products, outputs), len(products))
+        return outputs
 
     def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
         """Return the sum of squares of each row: in float64, term i into lane i mod 16, lanes folded in half."""
@@ -228,17 +249,16 @@ class Kernels:
         self._call("ts_decode_sets", n_threads, sets, pointer(coded, c_uint8), pointer(out, c_int32))
         return out
 
-    def trellis_encode(self, tables: TrellisTables, values: Float32, *, n_threads: int = 1) -> Bytes:
-        """Return codes (n, code_bytes) of coordinates (n, n_coded): the cheapest closed path through the trellis.
+    def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
+        """Return codes (n, code_bytes) of the signals of all cells: the cheapest closed paths through their trellises.
 
         A first pass over the events around the ring's beginning (``6 * window`` on either side, or all if there are
         fewer) finds the first state, which is that of the cheapest path through them, from any state to any. The
         second pass goes from that state to one that leads to it. Of equal costs the lower state wins. Bits that no
         window reads are zero.
         """
-        out = np.empty((len(values), tables.code_bytes), np.uint8)
-        inputs = c_trellis(tables), c_trellis_costs(tables), c_rows(values)
-        self._call("ts_trellis_encode", n_threads, *inputs, pointer(out, c_uint8))
+        out = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
+        self._call("ts_trellis_encode", n_threads, c_trellis_signals(cells), len(cells), pointer(out, c_uint8))
         return out
 
     def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:

@@ -11,8 +11,9 @@ import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
 from .layout import Layout
+from .products import Product
 from .ranges import CodeRange, TrellisRange
-from .trellis import RoundedQueries, TrellisTables, norm_fractions, trellis_levels
+from .trellis import RoundedQueries, TrellisSignals, TrellisTables, norm_fractions, trellis_levels
 
 
 class CRun(ctypes.Structure):
@@ -71,6 +72,17 @@ class CRotation(ctypes.Structure):
     )
 
 
+class CProduct(ctypes.Structure):
+    _fields_ = (
+        ("panels", c_void_p),
+        ("n_columns", c_int64),
+        ("minus", c_void_p),
+        ("rows", c_void_p),
+        ("count", c_int64),
+        ("out", c_void_p),
+    )
+
+
 class CSelection(ctypes.Structure):
     _fields_ = (
         ("projected", CRows),
@@ -117,6 +129,17 @@ class CTrellisCosts(ctypes.Structure):
     )
 
 
+class CTrellisSignals(ctypes.Structure):
+    _fields_ = (
+        ("trellis", CTrellis),
+        ("costs", CTrellisCosts),
+        ("values", c_void_p),
+        ("count", c_int64),
+        ("rows", c_void_p),
+        ("mark", c_int64),
+    )
+
+
 class CTrellisCodes(ctypes.Structure):
     _fields_ = (("data", c_void_p), ("count", c_int64))
 
@@ -143,6 +166,7 @@ class CTrellisRanges(ctypes.Structure):
 
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_rotate": (POINTER(CRotation),),
+    "ts_multiply": (POINTER(CRows), POINTER(c_float), POINTER(CProduct), c_int64),
     "ts_square_norms": (POINTER(CRows), POINTER(c_double)),
     "ts_magnitude_sums": (POINTER(CRows), POINTER(c_double)),
     "ts_select": (POINTER(CSelection),),
@@ -158,7 +182,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_within_scores": (POINTER(CCodeRanges), POINTER(CRows), POINTER(CFound)),
     "ts_encode_sets": (POINTER(CSets), POINTER(c_int32), POINTER(c_uint8), POINTER(c_int64)),
     "ts_decode_sets": (POINTER(CSets), POINTER(c_uint8), POINTER(c_int32)),
-    "ts_trellis_encode": (POINTER(CTrellis), POINTER(CTrellisCosts), POINTER(CRows), POINTER(c_uint8)),
+    "ts_trellis_encode": (POINTER(CTrellisSignals), c_int64, POINTER(c_uint8)),
     "ts_trellis_decode": (POINTER(CTrellis), POINTER(CTrellisCodes), POINTER(c_int8)),
     "ts_trellis_weights": (POINTER(CTrellis), POINTER(CTrellisCodes), POINTER(c_float)),
     "ts_trellis_sums": (POINTER(CTrellisCell), POINTER(CTrellisCodes), POINTER(c_int32)),
@@ -178,6 +202,18 @@ def pointer(array: Array, type_: Any) -> Any:
 
 def c_rows(values: Float32) -> CRows:
     return CRows(address(values), *values.shape)
+
+
+def c_products(products: Sequence[Product], outputs: Sequence[Float32]) -> Any:
+    made = (CProduct * len(products))()
+    for place, one, out in zip(made, products, outputs, strict=True):
+        place.panels, place.n_columns, place.minus = (
+            address(one.panels.values),
+            one.panels.n_columns,
+            address(one.minus),
+        )
+        place.rows, place.count, place.out = address(one.rows), len(out), address(out)
+    return made
 
 
 def c_layout(layout: Layout) -> CLayout:
@@ -210,6 +246,15 @@ def c_trellis_codes(codes: Bytes) -> CTrellisCodes:
 def c_trellis_costs(tables: TrellisTables) -> CTrellisCosts:
     arrays = tables.scales, tables.squares, tables.square_shifts, tables.shifts
     return CTrellisCosts(*map(address, arrays), tables.limit)
+
+
+def c_trellis_signals(cells: Sequence[TrellisSignals]) -> Any:
+    made = (CTrellisSignals * len(cells))()
+    for place, cell in zip(made, cells, strict=True):
+        place.trellis, place.costs = c_trellis(cell.tables), c_trellis_costs(cell.tables)
+        place.values, place.count = address(cell.values), len(cell.values)
+        place.rows, place.mark = address(cell.rows), cell.mark
+    return made
 
 
 def c_trellis_cell(tables: TrellisTables, queries: RoundedQueries) -> CTrellisCell:

@@ -61,6 +61,16 @@ class TrellisTables:
 
 
 @dataclass(frozen=True, eq=False)
+class TrellisSignals:
+    """Signals of one cell, encoded together with those of other cells."""
+
+    tables: TrellisTables
+    values: Float32  # coordinates, (n_signals, n_coded)
+    rows: Int64 | None = None  # rows of their codes in the result; None: the first ones
+    mark: int = 0  # number of the cell, in the bits of byte n_bits // 8 that the ring leaves
+
+
+@dataclass(frozen=True, eq=False)
 class RoundedQueries:
     """Queries in bytes: the score of a code is ``(sum of value * level) * scale + constant``, times its weight.
 

@@ -106,6 +106,10 @@ class Projection(ABC):
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
         """Writes the projections of a block of float32 signals into ``out``; nothing is checked."""
 
+    def panels(self, rows: Array) -> kernels.Panels | None:
+        """Return the matrix of these rows if multiplying with it is how signals are projected, else None."""
+        return None
+
     @abstractmethod
     def _rows(self, rows: Array) -> Float32: ...
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .. import kernels
 from .._arrays import Array, Float32, Float64
 from .._lazy import lazy
 from .._random import RandomState
@@ -18,6 +19,8 @@ from .base import Projection
 from .structured import Hadamard
 
 Int8 = npt.NDArray[np.int8]
+
+MATRIX_FEATURES = 2048  # up to here signals are multiplied with a matrix; beyond it they are reflected
 
 
 class Principal(Projection):
@@ -57,38 +60,69 @@ class Principal(Projection):
         return {"axes": base64.b64encode(self.axes.tobytes()).decode()}
 
     @lazy
-    def _reflections(self) -> tuple[Float32, Float32, Float32]:
+    def _reflections(self) -> tuple[Float64, Float64, Float64]:
         """V and T of the reflections ``Q = I - V T V'`` whose first columns are the axes, and their signs."""
         reduced, factors = np.linalg.qr(self.axes.T.astype(np.float64), mode="raw")  # LAPACK's, by blocks
         vectors = np.tril(reduced.T, -1) + np.eye(self.n_features, self.n_axes)
         vectors[:, factors == 0] = 0  # depends on the axes before it, or stands already where it should
         products = np.triu(vectors.T @ vectors, 1)
         triangle = np.linalg.inv(products + np.diag(1 / np.where(factors == 0, 1, factors)))
-        signs = np.where(np.diag(reduced) > 0, 1, -1)
-        return np.asarray(vectors, np.float32), np.asarray(triangle, np.float32), np.asarray(signs, np.float32)
+        signs = np.where(np.diag(reduced) > 0, 1.0, -1.0)
+        return vectors, np.asarray(triangle, np.float64), signs
 
     @lazy
     def _rest(self) -> Hadamard | None:
         n_rest = self.n_features - self.n_axes
         return Hadamard(n_features=n_rest, random_state=self.seed) if n_rest else None
 
-    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+    @lazy
+    def _reflectors(self) -> tuple[Float32, Float32, Float32]:
+        """The reflections and signs in float32."""
         vectors, triangle, signs = self._reflections
-        turned = np.asarray(values - ((values @ vectors) @ triangle) @ vectors.T, np.float32)
-        root = np.float32(np.sqrt(self.n_features))
-        whole = out if rows is None else np.empty_like(values)
-        whole[:, : self.n_axes] = turned[:, : self.n_axes] * (signs * root)
+        return vectors.astype(np.float32), triangle.astype(np.float32), signs.astype(np.float32)
+
+    @lazy
+    def _matrix(self) -> Float32:
+        """The operator, (n_pool, n_features), of few features: made in float64, so that processors agree about it."""
+        vectors, triangle, signs = self._reflections
+        turns = np.eye(self.n_features) - (vectors @ triangle) @ vectors.T  # columns are axes and what they leave
+        matrix = np.empty(self.shape, np.float32)
+        matrix[: self.n_axes] = (turns[:, : self.n_axes] * (signs * np.sqrt(self.n_features))).T
         if self._rest is not None:
-            left: Float32 = np.ascontiguousarray(turned[:, self.n_axes :])
-            rotated = np.empty_like(left)
-            self._rest.project_block(left, None, rotated, n_threads)
-            whole[:, self.n_axes :] = rotated * np.float32(root / np.sqrt(left.shape[1]))
+            matrix[self.n_axes :] = self._rotated(turns[:, self.n_axes :].astype(np.float32), 1).T
+        return matrix
+
+    @lazy
+    def _panels(self) -> kernels.Panels | None:
+        return self.panels(np.arange(self.n_pool))
+
+    def panels(self, rows: Array) -> kernels.Panels | None:
+        return kernels.Panels.of(self._matrix[rows]) if self.n_features <= MATRIX_FEATURES else None
+
+    def _rotated(self, left: Float32, n_threads: int) -> Float32:
+        """Projections of coordinates in the space that the axes leave."""
+        assert self._rest is not None
+        rotated = np.empty_like(left)
+        self._rest.project_block(left, None, rotated, n_threads)
+        return rotated * np.float32(np.sqrt(self.n_features / left.shape[1]))
+
+    def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
+        panels = self._panels if rows is None else self.panels(rows)
+        if panels is not None:
+            (out[:],) = kernels.active().multiply(values, [kernels.Product(panels)], n_threads=n_threads)
+            return
+        vectors, triangle, signs = self._reflectors
+        turned = np.asarray(values - ((values @ vectors) @ triangle) @ vectors.T, np.float32)
+        whole = out if rows is None else np.empty_like(values)
+        whole[:, : self.n_axes] = turned[:, : self.n_axes] * (signs * np.float32(np.sqrt(self.n_features)))
+        if self._rest is not None:
+            whole[:, self.n_axes :] = self._rotated(np.ascontiguousarray(turned[:, self.n_axes :]), n_threads)
         if rows is not None:
             out[:] = whole[:, rows]
 
     def transposed(self, values: Float32) -> Float32:
         """The transpose applied to rows: n_features times the signals that have these projections."""
-        vectors, triangle, signs = self._reflections
+        vectors, triangle, signs = self._reflectors
         root = np.float32(np.sqrt(self.n_features))
         turned = np.empty_like(values)
         turned[:, : self.n_axes] = values[:, : self.n_axes] * (signs * root)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import kernels
 from .._arrays import Array, Float32, Float64
 from .._checks import check_count
 from .._lazy import lazy
@@ -91,16 +92,26 @@ class Local(Projection):
         rows[-self.n_cells :] = self.means
         return rows * np.float32(np.sqrt(self.n_features))
 
-    def nearest(self, values: Float32) -> Array:
-        """The cell of each unit signal: that of the nearest mean."""
-        return nearest_means(values, self.means.astype(np.float64))
+    def nearest(self, values: Float32, factors: Float32, n_threads: int) -> Array:
+        """Return the cell of each signal, that of the nearest mean; factors make signals units."""
+        products = [kernels.Product(self._mean_panels)]
+        (found,) = kernels.active().multiply(values, products, factors=factors, n_threads=n_threads)
+        return np.asarray((found - half_squares(self.means.astype(np.float64))).argmax(axis=1))
+
+    @lazy
+    def _mean_panels(self) -> kernels.Panels:
+        return kernels.Panels.of(self.means)
+
+    @lazy
+    def _panels(self) -> kernels.Panels:
+        return kernels.Panels.of(self.matrix)
+
+    def panels(self, rows: Array) -> kernels.Panels:
+        return kernels.Panels.of(self.matrix[rows])
 
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
-        np.matmul(values, (self.matrix if rows is None else self.matrix[rows]).T, out=out)
-
-    def project_cell(self, cell: int, values: Float32) -> Float32:
-        """Coordinates of differences from the mean along the axes of one cell."""
-        return np.asarray(values @ self.matrix[self.rows_of(cell)].T, np.float32)
+        panels = self._panels if rows is None else self.panels(rows)
+        (out[:],) = kernels.active().multiply(values, [kernels.Product(panels)], n_threads=n_threads)
 
     def _rows(self, rows: Array) -> Float32:
         return self.matrix[rows]
@@ -116,8 +127,12 @@ class Local(Projection):
 
 def nearest_means(values: Float32, means: Float64) -> Array:
     """The nearest of the means to each row."""
-    halves = (means * means).sum(axis=1) / 2
-    return np.asarray((values @ means.T.astype(np.float32) - halves).argmax(axis=1))
+    return np.asarray((values @ means.T.astype(np.float32) - half_squares(means)).argmax(axis=1))
+
+
+def half_squares(means: Float64) -> Float64:
+    """Half the square norms of means: of unit signals, products less these are greatest for the nearest mean."""
+    return np.asarray((means * means).sum(axis=1) / 2)
 
 
 def cluster(signals: Float32, n_cells: int, seed: int, *, n_rounds: int = 20) -> Float64:

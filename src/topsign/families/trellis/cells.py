@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ... import kernels
 from ..._arrays import Array, Bytes, Float32, Float64, Int64
 from ..._lazy import lazy
-from ...kernels import RoundedQueries, TrellisTables
+from ...kernels import Panels, Product, RoundedQueries, TrellisSignals, TrellisTables
 from ...projections import Local, Projection
+from ...projections.blocks import Block
 from ...projections.learned import transposed
+from ..projected import inverse_norms, unit_rows
 from .design import TrellisDesign
 
 MAX_CELLS = 256  # so that the number of a cell fits the last byte of a code
@@ -28,10 +31,6 @@ class Cell(ABC):
     design: TrellisDesign
     code_bytes: int
     number: int
-
-    @abstractmethod
-    def coordinates(self, values: Float32, n_threads: int) -> Float32:
-        """Coded coordinates of unit signals, (n_signals, n_coded)."""
 
     @abstractmethod
     def signals(self, levels: Array) -> Float32:
@@ -77,7 +76,17 @@ class WholeCell(Cell):
     projection: Projection
     mean: Float32 | None
 
-    def coordinates(self, values: Float32, n_threads: int) -> Float32:
+    @lazy
+    def panels(self) -> Panels | None:
+        """Coded axes, if signals are multiplied with a matrix."""
+        return self.projection.panels(self.design.coded)
+
+    def coordinates(self, block: Block, n_threads: int) -> Float32:
+        """Return the coded coordinates of the unit signals of a block, (n_signals, n_coded)."""
+        if self.panels is not None:
+            products, factors = [Product(self.panels, self.mean)], inverse_norms(block)
+            return kernels.active().multiply(block.values, products, factors=factors, n_threads=n_threads)[0]
+        values = unit_rows(block)
         values = values if self.mean is None else values - self.mean
         projected = np.empty_like(values)
         self.projection.project_block(values, None, projected, n_threads)
@@ -121,8 +130,10 @@ class LocalCell(Cell):
         """Mean of the unit signals of the cell."""
         return np.asarray(self.projection.means[self.number], np.float32)
 
-    def coordinates(self, values: Float32, n_threads: int) -> Float32:
-        return self.projection.project_cell(self.number, values - self.mean)
+    @lazy
+    def panels(self) -> Panels:
+        """Axes of the cell."""
+        return self.projection.panels(np.arange(self.projection.n_pool)[self.projection.rows_of(self.number)])
 
     def signals(self, levels: Array) -> Float32:
         values = levels * (self.design.values / self._n_features).astype(np.float32)
@@ -132,9 +143,8 @@ class LocalCell(Cell):
     @property
     def _middle(self) -> tuple[Float64, float]:
         mean = self.mean.astype(np.float64)
-        return self.projection.project_cell(self.number, self.mean[np.newaxis])[0].astype(np.float64), float(
-            self._n_features * (mean @ mean)
-        )
+        (projected,) = kernels.active().multiply(self.mean[np.newaxis], [Product(self.panels)])
+        return projected[0].astype(np.float64), float(self._n_features * (mean @ mean))
 
     def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
         products = projected[:, self.projection.n_pool - self.projection.n_cells + self.number]
@@ -151,14 +161,13 @@ class Cells:
     def __init__(
         self, projection: Projection, mean: Float32 | None, designs: Sequence[TrellisDesign], code_bytes: int
     ) -> None:
-        self._projection = projection
         self._last = -(-(designs[0].n_bits + cell_bits(len(designs))) // 8) - 1
-        self._cells: list[Cell] = [
-            LocalCell(design, code_bytes, number, projection)
-            if isinstance(projection, Local)
-            else WholeCell(design, code_bytes, number, projection, mean)
-            for number, design in enumerate(designs)
-        ]
+        self._local = projection if isinstance(projection, Local) else None
+        self._cells: list[Cell] = (
+            [WholeCell(designs[0], code_bytes, 0, projection, mean)]
+            if self._local is None
+            else [LocalCell(design, code_bytes, number, self._local) for number, design in enumerate(designs)]
+        )
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -169,12 +178,21 @@ class Cells:
     def __getitem__(self, number: int) -> Cell:
         return self._cells[number]
 
-    def of_signals(self, values: Float32) -> Iterator[tuple[Cell, Int64]]:
-        """Each cell that has any of these unit signals, and which."""
-        if not isinstance(self._projection, Local):
-            yield self._cells[0], np.arange(len(values))
-            return
-        yield from self._grouped(self._projection.nearest(values))
+    def coordinates(self, block: Block, n_threads: int) -> list[TrellisSignals]:
+        """Return the coordinates of the unit signals of a block in their cells; one cell at least."""
+        whole = self._cells[0]
+        if isinstance(whole, WholeCell):
+            return [TrellisSignals(whole.tables, whole.coordinates(block, n_threads))]
+        assert self._local is not None
+        factors = inverse_norms(block)
+        groups = list(self._grouped(self._local.nearest(block.values, factors, n_threads)))
+        groups = groups or [(whole, np.empty(0, np.int64))]
+        products = [Product(cell.panels, cell.mean, rows) for cell, rows in groups if isinstance(cell, LocalCell)]
+        found = kernels.active().multiply(block.values, products, factors=factors, n_threads=n_threads)
+        return [
+            TrellisSignals(cell.tables, values, rows, cell.number)
+            for (cell, rows), values in zip(groups, found, strict=True)
+        ]
 
     def of_codes(self, codes: Bytes) -> Iterator[tuple[Cell, Int64]]:
         """Each cell that has any of these codes, and which."""
@@ -182,11 +200,6 @@ class Cells:
             yield self._cells[0], np.arange(len(codes))
             return
         yield from self._grouped(codes[:, self._last] & np.uint8(len(self) - 1))
-
-    def mark(self, codes: Bytes, cell: Cell) -> Bytes:
-        """Codes of a cell with its number in them."""
-        codes[:, self._last] |= np.uint8(cell.number)
-        return codes
 
     def _grouped(self, numbers: Array) -> Iterator[tuple[Cell, Int64]]:
         order = np.argsort(numbers, kind="stable")

@@ -119,9 +119,10 @@ def _refined(recipe: Made, sample: Sample) -> Made:
     if not steep:
         return recipe
     designs, some = list(recipe.designs), sample.some(WIDENED)
-    for cell, positions in recipe.cells.of_signals(some):
-        if cell.number in steep:
-            designs[cell.number] = cell.design.widened(cell.coordinates(some[positions], n_threads(None)))
+    (block,) = float_blocks(some, max(1, len(some)))
+    for signals in recipe.cells.coordinates(block, n_threads(None)):
+        if signals.mark in steep:
+            designs[signals.mark] = designs[signals.mark].widened(signals.values)
     return replace(recipe, designs=tuple(designs))
 
 

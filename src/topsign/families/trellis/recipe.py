@@ -37,6 +37,7 @@ from .codes import TrellisCodes, unpacked_norms
 from .design import TrellisDesign, check_trellis
 
 BASES = ("hadamard", "principal")
+ENCODED_BYTES = 2**24  # of signals that are encoded in one go: batches for many threads, from many cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +186,10 @@ class TrellisRecipe(ProjectedRecipe):
         return -(-(self.n_bits + NORM_BITS * self.norms) // 8)
 
     @property
+    def encoded_signals(self) -> int:
+        return max(self.block_signals, ENCODED_BYTES // (4 * self.n_features))
+
+    @property
     def n_local(self) -> int:
         """Cells with a basis of their own."""
         return len(self.designs)
@@ -225,12 +230,8 @@ class TrellisRecipe(ProjectedRecipe):
     def encode(self, block: Block, *, n_threads: int = 1, coder: Any = None) -> Encoded:
         """Return the codes of a block; a ``coder`` with a method ``trellis_encode`` replaces the kernels."""
         self.check_projection()
-        coder, values = coder or kernels.active(), unit_rows(block)
-        codes = np.empty((len(values), self.code_bytes), np.uint8)
-        for cell, positions in self.cells.of_signals(values):
-            coordinates = cell.coordinates(values[positions], n_threads)
-            made = coder.trellis_encode(cell.tables, coordinates, n_threads=n_threads)
-            codes[positions] = self.cells.mark(made, cell)
+        signals = self.cells.coordinates(block, n_threads)
+        codes: Bytes = (coder or kernels.active()).trellis_encode(signals, n_threads=n_threads)
         if self.norms:
             codes[:, -2:] = pack_norms(np.sqrt(block.square_norms))
         return Encoded(codes, {})
