@@ -403,3 +403,14 @@ def trellis_encode(values, tables, multipliers, addends, levels):
         for place in range(window):
             bits[(offset + place) % n_bits] = state >> (window - 1 - place) & 1
     return np.packbits(bits)
+
+
+def priorities(ids):
+    """SplitMix64 of each id, in integers of Python."""
+    hashes = []
+    for id in ids:
+        mixed = (int(id) + 0x9E3779B97F4A7C15) % 2**64
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+        hashes.append(mixed ^ mixed >> 31)
+    return np.array(hashes, np.uint64)

@@ -1,15 +1,18 @@
 """Centring, calibration by searches for impostors, E-values, and warnings if p-values do not fit."""
 
+import pickle
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import reference
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import topsign as ts
 from topsign.paper.heads import load_cifar10_head
+from topsign.search import own_signals
 
 REAL = Path(__file__).parent / "data" / "real" / "signals.npz"
 
@@ -192,11 +195,42 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
             again.within(queries, false_alarm=1e-6)
 
 
-def test_an_opened_index_has_no_signals_to_learn_from(rng, tmp_path):
-    with ts.AdaptiveIndex(n_features=128, n_bits=32, path=tmp_path / "index.topsign") as index:
-        index.add(anisotropic(rng, 300))
-    with ts.open_index(tmp_path / "index.topsign") as again, pytest.raises(ValueError, match="give impostors="):
-        again.calibrate()
+def test_an_opened_index_calibrates_itself(rng, tmp_path):
+    """The sample of signals is stored with the index: an opened index learns what the one that wrote it learns."""
+    path, options = tmp_path / "index.topsign", {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
+    signals = anisotropic(rng, 3000)
+    durable, memory = ts.AdaptiveIndex(path=path, **options), ts.AdaptiveIndex(**options)
+    kept = ts.AdaptiveIndex(originals="float32", **options)
+    for part in (slice(0, 900), slice(900, 901), slice(901, 3000)):
+        for index in (durable, memory, kept):
+            index.add(signals[part])
+    expected = memory.calibrate().to_json()
+    with ts.open_index(path) as again:
+        assert again.calibrate().to_json() == expected
+    again = pickle.loads(pickle.dumps(memory))
+    assert again.calibrate().to_json() == expected
+    assert kept.store.tables == {}  # the originals are the sample
+    assert kept.calibrate().to_json() == expected
+
+
+def test_the_sample_forgets_erased_and_replaced_entries(rng, tmp_path):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1, path=tmp_path / "index.topsign")
+    signals = rng.standard_normal((200, 64)).astype(np.float32)
+    index.add(signals)
+    index.upsert(-signals[:10], ids=np.arange(10))
+    index.erase(np.arange(100, 200))
+    kept, ids = own_signals(index.store.tables, index.store.snapshot, 64)
+    assert_array_equal(ids, np.arange(100)[np.argsort(np.argsort(ids))])
+    assert_array_equal(kept, np.where(ids[:, None] < 10, -1, 1) * signals[ids])
+    content = b"".join(file.read_bytes() for file in (tmp_path / "index.topsign").rglob("*") if file.is_file())
+    assert signals[150].tobytes() not in content
+    assert signals[50].tobytes() in content
+    index.remove(np.arange(50, 100))
+    index.save(tmp_path / "copy.topsign")
+    content = b"".join(file.read_bytes() for file in (tmp_path / "copy.topsign").rglob("*") if file.is_file())
+    assert signals[60].tobytes() not in content
+    with pytest.raises(ValueError, match="keeps no sample of its signals"):
+        ts.index_for(index.recipe).calibrate()
 
 
 def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
@@ -235,12 +269,17 @@ def test_a_damaged_calibration_is_reported(rng, tmp_path):
 
 
 def test_the_sample_of_signals_is_uniform_and_bounded(rng):
+    """Entries of lowest priority, whatever the sizes of additions; few parts, and few signals beyond the sample."""
     index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=1)
-    for start in range(0, 6000, 1500):
-        index.add(rng.standard_normal((1500, 64)), ids=np.arange(start, start + 1500))
-    kept = index._sample.ids
-    assert len(kept) == 2000 == len(set(kept))
-    assert stats.chisquare(np.bincount(kept // 1500)).pvalue > 1e-3
+    for size in (1500, 1, 1, 998, 3000, *[1] * 100, 400):
+        index.add(rng.standard_normal((size, 64)))
+    signals, kept = own_signals(index.store.tables, index.store.snapshot, 64)
+    assert len(kept) == 2000 == len(set(kept)) == len(signals)
+    assert stats.chisquare(np.bincount(kept // 1000, minlength=6)).pvalue > 1e-3
+    assert_array_equal(np.sort(kept), np.sort(np.argsort(reference.priorities(np.arange(6000)))[:2000]))
+    parts = [len(table["ids"]) for table in index.store.tables.values()]
+    assert sum(parts) <= 2 * 2000
+    assert len(parts) <= 12
 
 
 # E-values
@@ -328,6 +367,8 @@ def test_codes_alone_tell_whether_signals_are_isotropic(rng, tmp_path, family):
         options = {"n_features": 256, "random_state": 1, "path": path}
         index = ts.SignIndex(**options) if family == "sign" else ts.AdaptiveIndex(n_bits=32, **options)
         index.add(signals)
+        with index.store.change() as change:
+            change.tables = {}  # an index without a sample of its signals
         index.close()
         with ts.open_index(path, readonly=True) as again:
             found = again.check_null()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from .._files import Record
 from ..encoding import Coder, check_signals, encode
 from ..families import Encoded, Recipe
 from ..projections.blocks import float_blocks
-from ..search import SampleDraw, SignalSample
+from ..search import SampleDraw, first_excluded
 from ..store import Change, Note, make_segments, pack_originals
 from .devices import CoderOf
 from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
@@ -25,7 +24,7 @@ from .sources import keep_feature_names
 BLOCK_BYTES = 2**24  # signals that are packed at a time
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Addition:
     """Signals to add, or to replace entries with."""
 
@@ -38,7 +37,7 @@ class Addition:
     feature_names: tuple[str, ...] | None
     n_threads: int
     coder: CoderOf | None
-    drawn: SampleDraw
+    drawn: SampleDraw | None = None  # signals for the calibration sample
 
     @classmethod
     def checked(
@@ -61,9 +60,8 @@ class Addition:
         count = part.stop - part.start
         texts, given = check_metadata(metadata, count), check_new_ids(ids, count)
         check_source(source)
-        drawn = SampleDraw(count, n_features, first=part.start)
         names, threads = names_of_columns(signals), kernels.n_threads(n_threads)
-        return cls(values, part, given, texts, replacing, source, names, threads, coder, drawn)
+        return cls(values, part, given, texts, replacing, source, names, threads, coder)
 
     def __len__(self) -> int:
         return int(self.part.stop - self.part.start)
@@ -71,9 +69,14 @@ class Addition:
     def encode(self, recipe: Recipe, part: slice) -> Encoded:
         """Return the codes of these rows; the calibration sample is drawn on the way."""
         coder: Coder | None = None if self.coder is None else self.coder(recipe)
-        return encode(
-            recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=self.drawn.observe
-        )
+        observe = None if self.drawn is None else self.drawn.observe
+        return encode(recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=observe)
+
+    def encode_first(self, recipe: Recipe) -> Encoded:
+        """Return the codes of all rows before there is a store: ids are those that a new index gives."""
+        ids = np.arange(len(self)) if self.ids is None or isinstance(self.ids, list) else self.ids
+        self.drawn = SampleDraw(ids, self.signals.shape[1], first=self.part.start)
+        return self.encode(recipe, self.part)
 
     def originals(self, part: slice, kind: str) -> dict[str, Array]:
         """Return the signals of these rows as they are kept."""
@@ -101,6 +104,11 @@ class Addition:
         new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if taken.size:
             change.replace(taken)
+        if originals is not None:
+            self.drawn = None  # calibration reads those
+        elif made is None:
+            below = first_excluded(change.tables, recipe.n_features)
+            self.drawn = SampleDraw(new, recipe.n_features, first=self.part.start, below=below)
         parts = list(change.parts(len(self)))
         if len(parts) > 1 and made is None:  # written one by one: what would be refused later is refused now
             self.check_signals(recipe)
@@ -112,8 +120,6 @@ class Addition:
             change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         change.sources.update([self.source] if self.source else [])
+        if self.drawn is not None:
+            self.drawn.keep(change)
         return new if names is None else as_texts(name.decode() for name in names)
-
-    def sample(self, ids: Any) -> SignalSample:
-        """Return the calibration sample of the added signals."""
-        return self.drawn.sample(ids)

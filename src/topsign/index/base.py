@@ -397,8 +397,8 @@ class BaseIndex(ABC):
             raise ValueError("ids are those of signals of entries; give these signals too")
         elif sample is None:
             raise ValueError(
-                "an index keeps codes, not signals, so that a null cannot be learned from its own entries after it was "
-                "opened; give impostors=, signals that match no entry, or signals of some entries with their ids="
+                "this index keeps no sample of its signals to calibrate with; give impostors=, signals that match no "
+                "entry, or signals of some entries with their ids="
             )
         else:
             queries, own = sample

@@ -126,7 +126,7 @@ class DeferredIndex:
             return *self.joined(), None
         recipe, made = self.learn(addition.signals, addition.part), None
         if self.path is None or len(addition) * recipe.code_bytes <= HELD_BYTES:
-            made = addition.encode(recipe, addition.part)
+            made = addition.encode_first(recipe)
         else:
             addition.check_signals(recipe)
         store = self.create(recipe)

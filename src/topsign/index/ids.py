@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import Array, Int64
+from .._arrays import Int64
 from .._checks import check_ids, listed, raise_unknown_ids
 from ..store import Change, Snapshot
 
@@ -149,14 +149,3 @@ def user_ids(snapshot: Snapshot, ids: Int64) -> Ids:
     known = ids >= 0
     out[known] = snapshot.names(snapshot.locate(ids[known]))
     return out
-
-
-def known_ids(snapshot: Snapshot, ids: Array) -> Int64:
-    """Return the internal ids of entries with these ids, integers or texts; -1 for those that are gone."""
-    if snapshot.has_names:
-        rows = snapshot.find_names([str(one).encode() for one in ids])
-    else:
-        rows = snapshot.locate(ids.astype(np.int64))
-    internal = np.full(len(rows), -1, np.int64)
-    internal[rows >= 0] = snapshot.gather("ids", rows[rows >= 0])
-    return internal

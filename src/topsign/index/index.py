@@ -16,7 +16,7 @@ from .._extensions import load_extension
 from .._files import Record
 from ..families import Recipe
 from ..projections import Projected
-from ..search import ENGINE, Calibration, Engine, Progress, Scan, SignalSample, make_scans
+from ..search import ENGINE, Calibration, Engine, Progress, Scan, make_scans, own_signals, pruned
 from ..store import Change, Note, Path, Store, check_absent, save_store, store_for_recipe
 from .addition import Addition
 from .base import BaseIndex
@@ -24,7 +24,7 @@ from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
 from .entry_set import EntrySet, LocalEntries
-from .ids import Ids, known_ids, rows_of
+from .ids import Ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
 from .reencoding import CONSTRUCTORS, copy_entries, sample_of
@@ -57,7 +57,6 @@ class Index(BaseIndex):
     def _take(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
         """Begin in a state: with a recipe, or with the parameters of one that is learned from the first signals."""
         self._state, self.engine, self._learning = state, engine, threading.Lock()
-        self._sample = SignalSample.empty(state.n_features)
         self._known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
 
     # Parts
@@ -259,22 +258,7 @@ class Index(BaseIndex):
                 if self._deferred is not None:  # no other thread was first
                     recipe, store, made = self._deferred.learn_first(addition)
                     self._state = LearnedIndex(recipe, store)
-        before = after = self._sample
-
-        def write(change: Change) -> Ids:
-            nonlocal before, after
-            self._sample = before if self._sample is after else self._sample  # an attempt that another client preceded
-            new = addition.write(change, self.recipe, made, originals=self.originals)
-            before, after = self._sample, self._sample.merged(addition.sample(new))
-            self._sample = after  # before the commit, because nothing may fail after it
-            return new
-
-        try:
-            new = self.store.apply(write)
-        except BaseException:
-            if self._sample is after:  # no other thread has merged its own
-                self._sample = before
-            raise
+        new = self.store.apply(lambda change: addition.write(change, self.recipe, made, originals=self.originals))
         return new
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
@@ -310,7 +294,12 @@ class Index(BaseIndex):
         StorageError
             If the entries were removed but a file could not be deleted, because another program has it open on Windows.
         """
-        self.store.apply(lambda change: change.erase(rows_of(change.snapshot, ids)))
+
+        def erase(change: Change) -> None:
+            change.erase(rows_of(change.snapshot, ids))
+            change.tables = pruned(change.tables, change.snapshot)
+
+        self.store.apply(erase)
 
     def get(self, ids: npt.ArrayLike) -> Entries:
         return self._entries().get(ids)
@@ -359,8 +348,7 @@ class Index(BaseIndex):
         self.store.apply(lambda change: change.sources.update({KEY: record}))
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
-        sample = self._sample
-        return (sample.signals, known_ids(self.store.snapshot, sample.ids)) if len(sample.ids) else None
+        return own_signals(self.store.tables, self.store.snapshot, self.n_features)
 
     # Storage
 
@@ -370,7 +358,8 @@ class Index(BaseIndex):
         From memory this makes the index durable (:func:`topsign.open_index` opens it); of a durable index it is a
         sound copy, also while others write.
         """
-        save_store(path, self.recipe, self.store)
+        store = self.store
+        save_store(path, self.recipe, store, tables=pruned(store.tables, store.snapshot))
 
     def reencode(
         self,
@@ -415,7 +404,12 @@ class Index(BaseIndex):
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""
-        self.store.apply(lambda change: change.compact())
+
+        def compact(change: Change) -> None:
+            change.compact()
+            change.tables = pruned(change.tables, change.snapshot)
+
+        self.store.apply(compact)
 
     def versions(self) -> list[int]:
         """Return the versions of a durable index that are kept: ``open_index(path, version=...)`` opens one."""

@@ -8,7 +8,7 @@ from .hits import Hits
 from .limits import RangeLimit
 from .pairs import PairLimit, compare_entries
 from .rescoring import KeptOriginals, Originals, Source, rank_exactly
-from .sample import SampleDraw, SignalSample
+from .sample import SampleDraw, first_excluded, own_signals, pruned
 from .scan import Scan, make_scans
 
 __all__ = [
@@ -25,12 +25,14 @@ __all__ = [
     "RangeLimit",
     "SampleDraw",
     "Scan",
-    "SignalSample",
     "Source",
     "bulk_of_queries",
     "compare_entries",
+    "first_excluded",
     "learn_calibration",
     "living_ranges",
     "make_scans",
+    "own_signals",
+    "pruned",
     "rank_exactly",
 ]

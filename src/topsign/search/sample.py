@@ -1,61 +1,58 @@
-"""A uniform sample of the signals that were added, to learn null distributions from."""
+"""Sample of the signals of an index, kept in tables beside its entries, to calibrate from.
+
+Every entry has a priority, a hash of its id, and the sample is the entries of lowest priority: uniform, whatever the
+order of additions and removals. Additions write only their own part of it; parts are merged in tiers, as segments are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Array, Float32, Int64
 from ..projections.blocks import Block
+from ..store import Change, Snapshot, Table
 
 MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 
-MOST_COUNTED = 10**9
-"""NumPy draws hypergeometric numbers only for fewer signals; of so many a few are drawn as if with replacement."""
+PREFIX = "sample."
+"""Names of the tables that hold the parts of a sample, before their number."""
+
+Priorities = npt.NDArray[np.uint64]
+
+_NONE = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class SignalSample:
-    """A uniform sample of signals with their ids; :meth:`merged` returns that of two additions."""
+def capacity(n_features: int) -> int:
+    """Return the most signals that a sample keeps."""
+    return int(np.clip(MAX_BYTES // (4 * n_features), MIN_SIGNALS, MAX_SIGNALS))
 
-    ids: Array  # as users see them
-    signals: Float32  # (n_kept, n_features)
-    n_seen: int  # signals that it was drawn from
 
-    @classmethod
-    def empty(cls, n_features: int) -> SignalSample:
-        """Return a sample of no signals."""
-        return cls(np.empty(0, np.int64), np.empty((0, n_features), np.float32), 0)
+def priorities(ids: Int64) -> Priorities:
+    """Return a hash of each id (SplitMix64), the same on every machine."""
+    mixed = ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
-    def merged(self, other: SignalSample) -> SignalSample:
-        """Return a uniform sample of the signals of both."""
-        if not self.n_seen or not other.n_seen:
-            return self if self.n_seen else other
-        rng = np.random.default_rng([self.n_seen, other.n_seen])
-        n_seen, capacity = self.n_seen + other.n_seen, _capacity(self.signals.shape[1])
-        n_kept = min(capacity, n_seen)
-        # The number of the other's signals in a uniform sample of all is hypergeometric.
-        if n_seen < MOST_COUNTED:
-            n_other = int(rng.hypergeometric(other.n_seen, self.n_seen, n_kept))
-        else:
-            n_other = min(int(rng.binomial(n_kept, other.n_seen / n_seen)), len(other.ids))
-            n_other = max(n_other, n_kept - len(self.ids))
-        mine = np.sort(rng.choice(len(self.ids), n_kept - n_other, replace=False))
-        theirs = np.sort(rng.choice(len(other.ids), n_other, replace=False))
-        ids = np.concatenate([self.ids[mine], other.ids[theirs]])
-        return SignalSample(ids, np.concatenate([self.signals[mine], other.signals[theirs]]), n_seen)
+
+def lowest(ids: Int64, n_kept: int) -> Int64:
+    """Return the positions of the ids of lowest priority, ascending."""
+    return np.sort(np.argsort(priorities(ids), kind="stable")[:n_kept])
 
 
 class SampleDraw:
-    """The choice among signals that are about to be added; they are copied while they are encoded."""
+    """The signals of an addition that belong to the sample; they are copied while they are encoded."""
 
-    def __init__(self, n_signals: int, n_features: int, *, first: int) -> None:
-        self._first, self._n_seen = first, n_signals
-        rng = np.random.default_rng([0, n_signals])
-        n_kept = min(n_signals, _capacity(n_features))
-        self._positions: Int64 = np.sort(rng.choice(n_signals, n_kept, replace=False)) if n_kept else _NONE
-        self._signals = np.empty((n_kept, n_features), np.float32)
+    def __init__(self, ids: Int64, n_features: int, *, first: int, below: int | None = None) -> None:
+        self._first = first
+        chosen = lowest(ids, capacity(n_features))
+        if below is not None:
+            chosen = chosen[priorities(ids[chosen]) < np.uint64(below)]
+        self._positions, self._ids = chosen, ids[chosen]
+        self._signals = np.empty((len(chosen), n_features), np.float32)
 
     def observe(self, block: Block) -> None:
         """Copy the chosen signals of a block."""
@@ -63,14 +60,71 @@ class SampleDraw:
         low, high = np.searchsorted(self._positions, [start, stop])
         self._signals[low:high] = block.raw[self._positions[low:high] - start]
 
-    def sample(self, ids: Array) -> SignalSample:
-        """Return the chosen signals, once the signals have these ids."""
-        return SignalSample(ids[self._positions], self._signals, self._n_seen)
+    def keep(self, change: Change) -> None:
+        """Add the chosen signals to the sample of a change."""
+        if len(self._ids):
+            parts = [*_parts(change.tables).values(), {"ids": self._ids, "signals": self._signals}]
+            while len(parts) > 1 and 2 * len(parts[-1]["ids"]) >= len(parts[-2]["ids"]):
+                parts[-2:] = [_merged(parts[-2:], change.snapshot, added=self._ids)]
+            change.tables = _with_parts(change.tables, parts)
 
 
-_NONE = np.empty(0, np.int64)
+def first_excluded(tables: Mapping[str, Table], n_features: int) -> int | None:
+    """Return the priority from which on an entry is not in the sample; None while it is not full."""
+    ids = np.concatenate([np.empty(0, np.int64), *(part["ids"] for part in _parts(tables).values())])
+    n_kept = capacity(n_features)
+    return None if len(ids) < n_kept else int(np.partition(priorities(ids), n_kept - 1)[n_kept - 1])
 
 
-def _capacity(n_features: int) -> int:
-    """Return the most signals that are kept."""
-    return int(np.clip(MAX_BYTES // (4 * n_features), MIN_SIGNALS, MAX_SIGNALS))
+def pruned(tables: Mapping[str, Table], snapshot: Snapshot) -> dict[str, Table]:
+    """Return the tables without signals of entries that are gone, so that nothing of these is stored."""
+    parts = list(_parts(tables).values())
+    if all((snapshot.locate(part["ids"]) >= 0).all() for part in parts):
+        return dict(tables)
+    return _with_parts(tables, [_merged(parts, snapshot)])
+
+
+def own_signals(tables: Mapping[str, Table], snapshot: Snapshot, n_features: int) -> tuple[Float32, Int64] | None:
+    """Return a uniform sample of an index's own signals, and the ids of their entries; None without any.
+
+    Originals are used if they are kept.
+    """
+    if snapshot.has_originals:
+        ids = snapshot.ids
+        ids = ids[lowest(ids, capacity(n_features))]
+        signals = snapshot.signals(snapshot.locate(ids))
+        return None if signals is None else (signals, ids)
+    parts = list(_parts(tables).values())
+    if not parts:
+        return None
+    sample = _merged(parts, snapshot)
+    return (sample["signals"], sample["ids"]) if len(sample["ids"]) else None
+
+
+def _parts(tables: Mapping[str, Table]) -> dict[str, Table]:
+    named = [name for name in tables if name.startswith(PREFIX)]
+    return {name: tables[name] for name in sorted(named, key=lambda name: int(name.removeprefix(PREFIX)))}
+
+
+def _with_parts(tables: Mapping[str, Table], parts: list[Table]) -> dict[str, Table]:
+    others = {name: table for name, table in tables.items() if not name.startswith(PREFIX)}
+    return others | {f"{PREFIX}{number}": part for number, part in enumerate(parts) if len(part["ids"])}
+
+
+def _merged(parts: list[Table], snapshot: Snapshot, *, added: Int64 = _NONE) -> dict[str, Array]:
+    """Return one part: of an id that was added again the latest signal, without entries that are gone.
+
+    Entries in ``added`` are there, although the snapshot of a change may not show them yet.
+    """
+    ids = np.concatenate([part["ids"] for part in parts])
+    owners = np.concatenate([np.full(len(part["ids"]), number) for number, part in enumerate(parts)])
+    rows = np.concatenate([np.arange(len(part["ids"])) for part in parts])
+    _, latest = np.unique(ids[::-1], return_index=True)
+    kept = np.sort(len(ids) - 1 - latest)
+    kept = kept[(snapshot.locate(ids[kept]) >= 0) | np.isin(ids[kept], added)]
+    kept = kept[lowest(ids[kept], capacity(parts[0]["signals"].shape[1]))]
+    signals = np.empty((len(kept), parts[0]["signals"].shape[1]), np.float32)
+    for number, part in enumerate(parts):
+        mine = owners[kept] == number
+        signals[mine] = part["signals"][rows[kept][mine]]
+    return {"ids": ids[kept], "signals": signals}

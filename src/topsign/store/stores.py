@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 from .._checks import check_count, check_real
@@ -10,7 +11,7 @@ from ..errors import StorageError
 from ..families import Recipe
 from .backend import Backend
 from .bucket import Bucket, is_url
-from .memory import MemoryStore, Store
+from .memory import MemoryStore, Store, Table
 from .snapshot import Snapshot
 
 Path = str | os.PathLike[str]
@@ -110,7 +111,7 @@ def check_absent(path: Path) -> None:
         raise FileExistsError(f"{path} exists; choose another name, or remove it first")
 
 
-def save_store(path: Path, recipe: Recipe, store: Store) -> None:
+def save_store(path: Path, recipe: Recipe, store: Store, *, tables: Mapping[str, Table]) -> None:
     """Write the entries of a store into a new folder; FileExistsError if another process made one meanwhile."""
     from .creation import create_store
 
@@ -118,5 +119,5 @@ def save_store(path: Path, recipe: Recipe, store: Store) -> None:
     check_place(path, None)
     snapshot = store.snapshot
     next_id = max(store.next_id, int(snapshot.ids.max(initial=-1)) + 1)
-    parts = {"sources": store.sources, "originals": store.originals, "tables": store.tables}
+    parts = {"sources": store.sources, "originals": store.originals, "tables": tables}
     create_store(resolve(path), recipe, snapshot, next_id=next_id, **parts)
