@@ -277,7 +277,7 @@ def test_the_sample_of_signals_is_uniform_and_bounded(rng):
     assert len(kept) == 2000 == len(set(kept)) == len(signals)
     assert stats.chisquare(np.bincount(kept // 1000, minlength=6)).pvalue > 1e-3
     assert_array_equal(np.sort(kept), np.sort(np.argsort(reference.priorities(np.arange(6000)))[:2000]))
-    parts = [len(table["ids"]) for table in index.store.tables.values()]
+    parts = [len(table["sampled_ids"]) for table in index.store.tables.values()]
     assert sum(parts) <= 2 * 2000
     assert len(parts) <= 12
 

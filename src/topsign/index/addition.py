@@ -121,5 +121,5 @@ class Addition:
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         change.sources.update([self.source] if self.source else [])
         if self.drawn is not None:
-            self.drawn.keep(change)
+            self.drawn.keep(change, new)
         return new if names is None else as_texts(name.decode() for name in names)

@@ -20,6 +20,9 @@ MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 PREFIX = "sample."
 """Names of the tables that hold the parts of a sample, before their number."""
 
+IDS, SIGNALS = "sampled_ids", "sampled_signals"
+"""Columns of a part."""
+
 Priorities = npt.NDArray[np.uint64]
 
 _NONE = np.empty(0, np.int64)
@@ -51,7 +54,7 @@ class SampleDraw:
         chosen = lowest(ids, capacity(n_features))
         if below is not None:
             chosen = chosen[priorities(ids[chosen]) < np.uint64(below)]
-        self._positions, self._ids = chosen, ids[chosen]
+        self._positions = chosen
         self._signals = np.empty((len(chosen), n_features), np.float32)
 
     def observe(self, block: Block) -> None:
@@ -60,18 +63,19 @@ class SampleDraw:
         low, high = np.searchsorted(self._positions, [start, stop])
         self._signals[low:high] = block.raw[self._positions[low:high] - start]
 
-    def keep(self, change: Change) -> None:
-        """Add the chosen signals to the sample of a change."""
-        if len(self._ids):
-            parts = [*_parts(change.tables).values(), {"ids": self._ids, "signals": self._signals}]
-            while len(parts) > 1 and 2 * len(parts[-1]["ids"]) >= len(parts[-2]["ids"]):
-                parts[-2:] = [_merged(parts[-2:], change.snapshot, added=self._ids)]
+    def keep(self, change: Change, ids: Int64) -> None:
+        """Add the chosen signals to the sample of a change that gave the signals these ids."""
+        if len(self._positions):
+            chosen = ids[self._positions]
+            parts = [*_parts(change.tables).values(), {IDS: chosen, SIGNALS: self._signals}]
+            while len(parts) > 1 and 2 * len(parts[-1][IDS]) >= len(parts[-2][IDS]):
+                parts[-2:] = [_merged(parts[-2:], change.snapshot, added=chosen)]
             change.tables = _with_parts(change.tables, parts)
 
 
 def first_excluded(tables: Mapping[str, Table], n_features: int) -> int | None:
     """Return the priority from which on an entry is not in the sample; None while it is not full."""
-    ids = np.concatenate([np.empty(0, np.int64), *(part["ids"] for part in _parts(tables).values())])
+    ids = np.concatenate([np.empty(0, np.int64), *(part[IDS] for part in _parts(tables).values())])
     n_kept = capacity(n_features)
     return None if len(ids) < n_kept else int(np.partition(priorities(ids), n_kept - 1)[n_kept - 1])
 
@@ -79,7 +83,7 @@ def first_excluded(tables: Mapping[str, Table], n_features: int) -> int | None:
 def pruned(tables: Mapping[str, Table], snapshot: Snapshot) -> dict[str, Table]:
     """Return the tables without signals of entries that are gone, so that nothing of these is stored."""
     parts = list(_parts(tables).values())
-    if all((snapshot.locate(part["ids"]) >= 0).all() for part in parts):
+    if all((snapshot.locate(part[IDS]) >= 0).all() for part in parts):
         return dict(tables)
     return _with_parts(tables, [_merged(parts, snapshot)])
 
@@ -98,7 +102,7 @@ def own_signals(tables: Mapping[str, Table], snapshot: Snapshot, n_features: int
     if not parts:
         return None
     sample = _merged(parts, snapshot)
-    return (sample["signals"], sample["ids"]) if len(sample["ids"]) else None
+    return (sample[SIGNALS], sample[IDS]) if len(sample[IDS]) else None
 
 
 def _parts(tables: Mapping[str, Table]) -> dict[str, Table]:
@@ -108,7 +112,7 @@ def _parts(tables: Mapping[str, Table]) -> dict[str, Table]:
 
 def _with_parts(tables: Mapping[str, Table], parts: list[Table]) -> dict[str, Table]:
     others = {name: table for name, table in tables.items() if not name.startswith(PREFIX)}
-    return others | {f"{PREFIX}{number}": part for number, part in enumerate(parts) if len(part["ids"])}
+    return others | {f"{PREFIX}{number}": part for number, part in enumerate(parts) if len(part[IDS])}
 
 
 def _merged(parts: list[Table], snapshot: Snapshot, *, added: Int64 = _NONE) -> dict[str, Array]:
@@ -116,15 +120,15 @@ def _merged(parts: list[Table], snapshot: Snapshot, *, added: Int64 = _NONE) -> 
 
     Entries in ``added`` are there, although the snapshot of a change may not show them yet.
     """
-    ids = np.concatenate([part["ids"] for part in parts])
-    owners = np.concatenate([np.full(len(part["ids"]), number) for number, part in enumerate(parts)])
-    rows = np.concatenate([np.arange(len(part["ids"])) for part in parts])
+    ids = np.concatenate([part[IDS] for part in parts])
+    owners = np.concatenate([np.full(len(part[IDS]), number) for number, part in enumerate(parts)])
+    rows = np.concatenate([np.arange(len(part[IDS])) for part in parts])
     _, latest = np.unique(ids[::-1], return_index=True)
     kept = np.sort(len(ids) - 1 - latest)
     kept = kept[(snapshot.locate(ids[kept]) >= 0) | np.isin(ids[kept], added)]
-    kept = kept[lowest(ids[kept], capacity(parts[0]["signals"].shape[1]))]
-    signals = np.empty((len(kept), parts[0]["signals"].shape[1]), np.float32)
+    kept = kept[lowest(ids[kept], capacity(parts[0][SIGNALS].shape[1]))]
+    signals = np.empty((len(kept), parts[0][SIGNALS].shape[1]), np.float32)
     for number, part in enumerate(parts):
         mine = owners[kept] == number
-        signals[mine] = part["signals"][rows[kept][mine]]
-    return {"ids": ids[kept], "signals": signals}
+        signals[mine] = part[SIGNALS][rows[kept][mine]]
+    return {IDS: ids[kept], SIGNALS: signals}

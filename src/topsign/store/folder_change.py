@@ -30,6 +30,9 @@ REMOVED_BYTES, REMOVED_SHARE = 2**16, 1 / 12
 MANIFEST_BYTES = 2**16
 """Bytes of small files that a manifest may hold in all."""
 
+TABLE_INLINE_BYTES = 2**12
+"""Tables of at most so many bytes are kept in the manifest; there may be a dozen."""
+
 OVERLAID_SHARE = 1 / 8
 """A segment is rewritten when more than this share of its metadata has been replaced."""
 
@@ -124,7 +127,7 @@ class FolderChange(Change):
             if before.tables.get(name) is table:
                 records[name] = before.manifest.tables[name]
             else:
-                records[name] = write_columns(self._backend, "segments", table, 0)
+                records[name] = write_columns(self._backend, "segments", table, 0, inline_bytes=TABLE_INLINE_BYTES)
                 self._note(records[name])
         return records
 

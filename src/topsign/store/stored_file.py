@@ -28,7 +28,13 @@ INLINE_BYTES = 2**14
 
 
 def write_columns(
-    backend: Backend, folder: str, columns: Mapping[str, Array], n_entries: int, *, name: str | None = None
+    backend: Backend,
+    folder: str,
+    columns: Mapping[str, Array],
+    n_entries: int,
+    *,
+    name: str | None = None,
+    inline_bytes: int | None = None,
 ) -> FileRecord:
     """Write a new file of these columns, or keep it for the manifest if it is small and no name is given."""
     arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
@@ -36,7 +42,7 @@ def write_columns(
     header = pack_header(arrays, checksums)
     n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
     record = FileRecord(folder, name or new_name(), n_bytes, zlib.crc32(header), n_entries)
-    if n_bytes <= INLINE_BYTES and name is None:
+    if n_bytes <= (INLINE_BYTES if inline_bytes is None else inline_bytes) and name is None:
         return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
     backend.create(record.path, [header, *arrays.values()])
     return record
