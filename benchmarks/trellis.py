@@ -23,9 +23,8 @@ from text_embeddings import load
 
 import topsign as ts
 from topsign import kernels
-from topsign.encoding import project
+from topsign.families import TrellisRecipe
 from topsign.kernels import TrellisRange
-from topsign.learning import learn_recipe
 
 RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)  # whole bytes at 1,024 features
 WINDOWS = (8, 10, 12)
@@ -40,7 +39,7 @@ def shares(options):
         for window in WINDOWS:
             n_signals = {8: 96, 10: 64, 12: 24}[window]
             signals = rng.standard_normal((n_signals, n_features)).astype(np.float32)
-            recipe = learn_recipe(
+            recipe = TrellisRecipe.learn(
                 signals,
                 n_bits=8 * round(rate * n_features / 8),
                 basis="hadamard",
@@ -48,7 +47,7 @@ def shares(options):
                 window=window,
                 random_state=1,
             )
-            index = ts.Index.from_recipe(recipe)
+            index = ts.index_for(recipe)
             decoded = index.get(index.add(signals)).codes.decode()
             kept = (decoded * signals).sum(1) ** 2 / (signals**2).sum(1)
             error = float(kept.std() / np.sqrt(n_signals))
@@ -154,8 +153,10 @@ def speed(options):
     signals = rng.standard_normal((10_000, n_features)).astype(np.float32)
     queries = rng.standard_normal((256, n_features)).astype(np.float32)
     for n_bytes in (24, 48):
-        recipe = learn_recipe(signals, n_bits=8 * n_bytes, basis="hadamard", center=False, norms=True, random_state=1)
-        index = ts.Index.from_recipe(recipe)
+        recipe = TrellisRecipe.learn(
+            signals, n_bits=8 * n_bytes, basis="hadamard", center=False, norms=True, random_state=1
+        )
+        index = ts.index_for(recipe)
         index.add(signals[:512], n_threads=1)
         encode = float(np.median(processor_times([lambda i=index: i.add(signals[:512], n_threads=1)], 3))) / 512
         peer = faiss.IndexPQ(n_features, n_bytes, 8, faiss.METRIC_INNER_PRODUCT)
@@ -165,8 +166,8 @@ def speed(options):
         repeated = np.tile(codes.data, (n_codes // 512 + 1, 1))[:n_codes]
         faiss.copy_array_to_vector(np.tile(faiss.vector_to_array(peer.codes), 10), peer.codes)
         peer.ntotal = n_codes
-        rounded = recipe.cells[0].round(project(recipe, queries)[0])
-        one = recipe.cells[0].round(project(recipe, queries[:1])[0])
+        rounded = recipe.cells[0].round(recipe.project(queries)[0])
+        one = recipe.cells[0].round(recipe.project(queries[:1])[0])
         batch = [TrellisRange(recipe.cells[0].tables, rounded, repeated)]
         single = [TrellisRange(recipe.cells[0].tables, one, repeated)]
         weighted = [replace(single[0], norms=True)]
@@ -193,8 +194,8 @@ def speed(options):
 def long(options):
     """Microseconds to encode the paper's signals: 8192 features at 3269 bits, one thread, of the processor."""
     signals = np.random.default_rng(0).standard_normal((64, 8192)).astype(np.float32)
-    recipe = learn_recipe(signals, n_bits=3269, basis="hadamard", center=False, random_state=1)
-    index = ts.Index.from_recipe(recipe)
+    recipe = TrellisRecipe.learn(signals, n_bits=3269, basis="hadamard", center=False, random_state=1)
+    index = ts.index_for(recipe)
     times = processor_times([lambda: index.add(signals, n_threads=1)], options.repeats)
     rows = [{"features": 8192, "bits": 3269, "encode_us": spread(times[:, 0] / len(signals) * 1e6)}]
     print(rows, flush=True)

@@ -32,8 +32,8 @@ def main(folder):
     print(f"  rescored: {(exact.ids[:, 0] == np.arange(200)).mean():.1%}, the 20 best codes compared exactly")
 
     engine = ts.export.ScipySparse.of(index)  # FAISS, PostgreSQL and others: see the docs
-    products = engine.entries(index.get(index.ids).codes) @ engine.queries(index.projection.apply(queries)).T
-    ours = index.search(queries, k=1, scoring="hamming").distances[:, 0] * index.n_bits
+    products = engine.entries(index.get(index.ids).codes) @ engine.queries(index.project(queries)).T
+    ours = index.search(queries, k=1, scoring="hamming").distances[:, 0] * index.recipe.n_bits
     print("SciPy finds the same mismatches:", (engine.mismatches(products).min(axis=0) == ours).all())
     try:
         ts.export.write_parquet(folder / "example.parquet", index)

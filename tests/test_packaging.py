@@ -78,7 +78,7 @@ def test_a_user_of_mypy_sees_our_types(tmp_path):
     shown = run("-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "right.py", "wrong.py", cwd=tmp_path)
     errors = [line for line in shown.stdout.splitlines() if ": error:" in line]
     assert [line.split(":")[0] for line in errors] == ["wrong.py", "wrong.py"], shown.stdout
-    assert 'Argument "k" to "search" of "Searching" has incompatible type "str"; expected "int"' in errors[0]
+    assert 'Argument "k" to "search" of "BaseIndex" has incompatible type "str"; expected "int"' in errors[0]
     assert '"AdaptiveIndex" has no attribute "serch"' in errors[1]
 
 

@@ -14,6 +14,7 @@ from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64
 from .._checks import check_choice, check_count, check_flag, check_pool
 from .._files import Record
+from .._lazy import lazy
 from .._random import RandomState
 from ..kernels import LAYOUTS, Layout
 from ..projections import Projection, resolve_projection
@@ -189,9 +190,13 @@ class SignsRecipe(ProjectedRecipe):
         """Return the law of isotropic signals for codes that compare ``n_bits`` signs, by default all."""
         from .laws import shared_law  # SciPy takes long to import
 
+        return shared_law(n_bits or self.n_bits, self.n_pool, self.n_features, self._law_pool, self.norms)
+
+    @lazy
+    def _law_pool(self) -> str:
+        """Kind of projection whose law holds for this one."""
         flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
-        pool = self.projection.kind if flat else "gaussian"
-        return shared_law(n_bits or self.n_bits, self.n_pool, self.n_features, pool, self.norms)
+        return self.projection.kind if flat else "gaussian"
 
     def prepare(
         self,
