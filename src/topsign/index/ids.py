@@ -135,7 +135,7 @@ def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
     """Return the rows of entries with these ids; an unknown one raises."""
     asked = check_asked(ids, snapshot.has_names, name)
     if not isinstance(asked, list):
-        return snapshot.places(asked, name)
+        return snapshot.rows_with(asked, name)
     rows = snapshot.find_names(asked)
     check_found(asked, rows >= 0, name)
     return rows

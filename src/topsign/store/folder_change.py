@@ -57,9 +57,9 @@ class FolderChange(Change):
         for start in range(0, max(1, n_entries), limit):
             yield slice(start, min(start + limit, n_entries))
 
-    def remove(self, places: Int64) -> None:
-        self._check_seen(places)
-        self.snapshot = self.snapshot.remove(places, rewrite=False)
+    def remove(self, rows: Int64) -> None:
+        self._check_seen(rows)
+        self.snapshot = self.snapshot.remove(rows, rewrite=False)
 
     def add(self, segments: list[Segment]) -> None:
         if self._held:  # the last ones stay in memory, because they may be merged with others
@@ -73,9 +73,9 @@ class FolderChange(Change):
         for file in (file for record in records for file in record.files):
             self._note(file)
 
-    def update_metadata(self, places: Int64, texts: Sequence[bytes]) -> None:
-        self._check_seen(places)
-        super().update_metadata(places, texts)
+    def update_metadata(self, rows: Int64, texts: Sequence[bytes]) -> None:
+        self._check_seen(rows)
+        super().update_metadata(rows, texts)
         self.snapshot = Snapshot(tuple(map(_rewritten_if_overlaid, self.snapshot.segments)))
 
     def compact(self) -> None:
@@ -83,8 +83,8 @@ class FolderChange(Change):
             self.snapshot = step
             self._write_segments()
 
-    def erase(self, places: Int64) -> None:
-        super().erase(places)
+    def erase(self, rows: Int64) -> None:
+        super().erase(rows)
         self.erased = True
 
     def commit(self) -> None:

@@ -46,15 +46,15 @@ class Change:
 
     def replace(self, ids: Int64) -> None:
         """Removes entries whose ids are added anew in the same change."""
-        self.remove(self.snapshot.places(ids))
+        self.remove(self.snapshot.rows_with(ids))
 
-    def remove(self, places: Int64) -> None:
-        """Removes the entries at these places."""
-        self.snapshot = self.snapshot.remove(places)
+    def remove(self, rows: Int64) -> None:
+        """Removes the entries at these rows."""
+        self.snapshot = self.snapshot.remove(rows)
 
-    def update_metadata(self, places: Int64, texts: Sequence[bytes]) -> None:
-        """Replaces the metadata of the entries at these places."""
-        self.snapshot = self.snapshot.with_metadata(places, texts)
+    def update_metadata(self, rows: Int64, texts: Sequence[bytes]) -> None:
+        """Replaces the metadata of the entries at these rows."""
+        self.snapshot = self.snapshot.with_metadata(rows, texts)
 
     def parts(self, n_entries: int) -> Iterator[slice]:
         """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
@@ -74,9 +74,9 @@ class Change:
         while (step := self.snapshot.compacted()) is not None:
             self.snapshot = step
 
-    def erase(self, places: Int64) -> None:
-        """Removes the entries at these places together with every copy of their bytes."""
-        self.remove(places)
+    def erase(self, rows: Int64) -> None:
+        """Removes the entries at these rows together with every copy of their bytes."""
+        self.remove(rows)
         self.compact()
 
 

@@ -43,24 +43,24 @@ class Names:
 
     def names(self, rows: Sequence[int] | Int64) -> list[bytes]:
         """The names of these entries."""
-        places, text = np.asarray(rows, np.int64), self.text.data
-        begins, ends = self.starts[places].tolist(), self.starts[places + 1].tolist()
+        at, text = np.asarray(rows, np.int64), self.text.data
+        begins, ends = self.starts[at].tolist(), self.starts[at + 1].tolist()
         return [bytes(text[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
     def find(self, names: Sequence[bytes], hashes: Hashes) -> list[tuple[int, int]]:
         """Pairs (position among ``names``, entry) of the names that are here; hashes only say where to look."""
         found, n_entries = [], len(self.hashes)
         positions = np.argsort(hashes, kind="stable")  # in order, so that neighbouring reads are near each other
-        places = np.searchsorted(self.hashes, hashes[positions])
+        slots = np.searchsorted(self.hashes, hashes[positions])
         while positions.size:  # once, and again where several names share a hash
-            here = np.flatnonzero(places < n_entries)
-            here = here[self.hashes[places[here]] == hashes[positions[here]]]
-            positions, places = positions[here], places[here]
-            rows = self.order[places]
+            here = np.flatnonzero(slots < n_entries)
+            here = here[self.hashes[slots[here]] == hashes[positions[here]]]
+            positions, slots = positions[here], slots[here]
+            rows = self.order[slots]
             for position, row, name in zip(positions.tolist(), rows.tolist(), self.names(rows), strict=True):
                 if name == names[position]:
                     found.append((position, row))
-            places = places + 1
+            slots = slots + 1
         return found
 
 

@@ -172,11 +172,11 @@ class Segment:
 
     def position(self, ids: Int64) -> Int64:
         """Where each id stands; -1 where it is not, or is not alive."""
-        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        found = self.ids[places] == ids
+        positions = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        found = self.ids[positions] == ids
         if self.alive is not None:
-            found &= (self.alive[places >> 3] >> (places & 7) & 1).astype(bool)
-        return np.where(found, places, -1)
+            found &= (self.alive[positions >> 3] >> (positions & 7) & 1).astype(bool)
+        return np.where(found, positions, -1)
 
 
 def make_segments(
@@ -226,13 +226,13 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
     kept = [(segment.columns, np.flatnonzero(segment.living)) for segment in segments]
     order = np.argsort(np.concatenate([columns.ids[rows] for columns, rows in kept]))
 
-    places = np.argsort(order)
+    positions = np.argsort(order)
 
     def joined(name: str) -> Any:
         first = column_of(kept[0][0], name)
-        out, start = _pages((len(places), *first.shape[1:]), first.dtype), 0
+        out, start = _pages((len(positions), *first.shape[1:]), first.dtype), 0
         for columns, rows in kept:
-            out[places[start : start + len(rows)]] = column_of(columns, name)[rows]
+            out[positions[start : start + len(rows)]] = column_of(columns, name)[rows]
             start += len(rows)
         return out
 

@@ -32,7 +32,7 @@ class Snapshot:
 
     @lazy
     def starts(self) -> Int64:
-        """The place at which each segment begins."""
+        """The row at which each segment begins."""
         return np.cumsum([0, *(len(segment) for segment in self.segments)], dtype=np.int64)
 
     @property
@@ -42,19 +42,19 @@ class Snapshot:
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def locate(self, ids: Int64) -> Int64:
-        """The place of each id, -1 where there is none."""
-        places = np.full(len(ids), -1, np.int64)
+        """The row of each id, -1 where there is none."""
+        rows = np.full(len(ids), -1, np.int64)
         for start, segment in zip(self.starts, self.segments, strict=False):
             positions = segment.position(ids)
-            places = np.where(positions >= 0, start + positions, places)
-        return places
+            rows = np.where(positions >= 0, start + positions, rows)
+        return rows
 
-    def places(self, ids: Int64, name: str = "ids") -> Int64:
-        """The place of each id; an unknown id raises ValueError."""
-        places = self.locate(ids)
-        if (places < 0).any():
-            raise_unknown_ids(ids[places < 0], name)
-        return places
+    def rows_with(self, ids: Int64, name: str = "ids") -> Int64:
+        """The row of each id; an unknown id raises ValueError."""
+        rows = self.locate(ids)
+        if (rows < 0).any():
+            raise_unknown_ids(ids[rows < 0], name)
+        return rows
 
     @property
     def has_names(self) -> bool | None:
@@ -62,34 +62,34 @@ class Snapshot:
         return next((segment.columns.has_names for segment in self.segments), None)
 
     def find_names(self, names: Sequence[bytes]) -> Int64:
-        """The place of the entry of each name, -1 where there is none."""
-        places, hashes = np.full(len(names), -1, np.int64), hash_names(names)
+        """The row of the entry of each name, -1 where there is none."""
+        rows, hashes = np.full(len(names), -1, np.int64), hash_names(names)
         for start, segment in zip(self.starts, self.segments, strict=False):
             stored = segment.columns.names
             for position, row in stored.find(names, hashes) if stored is not None else []:
                 if segment.alive is None or segment.alive[row >> 3] >> (row & 7) & 1:
-                    places[position] = start + row
-        return places
+                    rows[position] = start + row
+        return rows
 
-    def names(self, places: Int64) -> list[str]:
-        """Names of the entries at these places."""
-        owners = np.searchsorted(self.starts, places, side="right") - 1
-        found = [""] * len(places)
+    def names(self, rows: Int64) -> list[str]:
+        """Names of the entries at these rows."""
+        owners = np.searchsorted(self.starts, rows, side="right") - 1
+        found = [""] * len(rows)
         for owner in np.unique(owners):
             stored, chosen = self.segments[owner].columns.names, np.flatnonzero(owners == owner)
             if stored is not None:
-                for at, name in zip(chosen, stored.names(places[chosen] - self.starts[owner]), strict=True):
+                for at, name in zip(chosen, stored.names(rows[chosen] - self.starts[owner]), strict=True):
                     found[at] = name.decode()
         return found
 
-    def gather(self, name: str, places: Int64) -> Array:
-        """Ids, codes or a column of values of the entries at these places."""
-        owners = np.searchsorted(self.starts, places, side="right") - 1
+    def gather(self, name: str, rows: Int64) -> Array:
+        """Ids, codes or a column of values of the entries at these rows."""
+        owners = np.searchsorted(self.starts, rows, side="right") - 1
         out: Array | None = None
-        for owner in np.unique(owners) if places.size else range(min(1, len(self.segments))):
+        for owner in np.unique(owners) if rows.size else range(min(1, len(self.segments))):
             chosen = owners == owner
-            values = self.segments[owner].columns.rows(name, places[chosen] - self.starts[owner])
-            out = np.empty((len(places), *values.shape[1:]), values.dtype) if out is None else out
+            values = self.segments[owner].columns.rows(name, rows[chosen] - self.starts[owner])
+            out = np.empty((len(rows), *values.shape[1:]), values.dtype) if out is None else out
             out[chosen] = values
         return np.empty(0, np.int64) if out is None else out
 
@@ -98,44 +98,44 @@ class Snapshot:
         """Whether the signals of all entries are kept."""
         return bool(self.segments) and all("originals" in one.columns.extra_names for one in self.segments)
 
-    def signals(self, places: Int64) -> Float32 | None:
-        """Signals of the entries at these places; None if they are not kept."""
+    def signals(self, rows: Int64) -> Float32 | None:
+        """Signals of the entries at these rows; None if they are not kept."""
         if not self.has_originals:
             return None
-        return unpack_originals(self.gather("originals", places), self.gather("original_scales", places))
+        return unpack_originals(self.gather("originals", rows), self.gather("original_scales", rows))
 
-    def notes(self, places: Int64) -> list[Note]:
-        """Metadata of the entries at these places."""
-        return parse_notes(self.texts(places))
+    def notes(self, rows: Int64) -> list[Note]:
+        """Metadata of the entries at these rows."""
+        return parse_notes(self.texts(rows))
 
-    def texts(self, places: Int64) -> list[bytes]:
-        """Metadata of the entries at these places as JSON texts, empty where an entry has none."""
-        owners = np.searchsorted(self.starts, places, side="right") - 1
-        found = [b""] * len(places)
+    def texts(self, rows: Int64) -> list[bytes]:
+        """Metadata of the entries at these rows as JSON texts, empty where an entry has none."""
+        owners = np.searchsorted(self.starts, rows, side="right") - 1
+        found = [b""] * len(rows)
         for owner in np.unique(owners):
             metadata, chosen = self.segments[owner].columns.metadata, np.flatnonzero(owners == owner)
             if metadata is not None:
-                for at, text in zip(chosen, metadata.texts(places[chosen] - self.starts[owner]), strict=True):
+                for at, text in zip(chosen, metadata.texts(rows[chosen] - self.starts[owner]), strict=True):
                     found[at] = text
         return found
 
-    def among(self, places: Int64) -> Snapshot:
-        """The same segments with only the entries at these places alive."""
-        return self.where(self.mask(places))
+    def among(self, rows: Int64) -> Snapshot:
+        """The same segments with only the entries at these rows alive."""
+        return self.where(self.mask(rows))
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
         """So many of the entries alive, chosen at random; ids are not read."""
         return self.among(self.draw(n_entries, rng))
 
     def draw(self, n_entries: int, rng: np.random.Generator) -> Int64:
-        """Places of so many of the entries alive, chosen at random."""
-        places: Int64 | int = int(self.starts[-1])
+        """Rows of so many of the entries alive, chosen at random."""
+        rows: Int64 | int = int(self.starts[-1])
         if any(segment.alive is not None for segment in self.segments):
-            places = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
-        return rng.choice(places, n_entries, replace=False)
+            rows = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
+        return rng.choice(rows, n_entries, replace=False)
 
     def last(self, n_entries: int) -> Int64:
-        """Places of the entries alive in the newest segments, at most so many of those with the largest ids there."""
+        """Rows of the entries alive in the newest segments, at most so many of those with the largest ids there."""
         found: list[Int64] = []
         for start, segment in zip(self.starts[-2::-1], reversed(self.segments), strict=True):
             left = n_entries - sum(map(len, found))
@@ -144,10 +144,10 @@ class Snapshot:
             found.append(start + np.flatnonzero(segment.living)[-left:])
         return np.concatenate([np.empty(0, np.int64), *reversed(found)])
 
-    def mask(self, places: Int64) -> Booleans:
-        """Whether each place is among these."""
+    def mask(self, rows: Int64) -> Booleans:
+        """Whether each row is among these."""
         kept = np.zeros(self.starts[-1], bool)
-        kept[places] = True
+        kept[rows] = True
         return kept
 
     def where(self, kept: Booleans) -> Snapshot:
@@ -166,10 +166,10 @@ class Snapshot:
                 result[-2:] = [merge_segments(result[-2:])]
         return Snapshot(tuple(result))
 
-    def remove(self, places: Int64, *, rewrite: bool = True) -> Snapshot:
-        """Without the entries at these places; segments that are mostly removed are rewritten, empty ones dropped."""
+    def remove(self, rows: Int64, *, rewrite: bool = True) -> Snapshot:
+        """Without the entries at these rows; segments that are mostly removed are rewritten, empty ones dropped."""
         removed = np.zeros(self.starts[-1], bool)
-        removed[places] = True
+        removed[rows] = True
         result = []
         for segment, part in self._split(removed):
             left = segment.where(segment.living & ~part) if part.any() else segment
@@ -178,14 +178,14 @@ class Snapshot:
             result += [left] if left.n_alive else []
         return Snapshot(tuple(result))
 
-    def with_metadata(self, places: Int64, texts: Sequence[bytes]) -> Snapshot:
-        """The same entries, but for the metadata of those at these places."""
-        order = np.argsort(places)
-        owners = np.searchsorted(self.starts, places[order], side="right") - 1
+    def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Snapshot:
+        """The same entries, but for the metadata of those at these rows."""
+        order = np.argsort(rows)
+        owners = np.searchsorted(self.starts, rows[order], side="right") - 1
         result = list(self.segments)
         for owner in np.unique(owners):
             chosen, segment = order[owners == owner], result[owner]
-            columns = segment.columns.with_metadata(places[chosen] - self.starts[owner], [texts[at] for at in chosen])
+            columns = segment.columns.with_metadata(rows[chosen] - self.starts[owner], [texts[at] for at in chosen])
             result[owner] = replace(segment, columns=columns)
         return Snapshot(tuple(result))
 
@@ -226,7 +226,7 @@ class Snapshot:
         return Snapshot((*self.segments[: chosen.start], *merged, *self.segments[chosen.stop :]))
 
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
-        """Each segment with its part of a mask over all places."""
+        """Each segment with its part of a mask over all rows."""
         return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
 
 
