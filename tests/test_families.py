@@ -80,3 +80,14 @@ def test_the_example_of_the_documentation_fits_on_a_page():
 
 def test_the_registry_knows_every_family():
     assert {"adaptive", "sign", "trellis"} <= set(Recipe.families)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adaptive", "trellis, local bases"])
+def test_built_in_families_keep_the_contract_on_a_cluster(name):
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,
+        cluster.get_client() as client,
+    ):
+        ts.testing.check_family(FAMILIES[name], client=client)

@@ -42,7 +42,8 @@ class Tensor:
     def view(self, content: Any) -> Array:
         """The tensor within the bytes of the file, without a copy."""
         assert self.dtype is not None
-        return content[self.start : self.stop].view(self.dtype).reshape(self.shape)
+        tensor: Array = content[self.start : self.stop].view(self.dtype).reshape(self.shape)
+        return tensor
 
 
 @dataclass(frozen=True)
