@@ -86,8 +86,8 @@ LATE = {
 }
 """Imports inside functions that break an import cycle of defaults: a base class and what it returns by default."""
 
-LONGEST = 450
-"""Lines of a module: public classes carry long docstrings."""
+LONGEST = 400
+"""Lines of a module that are not docstrings, which are long in public classes."""
 
 
 def parts(source):
@@ -219,10 +219,19 @@ def test_the_command_line_uses_only_public_names():
                 assert allowed, f"{source.name} imports {name} of {'.'.join(module)}"
 
 
+def lines_of_code(source):
+    """Lines of a file outside of docstrings."""
+    n_lines = len(source.read_text().splitlines())
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    owners = [node for node in ast.walk(TREES[source]) if isinstance(node, kinds)] if source in TREES else []
+    texts = [node.body[0] for node in owners if ast.get_docstring(node, clean=False) is not None]
+    return n_lines - sum(text.end_lineno - text.lineno + 1 for text in texts)
+
+
 def test_modules_can_be_read_in_one_sitting():
     native = ROOT.parent.parent / "native"
     for source in (*SOURCES, *native.rglob("*.h"), *native.rglob("*.cpp")):
-        assert len(source.read_text().splitlines()) <= LONGEST, source
+        assert lines_of_code(source) <= LONGEST, source
 
 
 def test_public_names_stand_in_one_table():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,11 +20,21 @@ Level = Annotated[
 ]
 
 
+MatchedIds = Annotated[
+    Path | None,
+    typer.Option(
+        "--ids",
+        help="Learn likelihood ratios instead: the signals match the entries with these ids, one per line.",
+    ),
+]
+
+
 @app.command()
 def calibrate(
     index: IndexPath,
     impostors: SignalPath,
     false_alarm: Level = 0.01,
+    ids: MatchedIds = None,
     array: ArrayName = None,
     threads: Threads = None,
 ) -> None:
@@ -34,7 +45,11 @@ def calibrate(
     [bold]Examples[/]
 
     topsign calibrate sentences.topsign other-sentences.npy
+
+    topsign calibrate cameras.topsign photographs.npy --ids cameras.txt
     """
+    if ids is not None:
+        return _learn_evidence(opened_index(index), index, impostors, array, ids, threads)
     learn_null(opened_index(index), index, impostors, array, false_alarm=false_alarm, n_threads=threads)
 
 
@@ -49,6 +64,23 @@ def learn_null(index: Any, name: object, impostors: str, array: str | None, **op
     console.print(
         f"{name}: calibrated by {learned.n_queries:,} searches for impostors among {learned.n_entries:,} entries; "
         f"false-alarm rates hold from {learned.level:.2g} up without a model, from {learned.floor:.2g} up with one",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _learn_evidence(index: Any, name: object, signals: str, array: str | None, ids: Path, threads: int | None) -> None:
+    """Learn likelihood ratios from signals that match entries, and print how many were used."""
+    with exit_on_error(1):
+        lines: list[Any] = ids.read_text().split("\n")
+        wanted = [line for line in lines if line]
+        if not index.has_text_ids:
+            wanted = [int(line) for line in wanted]
+        known = np.concatenate([np.asarray(file.rows()) for file in open_files(signals, array)])
+        model = index.calibrate_evidence(known, ids=wanted, n_threads=threads)
+    console.print(
+        f"{name}: likelihood ratios learned from {model.n_matches:,} matches and {model.n_impostors:,} scores of "
+        "impostors; topsign search --evidence shows them",
         highlight=False,
         soft_wrap=True,
     )

@@ -42,7 +42,7 @@ def inspect(
         expected = [_expected(opened, rho) for rho in correlation or CORRELATIONS]
     expected = [row for row in expected if row]
     header = opened.header | opened.recipe.described()
-    header |= {"calibrated": opened.calibration is not None}
+    header |= {"calibrated": opened.calibration is not None, "evidence": opened.evidence is not None}
     sizes = _sizes(opened, index) | _fit(opened)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))

@@ -83,6 +83,9 @@ WhereText = Annotated[
     typer.Option("--where", help="Only entries whose metadata fulfil this: \"year >= 2020 and lang == 'en'\"."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Return even a flood of --false-alarm matches.")]
+ShowEvidence = Annotated[
+    bool, typer.Option("--evidence", help="Show likelihood ratios with 95% bounds and the verbal scale of ENFSI.")
+]
 ShowMetadata = Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")]
 Limit = Annotated[int | None, typer.Option(help="Print at most so many.")]
 EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]

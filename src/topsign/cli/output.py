@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,8 @@ from ..index import Index, Matches, Neighbors
 from .app import console, errors, exit_on_error
 
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
+
+EVIDENCE = ("log10_lr", "log10_lr_low", "log10_lr_high", "support")
 
 Row = dict[str, Any]
 
@@ -72,9 +75,14 @@ def kept_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def result_rows(found: Neighbors | Matches, first_query: int) -> list[Row]:
+def result_rows(found: Neighbors | Matches, first_query: int, *, evidence: bool = False) -> list[Row]:
     """Return one row per entry found; queries are numbered from ``first_query``."""
-    rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows())
+    rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows()]
+    if evidence:
+        ratio = found.likelihood_ratio
+        for row, *values in zip(rows, ratio.log10, ratio.low, ratio.high, ratio.words, strict=True):
+            bounded = [float(one) if isfinite(one) else None for one in values[:3]]  # None: not bounded by the data
+            row.update(zip(EVIDENCE, [*bounded, values[3]], strict=True))
     return [row | {"query": row["query"] + first_query} for row in rows]
 
 
@@ -90,7 +98,7 @@ def show_null(index: Index) -> None:
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
     """Write results in the format asked for, on the screen or into a file."""
-    names = [*COLUMNS, *(["metadata"] if rows and "metadata" in rows[0] else [])]
+    names = [*COLUMNS, *(name for name in (*EVIDENCE, "metadata") if rows and name in rows[0])]
     if output_format == "table":
         _show_table(rows, names)
         return
@@ -118,12 +126,14 @@ def encode_table(rows: list[Row], names: Sequence[str], output_format: str) -> b
 def _show_table(rows: list[Row], names: list[str]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name == "metadata" else "right")
+        table.add_column(name, justify="left" if name in ("metadata", "support") else "right")
     for row in rows:
         shown = [str(row["query"]), str(row["rank"]), str(row["id"]), f"{row['score']:.4f}", f"{row['distance']:.4f}"]
         shown += [
             f"{row['p_value']:.2g}",
             f"{row['e_value']:.2g}",
+            *(["-" if row[name] is None else f"{row[name]:.2f}" for name in EVIDENCE[:3]] if "support" in row else []),
+            *([row["support"]] if "support" in row else []),
             *([json.dumps(row["metadata"])] if "metadata" in row else []),
         ]
         table.add_row(*shown)
@@ -140,6 +150,7 @@ def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
         except ImportError:
             raise ImportError(f"writing Parquet needs pyarrow: {install('files')}") from None
     types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True)) | {"group": arrow.int64()}
+    types |= dict.fromkeys(EVIDENCE[:3], arrow.float64()) | {"support": arrow.string()}
     types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in names if name != "metadata"}
     if "metadata" in names:

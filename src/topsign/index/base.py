@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
+from .._files import Record
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
 from ..search import (
@@ -27,13 +28,16 @@ from ..search import (
 )
 from ..signals import from_table
 from ..store import Note
+from ..theory import LikelihoodRatioModel
 from .entries import Entries, Entry
 from .entry_set import EntrySet
+from .evidence import KEY as EVIDENCE
+from .evidence import learn_evidence
 from .filters import Where
 from .ids import Ids
 from .null_check import NullCheck, check_codes, check_pairs
 from .results import FoundBlock, Matches, Neighbors, Pairs
-from .significance import Significance
+from .significance import KEY, Significance
 
 Found = TypeVar("Found", Neighbors, Matches)
 
@@ -55,6 +59,11 @@ class BaseIndex(ABC):
     @abstractmethod
     def calibration(self) -> Calibration | None:
         """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
+
+    @property
+    @abstractmethod
+    def evidence(self) -> LikelihoodRatioModel | None:
+        """Likelihood ratios of scores that :meth:`calibrate_evidence` learned, None without them."""
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -116,8 +125,8 @@ class BaseIndex(ABC):
         """Yield blocks of prepared queries, each with its scan."""
 
     @abstractmethod
-    def _keep_calibration(self, learned: Calibration) -> None:
-        """Store a calibration with the index."""
+    def _keep_source(self, name: str, record: Record) -> None:
+        """Store a record with the index."""
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
         """Return signals that this object has added, and their internal ids, -1 for removed ones; None if none."""
@@ -258,7 +267,9 @@ class BaseIndex(ABC):
             else:
                 hits = rank_exactly(scan, entries.nearest(scan, k * factor), originals, queries[block], k)
             blocks.append(FoundBlock(block, hits, scan.light()))
-        return self._finished(Neighbors.of_blocks(blocks, entries, len(queries), k), whole, with_metadata)
+        found = self._finished(Neighbors.of_blocks(blocks, entries, len(queries), k), whole, with_metadata)
+        weighed = scoring == "asymmetric" and originals is None and self.metric == "correlation"
+        return replace(found, evidence=self.evidence) if weighed else found
 
     def within(
         self,
@@ -411,8 +422,36 @@ class BaseIndex(ABC):
             n_threads=n_threads,
             progress=progress,
         )
-        self._keep_calibration(learned)
+        self._keep_source(KEY, learned.to_json())
         return learned
+
+    def calibrate_evidence(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike,
+        impostors: npt.ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> LikelihoodRatioModel:
+        """Learn likelihood ratios of scores from signals that match entries; stored with the index as :attr:`evidence`.
+
+        Parameters
+        ----------
+        signals : array of shape (n_signals, n_features)
+            Signals known to match entries, a few dozen or more.
+        ids : sequence of n_signals ids
+            The entry that each of them matches.
+        impostors : array of shape (n_impostors, n_features), optional
+            Signals that match none of these entries. Without them, each signal is an impostor of the other entries.
+        """
+        known, chosen = self._checked(signals, "signals"), self._internal_ids(ids)
+        if len(known) != len(chosen):
+            raise ValueError(f"ids must be one per signal, got {len(chosen)} for {len(known)} signals")
+        others = None if impostors is None else self._checked(impostors, "impostors")
+        entries = self._entries().considered(np.unique(np.asarray(ids)), None)
+        model = learn_evidence(self.recipe, entries, known, chosen, others, n_threads=n_threads)
+        self._keep_source(EVIDENCE, model.to_json())
+        return model
 
     def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
         """Compare a sample of random pairs with the null in use.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -18,12 +18,14 @@ from ..families import Recipe
 from ..projections import Projected
 from ..search import ENGINE, Calibration, Engine, Progress, Scan, make_scans, own_signals, pruned
 from ..store import Change, Note, Path, Store, check_absent, save_store, store_for_recipe
+from ..theory import LikelihoodRatioModel
 from .addition import Addition
 from .base import BaseIndex
 from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
 from .entry_set import EntrySet, LocalEntries
+from .evidence import KEY as EVIDENCE
 from .ids import Ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
@@ -57,7 +59,7 @@ class Index(BaseIndex):
     def _take(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
         """Begin in a state: with a recipe, or with the parameters of one that is learned from the first signals."""
         self._state, self.engine, self._learning = state, engine, threading.Lock()
-        self._known: tuple[object, Calibration | None] = (None, None)  # the record that was read, and what it says
+        self._known: dict[str, tuple[Record | None, Any]] = {}  # records that were read, and what they say
 
     # Parts
 
@@ -337,15 +339,22 @@ class Index(BaseIndex):
 
     @property
     def calibration(self) -> Calibration | None:
-        record = self.store.sources.get(KEY)
-        if record is not self._known[0]:
-            made = None if record is None else Calibration.from_json(record, self.path or "memory")
-            self._known = record, made
-        return self._known[1]
+        return self._stored(KEY, Calibration.from_json)
 
-    def _keep_calibration(self, learned: Calibration) -> None:
-        record = learned.to_json()
-        self.store.apply(lambda change: change.sources.update({KEY: record}))
+    @property
+    def evidence(self) -> LikelihoodRatioModel | None:
+        return self._stored(EVIDENCE, LikelihoodRatioModel.from_json)
+
+    def _stored(self, name: str, parse: Callable[[Record, str], Any]) -> Any:
+        """Return what a stored record says, parsed once; None if there is none."""
+        record, (known, made) = self.store.sources.get(name), self._known.get(name, (None, None))
+        if record is not known:
+            made = None if record is None else parse(record, self.path or "memory")
+            self._known[name] = record, made
+        return made
+
+    def _keep_source(self, name: str, record: Record) -> None:
+        self.store.apply(lambda change: change.sources.update({name: record}))
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
         return own_signals(self.store.tables, self.store.snapshot, self.n_features)

@@ -11,6 +11,7 @@ import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float32, Float64, Int64
 from ..search import Hits, Scan
+from ..theory import LikelihoodRatioModel
 from .entry_set import EntrySet
 from .tables import Measure, ResultTable, Tabular, no_distances
 
@@ -42,6 +43,7 @@ class Neighbors(ResultTable):
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
     measure: Measure = no_distances  # computes the distances
+    evidence: LikelihoodRatioModel | None = None  # likelihood ratios of the scores, if the index knows them
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:
@@ -84,6 +86,7 @@ class Matches(ResultTable):
     metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
     measure: Measure = no_distances  # computes the distances
+    evidence: LikelihoodRatioModel | None = None  # likelihood ratios of the scores, if the index knows them
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet) -> Matches:

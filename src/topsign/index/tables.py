@@ -14,6 +14,7 @@ import numpy as np
 from .._arrays import Float32, Float64
 from .._checks import import_pyarrow
 from .._lazy import lazy
+from ..theory import LikelihoodRatio, LikelihoodRatioModel
 
 Measure = Callable[[], Float64]
 
@@ -85,6 +86,7 @@ class ResultTable(Tabular):
     metadata: Any
     n_entries: int
     measure: Measure
+    evidence: LikelihoodRatioModel | None
 
     @lazy
     def distances(self) -> Float64:
@@ -102,6 +104,20 @@ class ResultTable(Tabular):
     def e_values(self) -> Float64:
         """Expected number of impostors that look as close, among all entries searched: p-values times ``n_entries``."""
         return self.p_values * self.n_entries
+
+    @property
+    def likelihood_ratio(self) -> LikelihoodRatio:
+        """Likelihood ratio of each score, in the order of ``scores[~isnan(scores)]``: match against impostor.
+
+        Raises ValueError unless :meth:`topsign.Index.calibrate_evidence` was called, and for scores that it does not
+        describe: rescored ones, inner products, and those of ``scoring="hamming"``.
+        """
+        if self.evidence is None:
+            raise ValueError(
+                "likelihood ratios take calibrate_evidence before the search, and scores as it saw them: asymmetric, "
+                "correlations, not rescored"
+            )
+        return self.evidence.ratio(self.scores[~np.isnan(self.scores)])
 
     @property
     def log10_p_values(self) -> Float64:
