@@ -71,7 +71,7 @@ INNER_LAYERS = {
     "index": [
         {"ids", "entries", "devices", "sources", "null_check", "pickling", "filters"},
         {"reencoding", "significance", "entry_set", "addition"},
-        {"tables", "deferred", "learned"},
+        {"evidence", "tables", "deferred", "learned"},
         {"results"},
         {"base"},
         {"index"},
@@ -86,8 +86,8 @@ LATE = {
 }
 """Imports inside functions that break an import cycle of defaults: a base class and what it returns by default."""
 
-LONGEST = 400
-"""Lines of a module that are not docstrings, which are long in public classes."""
+LONGEST, LONGEST_NATIVE = 400, 500
+"""Lines of a Python module that are not docstrings, which are long in public classes; lines of a C++ file."""
 
 
 def parts(source):
@@ -223,15 +223,17 @@ def lines_of_code(source):
     """Lines of a file outside of docstrings."""
     n_lines = len(source.read_text().splitlines())
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    owners = [node for node in ast.walk(TREES[source]) if isinstance(node, kinds)] if source in TREES else []
+    owners = [node for node in ast.walk(TREES[source]) if isinstance(node, kinds)]
     texts = [node.body[0] for node in owners if ast.get_docstring(node, clean=False) is not None]
     return n_lines - sum(text.end_lineno - text.lineno + 1 for text in texts)
 
 
 def test_modules_can_be_read_in_one_sitting():
     native = ROOT.parent.parent / "native"
-    for source in (*SOURCES, *native.rglob("*.h"), *native.rglob("*.cpp")):
+    for source in SOURCES:
         assert lines_of_code(source) <= LONGEST, source
+    for source in (*native.rglob("*.h"), *native.rglob("*.cpp")):
+        assert len(source.read_text().splitlines()) <= LONGEST_NATIVE, source
 
 
 def test_public_names_stand_in_one_table():
