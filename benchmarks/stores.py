@@ -5,9 +5,9 @@
 
 Each PYTHON has one version installed. Each makes an index of the same entries; then, in every repeat, each measures in
 a fresh process, one after the other, so that both meet the same load. Printed are the least times over repeats, which
-other work on the machine disturbs least, and their ratio, the last version over the first. Opening is that of a process
-that has imported the library, with the files in the system's cache; look-ups and searches are measured after a first
-one, which verifies.
+other work on the machine disturbs least, by the clock and of the processor, and their ratio, the last version over the
+first. Opening is that of a process that has imported the library, with the files in the system's cache; look-ups and
+searches are measured after a first one, which verifies.
 """
 
 import argparse
@@ -36,31 +36,33 @@ ts.open_index, ts.SignIndex
 rng = np.random.default_rng(1)
 queries = rng.standard_normal((16, 192)).astype(np.float32)
 names = [f"document-{i}" for i in rng.integers(0, n_entries, 1000)]
-def timed(call):
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-warm = ts.open_index(path, readonly=True)  # imports what the first opening imports
-warm.close()
-del warm
-start = time.perf_counter()
+found = {}
+def measure(name, call, times):
+    # least seconds by the clock, and of the processor
+    wall, processor = [], []
+    for _ in range(times):
+        starts = time.perf_counter(), time.process_time()
+        call()
+        wall.append(time.perf_counter() - starts[0])
+        processor.append(time.process_time() - starts[1])
+    found[name], found[name + ", CPU"] = min(wall), min(processor)
+    return wall
+ts.open_index(path, readonly=True).close()  # imports what the first opening imports
+measure("open", lambda: ts.open_index(path, readonly=True).close(), 15)
 index = ts.open_index(path, readonly=True)
-found = {"open": time.perf_counter() - start}
-found["first look-ups, 1,000 in one call"] = timed(lambda: index.get(names))
-found["look-ups, 1,000 in one call"] = min(timed(lambda: index.get(names)) for _ in range(3))
-found["first search"] = timed(lambda: index.search(queries[:1]))
-found["search, 1 query"] = min(timed(lambda: index.search(queries[:1])) for _ in range(10))
-found["search, 16 queries"] = min(timed(lambda: index.search(queries)) for _ in range(5))
+measure("first look-ups, 1,000 in one call", lambda: index.get(names), 1)
+measure("look-ups, 1,000 in one call", lambda: index.get(names), 10)
+measure("first search", lambda: index.search(queries[:1]), 1)
+measure("search, 1 query", lambda: index.search(queries[:1]), 10)
+measure("search, 16 queries", lambda: index.search(queries), 4)
 index.close()
 del index
 small = ts.SignIndex(n_features=192, random_state=7, path=sys.argv[4])
 small.add(queries[:1])
-times = [timed(lambda: small.add(queries[:1])) for _ in range(n_additions)]
-found["add one entry, least"] = min(times)
-found["add one entry, median"] = float(np.median(times))
-found["add one entry, mean"] = float(np.mean(times))
-times = [timed(lambda: small.remove([i])) for i in range(n_additions // 2)]
-found["remove one entry, median"] = float(np.median(times))
+wall = measure("add one entry", lambda: small.add(queries[:1]), n_additions)
+found["add one entry, median"] = float(np.median(wall))
+left = iter(range(n_additions))
+measure("remove one entry", lambda: small.remove([next(left)]), n_additions // 2)
 print(json.dumps(found))
 """
 

@@ -22,7 +22,7 @@ import topsign as ts
 from topsign import _system
 from topsign.encoding import encode
 from topsign.projections import Hadamard
-from topsign.store import local, segments, stored_file, versions
+from topsign.store import local, manifest, segments, stored_file, versions
 
 posix = pytest.mark.skipif(
     sys.platform == "win32", reason="needs fork, limits or permissions of POSIX, or changes files that are mapped"
@@ -332,13 +332,13 @@ def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
         index.remove([1])
     assert files_of(path)[0].startswith("recipes/")
     assert len(files_of(path)) == 2
-    manifest = newest(path)
-    original = manifest.read_bytes()
+    file = newest(path)
+    original = file.read_bytes()
     for at in range(0, len(original), 7):
-        flip(manifest, at, 1 << int(rng.integers(8)))
+        flip(file, at, 1 << int(rng.integers(8)))
         with pytest.raises(ts.StorageError, match=r"versions/0+3\.json: damaged"):
             ts.open_index(path)
-        manifest.write_bytes(original)
+        file.write_bytes(original)
 
 
 @posix
@@ -818,11 +818,11 @@ def test_a_file_system_without_hard_links(path, signals, monkeypatch):
     index.add(signals)
     assert len(ts.open_index(path)) == 200
     assert files_in(path.parent) == ["cameras.topsign"]
-    manifest = read_manifest(path)
+    before = read_manifest(path)
     monkeypatch.setattr(_system, "_exclusive_rename", lambda: None)
     with pytest.raises(ts.StorageError, match="nothing was changed: this file system can neither link nor rename"):
         index.add(signals[:1])
-    assert read_manifest(path) == manifest
+    assert read_manifest(path) == before
 
 
 def change_slowly(index, meanwhile):
@@ -855,6 +855,105 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
     assert other.versions() == [5]
     assert index.refresh()
     assert (len(index), index.store.next_id) == (4, 4)
+
+
+def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept_is_refused(path, signals, monkeypatch):
+    """No manifest has its token any more: the change cannot be told to be there, so it counts as lost."""
+    index, other = make_index("compact", path), make_index("compact", path)
+    monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(manifest, "N_ANCESTORS", 3)
+    with pytest.raises(ts.ConflictError):
+        change_slowly(index, lambda: [other.add(signals[at : at + 1]) for at in range(8)])
+    assert other.versions() == [9]
+    assert index.refresh()
+    assert len(index) == 8
+
+
+def test_a_version_that_cannot_be_synced_is_taken_back(path, signals, monkeypatch):
+    """The name of a manifest whose folder was not synced could vanish after a second sync that succeeds."""
+    index = make_index("compact", path)
+    index.add(signals[:3])
+    before, plain, calls = files_of(path), local.sync_folder, []
+
+    def failing(folder):
+        calls.append(folder)
+        if os.path.basename(folder) == "versions":
+            raise OSError(errno.EIO, "Input/output error")
+        plain(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "sync_folder", failing)
+        with pytest.raises(ts.StorageError, match="nothing was changed: Input/output error"):
+            index.add(signals[:1])
+    assert calls
+    assert files_of(path) == before
+    assert len(index) == len(ts.open_index(path)) == 3
+    index.add(signals[:1])
+
+
+def test_a_folder_that_cannot_be_synced_is_not_left(path, monkeypatch):
+    def failing(folder):
+        if folder == str(path.parent):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(local, "sync_folder", failing)
+    with pytest.raises(ts.StorageError, match="cannot be made: Input/output error"):
+        make_index("compact", path)
+    assert files_in(path.parent) == []
+
+
+@posix
+def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signals, monkeypatch):
+    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    make_index("compact", path).close()
+    index = ts.open_index(path, keep_versions=3)
+    index.add(signals[:100])
+    index.remove(range(90))  # rewrites the segment, which only the version before has now
+    older = sorted((path / "versions").glob("*.json"))[-2]
+    original, files = older.read_bytes(), set(files_of(path))
+    flip(older, 100)
+    index.update_metadata([95], [{"a": 1}])
+    assert files < set(files_of(path))
+    older.write_bytes(original)
+    assert len(ts.open_index(path, version=2)) == 100
+    index.update_metadata([95], [{"a": 2}])
+    assert index.versions() == [3, 4, 5]
+
+
+def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
+    """A system call writes at most 2 GiB, and may write less."""
+    content = np.arange(100_000, dtype="<i8")
+    with open(tmp_path / "a", "wb", buffering=0) as file:
+
+        class Short:
+            def write(self, part):
+                assert len(part) <= 2**30
+                return file.write(part[:7777])
+
+        _system.write_all(Short(), content)
+        _system.write_all(Short(), b"")
+    assert (tmp_path / "a").read_bytes() == content.tobytes()
+
+
+def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
+    """Cleaning without it would delete the new files of another writer before they are committed."""
+    index = make_index("compact", path)
+    index.add(signals)
+    held, plain, seen = [], local.hold_lock, []
+
+    @contextlib.contextmanager
+    def watched(*arguments, **options):
+        with plain(*arguments, **options):
+            held.append(1)
+            yield
+            held.pop()
+
+    clean = versions.Versions.clean
+    monkeypatch.setattr(local, "hold_lock", watched)
+    monkeypatch.setattr(versions.Versions, "clean", lambda *one, **two: seen.append(bool(held)) or clean(*one, **two))
+    index.erase([3])
+    assert seen
+    assert all(seen)
 
 
 def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatch):
