@@ -12,7 +12,6 @@ DOORS = {
     "crafted_message": "messages of codes, changed under right checksums",
     "hostile_codes": "arrays of codes, of any bytes, shape and order",
     "damaged_table": "exported tables, bytes changed",
-    "crafted_shard": "shards, columns changed under right checksums",
     "damaged_npz": "archives of signals, bytes changed",
     "crafted_state": "state dicts of PyTorch layers, tensors changed",
 }

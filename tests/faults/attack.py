@@ -195,24 +195,14 @@ class Doors:
 
 
 class FileDoors(Doors):
-    """Doors that need pyarrow, dask or torch."""
+    """Doors that need pyarrow or torch."""
 
     def __init__(self, folder, rng):
         super().__init__(folder, rng)
-        import pyarrow.parquet
-
-        from topsign.distributed.folder import Folder
-        from topsign.distributed.shard import read_shard, write_shard
-
-        self.parquet, self.read_shard, self.write_shard = pyarrow.parquet, read_shard, write_shard
         with self.ts.open_index(self.indexes["compact"]) as index:
-            self.recipe = index.recipe
             for form in ("codes", "bits", "sparse"):
                 self.ts.export.write_parquet(folder / f"{form}.parquet", index, form=form)
-            entries = index.get(index.ids)
-        self.columns = (entries.ids, entries.codes.data, entries.codes.norms, entries.codes.scales)
         self.tables = {form: self._table(folder / f"{form}.parquet") for form in ("codes", "bits", "sparse")}
-        self.shards = Folder.at(folder / "shards")
         np.savez(folder / "sound.npz", signals=self.signals)
 
         import torch
@@ -253,25 +243,6 @@ class FileDoors(Doors):
         assert found == self.tables[form], "wrong values of a damaged table"
         return "answered"
 
-    def crafted_shard(self):
-        from topsign.store import Arrays
-
-        columns = list(self.columns)
-        at = int(self.rng.integers(len(columns)))
-        columns[at] = np.ascontiguousarray(hostile(self.rng, columns[at]))
-        if len(columns[at]) != len(self.columns[at]):
-            columns = [column[: max(1, len(columns[at]))] for column in self.columns]
-        shard = self.write_shard(self.shards, "a.parquet", self.recipe, Arrays(*columns, None))
-        return self._try(lambda: self._scan(self.read_shard(self.shards, shard, self.recipe)))
-
-    def _scan(self, segment):
-        from topsign.index.search import make_scans
-
-        from topsign.store import Snapshot
-
-        for _, scan in make_scans(self.recipe, self.signals[:3], scoring="asymmetric"):
-            scan.nearest(Snapshot((segment,)), 40)
-
     def damaged_npz(self):
         from topsign.signals import Place, open_file
 
@@ -287,7 +258,7 @@ class FileDoors(Doors):
 
 
 CHEAP = ["crafted_message", "hostile_codes", "crafted_head", "damaged_head", "damaged_index", "crafted_index"]
-FILES = ["damaged_table", "crafted_shard", "damaged_npz", "crafted_state"]
+FILES = ["damaged_table", "damaged_npz", "crafted_state"]
 
 
 def attack(seconds, seed, *, files=True, cases=None):

@@ -56,7 +56,7 @@ else:
     elif verb == "update_metadata":
         index.update_metadata([3, 100], [{"n": 2}, None])
     elif verb == "calibrate":
-        index.calibrate(signals[:200] + 1)
+        index.calibrate(np.random.default_rng(6).standard_normal((200, 32)))
     elif verb == "compact":
         index.compact()
     elif verb == "erase":
@@ -158,7 +158,7 @@ def goes_on(path):
         index.add(np.ones((1, N_FEATURES)))
         index.verify()
         assert len(index) == n_entries + 1
-        named = {file.path for file in index.store._now.manifest.files}
+        named = {file.path for file in index.store.now.manifest.files}
     left = {str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()} - {"lock"}
     assert len(left) == len(named) + 1, f"files are left behind: {sorted(left - named)}"
     assert named < left

@@ -105,7 +105,7 @@ def main():
         index.upsert(signals[:10], ids=range(10))
         index.update_metadata([3], [{"a": 1}])
         index.remove(range(20, 40))
-        index.calibrate(signals, n_threads=1)
+        index.calibrate(np.random.default_rng(1).standard_normal((200, 32)), n_threads=1)
         index.compact()
         index.verify()
         with ts.open_index(path, timeout=0) as other, other.store.change():
@@ -127,7 +127,7 @@ def main():
         gc.collect()
         index.compact()  # nothing to merge, but cleans what could not be deleted
         assert n_files(path) < left, "files were not deleted later"
-        named = {file.path for file in index.store._now.manifest.files}
+        named = {file.path for file in index.store.now.manifest.files}
         assert n_files(path) == len(named) + 2
         assert len(index) == 279
         index.save(os.path.join(folder, "copy.topsign"))

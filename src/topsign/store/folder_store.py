@@ -255,8 +255,19 @@ class FolderStore:
         ``run`` calls a function of each segment as ``map`` does; a cluster runs it on its workers.
         """
         self.now  # noqa: B018
+        for _ in range(ATTEMPTS):
+            manifest = self.load().manifest
+            problems = self._problems(manifest, run)
+            is_missing = any(problem.startswith("missing") for problem in problems.values())
+            if not is_missing or self._newest().token == manifest.token:
+                break  # otherwise a writer may have compacted the file away: verify the newer version
+        if problems:
+            (section, problem), *others = problems.items()
+            raise StorageError(self.path, section, "; ".join([problem, *map(": ".join, others)]))
+
+    def _problems(self, manifest: Manifest, run: Callable[..., Iterable[dict[str, str]]]) -> dict[str, str]:
+        """What is wrong with a version, and with the older ones that are kept, by section."""
         problems: dict[str, str] = {}
-        manifest = self.load().manifest
         for found in run(partial(verify_segment, self.backend, self.recipe, manifest.next_id), manifest.segments):
             problems |= found
         loaded = Loaded(manifest, Snapshot(), self._open(replace(manifest, segments=()), {}, lenient=True).tables)
@@ -265,7 +276,10 @@ class FolderStore:
             problems |= file.verify()
         if not problems:
             self._first_recipe()
-            ids = self._open(manifest, {}).snapshot.ids
+            try:
+                ids = self._open(manifest, {}).snapshot.ids
+            except FileNotFoundError as error:
+                return {os.path.basename(str(error.filename)): "missing; restore it from a copy"}
             twice = ids[1:][ids[1:] == ids[:-1]]
             problems |= {"ids": f"{twice[0]} belongs to two entries"} if twice.size else {}
         for number in self.versions() if not problems and self.pinned is None else ():
@@ -274,9 +288,7 @@ class FolderStore:
                     problems |= {} if record.folder == "recipes" else StoredFile(self.backend, record).verify()
             except FileNotFoundError:
                 continue  # an older version that is being cleaned, or was when the power failed
-        if problems:
-            (section, problem), *others = problems.items()
-            raise StorageError(self.path, section, "; ".join([problem, *map(": ".join, others)]))
+        return problems
 
     def _newest(self) -> Manifest:
         if self.pinned is not None:
