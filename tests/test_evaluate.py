@@ -2,18 +2,25 @@
 
 import json
 import re
+import shlex
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 import topsign as ts
 from topsign.cli import app
-from topsign.evaluation import measurement, render
-from topsign.evaluation.data import measure_isotropy
+from topsign.evaluation import Option, Recall, SignalSource, render, truth
+from topsign.evaluation.configurations import Configuration
+from topsign.evaluation.data import measure_isotropy, split_signals
+from topsign.evaluation.extrapolation import Extrapolation
+from topsign.evaluation.report import choose
 
 
 def embeddings(rng, n_signals, n_features=64):
@@ -25,119 +32,205 @@ def embeddings(rng, n_signals, n_features=64):
 def found():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return ts.evaluate(embeddings(np.random.default_rng(0), 2400), n_bits=[8, 16], n_queries=200)
+        return ts.evaluate(embeddings(np.random.default_rng(0), 2400), n_bits=[8, 16], n_queries=400)
 
 
-def test_recall_is_that_of_an_index_of_the_same_sample(rng):
-    """Queries that are given, all signals in the sample: the same index, searched plainly."""
-    signals, queries = embeddings(rng, 800), embeddings(rng, 40)
-    found = ts.evaluate(signals, queries=queries, n_bits=[16])
-    mean = signals.mean(axis=0, dtype=np.float64).astype(np.float32)
-    units, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (signals - mean, queries - mean))
-    truth = np.argsort(-(asked @ units.T), axis=1)
-    index = ts.AdaptiveIndex(n_features=64, n_bits=16, center=mean, random_state=0)
-    index.add(signals)
-    index.calibrate()  # no doubt is spoken
-    ids = index.search(queries, k=100).ids
-    expected = [
-        np.mean([len(set(mine[:k]) & set(true[:k])) / k for mine, true in zip(ids, truth, strict=True)])
-        for k in (1, 10, 100)
-    ]
-    adaptive = found.candidates[0]
-    assert_allclose([one.share for one in adaptive.recall], expected)
-    assert all(one.low <= one.share <= one.high for one in adaptive.recall + adaptive.rescored)
-    assert all(exact.share >= plain.share for plain, exact in zip(adaptive.recall, adaptive.rescored, strict=True))
-    assert_allclose(adaptive.bytes_per_entry, index.nbytes / 800 + 4 * 64 / 800)
+@pytest.fixture(scope="module")
+def found_for_given_queries():
+    rng = np.random.default_rng(5)
+    signals, queries = embeddings(rng, 600), embeddings(rng, 60)
+    return ts.evaluate(signals, queries=queries, n_bits=[16], target_recall=0.5), signals, queries
 
 
-def test_trellis_codes_are_measured_against_neighbours_of_the_signals_as_they_are(rng):
-    signals, queries = embeddings(rng, 800), embeddings(rng, 40)
-    found = ts.evaluate(signals, queries=queries, n_bits=[16])
-    assert found.center
-    units, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (signals, queries))
-    truth = np.argsort(-(asked @ units.T), axis=1)
-    for one in found.candidates[2:]:
-        names = {"ts": ts}
-        exec(f"index = {one.configuration.constructor(64)}", names)
+def exact(signals, queries, metric="cosine"):
+    """True neighbours by a metric, nearest first."""
+    mean = signals.mean(axis=0, dtype=np.float64) if metric == "centred cosine" else 0
+    rows, asked = signals - mean, queries - mean
+    if metric != "inner_product":
+        rows, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (rows, asked))
+    return np.argsort(-(asked @ rows.T), axis=1)
+
+
+def recall(ids, truth, k):
+    return np.mean([len(set(mine[:k]) & set(true[:k])) / k for mine, true in zip(ids, truth, strict=True)])
+
+
+@pytest.mark.parametrize("metric", ["cosine", "centred cosine", "inner_product"])
+def test_all_rows_are_measured_against_one_truth(rng, metric):
+    """Signals with a large mean: recall is that of an index of the sample, by the neighbours that were asked for."""
+    signals, queries = embeddings(rng, 600), embeddings(rng, 40)
+    found = ts.evaluate(signals, queries=queries, n_bits=[16], metric=metric)
+    truth = exact(signals, queries, metric)
+    names = [one.name for one in found.candidates]
+    assert ("adaptive, 16 bits" in names, "adaptive, 16 bits, centred" in names) == {
+        "cosine": (True, True),
+        "centred cosine": (False, True),
+        "inner_product": (True, False),
+    }[metric]
+    for one in found.candidates:
+        index = one.configuration.make(64, random_state=0)
         with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from, and of doubtful p-values
-            names["index"].add(signals)
-            ids = names["index"].search(queries, k=10, rescore=signals, rescore_factor=10).ids
-        expected = np.mean([len(set(a) & set(b[:10])) / 10 for a, b in zip(ids, truth, strict=True)])
-        assert_allclose(one.rescored[1].share, expected)
-    assert found.smaller is None or found.smaller.bytes_per_entry < found.best.bytes_per_entry
+            index.add(signals)
+            ids = index.search(queries, k=100).ids
+            rescored = {
+                factor: index.search(queries, k=10, rescore=signals, rescore_factor=factor).ids
+                for factor in (4, 10, 40)
+            }
+        assert_allclose([part.share for part in one.recall], [recall(ids, truth, k) for k in (1, 10, 100)])
+        assert_allclose(one.option(None).measured.share, recall(ids, truth, 10))
+        for factor, mine in rescored.items():
+            assert_allclose(one.option(factor).measured.share, recall(mine, truth, 10), err_msg=f"{one.name} {factor}")
+        assert all(part.low <= part.share <= part.high for part in one.recall)
+        assert_allclose(one.bytes_per_entry, index.nbytes / 600 + index.recipe.shared_nbytes / 600)
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("metric", truth.METRICS)
 @pytest.mark.parametrize("block_values", [2**24, 64])
-def test_exact_neighbors_are_exact(rng, monkeypatch, centred, block_values):
-    monkeypatch.setattr(measurement, "BLOCK_VALUES", block_values)  # all entries in one block, or 8 at a time
-    entries, queries = rng.standard_normal((2, 50, 8)).astype(np.float32)
-    mean = np.full(8, 0.3 if centred else 0, np.float32)
-    units = (entries - mean) / np.linalg.norm(entries - mean, axis=1, keepdims=True)
-    wanted = np.argsort(-((queries - mean) @ units.T), axis=1)[:, :5]
-    assert (measurement.exact_neighbors(entries, queries, 5, mean if centred else None) == wanted).all()
+def test_exact_neighbors_are_exact(rng, monkeypatch, metric, block_values):
+    monkeypatch.setattr(truth, "BLOCK_VALUES", block_values)  # all entries in one block, or 8 at a time
+    entries, queries = (0.3 + rng.standard_normal((2, 50, 8))).astype(np.float32)
+    made = truth.Truth.of(metric, entries)
+    assert (made.neighbors(entries, queries, 5) == exact(entries, queries, metric)[:, :5]).all()
+    some = np.array([rng.permutation(50)[:20] for _ in queries])
+    wanted = [
+        [one for one in order if one in mine] for order, mine in zip(exact(entries, queries, metric), some, strict=True)
+    ]
+    assert made.ordered(entries, queries, some).tolist() == wanted
 
 
-def test_codes_grow_better_and_the_recommendation_names_one(found):
+def test_configurations_of_all_families_are_measured(found):
     assert [one.name for one in found.candidates] == [
         "adaptive, 8 bits",
         "adaptive, 16 bits",
         "sign, 64 bits",
+        "adaptive, 8 bits, centred",
+        "adaptive, 16 bits, centred",
+        "sign, 64 bits, centred",
         "trellis, 4 bytes, learned axes",
         "trellis, 8 bytes, learned axes",
-        "trellis, 4 bytes, axes of 16 cells",
+        "trellis, 16 bytes, learned axes",
         "trellis, 8 bytes, random axes",
     ]
-    at_10 = [one.recall[1].share for one in found.candidates]
-    assert at_10[0] < at_10[1]
-    assert found.best in found.candidates
-    assert found.center
-    assert "--center" in found.command("my.npy")
     assert found.best.name in found.recommendation()
+    assert any("16 cells take at least 4,096 entries" in note for note in found.notes)
 
 
-def test_local_axes_are_measured_where_the_sample_is_large_enough(rng):
-    """In 1,024 entries and more of 64 features; the calls build what was measured, and its axes are counted."""
-    signals, queries = embeddings(rng, 1100), embeddings(rng, 40)
-    found = ts.evaluate(signals, queries=queries, n_bits=[8])
-    (local,) = (one for one in found.candidates if "cells" in one.name)
-    assert local.name == "trellis, 4 bytes, axes of 16 cells"
-    assert local.command("x.npy") == "topsign build x.npy -o index.topsign --family trellis --bytes 4 --local 16"
-    names = {"ts": ts}
-    exec(f"index = {local.configuration.constructor(64)}", names)
-    index = names["index"]
-    with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from
+def option(n_bytes, low, milliseconds, name="a", factor=None):
+    made = Configuration(ts.SignIndex, "sign", name, {}, True)
+    return Option(made, factor, n_bytes, Recall(10, low, low, low), Recall(10, low, low, low), milliseconds)
+
+
+def test_the_cheapest_that_meets_the_target_is_recommended():
+    small, fast, large = option(10, 0.96, 2.0), option(20, 0.97, 1.0, "b"), option(30, 0.99, 3.0, "c")
+    missing = option(5, 0.94, 0.1, "d")
+    assert choose([large, fast, small, missing], 0.95) == (small, fast)
+    assert choose([large, small, missing], 0.95) == (small, large)
+    assert choose([small, missing], 0.95) == (small, missing)
+    assert choose([large, fast, small, missing], 0.98)[0] == large
+    assert choose([large, fast, small, missing], 0.999) == (large, fast)
+    slower = option(10, 0.99, 5.0, factor=40)
+    assert choose([slower, small], 0.95) == (small, slower)
+
+
+def test_the_recommendation_says_whether_the_target_is_met(found_for_given_queries):
+    easy, signals, _ = found_for_given_queries
+    assert easy.met
+    assert easy.best.expected.low >= 0.5
+    assert easy.best.bytes_per_entry == min(
+        one.bytes_per_entry for part in easy.candidates for one in part.options if one.expected.low >= 0.5
+    )
+    assert easy.alternative() is not None
+    hard = replace(easy, target_recall=0.9999)
+    assert not hard.met
+    assert hard.recommendation().startswith("Nothing that was measured meets 100%; the closest is: ")
+    with pytest.raises(ValueError, match=r"target_recall must be in \[0, 1\]"):
+        ts.evaluate(signals, target_recall=95)
+    with pytest.raises(ValueError, match="metric must be one of"):
+        ts.evaluate(signals, metric="euclidean")
+
+
+@pytest.mark.parametrize("factor", [None, 10])
+def test_the_printed_python_gives_the_printed_recall(found_for_given_queries, factor):
+    """Pasted, for every configuration, with codes only or with rescoring."""
+    found, signals, queries = found_for_given_queries
+    for one in found.candidates:
+        code = replace(found, best=one.option(factor)).python()
+        assert code.splitlines()[-1].startswith("neighbors = index.search(queries, k=10")
+        names = {"signals": signals, "queries": queries}
+        with warnings.catch_warnings(action="ignore"):
+            exec(code, names)
+        share = recall(names["neighbors"].ids, exact(signals, queries), 10)
+        assert_allclose(one.option(factor).measured.share, share, err_msg=one.name)
+
+
+def test_the_printed_commands_and_python_read_the_files(tmp_path, rng, monkeypatch):
+    """Of a table with a column of ids: commands, run in a shell of their own, and code give the printed recall."""
+    monkeypatch.chdir(tmp_path)
+    signals, queries = embeddings(rng, 600), embeddings(rng, 60)
+    ids = [f"document {row}" for row in range(600)]
+    vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(signals.ravel()), 64)
+    pyarrow.parquet.write_table(pyarrow.table({"id": ids, "vector": vectors}), "docs.parquet")
+    np.save("q.npy", queries)
+    line = ["evaluate", "docs.parquet", "--queries", "q.npy", "--id-column", "id", "--bits", "16", "--json"]
+    line += ["--target-recall", "0.9"]
+    record = json.loads(CliRunner().invoke(app, line).stdout)
+    assert record["met"]
+    truth = exact(signals, queries)[:, :10]
+    with warnings.catch_warnings(action="ignore"):
+        exec(record["python"], names := {})
+    mine = [[ids.index(one) for one in row] for row in names["neighbors"].ids]
+    assert_allclose(recall(mine, truth, 10), record["best"]["measured"]["share"])
+    build, search = record["command"].splitlines()
+    assert "--id-column id" in build
+    for command in (build, f"{search} --format json -o found.json"):
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert result.exit_code == 0, result.output
+    mine = [[] for _ in queries]
+    for row in json.loads(Path("found.json").read_text()):
+        mine[row["query"]].append(ids.index(row["id"]))
+    assert_allclose(recall(mine, truth, 10), record["best"]["measured"]["share"])
+
+
+def test_recall_of_ten_times_the_sample_is_extrapolated():
+    """Of 12 options of white signals at most two leave their 95% interval, and the mean error is below three points."""
+    rng = np.random.default_rng(3)
+    signals, queries = (rng.standard_normal((n, 64)).astype(np.float32) for n in (10_000, 400))
+    sample = ts.evaluate(signals, n_entries=1000, n_bits=[16], queries=queries, random_state=1)
+    assert (sample.n_entries, sample.n_signals, sample.n_nested) == (1000, 10_000, 100)
+    assert "10,000 entries" in sample.recommendation()
+    true = exact(signals, queries)
+    errors, outside = [], 0
+    for one in sample.candidates[:3]:
+        index = one.configuration.make(64, random_state=1)
         index.add(signals)
-    assert_allclose(local.bytes_per_entry, index.nbytes / 1100 + index.recipe.shared_nbytes / 1100)
-    units, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (signals, queries))
-    truth, ids = np.argsort(-(asked @ units.T), axis=1), index.search(queries, k=10).ids
-    expected = np.mean([len(set(a) & set(b[:10])) / 10 for a, b in zip(ids, truth, strict=True)])
-    assert_allclose(local.recall[1].share, expected)
-    few = ts.evaluate(signals[:1000], queries=queries, n_bits=[8])
-    assert not any("cells" in one.name for one in few.candidates)
-    assert any("16 cells take at least 1,024 entries" in note for note in few.notes)
-    assert "--local 16" in render(replace(found, smaller=local))
+        with warnings.catch_warnings(action="ignore"):
+            ids = index.search(queries, k=400).ids
+        for each in one.options:
+            depth = 10 * (each.factor or 1)
+            actual = np.mean([np.isin(mine[:10], found[:depth]).mean() for mine, found in zip(true, ids, strict=True)])
+            errors.append(abs(each.expected.share - actual))
+            outside += not each.expected.low <= actual <= each.expected.high
+    assert len(errors) == 12
+    assert outside <= 2
+    assert np.mean(errors) < 0.03
+    further = Extrapolation.of(10, 1000, 10**6)
+    shares = [np.full(400, 0.9), np.full(400, 0.7)]
+    ten_times, more = Extrapolation.of(10, 1000, 10_000).expected(*shares, 0.8), further.expected(*shares, 0.8)
+    assert all(one < other for one, other in zip(more, ten_times, strict=True))
+    assert_allclose(Extrapolation.of(10, 1000, 900).expected(*shares, None)[0], 0.9)
 
 
-def test_signals_of_few_features_have_trellis_codes_of_two_windows(rng):
-    found = ts.evaluate(embeddings(rng, 400, 32), n_bits=[8], n_queries=20)
-    assert {one.configuration.parameters.get("n_bytes") for one in found.candidates} == {None, 3, 4}
+def test_too_few_queries_to_show_a_recall_are_told(rng):
+    found = ts.evaluate(embeddings(rng, 300), queries=embeddings(rng, 60), n_bits=[8])
+    assert any("60 queries cannot show a recall of 95%: at least 72 are needed" in note for note in found.notes)
 
 
-def test_the_recommended_python_runs(found, rng):
-    names = {"ts": ts, "signals": embeddings(rng, 600), "queries": embeddings(rng, 3)}
-    exec(found.python(), names)
-    assert len(names["index"]) == 600
-
-
-def test_calibration_is_measured_on_pairs_that_taught_nothing(found):
-    """As they are, nearly every pair is significant; calibrated, shares are nominal within a factor of 1.5."""
-    shares = {row.null: row.shares for row in found.calibration}
-    assert shares["as they are"][2] > 100 * 1e-3
-    assert shares["centred"][2] > 2 * 1e-3
-    assert found.calibrate
-    for share, level in zip(shares["calibrated"][:3], found.levels, strict=False):
-        assert 1 / 1.5 < share / level < 1.5
+def test_false_alarms_are_measured_with_signals_that_taught_nothing(found):
+    rates = {row.null: row.rates for row in found.false_alarms}
+    # 200 searches at a level of 0.1: a standard error of 0.021, and as much of the 200 that calibrated.
+    assert 0.1 - 4 * 0.03 <= rates["calibrated"][0] <= 0.1 + 4 * 0.03
+    if "as they are" in rates:
+        assert found.false_alarm_advice() is None or "index.calibrate()" in found.false_alarm_advice()
 
 
 def test_isotropy_is_told_in_a_sentence(rng):
@@ -157,36 +250,47 @@ def test_what_does_not_fit_is_said_in_words(rng):
     assert "1 of 1,000 signals are zero and were left out (row 5)" in words
     assert "signals repeat another one exactly" in words
     assert "1 of 64 columns are constant (the first is 9)" in words
-    assert re.search(r"only \d+ signals", words)
-    with pytest.raises(ValueError, match="at least 200 usable signals and 10 queries, got"):
-        ts.evaluate(signals[:100])
+    with pytest.raises(
+        ValueError, match="at least 210 usable signals, 200 entries and 10 queries that are held out of"
+    ):
+        ts.evaluate(signals[:209])
+    with pytest.raises(ValueError, match=r"got 98; give more, or queries of their own \(1 of 102 .*; 2 of 100 .*\)$"):
+        ts.evaluate(signals[:102])
+    with pytest.raises(ValueError, match=r"at least 10 usable queries, got 4 \("):
+        ts.evaluate(signals[200:500], queries=signals[600:604])
+    for n_rows in (210, 230, 250, 400):
+        part = split_signals(embeddings(rng, n_rows), None, n_entries=1000, n_queries=500, seed=0)
+        assert len(part.entries) + len(part.queries) == n_rows
+        assert len(part.entries) >= 200
+        assert len(part.queries) >= 10
     with pytest.raises(ValueError, match="n_bits must be in"):
         ts.evaluate(signals, n_bits=[65])
 
 
 def test_the_page_is_one_file(found):
-    text = render(found, source="<my>.npy")
+    text = render(found.of(SignalSource("<my>.npy")))
     assert "&lt;my&gt;.npy" in text
-    assert text.count("<table") == text.count("</table>") == 2
+    assert text.count("<table") == text.count("</table>") == 3
     assert text.count("<svg") == 1
     assert not re.search(r"<script|@import|https?:|url\(", text)
     assert not re.search(r'(fill|stroke)="#', text)  # colours follow the page into the dark
 
 
 def test_the_command(tmp_path, rng):
-    np.save(tmp_path / "x.npy", embeddings(rng, 900))
+    np.save(tmp_path / "x.npy", embeddings(rng, 400))
     line = ["evaluate", str(tmp_path / "x.npy"), "--bits", "8", "--page", str(tmp_path / "page")]
     result = CliRunner().invoke(app, line, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert "recommended: " in result.stdout
+    assert "asked: 95% of the true 10 nearest" in result.stdout
     assert "topsign build" in result.stdout
     assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
-    result = CliRunner().invoke(app, [*line[:4], "--json"])
+    result = CliRunner().invoke(app, [*line[:4], "--json", "--n-signals", "9000", "--target-recall", "0.9"])
     record = json.loads(result.stdout)
-    assert record["best"]["configuration"]["has_null"]
-    families = [one["configuration"]["family"] for one in record["candidates"]]
-    assert families == ["adaptive", "sign", "trellis", "trellis", "trellis"]
+    assert (record["n_signals"], record["target_recall"]) == (9000, 0.9)
+    families = {one["configuration"]["family"] for one in record["candidates"]}
+    assert families == {"adaptive", "sign", "trellis"}
     np.save(tmp_path / "few.npy", embeddings(rng, 9))
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "few.npy")])
     assert result.exit_code == 1
-    assert "an evaluation takes at least 200 usable signals" in result.stderr
+    assert "an evaluation takes at least 210 usable signals" in result.stderr

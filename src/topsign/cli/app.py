@@ -38,6 +38,7 @@ FLAGS = {
     "norms": "--norms",
     "center": "--center",
     "random_state": "--seed",
+    "originals": "--originals",
 }
 """Options of codes, by the parameters of the constructors of indexes."""
 
@@ -47,6 +48,8 @@ WORDS = FLAGS | {
     "false_alarm": "--false-alarm",
     "k": "-k",
     "max_bytes": "--max-bytes",
+    "rescore_factor": "--rescore-factor",
+    "target_recall": "--target-recall",
     "scoring": "--scoring",
     "seed": "--seed",
     "threshold": "--threshold",

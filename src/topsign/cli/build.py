@@ -16,6 +16,7 @@ from ..signals import SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     CodeOptions,
+    Originals,
     SignalPath,
     SourceOptions,
     Threads,
@@ -40,6 +41,7 @@ def build(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Learn the null of scores from the signals, so that p-values hold.")
     ] = False,
+    originals: Originals = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
     threads: Threads = None,
 ) -> None:
@@ -54,7 +56,7 @@ def build(
 
     topsign build sentences.npy -o sentences.topsign --bits 96 --center --calibrate
 
-    topsign build sentences.npy -o sentences.topsign --family trellis --bytes 48
+    topsign build sentences.npy -o sentences.topsign --family trellis --bytes 48 --originals float16
 
     topsign build folder-of-files/ -o cameras.topsign --resume
 
@@ -71,7 +73,8 @@ def build(
             index = open_index(output)
             _check_recipe(index, codes)
         else:
-            index = make_index(codes.family, files[0].n_features, codes.given(), output)
+            kept = {} if originals is None else {"originals": originals}
+            index = make_index(codes.family, files[0].n_features, codes.given() | kept, output)
             fit_index(index, files)
     with _discarded_if_empty(output), exit_on_error(1):
         for file in files:

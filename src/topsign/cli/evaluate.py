@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +11,12 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from ..evaluation import Evaluation, render
+from ..evaluation import METRICS, Evaluation, SignalSource, recall_words, render
 from ..evaluation import evaluate as run_evaluation
+from ..paper.measuring import plain
 from ..signals import open_files
 from .app import app, console, errors, exit_on_error, fail
-from .options import ArrayName, SignalPath, Threads
+from .options import ArrayName, IdColumn, SignalPath, Threads
 
 MAX_VALUES = 2**28
 
@@ -25,88 +25,108 @@ MAX_VALUES = 2**28
 def evaluate(
     signals: SignalPath,
     queries: Annotated[str | None, typer.Option(help="Signals to search for; held out when not given.")] = None,
+    target_recall: Annotated[float, typer.Option(help="Share of the true 10 nearest that a search shall find.")] = 0.95,
+    metric: Annotated[
+        str, typer.Option(help=f"What makes neighbours true: {', '.join(METRICS)}, of the signals as given.")
+    ] = "cosine",
+    n_signals: Annotated[
+        int | None, typer.Option(help="Entries of the index to come. (default: the number of signals)")
+    ] = None,
     bits: Annotated[list[int] | None, typer.Option(help="A size of adaptive codes; may be repeated.")] = None,
     entries: Annotated[int, typer.Option(help="Signals in the sample, at most.")] = 50_000,
     page: Annotated[Path | None, typer.Option(help="Write a page into this folder: index.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the sample and of the projection.")] = 0,
     array: ArrayName = None,
+    id_column: IdColumn = None,
     threads: Threads = None,
 ) -> None:
-    """Is it good enough on my signals? Recall, bytes, time and p-values, from a sample, before anything is built.
+    """Is it good enough on my signals? Recall, bytes, time and false alarms, from a sample, before anything is built.
+
+    Recommends the index of the fewest resident bytes that meets --target-recall, with the commands that build and
+    search it.
 
     [bold]Examples[/]
 
-    topsign evaluate embeddings.npy
+    topsign evaluate embeddings.npy --target-recall 0.98
 
-    topsign evaluate embeddings.parquet --array embedding --queries queries.npy --bits 48 --bits 96 --page evaluation/
+    topsign evaluate docs.parquet --array embedding --id-column id --queries queries.npy --page evaluation/
     """
     with exit_on_error(1):
-        given, asked = _read(signals, array), None if queries is None else _read(queries, array)
+        given, total = _read(signals, array, id_column)
+        asked = None if queries is None else _read(queries, array, None)[0]
     columns = TextColumn("{task.description:18}"), BarColumn(), TaskProgressColumn()
     with Progress(*columns, console=errors) as progress, exit_on_error(1):
         bar = progress.add_task("starting", total=1.0)
         found = run_evaluation(
             given,
             queries=asked,
+            target_recall=target_recall,
+            metric=metric,
+            n_signals=total if n_signals is None else n_signals,
             n_bits=bits,
             n_entries=entries,
             random_state=seed,
             n_threads=threads,
             progress=lambda what, done: progress.update(bar, description=what, completed=done),
         )
+    found = found.of(SignalSource(signals, queries, array, id_column))
     if page is not None:
         try:
             page.mkdir(parents=True, exist_ok=True)
-            (page / "index.html").write_text(render(found, source=Path(signals).name), encoding="utf-8")
+            (page / "index.html").write_text(render(found), encoding="utf-8")
         except OSError as error:
             raise fail(f"{page} cannot be written: {error}", code=1) from None
     if as_json:
-        print(json.dumps(_plain(found, signals), indent=1))
+        print(json.dumps(_plain(found), indent=1))
     else:
-        _show(found, signals)
+        _show(found)
         if page is not None:
             console.print(f"\nthe page: {(page / 'index.html').absolute()}", highlight=False, soft_wrap=True)
 
 
-def _read(location: str, array: str | None) -> Any:
-    """Rows of all files; many are thinned out as they are read."""
-    files = open_files(location, array)
+def _read(location: str, array: str | None, id_column: str | None) -> tuple[Any, int]:
+    """Return rows of all files, thinned out as they are read if they are many, and the number of all rows."""
+    files = open_files(location, array, () if id_column is None else (id_column,))
     total = sum(file.n_signals for file in files)
     step = max(1, -(-total * files[0].n_features // MAX_VALUES))
     parts = [np.asarray(file.rows()[::step] if step > 1 else file.rows()[:]) for file in files if file.n_signals]
-    return np.concatenate(parts) if parts else np.empty((0, files[0].n_features))
+    return (np.concatenate(parts) if parts else np.empty((0, files[0].n_features))), total
 
 
-def _show(found: Evaluation, signals: str) -> None:
+def _show(found: Evaluation) -> None:
     console.print(found.isotropy.sentence(found.n_features), highlight=False)
     for note in found.notes:
         console.print(f"note: {note}", highlight=False)
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    for name in ("code", "bytes", "recall@1", "@10", "@100", "rescored@1", "@10", "@100", "ms/query"):
+    table = Table(box=None, pad_edge=False)
+    titles = ("code", "bytes", "recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms/query")
+    for name in titles:
         table.add_column(name, justify="left" if name == "code" else "right")
     for one in found.candidates:
-        shares = [f"{part.share:.3f}" for part in (*one.recall, *one.rescored)]
-        table.add_row(one.name, f"{one.bytes_per_entry:.0f}", *shares, f"{one.milliseconds:.2f}")
+        shares = [f"{part.share:.3f}" for part in one.recall] + [""] * (3 - len(one.recall))
+        shares += [f"{option.measured.share:.3f}" for option in one.options if option.factor is not None]
+        table.add_row(one.name, f"{one.bytes_per_entry:.0f}", *shares, f"{one.option(None).milliseconds:.2f}")
+    console.print()
     console.print(table, highlight=False)
-    nulls = Table(box=None, pad_edge=False)
-    for name in ("p-values", *(f"below {level:g}" for level in found.levels)):
-        nulls.add_column(name, justify="left" if name == "p-values" else "right")
-    for row in found.calibration:
-        nulls.add_row(row.null, *(f"{share:.2g}" for share in row.shares))
-    console.print("\nshares of random pairs, which should be the level itself", highlight=False)
-    console.print(nulls, highlight=False)
-    console.print(f"\nrecommended: {found.recommendation()}", highlight=False)
-    console.print(f"\n{found.command(signals)}\n", highlight=False, soft_wrap=True)
+    console.print(f"\n{recall_words(found)}", highlight=False)
+    if found.false_alarms:
+        alarms = Table(box=None, pad_edge=False)
+        for name in ("searches with a match", *(f"at {level:g}" for level in found.levels)):
+            alarms.add_column(name, justify="left" if name == "searches with a match" else "right")
+        for row in found.false_alarms:
+            alarms.add_row(row.null, *(f"{rate:.3f}" for rate in row.rates))
+        console.print(f"\nfalse alarms: {found.n_judged:,} searches for held-out signals", highlight=False)
+        console.print(alarms, highlight=False)
+    console.print(f"\nasked: {found.target_recall:.0%} of the true 10 nearest", highlight=False)
+    console.print(f"recommended: {found.recommendation()}", highlight=False)
+    for more in (found.alternative(), found.false_alarm_advice()):
+        if more is not None:
+            console.print(more, highlight=False)
+    console.print(f"\n{found.command()}\n", highlight=False, soft_wrap=True)
     console.print(found.python(), highlight=False, soft_wrap=True)
-    if found.smaller is not None:
-        console.print(f"\n{found.alternative()}\n", highlight=False)
-        console.print(found.smaller.command(signals), highlight=False, soft_wrap=True)
 
 
-def _plain(found: Evaluation, signals: str) -> dict[str, Any]:
-    record = asdict(found)
-    record["isotropy"]["spectrum"] = found.isotropy.spectrum.tolist()
-    for one in (record["best"], record["smaller"] or {}, *record["candidates"]):
-        one.get("configuration", {}).pop("index", None)
-    return record | {"command": found.command(signals), "python": found.python(), "sentence": found.recommendation()}
+def _plain(found: Evaluation) -> dict[str, Any]:
+    record: dict[str, Any] = plain(found)
+    texts = {"command": found.command(), "python": found.python(), "sentence": found.recommendation()}
+    return record | texts | {"alternative": found.alternative(), "met": found.met}

@@ -70,11 +70,17 @@ Center = Annotated[
         help="Remove the mean of the signals from them and from queries. (default: only for trellis codes)",
     ),
 ]
+Originals = Annotated[
+    str | None, typer.Option(help="Keep the signals on disk to rescore candidates by: float32, float16 or int8.")
+]
 Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection. (default: {SEED})")]
 
 Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query. (default: 10)")]
 FalseAlarm = Annotated[
     float | None, typer.Option(help="Instead of -k: every match that is significant at this level, per query.")
+]
+RescoreFactor = Annotated[
+    int | None, typer.Option(help="Order so many times -k candidates by the original signals that the index keeps.")
 ]
 Scoring = Annotated[str, typer.Option(help=f"{' or '.join(SCORINGS)}.")]
 AdaptiveBits = Annotated[int | None, typer.Option(help="Sign codes: number of signs that each query chooses.")]

@@ -19,6 +19,7 @@ from .options import (
     Nearest,
     Output,
     QueryPath,
+    RescoreFactor,
     Scoring,
     ShowEvidence,
     ShowMetadata,
@@ -39,6 +40,7 @@ class SearchOptions:
     false_alarm: FalseAlarm = None
     scoring: Scoring = "asymmetric"
     adaptive_bits: AdaptiveBits = None
+    rescore_factor: RescoreFactor = None
     where: WhereText = None
     force: Force = False
     metadata: ShowMetadata = False
@@ -61,6 +63,8 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads
 
     topsign search cameras.topsign queries.npy --scoring hamming --format json
 
+    topsign search sentences.topsign queries.npy -k 10 --rescore-factor 10
+
     topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --metadata
 
     topsign search cameras.topsign queries.npy -k 5 --evidence
@@ -77,12 +81,16 @@ def search_files(index: Any, queries: Location, options: SearchOptions, **others
 
     Queries are numbered through.
     """
+    if options.false_alarm is not None and options.rescore_factor is not None:
+        raise fail("--rescore-factor goes with -k; --false-alarm decides by codes", code=2)
     if options.k is not None and options.false_alarm is not None:
         raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
     given = others | {"scoring": options.scoring, "adaptive_bits": options.adaptive_bits}
     given |= {"where": options.where, "with_metadata": options.metadata}
     if options.false_alarm is None:
         find, given = index.search, given | {"k": 10 if options.k is None else options.k}
+        if options.rescore_factor is not None:
+            given |= {"rescore": True, "rescore_factor": options.rescore_factor}
     else:
         find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
     with exit_on_error(2):

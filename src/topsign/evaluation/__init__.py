@@ -1,9 +1,21 @@
-"""Evaluation on a user's own signals: what recall, bytes and p-values codes would give."""
+"""Evaluation on a user's own signals: what recall, bytes and false alarms codes would give."""
 
 from __future__ import annotations
 
 from .measurement import evaluate
-from .page import render
-from .report import Candidate, Evaluation, Recall
+from .page import recall_words, render
+from .report import Candidate, Evaluation, Option, Recall
+from .source import SignalSource
+from .truth import METRICS
 
-__all__ = ["Candidate", "Evaluation", "Recall", "evaluate", "render"]
+__all__ = [
+    "METRICS",
+    "Candidate",
+    "Evaluation",
+    "Option",
+    "Recall",
+    "SignalSource",
+    "evaluate",
+    "recall_words",
+    "render",
+]

@@ -12,6 +12,8 @@ from .._rows import take_rows
 MAX_ROWS = 2000
 """Signals that the spectrum is measured on."""
 
+MIN_ENTRIES, MIN_QUERIES = 200, 10
+
 MAX_VALUES = 2**27
 """Values (signals times features) that a sample holds at most: half a gigabyte."""
 
@@ -69,22 +71,30 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
             f"{constant.size} of {n_features} columns are constant (the first is {constant[0]}): they say nothing "
             "about similarity once the mean is removed"
         )
+    if queries is None and len(sample) < MIN_ENTRIES + MIN_QUERIES:
+        raise ValueError(
+            f"an evaluation takes at least {MIN_ENTRIES + MIN_QUERIES} usable signals, {MIN_ENTRIES} entries and "
+            f"{MIN_QUERIES} queries that are held out of them, got {len(sample)}; give more, or queries of their own"
+            + _in_brackets(notes)
+        )
     if queries is None:
-        n_held = min(n_queries, len(sample) // 5)
+        n_held = min(n_queries, max(MIN_QUERIES, min(len(sample) // 5, len(sample) - MIN_ENTRIES)))
         order = rng.permutation(len(sample))
         asked, sample = sample[order[:n_held]], sample[np.sort(order[n_held:])]
     else:
         chosen = np.sort(rng.choice(len(queries), min(len(queries), n_queries), replace=False))
         asked, _, more = _usable(take_rows(queries, chosen).astype(np.float32, copy=False), chosen, "queries")
         notes += more
-    if len(sample) < 200 or len(asked) < 10:
-        raise ValueError(
-            f"an evaluation takes at least 200 usable signals and 10 queries, got {len(sample)} and {len(asked)}"
-            + ("; " + "; ".join(notes) if notes else "")
-        )
-    if len(sample) < 2000:
-        notes.append(f"only {len(sample):,} signals: recall on a larger set will be lower")
+        for name, rows_of, least in (("signals", sample, MIN_ENTRIES), ("queries", asked, MIN_QUERIES)):
+            if len(rows_of) < least:
+                raise ValueError(
+                    f"an evaluation takes at least {least} usable {name}, got {len(rows_of)}{_in_brackets(notes)}"
+                )
     return Split(sample, asked, queries is None, len(signals), notes)
+
+
+def _in_brackets(notes: list[str]) -> str:
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def measure_isotropy(signals: Float32) -> Isotropy:

@@ -29,6 +29,15 @@ def share_interval(shares: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[
     return float(min(low, values.mean())), float(max(high, values.mean()))
 
 
+def queries_needed(share: float, *, confidence: float = 0.95) -> int:
+    """Return how many values, all of them 1, have an interval that begins at ``share`` or above.
+
+    >>> queries_needed(0.95), queries_needed(0.99)
+    (72, 368)
+    """
+    return int(np.ceil(np.log((1 - confidence) / 2) / np.log(share)))
+
+
 def _weighted_means(values: npt.NDArray[np.float64], end: float) -> npt.NDArray[np.float64]:
     """Return draws of the mean with random weights of the values and of one more; equal values share a weight."""
     known, counts = np.unique(np.append(values, end), return_counts=True)

@@ -5,26 +5,34 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Float32, Float64, Int64
-from .._checks import as_signals, check_count
+from .._checks import as_signals, check_count, check_real
 from ..errors import CalibrationWarning
 from ..index import Index
 from .configurations import Configuration, configurations
 from .data import Split, measure_isotropy, split_signals
-from .report import RESCORE_FACTOR, CalibrationRow, Candidate, Evaluation, Recall
+from .extrapolation import Extrapolation
+from .intervals import queries_needed, share_interval
+from .report import Candidate, Evaluation, FalseAlarmRow, K, Option, Recall, choose
+from .truth import Truth
 
 KS = (1, 10, 100)
-LEVELS = (0.05, 0.01, 1e-3, 1e-4)
-BLOCK_VALUES = 2**24
-"""Values of entries that are compared exactly in one go."""
+FACTORS = (4, 10, 40)
+"""Candidates per neighbour that are rescored."""
 
-N_BOOTSTRAP = 1000
+LEVELS = (0.1, 0.05, 0.01)
 N_TIMED = 32
 """Queries whose rescoring is timed."""
+
+N_NULL_ENTRIES = 1000
+MEAN_SHARE = 0.02
+"""Share of the energy in the mean from which on codes of signs are measured centred too."""
 
 Progress = Callable[[str, float], None]
 """Called with what runs and the fraction of the whole that is done."""
@@ -34,6 +42,9 @@ def evaluate(
     signals: npt.ArrayLike,
     *,
     queries: npt.ArrayLike | None = None,
+    target_recall: float = 0.95,
+    metric: str = "cosine",
+    n_signals: int | None = None,
     n_bits: Sequence[int] | None = None,
     n_entries: int = 50_000,
     n_queries: int = 500,
@@ -41,7 +52,7 @@ def evaluate(
     n_threads: int | None = None,
     progress: Progress = lambda what, fraction: None,
 ) -> Evaluation:
-    """Measures what codes would do on these signals, from a sample, before anything is built.
+    """Measure what codes would do on these signals, from a sample, before anything is built.
 
     Parameters
     ----------
@@ -49,6 +60,15 @@ def evaluate(
         A memory map is sampled, not read whole.
     queries : array, optional
         Signals to search for; rows of the signals are held out when not given.
+    target_recall : float in (0, 1)
+        Share of the true 10 nearest that a search shall find. The recommendation is the configuration of the fewest
+        resident bytes that meets it with its whole 95% interval, with or without rescoring by original signals.
+    metric : "cosine", "centred cosine" or "inner_product"
+        What makes neighbours true, for all configurations alike: the cosine of the signals as given, that of signals
+        less their mean, or the inner product.
+    n_signals : int, optional
+        Entries of the index to come; the number of signals when not given. Recall falls as entries are added: it is
+        measured in nested samples and extrapolated to this number.
     n_bits : sequence of int, optional
         Sizes of adaptive codes; a thirty-second to a quarter of the features when not given.
     n_entries, n_queries : int
@@ -57,26 +77,38 @@ def evaluate(
     Returns
     -------
     Evaluation
-        Recall of the exact nearest by correlation, bytes, times, calibration of p-values, and a recommendation.
+        Recall, bytes and times of each configuration, rates of false alarms, and a recommendation.
     """
     start = time.perf_counter()
     given = as_signals(signals)
     asked = None if queries is None else as_signals(queries, n_features=given.shape[1], name="queries")
-    sizes = check_count(n_entries, "n_entries", minimum=200), check_count(n_queries, "n_queries", minimum=10)
+    target = check_real(target_recall, "target_recall", minimum=0, maximum=1)
+    if not 0 < target < 1:
+        raise ValueError(f"target_recall must lie strictly between 0 and 1, got {target_recall!r}")
+    largest = check_count(n_entries, "n_entries", minimum=200), check_count(n_queries, "n_queries", minimum=10)
     progress("reading", 0.0)
-    part = split_signals(given, asked, n_entries=sizes[0], n_queries=sizes[1], seed=random_state)
+    part = split_signals(given, asked, n_entries=largest[0], n_queries=largest[1], seed=random_state)
     n_features = part.entries.shape[1]
+    total = part.n_signals if n_signals is None else check_count(n_signals, "n_signals")
+    truth = Truth.of(metric, part.entries)
     isotropy = measure_isotropy(part.entries)
-    center = isotropy.mean_share >= 0.02
-    tried, left_out = configurations(n_bits, n_features, len(part.entries), center=center)
+    tried, left_out = configurations(
+        n_bits, n_features, len(part.entries), metric=metric, has_mean=isotropy.mean_share >= MEAN_SHARE
+    )
     part.notes.extend(left_out)
+    needed = queries_needed(target)
+    if len(part.queries) < needed:
+        part.notes.append(
+            f"{len(part.queries)} queries cannot show a recall of {100 * target:.4g}%: at least {needed:,} are needed, "
+            "even if all of them find everything"
+        )
     steps = len(tried) + 3
 
     progress("exact neighbours", 1 / steps)
-    mean = part.entries.mean(axis=0, dtype=np.float64).astype(np.float32) if center else None
-    truth = {center: exact_neighbors(part.entries, part.queries, max(KS), mean)}
-    if center:
-        truth[False] = exact_neighbors(part.entries, part.queries, max(KS))
+    extrapolation = Extrapolation.of(K, len(part.entries), total)
+    blocks = [np.arange(len(part.entries)), *extrapolation.nested(np.random.default_rng(random_state))]
+    nearest = [block[truth.neighbors(part.entries[block], part.queries, max(KS))] for block in blocks]
+    known = Neighborhoods(truth, blocks, nearest, extrapolation)
     found = []
     for i, one in enumerate(tried):
         progress(one.name, (2 + i) / steps)
@@ -84,135 +116,144 @@ def evaluate(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
             index.add(part.entries, n_threads=n_threads)
-            centred = index.recipe.center is not None
-            found.append(measure(one, index, part, truth[centred], n_threads=n_threads))
-    best = choose([one for one in found if one.configuration.has_null])
-    smaller = [one for one in found if one.bytes_per_entry < best.bytes_per_entry]
-    progress("p-values", (steps - 1) / steps)
-    rows, n_pairs = measure_calibration(part, best.configuration, random_state)
+            found.append(measure(one, index, part, known, n_threads=n_threads))
+    best, second = choose([option for one in found for option in one.options], target)
+    progress("false alarms", (steps - 1) / steps)
+    rows, n_judged = measure_false_alarms(part, best.configuration, random_state)
     progress("done", 1.0)
     return Evaluation(
-        n_signals=part.n_signals,
+        n_signals=total,
         n_entries=len(part.entries),
         n_queries=len(part.queries),
         n_features=n_features,
         own_queries=part.own_queries,
+        metric=metric,
+        target_recall=target,
         isotropy=isotropy,
         notes=part.notes,
+        n_nested=len(blocks[1]) if len(blocks) > 1 else None,
         candidates=found,
-        calibration=rows,
-        levels=list(LEVELS),
-        n_pairs=n_pairs,
         best=best,
-        smaller=_as_good(smaller, best),
+        second=second,
+        false_alarms=rows,
+        levels=list(LEVELS),
+        n_judged=n_judged,
+        random_state=random_state,
         seconds=time.perf_counter() - start,
     )
 
 
-def exact_neighbors(entries: Float32, queries: Float32, k: int, mean: Float32 | None = None) -> Int64:
-    """Rows of the k entries of largest correlation with each query, less a mean, closest first.
+@dataclass(frozen=True, eq=False)
+class Neighborhoods:
+    """True neighbours of the queries among all entries and among nested samples of them."""
 
-    Entries go by in blocks, and the best so far are kept: nothing of the size of all entries is made.
-    """
-    k, n_rows = min(k, len(entries)), max(k, BLOCK_VALUES // entries.shape[1])
-    asked = _units(queries, mean)
-    best = np.full((len(asked), k), -np.inf, np.float32)
-    found = np.zeros((len(asked), k), np.int64)
-    for start in range(0, len(entries), n_rows):
-        scores = asked @ _units(entries[start : start + n_rows], mean).T
-        part = min(k, scores.shape[1])
-        top = np.argpartition(-scores, part - 1, axis=1)[:, :part]
-        best = np.hstack([best, np.take_along_axis(scores, top, axis=1)])
-        found = np.hstack([found, top + start])
-        order = np.argsort(-best, axis=1, kind="stable")[:, :k]
-        best, found = np.take_along_axis(best, order, axis=1), np.take_along_axis(found, order, axis=1)
-    return found
-
-
-def _units(signals: Float32, mean: Float32 | None) -> Float32:
-    centred = signals if mean is None else signals - mean
-    norms = np.sqrt(np.einsum("ij,ij->i", centred, centred))
-    return np.asarray(centred / np.maximum(norms, 1e-30)[:, np.newaxis], np.float32)
+    truth: Truth
+    blocks: list[Int64]  # rows of all entries, then those of nested samples
+    nearest: list[Int64]  # true neighbours of each query in each block
+    extrapolation: Extrapolation
 
 
 def measure(
-    configuration: Configuration, index: Index, part: Split, truth: Int64, *, n_threads: int | None
+    configuration: Configuration, index: Index, part: Split, known: Neighborhoods, *, n_threads: int | None
 ) -> Candidate:
-    """Recall with and without rescoring, bytes and times of one index of the entries.
+    """Return recall with and without rescoring, bytes and times of one index of the entries.
 
-    Rescoring orders candidates exactly, so that it finds those of the true k nearest that are among them: counting
-    these gives its recall, and only its time is measured by doing it.
+    An index orders rescored candidates exactly, by its own metric. Which of them are among the first is computed here
+    from the candidates, once for all factors; only the times of rescoring are measured by doing it.
     """
-    found = index.search(part.queries, k=4 * max(KS), n_threads=n_threads).ids
-    shown = [k for k in KS if k <= truth.shape[1]]
-    begin = time.perf_counter()
-    index.search(part.queries, k=10, n_threads=n_threads)
-    plain = (time.perf_counter() - begin) / len(part.queries)
-    few, begin = part.queries[:N_TIMED], time.perf_counter()
-    index.search(few, k=10, n_threads=n_threads)
-    middle = time.perf_counter()
-    index.search(few, k=10, rescore=part.entries, rescore_factor=RESCORE_FACTOR, n_threads=n_threads)
-    more = max(0.0, (time.perf_counter() - middle) - (middle - begin)) / len(few)
-    return Candidate(
-        configuration=configuration,
-        center=index.recipe.center is not None,
-        bytes_per_entry=index.nbytes / len(index) + index.recipe.shared_nbytes / part.n_signals,
-        recall=[_recall(found[:, :k], truth, k) for k in shown],
-        rescored=[_recall(found[:, : 10 * RESCORE_FACTOR if k <= 10 else 4 * k], truth, k) for k in shown],
-        milliseconds=1e3 * plain,
-        rescored_milliseconds=1e3 * (plain + more),
-    )
+    further, few = known.extrapolation, known.extrapolation.matched
+    ids = np.asarray(index.search(part.queries, k=K * max(FACTORS), n_threads=n_threads).ids)
+    nested = [
+        np.asarray(index.search(part.queries, k=few * max(FACTORS), among=block, n_threads=n_threads).ids)
+        for block in known.blocks[1:]
+    ]
+    rescored = _rescored(index, part, known.truth)
+    times = _times(index, part, n_threads)
+    n_bytes = index.nbytes / len(index) + index.recipe.shared_nbytes / further.n_signals
+    options = []
+    for factor in (None, *FACTORS):
+
+        def shares(ids: Int64, true: Int64, k: int, factor: int | None = factor) -> Float64:
+            found = ids[:, :k] if factor is None else rescored(ids[:, : k * factor], k)
+            return _found(found, true[:, :k])
+
+        whole, matched = (shares(ids, known.nearest[0], k) for k in (K, few))
+        smaller = [shares(mine, true, few) for mine, true in zip(nested, known.nearest[1:], strict=True)]
+        expected = further.expected(whole, matched, float(np.mean(smaller)) if smaller else None)
+        options.append(Option(configuration, factor, n_bytes, _recall(whole, K), Recall(K, *expected), times[factor]))
+    recall = [_recall(_found(ids[:, :k], known.nearest[0][:, :k]), k) for k in KS if k <= len(part.entries)]
+    return Candidate(configuration, n_bytes, recall, options)
 
 
-def _reached(one: Candidate) -> float:
-    return next(part.share for part in one.rescored if part.k == 10)
+def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int], Int64]:
+    """Return what gives the first k of rescored candidates, or more that hold all true neighbours among them.
+
+    If the index rescores by the metric of the truth, the true neighbours among the candidates are among the first.
+    Otherwise, as with a centre that the truth does not remove, the candidates are ordered as the index orders them.
+    """
+    exact = truth if truth.metric == "inner_product" else Truth("cosine", index.recipe.center)
+    if (exact.mean is None) == (truth.mean is None):
+        return lambda ids, k: ids
+    return lambda ids, k: exact.ordered(part.entries, part.queries, ids)[:, :k]
 
 
-def choose(found: list[Candidate]) -> Candidate:
-    """The smallest code whose rescored recall@10 is at least 95%, or else the code of the best."""
+def _times(index: Index, part: Split, n_threads: int | None) -> dict[int | None, float]:
+    """Return milliseconds per query of a batch, and with candidates rescored, by their number per neighbour."""
+    few = part.queries[:N_TIMED]
+    plain = _seconds(index, part.queries, n_threads=n_threads)
+    base = _seconds(index, few, n_threads=n_threads)
+    found: dict[int | None, float] = {None: 1e3 * plain}
+    for factor in FACTORS:
+        whole = _seconds(index, few, rescore=part.entries, rescore_factor=factor, n_threads=n_threads)
+        found[factor] = 1e3 * (plain + max(0.0, whole - base))
+    return found
 
-    enough = [one for one in found if _reached(one) >= 0.95]
-    return min(enough, key=lambda one: one.bytes_per_entry) if enough else max(found, key=_reached)
+
+def _seconds(index: Index, queries: Float32, **options: Any) -> float:
+    """Return the seconds of a search per query, the smaller of two: the first may have to load or allocate."""
+    taken = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        index.search(queries, k=K, **options)
+        taken.append(time.perf_counter() - begin)
+    return min(taken) / len(queries)
 
 
-def _as_good(found: list[Candidate], best: Candidate) -> Candidate | None:
-    """The smallest of these whose rescored recall@10 is that of the best, or 95%."""
-    enough = [one for one in found if _reached(one) >= min(0.95, _reached(best))]
-    return min(enough, key=lambda one: one.bytes_per_entry, default=None)
+def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[list[FalseAlarmRow], int]:
+    """Return the shares of searches for held-out signals that have any match, with and without calibration.
 
-
-def measure_calibration(part: Split, best: Configuration, seed: int) -> tuple[list[CalibrationRow], int]:
-    """Shares of p-values of random pairs below each level: as they are, centred, and with a learned null.
-
-    Half of the queries teach the learned null, the other half judge all of them.
+    Half of the queries calibrate, the other half judge; none is an entry. Empty if these codes have no p-values or if
+    there are too few queries to calibrate with.
     """
     half = len(part.queries) // 2
-    some = np.random.default_rng(seed).choice(len(part.entries), min(len(part.entries), 1000), replace=False)
-    mean = part.entries.mean(axis=0, dtype=np.float64).astype(np.float32)
+    some = np.sort(
+        np.random.default_rng(seed).choice(len(part.entries), min(len(part.entries), N_NULL_ENTRIES), replace=False)
+    )
     rows = []
-    n_pairs = 0
-    chosen = mean if best.parameters.get("center") else False
-    for name, center in (("as they are", False), ("centred", mean), ("calibrated", chosen)):
-        index = best.make(part.entries.shape[1], center=center, random_state=seed)
-        index.add(part.entries[some])
-        if name == "calibrated":
-            index.calibrate(part.queries[:half], false_alarm=max(0.1, 2 / half))
+    for name in ("as they are", "calibrated"):
+        if name == "as they are" and not best.has_null:
+            continue
+        index = best.make(part.entries.shape[1], random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            p_values = index.search(part.queries[half:], k=len(index)).p_values.ravel()
-        n_pairs = len(p_values)
-        rows.append(CalibrationRow(name, [float(np.mean(p_values <= level)) for level in LEVELS]))
-    return rows, n_pairs
+            warnings.simplefilter("ignore", UserWarning)  # of few signals for a basis
+            index.add(part.entries[some])
+            if name == "calibrated":
+                try:
+                    index.calibrate(part.queries[:half], false_alarm=LEVELS[-1])
+                except ValueError as error:
+                    part.notes.append(f"rates of false alarms after calibration were not measured: {error}")
+                    continue
+            judged = part.queries[half:]
+            found = [index.within(judged, false_alarm=level, force=True) for level in LEVELS]
+        rows.append(FalseAlarmRow(name, [float((np.diff(one.starts) > 0).mean()) for one in found]))
+    return rows, len(part.queries) - half
 
 
-def _recall(found: Int64, truth: Int64, k: int) -> Recall:
-    """Share of the true k nearest that are among those found."""
-    shares = np.array([np.isin(true[:k], mine).mean() for mine, true in zip(found, truth, strict=True)], np.float64)
-    low, high = _bootstrap(shares)
-    return Recall(k, float(shares.mean()), low, high)
+def _found(ids: Int64, wanted: Int64) -> Float64:
+    """Return the share of each query's wanted entries that are among those found."""
+    return np.array([np.isin(true, mine).mean() for mine, true in zip(ids, wanted, strict=True)], np.float64)
 
 
-def _bootstrap(values: Float64) -> tuple[float, float]:
-    drawn = np.random.default_rng(0).integers(0, len(values), (N_BOOTSTRAP, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
+def _recall(shares: Float64, k: int) -> Recall:
+    return Recall(k, float(shares.mean()), *share_interval(shares))

@@ -2,116 +2,190 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .configurations import Configuration
 from .data import Isotropy
+from .source import SignalSource
 
-RESCORE_FACTOR = 10
+K = 10
+"""Neighbours that a target of recall is about."""
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Share of the true k nearest among the k found, with its 95% bootstrap interval over queries."""
+    """Share of the true k nearest that are found, with its 95% interval over queries."""
 
     k: int
     share: float
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.share:.1%} [{self.low:.1%}, {self.high:.1%}]"
+
 
 @dataclass(frozen=True)
-class Candidate:
-    """One kind and size of code, measured."""
+class Option:
+    """A configuration with a number of candidates that are ordered by the original signals."""
 
     configuration: Configuration
-    center: bool  # whether the mean is removed, from the exact neighbours too
-    bytes_per_entry: float  # as stored: code, norm, scale and id, and the share of what all entries have in common
-    recall: list[Recall]
-    rescored: list[Recall]  # ordered by the original signals: of 100 candidates, of 400 for the 100 nearest
-    milliseconds: float  # per query, a batch on all threads
-    rescored_milliseconds: float
+    factor: int | None  # candidates per neighbour that are rescored; None: none
+    bytes_per_entry: float  # resident: code, norm, scale and id, and the share of what all entries have in common
+    measured: Recall  # recall@10 among the entries of the sample
+    expected: Recall  # the same among all signals, extrapolated if the sample is smaller
+    milliseconds: float  # per query, a batch on all threads, among the entries of the sample
 
     @property
     def name(self) -> str:
-        """As tables show it."""
-        return self.configuration.name
+        """Words for tables and sentences."""
+        return f"{self.configuration.name}, {self.how}"
 
-    def command(self, signals: str) -> str:
-        """The shell command that builds such an index."""
-        return f"topsign build {signals} -o index.topsign {self.configuration.options()}"
+    @property
+    def how(self) -> str:
+        """How candidates are ordered, in words."""
+        return "by codes only" if self.factor is None else f"{self.factor * K} candidates rescored"
+
+    def meets(self, target: float) -> bool:
+        """Return whether the whole interval of the expected recall reaches the target."""
+        return self.expected.low >= target
 
 
 @dataclass(frozen=True)
-class CalibrationRow:
-    """Shares of random pairs below each level, which would be the level itself for a right null."""
+class Candidate:
+    """One configuration, measured."""
+
+    configuration: Configuration
+    bytes_per_entry: float
+    recall: list[Recall]  # by codes, of the 1, 10 and 100 nearest
+    options: list[Option]
+
+    @property
+    def name(self) -> str:
+        """Words for tables."""
+        return self.configuration.name
+
+    def option(self, factor: int | None) -> Option:
+        """Return the option with this number of candidates per neighbour."""
+        return next(one for one in self.options if one.factor == factor)
+
+
+@dataclass(frozen=True)
+class FalseAlarmRow:
+    """Share of searches for held-out signals that have any match, by the level that was asked for."""
 
     null: str
-    shares: list[float]
+    rates: list[float]
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Everything measured; see :func:`evaluate`."""
 
-    n_signals: int
+    n_signals: int  # entries of the index that the recommendation is for
     n_entries: int
     n_queries: int
     n_features: int
     own_queries: bool
+    metric: str
+    target_recall: float
     isotropy: Isotropy
     notes: list[str]
+    n_nested: int | None  # entries of each nested sample, None if there is none
     candidates: list[Candidate]
-    calibration: list[CalibrationRow]
+    best: Option
+    second: Option | None
+    false_alarms: list[FalseAlarmRow]
     levels: list[float]
-    n_pairs: int
-    best: Candidate  # of the codes with p-values, adaptive and sign
-    smaller: Candidate | None  # a trellis code that reaches the same in fewer bytes
+    n_judged: int  # queries that the rates of false alarms are measured with
+    random_state: int
     seconds: float
+    source: SignalSource = SignalSource()  # noqa: RUF009  # frozen
 
     @property
-    def center(self) -> bool:
-        """Whether centring is recommended: it is what the candidates were measured with."""
-        return self.best.center
+    def met(self) -> bool:
+        """Whether the recommended option meets the target."""
+        return self.best.meets(self.target_recall)
 
     @property
-    def calibrate(self) -> bool:
-        """Whether a learned null is recommended: p-values are off by more than a factor of two at 1e-3 without."""
-        shares = {row.null: row.shares for row in self.calibration}["centred" if self.center else "as they are"]
-        return not 0.5 <= shares[2] / self.levels[2] <= 2
+    def extrapolated(self) -> bool:
+        """Whether recall is expected of more entries than were measured."""
+        return self.n_signals > self.n_entries
 
-    def command(self, signals: str = "signals.npy") -> str:
-        """The shell command that builds the recommended index."""
-        return self.best.command(signals) + (" --calibrate" if self.calibrate else "")
+    def of(self, source: SignalSource) -> Evaluation:
+        """Return the same evaluation with the files that its commands name."""
+        return replace(self, source=source)
+
+    def command(self) -> str:
+        """Return the shell commands that build and search the recommended index."""
+        return self.source.commands(self.best.configuration, self.best.factor, k=K, random_state=self.random_state)
 
     def python(self) -> str:
-        """Python calls that build the recommended index."""
-        lines = [f"index = {self.best.configuration.constructor(self.n_features)}", "index.add(signals)"]
-        lines += ["index.calibrate()"] if self.calibrate else []
-        return "\n".join([*lines, f"index.search(queries, k=10, rescore=signals, rescore_factor={RESCORE_FACTOR})"])
+        """Return the Python code that builds and searches the recommended index."""
+        return self.source.python(
+            self.best.configuration, self.best.factor, n_features=self.n_features, k=K, random_state=self.random_state
+        )
 
     def recommendation(self) -> str:
-        """The recommendation and the numbers it will give, in a sentence."""
+        """Return the recommendation and the numbers it will give, in a few sentences."""
         best = self.best
-        plain, exact = ({one.k: one for one in part} for part in (best.recall, best.rescored))
-        return (
-            f"{best.name}{', centred' if self.center else ''}: {best.bytes_per_entry:.0f} bytes per entry "
-            f"({4 * self.n_features / best.bytes_per_entry:.1f} times less than float32); of the true 10 nearest it "
-            f"finds {plain[10].share:.1%} [{plain[10].low:.1%}, {plain[10].high:.1%}] by codes alone and "
-            f"{exact[10].share:.1%} [{exact[10].low:.1%}, {exact[10].high:.1%}] when {10 * RESCORE_FACTOR} candidates "
-            f"are rescored, on {self.n_entries:,} entries in {best.milliseconds:.2f} ms per query."
+        saved = 4 * self.n_features / best.bytes_per_entry
+        met = "" if self.met else f"Nothing that was measured meets {self.target_recall:.0%}; the closest is: "
+        text = (
+            f"{met}{best.name}. {best.bytes_per_entry:.0f} resident bytes per entry, {saved:.1f} times fewer than "
+            f"float32; {best.measured} of the true {K} nearest found among {self.n_entries:,} entries, in "
+            f"{best.milliseconds:.2f} ms per query."
         )
+        if self.extrapolated:
+            text += f" Among {self.n_signals:,} entries {best.expected} is expected (extrapolated)."
+        if best.factor is not None:
+            text += f" Originals take {4 * self.n_features:,} bytes per entry on disk."
+        return text
 
     def alternative(self) -> str | None:
-        """The smaller trellis code in a sentence, where there is one."""
-        if self.smaller is None:
+        """Return the second best option and why it is not the first, None if there is no other."""
+        if self.second is None:
             return None
-        plain, exact = (
-            next(one for one in part if one.k == 10) for part in (self.smaller.recall, self.smaller.rescored)
-        )
+        best, other = self.best, self.second
+        found = f"Second: {other.name}, {other.bytes_per_entry:.0f} bytes, {other.expected}, "
+        found += f"{other.milliseconds:.2f} ms: "
+        if not other.meets(self.target_recall):
+            return found + ("it may miss the target." if self.met else "it finds fewer.")
+        more = other.bytes_per_entry / best.bytes_per_entry - 1
+        if more < 0.005:
+            return found + "as small, and slower."
+        if other.milliseconds < best.milliseconds:
+            return found + f"faster, but {more:.0%} larger."
+        return found + f"{more:.0%} larger, and no faster."
+
+    def false_alarm_advice(self) -> str | None:
+        """Return what to do before p-values are used, None if nothing."""
+        plain = self.false_alarms[0] if self.false_alarms else None
+        if plain is None or plain.rates[-1] <= 2 * self.levels[-1]:
+            return None
         return (
-            f"Without p-values, {self.smaller.name} takes {self.smaller.bytes_per_entry:.0f} bytes per entry and finds "
-            f"{plain.share:.1%} by codes alone, {exact.share:.1%} rescored, of the 10 nearest"
-            + (" of the signals as they are" if self.best.center else "")
-            + f": {self.smaller.configuration.constructor(self.n_features)}"
+            f"P-values need index.calibrate(): without it {plain.rates[-1]:.0%} of searches for held-out signals had a "
+            f"match at a false alarm of {self.levels[-1]:.0%}."
         )
+
+
+def choose(options: list[Option], target: float) -> tuple[Option, Option | None]:
+    """Return the cheapest option that meets the target, and the second best.
+
+    The cheapest has the fewest resident bytes, and is the fastest of those. The second best is the fastest that is
+    faster, or else the next in this order; if no other meets the target, the one that finds most. If none meets it, the
+    two that find most are returned.
+    """
+    enough = sorted(
+        (one for one in options if one.meets(target)), key=lambda one: (one.bytes_per_entry, one.milliseconds)
+    )
+    if not enough:
+        ranked = sorted(options, key=lambda one: -one.expected.low)
+        return ranked[0], ranked[1] if len(ranked) > 1 else None
+    best, others = enough[0], enough[1:]
+    faster = min(others, key=lambda one: one.milliseconds, default=None)
+    if faster is not None and faster.milliseconds < best.milliseconds:
+        return best, faster
+    others = [one for one in others if one.configuration != best.configuration] or others
+    rest = sorted((one for one in options if one not in enough), key=lambda one: -one.expected.low)
+    return best, next(iter([*others, *rest]), None)

@@ -73,7 +73,7 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
     scores = index.search(signal, k=len(ids), among=ids).scores[0].astype(np.float64)
     counts, edges = np.histogram(scores, bins=N_BINS)
-    nulls = index.significance.nulls(index.calibration)
+    nulls = None if index.calibration is None else index.calibration.for_scans()
     ((_, scan),) = make_scans(index.recipe, signal, scoring="asymmetric", nulls=nulls)
     expected: list[float] = []
     if index.metric == "correlation" and scan.null is not None:

@@ -58,8 +58,10 @@ def check_draws(n_draws: object, name: str = "n_draws") -> int:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses and arrays as the dictionaries, lists and numbers that JSON has; NaN becomes null."""
-    if is_dataclass(value) and not isinstance(value, type):
+    """Return dataclasses and arrays as the dictionaries, lists and numbers of JSON; NaN is null, a class its name."""
+    if isinstance(value, type):
+        return value.__name__
+    if is_dataclass(value):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
