@@ -1,6 +1,9 @@
 """Filters on metadata: the k best of those that pass, exactly; text that is no condition is refused."""
 
+import datetime
+import enum
 import json
+import time
 
 import numpy as np
 import pytest
@@ -149,3 +152,114 @@ def test_scanned_fields_are_parsed_fields(notes, field):
         names = [{code: key for key, code in column.known.items()} for column in (parsed, scanned)]
         assert [names[0][code] for code in parsed.codes] == [names[1][code] for code in scanned.codes]
         assert_array_equal(parsed.numbers[parsed.codes], scanned.numbers[scanned.codes])
+
+
+def index_of(notes):
+    index = ts.AdaptiveIndex(n_features=16, n_bits=4, random_state=1)
+    index.add(np.random.default_rng(0).standard_normal((len(notes), 16)), metadata=notes)
+    return index
+
+
+def found(index, where):
+    ids = index.search(np.ones(16), k=len(index), where=where).ids[0]
+    return sorted(ids[ids >= 0].tolist())
+
+
+def test_integers_are_exact():
+    """Two integers of one float, and one beyond all floats."""
+    a, b = 1234567890123456789, 1234567890123456800
+    assert float(a) == float(b)
+    index = index_of([{"user": a}, {"user": b}, {"user": 5}, {"user": 10**400}, {"user": -(10**400)}, {"user": 5.5}])
+    for where in (f"user == {a}", {"user": a}, {"user": np.int64(a)}, f"user >= {a} and user < {b}"):
+        assert found(index, where) == [0]
+    assert found(index, f"user > {a}") == [1, 3]
+    assert found(index, f"user <= {a}") == [0, 2, 4, 5]
+    assert found(index, "user > 5") == [0, 1, 3, 5]
+    assert found(index, f"user == 1{'0' * 400}") == [3]
+    assert found(index, f"user < -{'9' * 399}") == [4]
+    assert found(index, "user == 5.0") == [2]
+
+
+class Lang(enum.StrEnum):
+    EN = "en"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.str_("en"), [0]),
+        (Lang.EN, [0]),
+        (frozenset(["en", "it"]), [0, 1]),
+        (np.array(["it"]), [1]),
+        (datetime.date(2020, 1, 2), [2]),
+        (datetime.datetime(2020, 1, 2, 3), [3]),
+        (np.datetime64("2020-01-02"), [2]),
+        (None, []),
+        (1, []),
+    ],
+)
+def test_values_of_dicts_are_taken_as_json_has_them(value, expected):
+    index = index_of([{"lang": "en"}, {"lang": "it"}, {"lang": "2020-01-02"}, {"lang": "2020-01-02T03:00:00"}])
+    assert found(index, {"lang": value}) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "words"),
+    [
+        ({"y": {"$gt": 3}}, ValueError, r"a dict of equalities, got .*write other comparisons as a text"),
+        ({"y": float("nan")}, ValueError, "finite numbers"),
+        ({"y": object()}, TypeError, "with numbers, texts, dates, true, false or None, got <object"),
+        ("y > 'a'", ValueError, "where orders 'y' by 'a', but no entry has a text in that field, only a number"),
+        ("lang >= 3", ValueError, "no entry has a number in that field, only a text"),
+        ("y > 1e999", ValueError, "1e999 is beyond the largest number"),
+        ("y == " + 5000 * "1", ValueError, "a number has at most 4,000 digits"),
+        (900 * "(" + "y == 1" + 900 * ")", ValueError, "nested more than 100 deep"),
+        (900 * "not " + "y == 1", ValueError, "nested more than 100 deep"),
+        ("y == 1" + 100_000 * " and y == 1", ValueError, "it has 1,100,006 characters, at most 100,000 are read"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(where, error, words):
+    index = index_of([{"y": 1, "lang": "en"}, {"y": 2, "lang": "it"}])
+    with pytest.raises(error, match=words):
+        found(index, where)
+
+
+def test_long_conditions_are_read_in_linear_time():
+    """9,000 terms take tenths of a second; quadratic reading of the text took minutes."""
+    index = index_of([{"y": 1}, {"y": 2}])
+    start = time.process_time()
+    assert found(index, " or ".join(9000 * ["y==1"])) == [0]
+    assert time.process_time() - start < 10
+
+
+def test_fields_are_those_of_living_entries():
+    index = index_of([{"a": 1}, {"b": 1}, {"b": 2}])
+    index.remove([0])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="where names the field 'a', which no entry has"):
+            found(index, "a == 1 or b == 2")
+        assert found(index, "b == 2") == [2]
+        index.compact()
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [b'{ "a" : 1 , "b":2}', b'{"b": 3, "a"\n:\t4}', b"{}"],
+        [b'{"a":1,"a":7}', b'{"b":3}', b'{"a":4}'],
+    ],
+    ids=["spaces", "a key twice"],
+)
+def test_foreign_json_is_read_as_a_parser_reads_it(texts):
+    metadata = Metadata.of(texts)
+    column = filters._scan_field(metadata, "a") or filters._parse_field(metadata, "a")
+    values = {code: value for (_, value), code in column.known.items()}
+    assert [values[code] for code in column.codes] == [json.loads(text).get("a") for text in texts]
+
+
+def test_metadata_that_json_cannot_hold_is_refused_with_the_remedy(rng):
+    index = ts.AdaptiveIndex(n_features=16, n_bits=4)
+    for value in (np.int64(3), datetime.date(2020, 1, 1)):
+        with pytest.raises(ValueError, match=r"plain numbers \(\.item\(\)\), texts, and dates as texts \(\.isoformat"):
+            index.add(rng.standard_normal((1, 16)), metadata=[{"a": value}])
+    assert len(index) == 0

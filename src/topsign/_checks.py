@@ -294,7 +294,8 @@ def _json(entry: object, row: int) -> bytes:
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         same = json.loads(text) == entry
     except (TypeError, ValueError) as error:
-        raise ValueError(f"metadata at row {row} is not JSON: {error}") from None
+        remedy = "give plain numbers (.item()), texts, and dates as texts (.isoformat())"
+        raise ValueError(f"metadata at row {row} is not JSON: {error}; {remedy}") from None
     if not same:
         raise ValueError(
             f"metadata at row {row} would not come back from JSON as it is, got {entry!r}; "

@@ -16,7 +16,7 @@ from .._checks import check_ids, raise_unknown_ids
 from ..families import Recipe
 from ..index.entries import Entries
 from ..index.entry_set import LocalEntries
-from ..index.filters import Where, check_fields, known_fields, parse_where, passing
+from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
 from ..index.ids import Ids, as_texts, check_asked, check_found
 from ..search import Hits, PairLimit, RangeLimit, Scan, compare_entries
 from ..store import Arrays, Note, Segment, Snapshot, merge_segments
@@ -205,11 +205,11 @@ def _with_considered(
     return task(_consider(segments, where, numbers), *arguments)
 
 
-def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) -> tuple[int, Int64, set[str]]:
+def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) -> tuple[int, Int64, KnownFields]:
     """Number of entries considered, those of the numbers that are here, and the fields of the condition that are."""
     snapshot = Snapshot(tuple(segments))
     here = np.empty(0, np.int64) if numbers is None else numbers[snapshot.locate(numbers) >= 0]
-    fields = set[str]() if where is None else known_fields(snapshot, where)
+    fields: KnownFields = set() if where is None else known_fields(snapshot, where)
     return len(_consider(segments, where, numbers)), here, fields
 
 

@@ -246,8 +246,8 @@ class BaseIndex(ABC):
         -----
         P-values are those of one comparison with an independent impostor: see :func:`topsign.theory.match_pvalue`,
         which they follow within 2e-5 from 1,000 features on, and :func:`topsign.theory.correct_pvalues` for having
-        searched many. They are nan for codes whose null distribution is unknown, until :meth:`calibrate` learns it. A
-        zero query is related to nothing: it scores 0 with a p-value of 1.
+        searched many. They are nan for codes whose null distribution is unknown, until :meth:`calibrate` learns it.
+        Raises ValueError, naming the row, for a zero query, which has no direction.
         """
         k, factor = check_count(k, "k"), check_count(rescore_factor, "rescore_factor")
         queries = self._checked(queries, "queries")

@@ -4,12 +4,16 @@
 
 Comparisons ``== != < <= > >=`` and ``in``, ``not in`` of a field with numbers, texts in quotes, ``true``, ``false`` and
 ``null``, joined by ``and``, ``or``, ``not`` and parentheses. Fields of nested objects are written ``author.name``. A
-field that an entry does not have is ``null``: equal to ``null`` alone, and neither smaller nor larger than anything.
+field that an entry does not have is ``null``: equal only to ``null``, and neither smaller nor larger than anything.
+Integers are compared exactly, whatever their size. Dates are compared as ISO texts.
 """
 
 from __future__ import annotations
 
+import datetime
+import enum
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +39,12 @@ ORDERED: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 LITERALS = {"true": True, "false": False, "null": None, "none": None}
+MAX_LENGTH, MAX_DEPTH = 100_000, 100
+"""Characters of a condition, and how deep parentheses and ``not`` may be nested."""
+
+MAX_DIGITS = 4000
+"""Digits of an integer; Python reads no more than 4,300."""
+
 EXAMPLE = "\"year >= 2020 and lang in ('en', 'it')\""
 
 
@@ -67,17 +77,22 @@ def parse_where(where: Where) -> Condition:
     return _Parser(where).parse()
 
 
-def fields_of(condition: Condition) -> set[str]:
-    """Fields that a condition looks at."""
+def tests_of(condition: Condition) -> list[FieldTest]:
+    """Return the tests of a condition, ordered by field."""
     if isinstance(condition, FieldTest):
-        return {condition.field}
-    return set().union(*(fields_of(part) for part in condition.parts))
+        return [condition]
+    return sorted((test for part in condition.parts for test in tests_of(part)), key=lambda test: test.field)
+
+
+def fields_of(condition: Condition) -> set[str]:
+    """Return the fields that a condition looks at."""
+    return {test.field for test in tests_of(condition)}
 
 
 def select(snapshot: Snapshot, where: Where) -> Booleans:
-    """Whether each entry of a snapshot, by place, is alive and fulfils a condition.
+    """Return whether each entry of a snapshot, by row, is alive and satisfies a condition.
 
-    Raises ValueError where no entry has a field that the condition names.
+    Raises ValueError if no entry has a field that the condition names, or none of the type that it is ordered by.
     """
     if len(snapshot):
         check_fields(where, known_fields(snapshot, where))
@@ -94,22 +109,38 @@ def passing(snapshot: Snapshot, where: Where) -> Booleans:
     return np.concatenate([np.empty(0, bool), *masks])
 
 
-def known_fields(snapshot: Snapshot, where: Where) -> set[str]:
-    """Fields of a condition that some entry has in its metadata."""
+KnownFields = set[tuple[str, type]]
+"""Fields of a condition with the types of values that entries have in them."""
+
+
+def known_fields(snapshot: Snapshot, where: Where) -> KnownFields:
+    """Return the fields of a condition that living entries have, with the types of their values."""
     fields = fields_of(parse_where(where))
-    tables = [_columns(segment, fields) for segment in snapshot.segments]
-    return {field for field in fields if not all(table[field].is_empty for table in tables)}
+    known: KnownFields = set()
+    for segment in snapshot.segments:
+        columns, living = _columns(segment, fields), None if segment.alive is None else segment.living
+        known |= {(field, kind) for field in fields for kind in columns[field].kinds(living)}
+    return known
 
 
-def check_fields(where: Where, known: set[str]) -> None:
-    """Raises ValueError where a condition names a field that no entry has."""
-    for field in sorted(fields_of(parse_where(where)) - known):
-        remedy = "index[id].metadata shows the fields of an entry"
-        if field in ("id", "ids"):
-            remedy = "ids are not metadata: among= takes those to consider"
-        raise ValueError(
-            f"where names the field {field!r}, which no entry has in its metadata; got {where!r}; {remedy}"
-        )
+def check_fields(where: Where, known: KnownFields) -> None:
+    """Raise ValueError if a condition names a field that no entry has, or orders it by a type that none has."""
+    names = {field for field, _ in known}
+    for test in tests_of(parse_where(where)):
+        if test.field not in names:
+            remedy = "index[id].metadata shows the fields of an entry"
+            if test.field in ("id", "ids"):
+                remedy = "ids are not metadata: among= takes those to consider"
+            raise ValueError(
+                f"where names the field {test.field!r}, which no entry has in its metadata; got {where!r}; {remedy}"
+            )
+        if test.sign in ORDERED and (test.field, _key(test.values[0])[0]) not in known:
+            had = " and ".join(sorted(KIND_NAMES[kind] for field, kind in known if field == test.field))
+            wanted = KIND_NAMES[_key(test.values[0])[0]]
+            raise ValueError(
+                f"where orders {test.field!r} by {test.values[0]!r}, but no entry has {wanted} in that field, only "
+                f"{had}; got {where!r}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,23 +148,26 @@ class Column:
     """One field of the entries of a segment: its distinct values, and which of them each entry has."""
 
     codes: Int32  # (n_entries,) 0: null
-    known: dict[tuple[type, Any], int]  # code of each value; numbers are floats
-    numbers: Float64  # value of each code where it is a number, else nan
+    known: dict[tuple[type, Any], int]  # code of each value
+    numbers: Float64  # nearest float of each code that is a number, else nan
 
     @classmethod
     def of(cls, values: Iterable[Any], n_entries: int) -> Column:
+        """Return the column of these values."""
         known: dict[tuple[type, Any], int] = {_key(None): 0}
         codes = np.fromiter((known.setdefault(_key(value), len(known)) for value in values), np.int32, n_entries)
-        numbers = np.array([value if kind is float else np.nan for kind, value in known], np.float64)
+        numbers = np.array([_nearest(value) if kind is float else np.nan for kind, value in known], np.float64)
         return cls(codes, known, numbers)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no entry has the field."""
-        return len(self.known) == 1
+    def kinds(self, living: Booleans | None) -> set[type]:
+        """Return the types of the values that entries have, or only living ones."""
+        there = np.ones(len(self.known), bool) if living is None else np.zeros(len(self.known), bool)
+        if living is not None:
+            there[self.codes[living]] = True
+        return {kind for (kind, _), code in self.known.items() if code and there[code]}
 
     def holds(self, sign: str, values: tuple[Any, ...]) -> Booleans:
-        """Whether a comparison holds for each entry."""
+        """Return whether a comparison holds for each entry."""
         passing = np.zeros(len(self.known), bool)
         if sign == "in":
             passing[[self.known[key] for value in values if (key := _key(value)) in self.known]] = True
@@ -141,8 +175,21 @@ class Column:
             for (kind, value), code in self.known.items():
                 passing[code] = kind is str and ORDERED[sign](value, values[0])
         else:
-            passing = ORDERED[sign](self.numbers, float(values[0]))
+            limit = _nearest(values[0])
+            passing = ORDERED[sign](self.numbers, limit)
+            close = set(np.flatnonzero(self.numbers == limit).tolist())  # floats of different integers may be equal
+            for (_, value), code in self.known.items() if close else ():
+                if code in close:
+                    passing[code] = ORDERED[sign](value, values[0])
         return passing[self.codes]
+
+
+def _nearest(number: float) -> float:
+    """Return the nearest float of a number; infinity for integers beyond all floats."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 _cached: WeakKeyDictionary[Any, dict[str, Column]] = WeakKeyDictionary()
@@ -168,27 +215,25 @@ def _parse_field(metadata: Metadata, field: str) -> Column:
 
 
 def _scan_field(metadata: Metadata, field: str) -> Column | None:
-    """As :func:`_parse_field`, several times as fast, for objects that hold no others; None for all others.
+    """Return what :func:`_parse_field` does, several times as fast, for objects that hold no others; else None.
 
     Quotes within JSON strings are escaped, so that a key between ``{`` or ``,`` and a colon is a key of the object.
     """
     text, n_entries = metadata.text.tobytes(), len(metadata.starts) - 1
     if text.count(b"{") != np.count_nonzero(np.diff(metadata.starts)):
         return None  # objects within objects, or braces in texts
-    key = re.escape(json.dumps(field, ensure_ascii=False).encode()) + b":"
-    # The key first, which finds its places fast; then whether a key may stand there; then the value.
-    pattern = re.compile(key + rb"(?<=[{,]" + key + rb')("[^"\\]*(?:\\.[^"\\]*)*"|\[|[^,}\[]+)', re.DOTALL)
-    tokens = pattern.findall(text)
+    key = re.escape(json.dumps(field, ensure_ascii=False).encode())
+    pattern = re.compile(rb"[{,]\s*" + key + rb'\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*"|\[|[^,}\[\s]+)', re.DOTALL)
+    found = [(match.start(), match[1]) for match in pattern.finditer(text)]
+    tokens = [token for _, token in found]
+    rows = np.searchsorted(metadata.starts, np.array([start for start, _ in found], np.int64), side="right") - 1
     distinct = dict.fromkeys(tokens)
-    if b"[" in distinct:
-        return None
+    if b"[" in distinct or (np.diff(rows) <= 0).any():
+        return None  # lists, or a key that stands twice in one object
     column = Column.of(json.loads(b"[" + b",".join(distinct) + b"]"), len(distinct))
     codes = dict(zip(distinct, column.codes.tolist(), strict=True))
-    values = np.fromiter(map(codes.__getitem__, tokens), np.int32, len(tokens))
-    if len(tokens) < n_entries:  # some lack the field
-        places = np.fromiter((match.start() for match in pattern.finditer(text)), np.int64, len(tokens))
-        values, found = np.zeros(n_entries, np.int32), values
-        values[np.searchsorted(metadata.starts, places, side="right") - 1] = found
+    values = np.zeros(n_entries, np.int32)
+    values[rows] = np.fromiter(map(codes.__getitem__, tokens), np.int32, len(tokens))
     return Column(values, column.known, column.numbers)
 
 
@@ -205,12 +250,15 @@ def _value(note: Any, field: str) -> Any:
 
 
 def _key(value: Any) -> tuple[type, Any]:
-    """A value that can be looked up: true is not 1, and lists and objects are compared by their JSON."""
+    """Return a value that can be looked up: true is not 1, and lists and objects are compared by their JSON."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return type(value), value
     if isinstance(value, (int, float)):
-        return float, float(value)
+        return float, value  # Python compares integers and floats exactly, and equal ones have equal hashes
     return list, json.dumps(value, sort_keys=True)
+
+
+KIND_NAMES = {bool: "true or false", str: "a text", float: "a number", list: "a list or an object"}
 
 
 def _evaluate(condition: Condition, table: dict[str, Column], n_entries: int) -> Booleans:
@@ -228,16 +276,50 @@ def _evaluate(condition: Condition, table: dict[str, Column], n_entries: int) ->
 def _equality(field: Any, value: Any) -> FieldTest:
     if not isinstance(field, str):
         raise TypeError(f"where must name fields by texts, got {field!r}")
-    return FieldTest(field, "in", tuple(value) if isinstance(value, (list, tuple, set)) else (value,))
+    several = isinstance(value, (list, tuple, set, frozenset, range, np.ndarray))
+    return FieldTest(field, "in", tuple(_plain(one, field) for one in value) if several else (_plain(value, field),))
+
+
+def _plain(value: Any, field: str) -> Any:
+    """Return a value of a dict as JSON has it: NumPy scalars and enums as what they hold, dates as ISO texts."""
+    value = value.value if isinstance(value, enum.Enum) else value
+    value = value.item() if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 else value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"where must compare {field!r} with finite numbers, which JSON has, got {value!r}")
+        return float(value)
+    if isinstance(value, (datetime.date, datetime.datetime)):
+        return value.isoformat()
+    if isinstance(value, Mapping) and any(str(key).startswith("$") for key in value):
+        raise ValueError(
+            f"where takes a dict of equalities, got {value!r} for {field!r}; write other comparisons as a text, such "
+            f"as {EXAMPLE}"
+        )
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"where must compare {field!r} with numbers, texts, dates, true, false or None, got {value!r} of type "
+            f"{type(value).__name__}"
+        ) from None
+    return value
 
 
 class _Parser:
     """Recursive descent over the tokens of a condition."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.tokens, self.at = text, list[tuple[str, str]](), 0
-        end = 0
-        while text[end:].strip():
+        self.text, self.tokens, self.at, self.depth = text, list[tuple[str, str]](), 0, 0
+        if len(text) > MAX_LENGTH:
+            self.fail(f"it has {len(text):,} characters, at most {MAX_LENGTH:,} are read")
+        end, last = 0, len(text.rstrip())
+        while end < last:
             match = TOKEN.match(text, end)
             if match is None:
                 self.fail(f"cannot read {text[end:].strip()[:12]!r}")
@@ -246,7 +328,8 @@ class _Parser:
             self.tokens.append((kind, match[kind]))
 
     def fail(self, problem: str) -> NoReturn:
-        raise ValueError(f"where={self.text!r} is not a condition: {problem}; write it like {EXAMPLE}")
+        shown = self.text if len(self.text) <= 200 else self.text[:200] + "..."
+        raise ValueError(f"where={shown!r} is not a condition: {problem}; write it like {EXAMPLE}")
 
     def parse(self) -> Condition:
         condition = self.either()
@@ -268,9 +351,9 @@ class _Parser:
 
     def single(self) -> Condition:
         if self.took("not"):
-            return Joined("not", (self.single(),))
+            return self.nested(lambda: Joined("not", (self.single(),)))
         if self.took("("):
-            condition = self.either()
+            condition = self.nested(self.either)
             self.expect(")")
             return condition
         kind, field = self.next("a field")
@@ -279,6 +362,14 @@ class _Parser:
         elif kind != "name" or field.lower() in LITERALS:
             self.fail(f"a field is expected, got {field!r}")
         return self.comparison(field)
+
+    def nested(self, part: Callable[[], Condition]) -> Condition:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"it is nested more than {MAX_DEPTH} deep")
+        condition = part()
+        self.depth -= 1
+        return condition
 
     def comparison(self, field: str) -> Condition:
         if self.took("not"):
@@ -309,12 +400,22 @@ class _Parser:
     def value(self) -> Any:
         kind, token = self.next("a value")
         if kind == "number":
-            return float(token)
+            return self.number(token)
         if kind == "text":
             return _unquoted(token)
         if token.lower() in LITERALS:
             return LITERALS[token.lower()]
         self.fail(f"a number, a text in quotes, true, false or null is expected, got {token!r}")
+
+    def number(self, token: str) -> int | float:
+        if re.fullmatch(r"-?\d+", token):
+            if len(token) > MAX_DIGITS:
+                self.fail(f"a number has at most {MAX_DIGITS:,} digits")
+            return int(token)
+        value = float(token)
+        if not math.isfinite(value):
+            self.fail(f"{token} is beyond the largest number")
+        return value
 
     def next(self, what: str) -> tuple[str, str]:
         if self.at == len(self.tokens):

@@ -126,7 +126,16 @@ def make_scans(
     for start in range(0, len(queries), n_rows):
         rows = slice(start, min(start + n_rows, len(queries)))
         comparison = prepare(part=rows)
+        _check_directions(recipe, comparison, rows.start)
         null = comparison.null
         if nulls is not None and not comparison.fixed_null:
             null = nulls[comparison.scoring]
         yield rows, Scan(comparison, null, threads, engine)
+
+
+def _check_directions(recipe: Recipe, comparison: Comparison, first: int) -> None:
+    """Raise ValueError if a query has no direction to compare."""
+    zeros = np.flatnonzero(comparison.norms == 0)
+    if zeros.size:
+        why = "is all zeros" if recipe.center is None else "equals the mean that the index removes"
+        raise ValueError(f"queries[{first + int(zeros[0])}] {why} and matches nothing; drop that row")
