@@ -323,7 +323,8 @@ def _reserve(store: FolderStore, n_entries: int) -> int:
             change.next_id -= n_before
         first = change.next_id
         change.free_ids(n_entries)  # raises if there are too few
-        change.sources[PENDING] = {"job": secrets.token_hex(8), "first_id": first, "entries": n_entries}
+        record = {"job": secrets.token_hex(8), "first_id": first, "entries": n_entries}
+        change.keep_source(PENDING, record)
         change.next_id = first + n_entries
         return first
 
@@ -361,8 +362,9 @@ def _commit(
         if explicit and change.next_id == first_id + n_entries:
             change.next_id = first_id  # the reserved ids were not needed
         change.next_id = max(change.next_id, last + 1)
-        change.sources.update(sources)
-        del change.sources[PENDING]
+        for name, record in sources.items():
+            change.keep_source(name, record)
+        change.keep_source(PENDING, None)
 
     store.apply(commit)
 

@@ -119,7 +119,8 @@ class Addition:
             extras = {} if originals is None else self.originals(here, originals)
             change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
-        change.sources.update([self.source] if self.source else [])
+        if self.source is not None:
+            change.keep_source(*self.source)
         if self.drawn is not None:
             self.drawn.keep(change, new)
         return new if names is None else as_texts(name.decode() for name in names)

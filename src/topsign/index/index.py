@@ -354,7 +354,7 @@ class Index(BaseIndex):
         return made
 
     def _keep_source(self, name: str, record: Record) -> None:
-        self.store.apply(lambda change: change.sources.update({name: record}))
+        self.store.apply(lambda change: change.keep_source(name, record))
 
     def _own_signals(self) -> tuple[Array, Int64] | None:
         return own_signals(self.store.tables, self.store.snapshot, self.n_features)

@@ -40,6 +40,7 @@ def restored(state: dict[str, Any]) -> tuple[Recipe, Store]:
         for segment in state["segments"]:
             change.add(make_segments(**segment))
         change.next_id = state["next_id"]
-        change.sources.update(state["sources"])
+        for name, record in state["sources"].items():
+            change.keep_source(name, record)
         change.tables.update(state["tables"])
     return Recipe.from_json(state["recipe"], "pickled index"), store

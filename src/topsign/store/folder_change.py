@@ -11,11 +11,12 @@ import numpy as np
 
 from .._arrays import Int64
 from .._checks import listed
+from .._files import Record
 from ..errors import ConflictError, StorageError
 from .backend import FOLDERS
 from .manifest import FileRecord, Manifest, SegmentRecord
 from .memory import Change
-from .rebase import changed_sources, unchanged_entries
+from .rebase import unchanged_entries
 from .segments import Segment, merge_segments
 from .snapshot import Snapshot
 from .stored_columns import StoredColumns, open_segment, write_segment
@@ -105,7 +106,6 @@ class FolderChange(Change):
         changed |= [*map(id, self.tables.values())] != [*map(id, before.tables.values())]
         if self.snapshot.segments == before.snapshot.segments and not changed:
             return
-        self._check_sources()
         self.snapshot = Snapshot(tuple(map(self._settled, self.snapshot.segments)))
         tables = self._table_records()
         manifest = before.manifest.next(
@@ -190,11 +190,10 @@ class FolderChange(Change):
             )
             self._refuse(f"{listed(np.asarray(ids))} changed by another client since this index last looked")
 
-    def _check_sources(self) -> None:
-        now, then = self._before.manifest.sources, self._seen.manifest.sources
-        both = changed_sources(now, self.sources) & changed_sources(then, now)
-        if both:
-            self._refuse(f"{', '.join(sorted(both))} changed by another client since this index last looked")
+    def keep_source(self, name: str, record: Record | None) -> None:
+        if self._seen.manifest.sources.get(name) != self._before.manifest.sources.get(name):
+            self._refuse(f"the record of {name} is changed by another client since this index last looked")
+        super().keep_source(name, record)
 
     def _refuse(self, problem: str) -> NoReturn:
         remedy = "nothing was changed; refresh the index, then change it again"

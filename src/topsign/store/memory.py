@@ -56,6 +56,13 @@ class Change:
         """Replaces the metadata of the entries at these rows."""
         self.snapshot = self.snapshot.with_metadata(rows, texts)
 
+    def keep_source(self, name: str, record: Record | None) -> None:
+        """Keeps the record of a source, or forgets it."""
+        if record is None:
+            self.sources.pop(name, None)
+        else:
+            self.sources[name] = record
+
     def parts(self, n_entries: int) -> Iterator[slice]:
         """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
         yield slice(0, n_entries)

@@ -6,12 +6,9 @@ that it removes or replaces are those that its client last saw; entries that oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from .._arrays import Booleans, Int64
-from .._files import Record
 from .snapshot import Snapshot
 from .stored_columns import StoredColumns
 
@@ -47,8 +44,3 @@ def _key(columns: object) -> object:
         return id(columns)
     record = columns.record
     return record.file.name, record.metadata and record.metadata.name
-
-
-def changed_sources(before: Mapping[str, Record], after: Mapping[str, Record]) -> set[str]:
-    """Return the names of sources whose records differ."""
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
