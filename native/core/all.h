@@ -13,6 +13,7 @@
 #include "collect.h"
 #include "lanes.h"
 #include "layout.h"
+#include "lines.h"
 #include "ones.h"
 #include "table.h"
 #include "threads.h"

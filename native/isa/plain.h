@@ -13,7 +13,7 @@ struct Plain {
     static constexpr bool kLooksUp =
         false;  // bytes in tables of sixteen (block_hamming.h, word_hamming.h, few_scores.h)
 
-    static constexpr bool kExpands = false;  // bytes of a block to its lanes, by an instruction
+    static constexpr bool kPermutesBlocks = false;  // bytes in tables of 128 (code_groups.h)
 
     // Up to so many queries are looked up one by one: where both ways cost the same at 512 of 8192, measured.
     static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;

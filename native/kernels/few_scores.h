@@ -2,53 +2,12 @@
 // reaches the bound are summed exactly.
 #pragma once
 
-#include "../core/collect.h"
 #include "blocks.h"
-#include "rounding.h"
-#include "rows.h"
-#include "sums.h"
+#include "code_groups.h"
+#include "exact_scores.h"
 
 namespace topsign {
 namespace {
-
-// The exact score of a code, offered as a key of which less is better.
-template <class Collector>
-void offer_score(Collector& best, float sum, const ts_codes& codes, int64_t i) {
-    const float key = -(codes.weights ? sum * codes.weights[i] : sum);
-    if (key < best.bound()) best.offer(key, i);
-}
-
-// Offers a code's exact scores to the queries that ask, the code being unpacked at the first.
-template <class Isa, class Collector>
-class ExactScores {
-   public:
-    ExactScores(const ts_codes& codes, const ts_rows& queries, Collector* best)
-        : codes_(codes), queries_(queries), best_(best), reader_(codes.layout, codes.data, codes.count) {}
-
-    void offer(int64_t i, int64_t q) {
-        if (i != at_) kept_ = reader_(i);
-        at_ = i;
-        const float* query = queries_.values + q * queries_.width;
-        offer_score(best_[q], Isa::sum_kept(kept_, codes_.layout.n_bits, query), codes_, i);
-    }
-
-   private:
-    const ts_codes& codes_;
-    const ts_rows& queries_;
-    Collector* best_;
-    KeptReader<Isa> reader_;
-    int64_t at_ = -1;
-    const uint32_t* kept_ = nullptr;
-};
-
-inline float weight_of(const ts_codes& codes, int64_t i) { return codes.weights ? codes.weights[i] : 1.f; }
-
-// Whether a code whose rounded sum is this could enter.
-template <class Value, class Collector>
-bool may_enter(const RoundedTo<Value>& rounded, int64_t q, int64_t sum, float weight, const Collector& best) {
-    const float margin = weight < 0 ? -rounded.margins[q] : rounded.margins[q];
-    return !((float(sum) * rounded.steps[q] + margin) * weight < -best.bound());
-}
 
 // Each query has a byte for every table row, the location's rounded value with the row's sign.
 template <class Isa, class Row, class Collector>
@@ -192,7 +151,11 @@ Parts<Collector> search_few_scores(int n_threads, const CodeRanges& ranges, cons
                                    const std::vector<Collector>& empty) {
     const Layout layout(ranges.layout());
     const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits);
-    if constexpr (Isa::kLooksUp) {
+    if constexpr (Isa::kPermutesBlocks) {
+        if (CodeGroups<Isa>::serves(layout))
+            return search_groups<Isa>(n_threads, ranges, scan_cost(layout, 20 + 8 * queries.count),
+                                      ValueGroups<Isa>(layout, queries, rounded), empty);
+    } else if constexpr (Isa::kLooksUp) {
         if (layout.fast()) {
             const std::vector<int8_t> table = BlockSummer<Isa>::table(layout, rounded, queries.count);
             return scan_parts(n_threads, ranges, scan_cost(layout, 50 * queries.count), empty,

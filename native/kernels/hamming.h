@@ -2,6 +2,7 @@
 #pragma once
 
 #include "block_hamming.h"
+#include "code_groups.h"
 #include "few_hamming.h"
 #include "plane_tiles.h"
 #include "planes.h"
@@ -44,15 +45,19 @@ Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_s
                           });
     using Narrow = typename Isa::Narrow;
     if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact)) {
-        if constexpr (Isa::kExpands) {
-            using Fast = typename Isa::FastCounter;
-            if (Fast::serves(layout)) return search_counted<Isa, Fast>(n_threads, ranges, queries, empty);
-        } else if constexpr (Isa::kLooksUp) {
-            if (layout.fast()) return search_blocks<Isa>(n_threads, ranges, queries, empty);
-        }
         if constexpr (Isa::kLooksUp) {
             using Compact = typename Isa::CompactCounter;
-            if (Compact::serves(layout)) return search_counted<Isa, Compact>(n_threads, ranges, queries, empty);
+            if (Compact::serves(layout) && (!Isa::kPermutesBlocks || queries.count == 1))
+                return search_counted<Isa, Compact>(n_threads, ranges, queries, empty);
+        }
+        if constexpr (Isa::kPermutesBlocks) {
+            const double cost = scan_cost(layout, 20 + 2 * queries.count);
+            if (queries.count == 1 && CodeGroups<Isa>::serves(layout))
+                return search_groups<Isa>(n_threads, ranges, cost, SignGroups<Isa>(layout, queries), empty);
+            if (CodeGroups<Isa>::serves(layout))
+                return search_groups<Isa>(n_threads, ranges, cost, BitGroups<Isa>(layout, queries), empty);
+        } else if constexpr (Isa::kLooksUp) {
+            if (layout.fast()) return search_blocks<Isa>(n_threads, ranges, queries, empty);
         }
         if (queries.count == 1) return search_each<Isa>(n_threads, ranges, queries, empty);
     }

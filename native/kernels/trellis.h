@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../core/bits.h"
+#include "../core/lines.h"
 #include "vec.h"
 
 namespace topsign {
@@ -39,29 +40,6 @@ inline std::vector<Event> events_of(const ts_trellis& trellis) {
     }
     return events;
 }
-
-// Zeros, the first of which begins a cache line: registers as wide as one are slow where they cross two.
-template <class T>
-class Lines {
-   public:
-    Lines() = default;
-    explicit Lines(int64_t size) : memory_(size_t(size) + 64 / sizeof(T)) {
-        first_ = (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64 / sizeof(T);
-    }
-    T* data() { return memory_.data() + first_; }
-    const T* data() const { return memory_.data() + first_; }
-    T& operator[](int64_t i) { return data()[i]; }
-    const T& operator[](int64_t i) const { return data()[i]; }
-
-    // Makes room for so many; forgets what was there.
-    void fit(int64_t size) {
-        if (memory_.size() < size_t(size) + 64 / sizeof(T)) *this = Lines(size);
-    }
-
-   private:
-    std::vector<T> memory_;
-    size_t first_ = 0;
-};
 
 // Bytes of an unrolled ring: what may be read from its last bit on is its beginning.
 inline int64_t unrolled_bytes(const ts_trellis& trellis) { return ceil_div(trellis.n_bits, 8) + 4; }

@@ -1,0 +1,482 @@
+// Blocks of 128 rows of four codes at a time: one instruction looks up 64 locations among the values that a query has
+// for the block, or among the bits of eight queries.
+#pragma once
+
+#include <immintrin.h>
+
+#include "../core/layout.h"
+#include "../kernels/vec.h"
+#include "avx512_compact.h"
+#include "avx512_pairs.h"
+
+namespace topsign {
+namespace {
+
+// Up to sixteen locations of each of four codes, in the first lanes of a quarter each; `present` has these lanes.
+struct Locations {
+    __m512i bytes;
+    __mmask64 present;
+};
+
+// Reads the blocks of four codes, one after another.
+class FourCursors {
+   public:
+    static constexpr int64_t kChunk = 64;  // blocks whose counts are read together
+
+    TOPSIGN_INLINE FourCursors(const uint8_t* const (&codes)[4], int64_t n_blocks)
+        : codes_(codes),
+          n_blocks_(n_blocks),
+          at_0_(codes[0] + n_blocks),
+          at_1_(codes[1] + n_blocks),
+          at_2_(codes[2] + n_blocks),
+          at_3_(codes[3] + n_blocks) {}
+
+    // Blocks [first, first + kChunk) follow. Blocks past the last have no locations.
+    TOPSIGN_INLINE void start(int64_t first) {
+        const __mmask64 exist = _bzhi_u64(~uint64_t(0), uint32_t(std::min(kChunk, n_blocks_ - first)));
+        __m512i counts[4];
+        for (int c = 0; c < 4; ++c) counts[c] = _mm512_maskz_loadu_epi8(exist, codes_[c] + first);
+        const __m512i low_01 = _mm512_unpacklo_epi8(counts[0], counts[1]);
+        const __m512i high_01 = _mm512_unpackhi_epi8(counts[0], counts[1]);
+        const __m512i low_23 = _mm512_unpacklo_epi8(counts[2], counts[3]);
+        const __m512i high_23 = _mm512_unpackhi_epi8(counts[2], counts[3]);
+        const __m512i four[4] = {_mm512_unpacklo_epi16(low_01, low_23), _mm512_unpackhi_epi16(low_01, low_23),
+                                 _mm512_unpacklo_epi16(high_01, high_23), _mm512_unpackhi_epi16(high_01, high_23)};
+        for (int part = 0; part < 4; ++part) {  // each holds four blocks of every sixteen
+            _mm_store_si128(quarter(part), _mm512_castsi512_si128(four[part]));
+            _mm_store_si128(quarter(4 + part), _mm512_extracti32x4_epi32(four[part], 1));
+            _mm_store_si128(quarter(8 + part), _mm512_extracti32x4_epi32(four[part], 2));
+            _mm_store_si128(quarter(12 + part), _mm512_extracti32x4_epi32(four[part], 3));
+        }
+    }
+
+    // The locations of the chunk's next block, at most sixteen of each code.
+    TOPSIGN_INLINE Locations next(int64_t block) {
+        const uint32_t counts = counts_[block];
+        const Locations locations{load_parts(at_0_, at_1_, at_2_, at_3_), present_of(counts, slots())};
+        at_0_ += counts & 255;
+        at_1_ += counts >> 8 & 255;
+        at_2_ += counts >> 16 & 255;
+        at_3_ += counts >> 24;
+        __asm__("" : "+r"(at_0_), "+r"(at_1_), "+r"(at_2_), "+r"(at_3_));  // GCC would keep them in a vector
+        return locations;
+    }
+
+    // Whether a code has more than that; counts of codes that are sound are at most 128.
+    TOPSIGN_INLINE bool has_more(int64_t block) const { return (counts_[block] + 0x6f6f6f6fu) & 0x80808080u; }
+
+    // Of the block that was read last, what is past sixteen locations.
+    struct More {
+        const uint8_t* at[4];
+        uint32_t counts;
+
+        // Calls add(locations) for each sixteen.
+        template <class Add>
+        TOPSIGN_INLINE void visit(const Add& add) const {
+            int most = 0;
+            for (int c = 0; c < 4; ++c) most = std::max(most, int(counts >> 8 * c & 255));
+            __m512i slot = slots();
+            for (int past = 16; past < most; past += 16) {
+                slot = _mm512_add_epi8(slot, _mm512_set1_epi8(16));
+                const uint8_t* from[4];
+                for (int c = 0; c < 4; ++c) from[c] = at[c] + std::min(past, int(counts >> 8 * c & 255));
+                add(Locations{load_parts(from[0], from[1], from[2], from[3]), present_of(counts, slot)});
+            }
+        }
+    };
+
+    TOPSIGN_INLINE More more(int64_t block) const {
+        const uint32_t counts = counts_[block];
+        return {
+            {at_0_ - (counts & 255), at_1_ - (counts >> 8 & 255), at_2_ - (counts >> 16 & 255), at_3_ - (counts >> 24)},
+            counts};
+    }
+
+   private:
+    static TOPSIGN_INLINE __m512i slots() {
+        return _mm512_set_epi64(0x0f0e0d0c0b0a0908, 0x0706050403020100, 0x0f0e0d0c0b0a0908, 0x0706050403020100,
+                                0x0f0e0d0c0b0a0908, 0x0706050403020100, 0x0f0e0d0c0b0a0908, 0x0706050403020100);
+    }
+
+    static TOPSIGN_INLINE __mmask64 present_of(uint32_t counts, __m512i slots) {
+        const __m512i own = _mm512_set_epi64(0x0303030303030303, 0x0303030303030303, 0x0202020202020202,
+                                             0x0202020202020202, 0x0101010101010101, 0x0101010101010101, 0, 0);
+        return _mm512_cmplt_epu8_mask(slots, _mm512_shuffle_epi8(_mm512_set1_epi32(int(counts)), own));
+    }
+
+    static TOPSIGN_INLINE __m512i load_parts(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d) {
+        __m512i parts = _mm512_castsi128_si512(load<__m128i>(a));
+        parts = _mm512_inserti32x4(parts, load<__m128i>(b), 1);
+        parts = _mm512_inserti32x4(parts, load<__m128i>(c), 2);
+        return _mm512_inserti32x4(parts, load<__m128i>(d), 3);
+    }
+
+    TOPSIGN_INLINE __m128i* quarter(int i) { return reinterpret_cast<__m128i*>(counts_ + 4 * i); }
+
+    const uint8_t* const (&codes_)[4];
+    const int64_t n_blocks_;
+    const uint8_t *at_0_, *at_1_, *at_2_, *at_3_;
+    alignas(64) uint32_t counts_[kChunk];  // of the four codes, a byte each
+};
+
+// What is prefetched while four codes are compared, a line with each block: hardware does not follow four rows at a
+// time.
+struct Ahead {
+    const uint8_t* at;
+    int64_t step;  // bytes from block to block
+
+    TOPSIGN_INLINE void prefetch(int64_t block) const {
+        _mm_prefetch(reinterpret_cast<const char*>(at) + block * step, _MM_HINT_T0);
+    }
+};
+
+// Sums of rounded values: of each block and query 128 unsigned bytes, the values plus 128.
+struct ValueBlocks {
+    static constexpr int64_t kBytes = kBlockRows;
+
+    // Adds N queries, whose tables lie side by side for each block: totals[query][code].
+    template <int N>
+    static void add(const uint8_t* const (&codes)[4], int64_t n_blocks, const uint8_t* table, Ahead ahead,
+                    int32_t (*totals)[4]) {
+        FourCursors cursors(codes, n_blocks);
+        Sums<N> sums, more;
+        for (int64_t first = 0; first < n_blocks; first += FourCursors::kChunk) {
+            cursors.start(first);
+            const int64_t n = std::min(FourCursors::kChunk, n_blocks - first);
+            for (int64_t b = 0; b < n; ++b, table += N * kBytes) {
+                ahead.prefetch(first + b);
+                sums.add_block(cursors.next(b), table);
+                if (__builtin_expect(cursors.has_more(b), 0)) add_more(cursors.more(b), table, more);
+            }
+        }
+        sums.write(more, totals);
+    }
+
+   private:
+    // The signs, +1 or -1, which tell what the 128 amount to.
+    template <int N, class = void>
+    struct Sums : Sums<N - 1> {
+        __m512i sum{};
+
+        TOPSIGN_INLINE void add_block(const Locations& here, const uint8_t* table) {
+            const __m512i one = _mm512_set1_epi8(1);
+            const __m512i unless_positive = _mm512_shuffle_epi8(_mm512_set1_epi8(-2), here.bytes);  // 0 if bit 7 is set
+            add(here.bytes, _mm512_maskz_add_epi8(here.present, unless_positive, one), table);
+        }
+
+        TOPSIGN_INLINE void write(const Sums& more, int32_t (*totals)[4]) const {
+            const __m512i offset = _mm512_slli_epi32(_mm512_add_epi32(this->signs, more.signs), 7);
+            this->write_less(more, offset, totals);
+        }
+
+        TOPSIGN_INLINE void add(__m512i locations, __m512i sign, const uint8_t* table) {
+            Sums<N - 1>::add(locations, sign, table);
+            const uint8_t* const values = table + (N - 1) * kBytes;
+            const __m512i found =
+                _mm512_permutex2var_epi8(load<__m512i>(values), locations, load<__m512i>(values + 64));
+            sum = _mm512_dpbusd_epi32(sum, found, sign);
+        }
+
+        TOPSIGN_INLINE void write_less(const Sums& more, __m512i offset, int32_t (*totals)[4]) const {
+            Sums<N - 1>::write_less(more, offset, totals);
+            store(totals[N - 1], sum_quarters(_mm512_sub_epi32(_mm512_add_epi32(sum, more.sum), offset)));
+        }
+    };
+    template <class None>
+    struct Sums<0, None> {
+        __m512i signs{};
+
+        TOPSIGN_INLINE void add(__m512i, __m512i sign, const uint8_t*) {
+            signs = _mm512_dpbusd_epi32(signs, _mm512_set1_epi8(1), sign);
+        }
+        TOPSIGN_INLINE void write_less(const Sums&, __m512i, int32_t (*)[4]) const {}
+    };
+
+    // Blocks of more than sixteen locations are rare: their sums stay out of the way of the registers.
+    template <int N>
+    static TOPSIGN_OUTLINE void add_more(const FourCursors::More& more, const uint8_t* table, Sums<N>& sums) {
+        more.visit([&](const Locations& here) { sums.add_block(here, table); });
+    }
+
+    static TOPSIGN_INLINE __m128i sum_quarters(__m512i sums) {
+        sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_BADC));
+        sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
+        return _mm512_castsi512_si128(_mm512_maskz_compress_epi32(0x1111, sums));
+    }
+};
+
+// Mismatches: of each block and eight queries 128 bytes, a bit of each query.
+struct BitBlocks {
+    static constexpr int64_t kBytes = kBlockRows, kQueries = 8;
+    static constexpr int64_t kStep = 8;  // blocks that are counted together: tables have a multiple of them
+
+    // Counts for G eights of queries, whose tables lie side by side for each block: counts[eight][code][query].
+    template <int G>
+    static void count(const uint8_t* const (&codes)[4], int64_t n_blocks, const uint8_t* table, Ahead ahead,
+                      int32_t (*counts)[4][kQueries]) {
+        FourCursors cursors(codes, n_blocks);
+        std::fill_n(&counts[0][0][0], G * 4 * kQueries, 0);
+        for (int64_t first = 0; first < n_blocks; first += FourCursors::kChunk) {
+            cursors.start(first);
+            Counter<G> counter{cursors, ahead, first, table, counts, {}};
+            for (auto& planes : counter.planes)
+                for (__m512i& plane : planes) plane = _mm512_setzero_si512();
+            const int64_t n = std::min(FourCursors::kChunk, n_blocks - first);
+            for (int64_t b = 0; b < n; b += kStep) counter.template add<kStep>(b);
+            for (int g = 0; g < G; ++g) add_counts(counter.planes[g], kPlanes, counts[g]);
+            table += G * kBytes * FourCursors::kChunk;
+        }
+    }
+
+   private:
+    static constexpr int kPlanes = 7, kLowest = 3;  // for the 64 blocks of a chunk; for a step's eight
+
+    template <int G>
+    struct Differing {
+        __m512i bits[G];
+    };
+
+    // The new sum, and what is carried.
+    static TOPSIGN_INLINE __m512i add_bits(__m512i& sum, __m512i a, __m512i b) {
+        using Words = Vec<uint64_t, 8>;
+        auto words = cast<Words>(sum);
+        const Words carry = PlainPair<Words>::of(cast<Words>(a), cast<Words>(b)).add_to(words);
+        sum = cast<__m512i>(words);
+        return cast<__m512i>(carry);
+    }
+
+    // Which bits differ from the code's signs.
+    template <int G>
+    static TOPSIGN_INLINE Differing<G> compare(const Locations& here, const uint8_t* table) {
+        constexpr int kEqual = 0xc3;
+        const __m512i ones = _mm512_set1_epi8(-1);
+        const __m512i negative = _mm512_mask_shuffle_epi8(ones, here.present, ones, here.bytes);  // 0 if bit 7 is set
+        Differing<G> found;
+        for (int g = 0; g < G; ++g) {
+            const uint8_t* const bits = table + g * kBytes;
+            const __m512i looked_up =
+                _mm512_maskz_permutex2var_epi8(here.present, load<__m512i>(bits), here.bytes, load<__m512i>(bits + 64));
+            found.bits[g] = _mm512_ternarylogic_epi64(looked_up, negative, negative, kEqual);
+        }
+        return found;
+    }
+
+    // Bits of blocks are added into planes, the digits of binary counts, in each lane for itself.
+    template <int G>
+    struct Counter {
+        FourCursors& cursors;
+        const Ahead ahead;
+        const int64_t first;
+        const uint8_t* const table;
+        int32_t (*const counts)[4][kQueries];
+        __m512i planes[G][kPlanes];
+
+        template <int Blocks>
+        TOPSIGN_INLINE void add(int64_t block) {
+            const Differing<G> carry = sum<Blocks>(block);
+            for (int g = 0; g < G; ++g) {
+                __m512i up = carry.bits[g];
+                for (int p = kLowest; p < kPlanes; ++p) {
+                    const __m512i next = _mm512_and_si512(planes[g][p], up);
+                    planes[g][p] = _mm512_xor_si512(planes[g][p], up);
+                    up = next;
+                }
+            }
+        }
+
+        // What is carried out of the lowest planes.
+        template <int Blocks>
+        TOPSIGN_INLINE Differing<G> sum(int64_t block) {
+            if constexpr (Blocks == 1) {
+                const uint8_t* const bits = table + block * G * kBytes;
+                ahead.prefetch(first + block);
+                const Differing<G> found = compare<G>(cursors.next(block), bits);
+                if (__builtin_expect(cursors.has_more(block), 0)) add_more<G>(cursors.more(block), bits, counts);
+                return found;
+            } else {
+                constexpr int kLevel = Blocks == 2 ? 0 : Blocks == 4 ? 1 : 2;
+                const Differing<G> a = sum<Blocks / 2>(block), b = sum<Blocks / 2>(block + Blocks / 2);
+                Differing<G> carry;
+                for (int g = 0; g < G; ++g) carry.bits[g] = add_bits(planes[g][kLevel], a.bits[g], b.bits[g]);
+                return carry;
+            }
+        }
+    };
+
+    template <int G>
+    static TOPSIGN_OUTLINE void add_more(const FourCursors::More& more, const uint8_t* table,
+                                         int32_t (*counts)[4][kQueries]) {
+        more.visit([&](const Locations& here) {
+            const Differing<G> found = compare<G>(here, table);
+            for (int g = 0; g < G; ++g) add_counts(&found.bits[g], 1, counts[g]);
+        });
+    }
+
+    // Ones of each query in the sixteen lanes of each code, each times the weight of its plane. Eight lanes of eight
+    // queries are transposed to a byte for each query.
+    static TOPSIGN_INLINE void add_counts(const __m512i* planes, int n_planes, int32_t (*counts)[kQueries]) {
+        const auto ones = [&](int begin, int end) {  // at most sixteen lanes times 15
+            __m512i sum{};
+            for (int p = end - 1; p >= begin; --p) {
+                const __m512i of_queries =
+                    _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(int64_t(0x8040201008040201u)), planes[p], 0);
+                sum = _mm512_add_epi8(_mm512_add_epi8(sum, sum), _mm512_popcnt_epi8(of_queries));
+            }
+            return _mm512_add_epi8(sum, _mm512_unpackhi_epi64(sum, sum));
+        };
+        const int middle = std::min(n_planes, 4);
+        const __m512i low = ones(0, middle), high = ones(middle, n_planes);
+        const __m512i to_front = _mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6);
+        const __m256i lows = _mm512_castsi512_si256(_mm512_permutexvar_epi64(to_front, low));
+        const __m256i highs = _mm512_castsi512_si256(_mm512_permutexvar_epi64(to_front, high));
+        const auto add = [&](int code, __m128i low_16, __m128i high_16) {
+            const __m512i both =
+                _mm512_add_epi32(_mm512_cvtepu8_epi32(low_16), _mm512_slli_epi32(_mm512_cvtepu8_epi32(high_16), 4));
+            store(counts[code], _mm512_add_epi32(load<__m512i>(counts[code]), both));
+        };
+        add(0, _mm256_castsi256_si128(lows), _mm256_castsi256_si128(highs));
+        add(2, _mm256_extracti128_si256(lows, 1), _mm256_extracti128_si256(highs, 1));
+    }
+};
+
+// Turns codes of the compact layout into blocks, four at a time: what one step writes for a code is read by the next
+// step once it has left the store buffer.
+class BlockDecoder {
+   public:
+    static constexpr int64_t kSpare = 64;  // bytes that are written past a code
+
+    explicit BlockDecoder(const Layout& layout)
+        : layout_(layout), high_shift_(7 - layout.low_bits), high_parts_(int64_t(1) << high_shift_) {
+        for (int64_t part = 0; part < 64; part += high_parts_) every_high_part_ |= uint64_t(1) << part;
+        for (int lane = 0; lane < 64; ++lane) {
+            windows_[lane] = uint8_t((lane / 8 * layout.low_bits + lane % 8) & 63);
+            fields_[lane] = uint8_t(lane % 8 * layout.low_bits);
+        }
+        for (Room& room : rooms_) {
+            room.ones.resize(64 * ceil_div(layout.high_size(), 64) + 64);
+            room.last_zeros.resize(8 * ceil_div(layout.high_size(), 512));
+            room.ends.resize(1 + ceil_div(layout.high_size(), high_parts_) + 128, 255);
+        }
+    }
+
+    static bool serves(const Layout& layout) { return layout.low_bits >= 1 && layout.low_bits <= 7; }
+
+    // Up to four codes, of which those in the mask that is returned have as many ones as they should.
+    int decode(const uint8_t* const* codes, int n, uint8_t* const* out) {
+        int sound = 0;
+        for (int c = 0; c < n; ++c) sound |= int(find_ones(high_parts_of(codes[c]), rooms_[c])) << c;
+        for (int c = 0; c < n; ++c) find_ends(rooms_[c]);
+        for (int c = 0; c < n; ++c) write_locations(codes[c], rooms_[c], out[c] + layout_.n_blocks());
+        for (int c = 0; c < n; ++c) write_counts(rooms_[c], out[c]);
+        return sound;
+    }
+
+   private:
+    struct Room {
+        std::vector<uint8_t> ones, ends;   // places in the unary high parts, modulo 256; from the second byte on
+        std::vector<uint64_t> last_zeros;  // a bit for each zero that ends a block
+    };
+
+    const uint8_t* high_parts_of(const uint8_t* code) const {
+        return code + layout_.sign_bytes() + layout_.low_bytes();
+    }
+
+    bool find_ones(const uint8_t* highs, Room& room) const {
+        const int64_t size = layout_.high_size(), mask = high_parts_ - 1;
+        const uint64_t every_high_part = every_high_part_;
+        uint8_t* ones = room.ones.data();
+        uint64_t* last_zeros = room.last_zeros.data();
+        int64_t n_ones = 0;
+        __m512i places = load<__m512i>(kPlaces.lane);
+        for (int64_t at = 0; at < size; at += 64, places = _mm512_add_epi8(places, _mm512_set1_epi8(64))) {
+            uint64_t word = load<uint64_t>(highs + at / 8);
+            if (at + 64 > size) word = _bzhi_u64(word, uint32_t(size - at));
+            *last_zeros++ = _pdep_u64(every_high_part << ((n_ones - at - 1) & mask), ~word);
+            store(ones + n_ones, _mm512_maskz_compress_epi8(word, places));
+            n_ones += _mm_popcnt_u64(word);
+        }
+        return n_ones == layout_.n_bits;
+    }
+
+    void find_ends(Room& room) const {
+        find_zeros(room);
+        const int64_t n_blocks = layout_.n_blocks();
+        room.ends[n_blocks] = uint8_t(layout_.n_bits + n_blocks * high_parts_ - 1);  // past the last bit
+    }
+
+    void find_zeros(Room& room) const {
+        uint8_t* ends = room.ends.data() + 1;
+        if (high_parts_ < 8) {
+            __m512i places = load<__m512i>(kPlaces.lane);
+            for (const uint64_t word : room.last_zeros) {
+                store(ends, _mm512_maskz_compress_epi8(word, places));
+                ends += _mm_popcnt_u64(word);
+                places = _mm512_add_epi8(places, _mm512_set1_epi8(64));
+            }
+            return;
+        }
+        // At most one bit of a byte is set: a matrix turns it into its place, bit i of which is the sum of some bits.
+        const __m512i to_place =
+            _mm512_set1_epi64(int64_t(uint64_t(0xaa) << 56 | uint64_t(0xcc) << 48 | uint64_t(0xf0) << 40));
+        const __m512i first =
+            _mm512_and_si512(_mm512_slli_epi16(load<__m512i>(kPlaces.lane), 3), _mm512_set1_epi8(char(0xf8)));
+        for (size_t w = 0; w < room.last_zeros.size(); w += 8) {
+            const __m512i bytes = load<__m512i>(&room.last_zeros[w]);
+            const __mmask64 here = _mm512_test_epi8_mask(bytes, bytes);
+            const __m512i place = _mm512_add_epi8(first, _mm512_gf2p8affine_epi64_epi8(bytes, to_place, 0));
+            store(ends, _mm512_maskz_compress_epi8(here, place));
+            ends += _mm_popcnt_u64(here);
+        }
+    }
+
+    // A block ends with the last zero of its high parts; between two such zeros are its locations and its other zeros.
+    void write_counts(const Room& room, uint8_t* out) const {
+        const int64_t n_blocks = layout_.n_blocks();
+        const uint8_t* const ends = room.ends.data() + 1;
+        const __m512i zeros = _mm512_set1_epi8(char(high_parts_));
+        for (int64_t b = 0; b < n_blocks; b += 64) {
+            const __m512i between = _mm512_sub_epi8(load<__m512i>(ends + b), load<__m512i>(ends + b - 1));
+            const __m512i counts = _mm512_sub_epi8(between, zeros);
+            if (n_blocks - b >= 64)
+                store(out + b, counts);
+            else
+                _mm512_mask_storeu_epi8(out + b, _bzhi_u64(~uint64_t(0), uint32_t(n_blocks - b)), counts);
+        }
+    }
+
+    void write_locations(const uint8_t* code, const Room& room, uint8_t* out) const {
+        constexpr int kSelect = 0xca;  // of two operands, by the bits of the first
+        // A location's place in its block is high << low_bits | low; its byte has the lowest three bits above the rest.
+        const __m512i to_byte = _mm512_set1_epi64(kToByte);
+        const __m512i places = load<__m512i>(kPlaces.lane), windows = load<__m512i>(windows_);
+        const __m512i fields = load<__m512i>(fields_), low_mask = _mm512_set1_epi8(char((1 << layout_.low_bits) - 1));
+        const __m128i shift = _mm_cvtsi32_si128(int(layout_.low_bits));
+        const uint8_t* const lows = code + layout_.sign_bytes();
+        const uint8_t* const ones = room.ones.data();
+        const int64_t n_bits = layout_.n_bits, low_bits = layout_.low_bits;
+        for (int64_t i = 0; i < n_bits; i += 64) {
+            const __m512i high = _mm512_sub_epi8(load<__m512i>(ones + i), places);
+            const __m512i window = _mm512_permutexvar_epi8(windows, load<__m512i>(lows + i / 8 * low_bits));
+            const __m512i low = _mm512_multishift_epi64_epi8(fields, window);
+            const __m512i offset = _mm512_ternarylogic_epi64(low_mask, low, _mm512_sll_epi16(high, shift), kSelect);
+            const __m512i byte = _mm512_gf2p8affine_epi64_epi8(offset, to_byte, 0);
+            const __mmask64 positive = load<uint64_t>(code + i / 8);
+            store(out + i, _mm512_mask_add_epi8(byte, positive, byte, _mm512_set1_epi8(char(128))));
+        }
+    }
+
+    // Row i of the matrix, byte 7 - i, says of which bits of the offset bit i is the sum: of one, or of none.
+    static constexpr int64_t kToByte =
+        int64_t(uint64_t(0x08) << 56 | uint64_t(0x10) << 48 | uint64_t(0x20) << 40 | uint64_t(0x40) << 32 |
+                uint64_t(0x01) << 24 | uint64_t(0x02) << 16 | uint64_t(0x04) << 8);
+
+    const Layout layout_;
+    const int64_t high_shift_, high_parts_;  // of a block
+    uint64_t every_high_part_ = 0;           // the first of every block's
+    Room rooms_[4];
+    alignas(64) uint8_t windows_[64];  // the bytes that eight low parts lie in, for each eight lanes
+    alignas(64) uint8_t fields_[64];   // where each lane's low part begins in them
+};
+
+}  // namespace
+}  // namespace topsign

@@ -1,0 +1,271 @@
+// Few queries against groups of codes, four codes at a time, in blocks of 128 rows; for sets with an instruction that
+// looks bytes up in tables of 128. Codes of the compact layout are turned into blocks first.
+#pragma once
+
+#include <optional>
+
+#include "../core/collect.h"
+#include "../core/lines.h"
+#include "block_hamming.h"
+#include "exact_scores.h"
+
+namespace topsign {
+namespace {
+
+// Reads groups of codes and compares each four of them with all queries, as many of these at a time as registers allow.
+template <class Isa>
+class CodeGroups {
+   public:
+    static constexpr int64_t kMost = 32;  // codes of a group: queries of the second pass on find them in near caches
+    using Decoder = typename Isa::BlockDecoder;
+    using Four = const uint8_t* [4];
+
+    CodeGroups(const Layout& layout, int64_t n_passes)
+        : layout_(layout),
+          n_passes_(n_passes),
+          size_(n_passes == 1 ? 4 : kMost),
+          share_(ceil_div(4 * layout.code_bytes(), n_passes)),
+          step_(ceil_div(share_, layout.n_blocks())),
+          room_bytes_(Layout(ts_layout{layout.n_bits, layout.n_pool, -1}).code_bytes() + Decoder::kSpare),
+          copy_bytes_(layout.code_bytes() + CodeReader::kPad),
+          rooms_((size_ + 1) * room_bytes_),
+          copies_(size_ * copy_bytes_) {
+        if (!layout.fast()) decoder_.emplace(layout);
+    }
+
+    static bool serves(const Layout& layout) { return layout.fast() || Decoder::serves(layout); }
+
+    // Calls compare(pass, first, four, ahead) for each four codes and pass, then offer(slot, position, sound) for each
+    // code of the group. A code that is not sound is compared as if it had no locations.
+    template <class Compare, class Offer>
+    void scan(const ts_codes& codes, int64_t begin, int64_t end, const Compare& compare, const Offer& offer) {
+        const int64_t stride = layout_.code_bytes();
+        for (int64_t next = begin; next < end;) {
+            int64_t positions[kMost], n = 0;
+            const uint8_t* at[kMost];
+            bool sound[kMost];
+            for (; next < end && n < size_; ++next)
+                if (is_alive(codes.alive, next)) positions[n++] = next;
+            for (int64_t first = 0; first < n; first += 4)
+                read(codes, positions + first, int(std::min<int64_t>(4, n - first)), first, at + first, sound + first);
+            typename Isa::Ahead ahead{codes.data + next * stride, step_};
+            for (int64_t pass = 0; pass < n_passes_; ++pass)
+                for (int64_t first = 0; first < n; first += 4, ahead.at += share_)
+                    compare(pass, first, *reinterpret_cast<const Four*>(at + first), ahead);
+            for (int64_t slot = 0; slot < n; ++slot) offer(slot, positions[slot], sound[slot]);
+        }
+    }
+
+   private:
+    uint8_t* room(int64_t slot) { return rooms_.data() + slot * room_bytes_; }
+    const uint8_t* nothing() { return room(size_); }
+
+    // Up to four codes in blocks, with bytes to read past them; others, and those whose counts lead out of them, as
+    // codes without locations.
+    void read(const ts_codes& codes, const int64_t* positions, int n, int64_t slot, const uint8_t** at, bool* sound) {
+        const int64_t stride = layout_.code_bytes();
+        for (int c = 0; c < n; ++c) {
+            at[c] = codes.data + positions[c] * stride;
+            if ((codes.count - positions[c] - 1) * stride >= CodeReader::kPad) continue;
+            std::memcpy(copies_.data() + (slot + c) * copy_bytes_, at[c], stride);
+            at[c] = copies_.data() + (slot + c) * copy_bytes_;
+        }
+        if (decoder_) {
+            uint8_t* out[4];
+            for (int c = 0; c < n; ++c) out[c] = room(slot + c);
+            const int decoded = decoder_->decode(at, n, out);
+            for (int c = 0; c < n; ++c) {
+                sound[c] = decoded >> c & 1;
+                at[c] = out[c];
+            }
+        } else {
+            for (int c = 0; c < n; ++c) sound[c] = Isa::count_locations(at[c], layout_.n_blocks()) <= layout_.n_bits;
+        }
+        for (int c = 0; c < 4; ++c)
+            if (c >= n || !sound[c]) at[c] = nothing();
+    }
+
+    const Layout layout_;
+    const int64_t n_passes_, size_;
+    const int64_t share_, step_;  // bytes to prefetch with each four codes and pass, and with each block
+    const int64_t room_bytes_, copy_bytes_;
+    std::vector<uint8_t> rooms_;   // for codes in blocks, the last of which has no locations
+    std::vector<uint8_t> copies_;  // of codes near the end of their array
+    std::optional<Decoder> decoder_;
+};
+
+// How many queries, or eights of them, a pass of at most `most` serves: a power of two, the last of which may be
+// missing.
+inline int64_t width_of(int64_t left, int64_t most) {
+    int64_t width = 1;
+    while (width < left && width < most) width *= 2;
+    return width;
+}
+
+// Where the 128 bytes of a block stand for a query, or for an eight: those of a pass lie side by side for each block.
+struct BlockTables {
+    Lines<uint8_t> lines;
+    const int64_t n_blocks, most;
+
+    BlockTables(int64_t n, int64_t n_blocks, int64_t most)
+        : lines(ceil_div(n, most) * most * n_blocks * kBlockRows), n_blocks(n_blocks), most(most) {}
+
+    uint8_t* at(int64_t n, int64_t i, int64_t block) {
+        const int64_t first = i / most * most;
+        return lines.data() + (first * n_blocks + block * width_of(n - first, most) + i - first) * kBlockRows;
+    }
+
+    const uint8_t* pass(int64_t first) const { return lines.data() + first * n_blocks * kBlockRows; }
+};
+
+// Mismatches of up to 64 queries.
+template <class Isa>
+class BitGroups {
+   public:
+    static constexpr int64_t kQueries = Isa::BitBlocks::kQueries, kMost = 64;
+
+    BitGroups(const Layout& layout, const ts_signs& queries)
+        : layout_(layout),
+          queries_(queries),
+          n_eights_(ceil_div(queries.count, kQueries)),
+          tables_(n_eights_, ceil_div(layout.n_blocks(), Isa::BitBlocks::kStep) * Isa::BitBlocks::kStep, kWidth) {
+        const int64_t bytes = ceil_div(layout.n_pool, 8);
+        for (int64_t q = 0; q < queries.count; ++q)
+            for (int64_t block = 0; block < layout.n_blocks(); ++block) {
+                uint8_t signs[16] = {};
+                std::memcpy(signs, queries.bits + q * bytes + 16 * block, std::min<int64_t>(16, bytes - 16 * block));
+                uint8_t* const table = tables_.at(n_eights_, q / kQueries, block);
+                for (int bit = 0; bit < 8; ++bit)
+                    for (int byte = 0; byte < 16; ++byte)
+                        table[16 * bit + byte] |= uint8_t((signs[byte] >> bit & 1) << q % kQueries);
+            }
+    }
+
+    int64_t n_passes() const { return ceil_div(n_eights_, kWidth); }
+
+    template <class Collector>
+    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
+        int32_t counts[CodeGroups<Isa>::kMost / 4][kMost / kQueries][4][kQueries];
+        groups.scan(
+            codes, begin, end,
+            [&](int64_t pass, int64_t first, const typename CodeGroups<Isa>::Four& four, const auto& ahead) {
+                const int64_t eight = pass * kWidth;
+                const auto count = width_of(n_eights_ - eight, kWidth) == 2 ? Isa::BitBlocks::template count<2>
+                                                                            : Isa::BitBlocks::template count<1>;
+                count(four, layout_.n_blocks(), tables_.pass(eight), ahead, &counts[first / 4][eight]);
+            },
+            [&](int64_t slot, int64_t i, bool sound) {
+                for (int64_t q = 0; q < queries_.count; ++q) {
+                    const int32_t count = sound ? counts[slot / 4][q / kQueries][slot % 4][q % kQueries]
+                                                : count_plainly(layout_, codes.data + i * layout_.code_bytes(),
+                                                                queries_.bits + q * ceil_div(layout_.n_pool, 8));
+                    if (count < best[q].bound()) best[q].offer(count, i);
+                }
+            });
+    }
+
+   private:
+    static constexpr int64_t kWidth = 2;  // eights of a pass
+    const Layout layout_;
+    const ts_signs& queries_;
+    const int64_t n_eights_;
+    BlockTables tables_;
+};
+
+// Mismatches of one query: a sum of signs costs less than planes of one bit.
+template <class Isa>
+class SignGroups {
+   public:
+    SignGroups(const Layout& layout, const ts_signs& query)
+        : layout_(layout), query_(query.bits), table_(layout.n_blocks() * kBlockRows) {
+        for (int64_t row = 0; row < layout.n_pool; ++row) {
+            const int64_t offset = row % kBlockRows;
+            table_[row - offset + ((offset & 7) << 4 | offset >> 3)] = uint8_t(get_bit(query.bits, row) ? 129 : 127);
+        }
+    }
+
+    int64_t n_passes() const { return 1; }
+
+    template <class Collector>
+    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
+        int32_t sums[1][4];
+        groups.scan(
+            codes, begin, end,
+            [&](int64_t, int64_t, const typename CodeGroups<Isa>::Four& four, const auto& ahead) {
+                Isa::ValueBlocks::template add<1>(four, layout_.n_blocks(), table_.data(), ahead, sums);
+            },
+            [&](int64_t slot, int64_t i, bool sound) {
+                const int32_t count = sound ? int32_t(layout_.n_bits - sums[0][slot]) / 2
+                                            : count_plainly(layout_, codes.data + i * layout_.code_bytes(), query_);
+                if (count < best->bound()) best->offer(count, i);
+            });
+    }
+
+   private:
+    const Layout layout_;
+    const uint8_t* const query_;
+    Lines<uint8_t> table_;
+};
+
+// Scores of up to 64 queries: rounded sums, then exact ones of the codes that may enter.
+template <class Isa>
+class ValueGroups {
+   public:
+    static constexpr int64_t kMost = 64;
+
+    ValueGroups(const Layout& layout, const ts_rows& queries, const Rounded& rounded)
+        : layout_(layout), queries_(queries), rounded_(rounded), tables_(queries.count, layout.n_blocks(), kWidth) {
+        for (int64_t q = 0; q < queries.count; ++q)
+            for (int64_t block = 0; block < layout.n_blocks(); ++block) {
+                const int64_t first = block * kBlockRows, n = std::min(kBlockRows, layout.n_pool - first);
+                const int8_t* const values = &rounded.values[q * layout.n_pool + first];
+                uint8_t* const table = tables_.at(queries.count, q, block);
+                for (int64_t i = 0; i < n; ++i) table[(i & 7) << 4 | i >> 3] = uint8_t(values[i] + 128);
+            }
+    }
+
+    int64_t n_passes() const { return ceil_div(queries_.count, kWidth); }
+
+    template <class Collector>
+    void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
+        int32_t sums[CodeGroups<Isa>::kMost / 4][kMost][4];
+        ExactScores<Isa, Collector> exact(codes, queries_, best);
+        groups.scan(
+            codes, begin, end,
+            [&](int64_t pass, int64_t first, const typename CodeGroups<Isa>::Four& four, const auto& ahead) {
+                const int64_t q = pass * kWidth, width = width_of(queries_.count - q, kWidth);
+                const auto add = width == 4   ? Isa::ValueBlocks::template add<4>
+                                 : width == 2 ? Isa::ValueBlocks::template add<2>
+                                              : Isa::ValueBlocks::template add<1>;
+                add(four, layout_.n_blocks(), tables_.pass(q), ahead, &sums[first / 4][q]);
+            },
+            [&](int64_t slot, int64_t i, bool sound) {
+                for (int64_t q = 0; q < queries_.count; ++q)
+                    if (!sound || may_enter(rounded_, q, sums[slot / 4][q][slot % 4], weight_of(codes, i), best[q]))
+                        exact.offer(i, q);
+            });
+    }
+
+   private:
+    static constexpr int64_t kWidth = 4;  // queries of a pass
+    const Layout layout_;
+    const ts_rows& queries_;
+    const Rounded& rounded_;
+    BlockTables tables_;
+};
+
+template <class Isa, class Groups, class Collector>
+Parts<Collector> search_groups(int n_threads, const CodeRanges& ranges, double nanoseconds_each, const Groups& queries,
+                               const std::vector<Collector>& empty) {
+    const Layout layout(ranges.layout());
+    const auto start = [&] {
+        return [&, groups = CodeGroups<Isa>(layout, queries.n_passes())](int64_t number, int64_t begin, int64_t end,
+                                                                         Collector* best) mutable {
+            queries.scan(groups, ranges.ranges[number], begin, end, best);
+        };
+    };
+    return scan_ranges(n_threads, ranges.all(), nanoseconds_each, empty, start, CodeGroups<Isa>::kMost);
+}
+
+}  // namespace
+}  // namespace topsign
