@@ -26,11 +26,17 @@ class ExactScores {
         : codes_(codes), queries_(queries), best_(best) {}
 
     void offer(int64_t i, int64_t q) {
-        if (!reader_) reader_.emplace(codes_.layout, codes_.data, codes_.count);  // most small ranges need none
+        const Layout layout(codes_.layout);
+        const float* query = queries_.values + q * queries_.width;
+        if (layout.signs()) {
+            const uint8_t* const code = codes_.data + i * layout.code_bytes();
+            offer_score(best_[q], sum_signs<Isa>(code, layout.n_pool, query), codes_, i);
+            return;
+        }
+        if (!reader_) reader_.emplace(layout, codes_.data, codes_.count);  // most small ranges need none
         if (i != at_) kept_ = (*reader_)(i);
         at_ = i;
-        const float* query = queries_.values + q * queries_.width;
-        offer_score(best_[q], Isa::sum_kept(kept_, codes_.layout.n_bits, query), codes_, i);
+        offer_score(best_[q], Isa::sum_kept(kept_, layout.n_bits, query), codes_, i);
     }
 
    private:

@@ -205,8 +205,9 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
     const int64_t n_bits = layout.n_bits, stride = n_bits + RowReader<Isa, Row>::kSpare;
     PlaneBounds<Isa, Side, Collector> bounds(n_bits, n_queries, best);
     const int n_planes = bounds.n_planes();
-    std::vector<Row> rows(kPlaneGroup * stride);
-    std::vector<PlaneMemory<Isa::kBytes>> memory(kPlaneGroup / Side * n_planes);
+    const int64_t most = std::min(kPlaneGroup, end - begin);
+    std::vector<Row> rows(ceil_div(most, Side) * Side * stride);
+    std::vector<PlaneMemory<Isa::kBytes>> memory(ceil_div(most, Side) * n_planes);
     auto* const planes = reinterpret_cast<Plane<Isa>*>(memory.data());
     RowReader<Isa, Row> reader(layout, codes.data, codes.count, PlaneRow<Isa, Side>::kShift);
     for (int64_t next = begin; next < end;) {

@@ -21,36 +21,37 @@ constexpr int64_t kVeryLongBits = 8192;  // nearly all codes would pass 8 bits
 // and a part of the table that stays in the fastest caches serves all.
 constexpr int64_t kScoreGroup = 256, kTurn = 128;
 
-// Their rounded values plus 128, a row of unsigned bytes for each signed location.
+// Rounded values of up to 64 queries plus 128, a row of unsigned bytes for each value; where(j) says which row value j
+// has, and which its negative, unless that is -1.
 template <class Isa>
 struct Tile : Steps {
     Table table;
 
-    Tile(int n_threads, const Layout& layout, const Rounded& rounded, int64_t n_queries)
-        : table(table_rows(layout) * kScoreTile) {
+    template <class Where>
+    Tile(int n_threads, int64_t n_rows, const Rounded& rounded, int64_t n_queries, const Where& where)
+        : table(n_rows * kScoreTile) {
         constexpr int64_t kSquare = 64;
         using V = Vec<uint8_t, Isa::kBytes>;
+        const int64_t n_values = int64_t(rounded.values.size()) / n_queries;
         const auto fill = [&](int64_t begin) {
             uint8_t turned[kSquare][kScoreTile] = {};
-            const int64_t n = std::min(kSquare, layout.n_pool - begin);
+            const int64_t n = std::min(kSquare, n_values - begin);
             for (int64_t q = 0; q < n_queries; ++q) {
-                const int8_t* const values = &rounded.values[q * layout.n_pool + begin];
+                const int8_t* const values = &rounded.values[q * n_values + begin];
                 for (int64_t j = 0; j < n; ++j) turned[j][q] = uint8_t(values[j] + 128);
             }
             for (int64_t j = 0; j < n; ++j) {
-                uint8_t* const positive = table.bytes() + table_row(layout, begin + j, true) * kScoreTile;
-                uint8_t* const negative = table.bytes() + table_row(layout, begin + j, false) * kScoreTile;
+                const auto [row, negative_row] = where(begin + j);
                 for (int at = 0; at < kScoreTile; at += Isa::kBytes) {
                     const V values = load<V>(turned[j] + at);
-                    store(positive + at, values);
-                    store(negative + at, V{} - values);
+                    store(table.bytes() + row * kScoreTile + at, values);
+                    if (negative_row >= 0) store(table.bytes() + negative_row * kScoreTile + at, V{} - values);
                 }
             }
         };
-        parallel_for(n_threads, ceil_div(layout.n_pool, kSquare), 60 * double(n_queries),
-                     [&](int64_t begin, int64_t end) {
-                         for (int64_t square = begin; square < end; ++square) fill(kSquare * square);
-                     });
+        parallel_for(n_threads, ceil_div(n_values, kSquare), 60 * double(n_queries), [&](int64_t begin, int64_t end) {
+            for (int64_t square = begin; square < end; ++square) fill(kSquare * square);
+        });
         for (int64_t q = 0; q < n_queries; ++q) {
             steps[slot_of<Isa::kBytes>(q)] = rounded.steps[q];
             margins[slot_of<Isa::kBytes>(q)] = rounded.margins[q];
@@ -79,42 +80,78 @@ void add_tile_rows(const uint8_t* table, const Row* rows, int64_t n, TileSums& t
     for (int i = 0; i < kScoreTile; ++i) to.sum[i] += sums[i];
 }
 
-// `finer`, where it is given, holds what the tile's rounding lost.
-template <class Isa, class Row, class Collector>
-void scan_tile(const ts_codes& codes, const ts_rows& queries, const Tile<Isa>& tile, const Tile<Isa>* finer,
-               int64_t begin, int64_t end, Collector* best) {
-    const int64_t n_bits = codes.layout.n_bits, stride = n_bits + RowReader<Isa, Row>::kSpare;
-    RowReader<Isa, Row> reader(codes.layout, codes.data, codes.count);
-    std::vector<Row> rows(kScoreGroup * stride);
-    std::vector<TileSums> sums(kScoreGroup);
+// Reads codes as n_rows rows of a tile. `finer`, where it is given, holds what the tile's rounding lost.
+template <class Isa, class Row, class Reader, class Collector>
+void scan_tile(const ts_codes& codes, Reader& reader, int64_t n_rows, int64_t turn, const ts_rows& queries,
+               const Tile<Isa>& tile, const Tile<Isa>* finer, int64_t begin, int64_t end, Collector* best) {
+    const int64_t stride = n_rows + Reader::kSpare, most = std::min(kScoreGroup, end - begin);
+    std::vector<Row> rows(most * stride);
+    std::vector<TileSums> sums(most);
     ScoreBounds<Isa, Isa::kBytes, Collector> bounds(codes, queries, best);
     for (int64_t next = begin; next < end;) {
         int64_t group[kScoreGroup], n_codes = 0;
         for (; next < end && n_codes < kScoreGroup; ++next) {
             if (!is_alive(codes.alive, next)) continue;
             reader.read(next, &rows[n_codes * stride]);
-            std::fill(sums[n_codes].sum, sums[n_codes].sum + kScoreTile, int32_t(-128 * n_bits));
+            std::fill(sums[n_codes].sum, sums[n_codes].sum + kScoreTile, int32_t(-128 * n_rows));
             group[n_codes++] = next;
         }
         bounds.refresh();
-        for (int64_t start = 0; start < n_bits; start += kTurn)
+        for (int64_t start = 0; start < n_rows; start += turn)
             for (int64_t c = 0; c < n_codes; ++c)
-                add_tile_rows<Isa>(tile.table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start),
+                add_tile_rows<Isa>(tile.table.bytes(), &rows[c * stride + start], std::min(turn, n_rows - start),
                                    sums[c]);
         for (int64_t c = 0; c < n_codes; ++c) {
             const int64_t i = group[c];
             uint64_t hits = reaching<Isa>(tile, sums[c], weight_of(codes, i), bounds.at);
             if (finer && count_ones(hits) > kManyPass) {
                 TileSums lost;
-                std::fill(lost.sum, lost.sum + kScoreTile, int32_t(-128 * n_bits));
-                for (int64_t start = 0; start < n_bits; start += kTurn)
-                    add_tile_rows<Isa>(finer->table.bytes(), &rows[c * stride + start], std::min(kTurn, n_bits - start),
+                std::fill(lost.sum, lost.sum + kScoreTile, int32_t(-128 * n_rows));
+                for (int64_t start = 0; start < n_rows; start += turn)
+                    add_tile_rows<Isa>(finer->table.bytes(), &rows[c * stride + start], std::min(turn, n_rows - start),
                                        lost);
                 hits = reaching<Isa>(*finer, lost, weight_of(codes, i), bounds.at, &tile, &sums[c]);
             }
             bounds.offer(hits, i);
         }
     }
+}
+
+// Reads a code of signs as rows of a tile that has sixteen for each four bits.
+template <class Row>
+class NibbleReader {
+   public:
+    static constexpr int64_t kSpare = 1;
+
+    explicit NibbleReader(const ts_codes& codes) : data_(codes.data), bytes_(ceil_div(codes.layout.n_pool, 8)) {}
+
+    void read(int64_t i, Row* rows) const {
+        const uint8_t* const code = data_ + i * bytes_;
+        for (int64_t b = 0; b < bytes_; ++b) {
+            rows[2 * b] = Row(32 * b + (code[b] & 15));
+            rows[2 * b + 1] = Row(32 * b + 16 + (code[b] >> 4));
+        }
+    }
+
+   private:
+    const uint8_t* const data_;
+    const int64_t bytes_;
+};
+
+// Sums of the queries' values at four locations, for each of the sixteen ways to sign them.
+inline std::vector<float> nibble_sums(const ts_rows& queries) {
+    const int64_t n_nibbles = 2 * ceil_div(queries.width, 8);
+    std::vector<float> sums(queries.count * n_nibbles * 16);
+    for (int64_t q = 0; q < queries.count; ++q)
+        for (int64_t j = 0; j < n_nibbles; ++j) {
+            double of[16] = {0};
+            for (int64_t bit = 0; bit < 4 && 4 * j + bit < queries.width; ++bit) {
+                const double value = queries.values[q * queries.width + 4 * j + bit];
+                for (int signs = 0; signs < 16; ++signs) of[signs] += signs >> bit & 1 ? value : -value;
+            }
+            std::copy(of, of + 16, &sums[(q * n_nibbles + j) * 16]);
+        }
+    return sums;
 }
 
 template <class Isa, class Collector>
@@ -127,33 +164,67 @@ void scan_exactly(const ts_codes& codes, const ts_rows& queries, int64_t begin, 
     }
 }
 
+// Sums larger than this could overflow: they are not rounded.
+constexpr float kLargestRounded = 1e30f;
+constexpr int64_t kFewSigns = 2;     // queries for which exact sums take no longer than those of a tile
+constexpr int64_t kNibbleTurn = 24;  // rows of a turn: their part of the table stays in the fastest cache
+
+template <class Isa, class Collector>
+Parts<Collector> search_signs(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
+                              const std::vector<Collector>& empty) {
+    bool exactly = queries.count <= kFewSigns;
+    for (int64_t i = 0; i < queries.count * queries.width && !exactly; ++i)
+        exactly = !(std::abs(queries.values[i]) < kLargestRounded);
+    if (exactly)
+        return scan_parts(n_threads, ranges, 0.15 * double(queries.count * queries.width), empty,
+                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+                              scan_exactly<Isa>(codes, queries, begin, end, best);
+                          });
+    const std::vector<float> sums = nibble_sums(queries);
+    const int64_t n_values = int64_t(sums.size()) / queries.count, n_nibbles = n_values / 16;
+    Rounded rounded = round_queries<Isa>(n_threads, ts_rows{sums.data(), queries.count, n_values}, n_nibbles);
+    for (int64_t q = 0; q < queries.count; ++q)  // sums of four are rounded to float32
+        rounded.margins[q] += float(1e-6 * double(n_nibbles) * double(rounded.largest[q]));
+    const Tile<Isa> tile(n_threads, n_values, rounded, queries.count,
+                         [](int64_t row) { return std::make_pair(row, int64_t(-1)); });
+    return scan_parts(n_threads, ranges, double(n_nibbles) * (0.5 + 0.03 * double(queries.count)), empty,
+                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+                          NibbleReader<uint32_t> reader(codes);
+                          scan_tile<Isa, uint32_t>(codes, reader, n_nibbles, kNibbleTurn, queries, tile, nullptr, begin,
+                                                   end, best);
+                      });
+}
+
 template <class Isa, class Collector>
 Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_rows& queries,
                              const std::vector<Collector>& empty) {
     const Layout layout(ranges.layout());
-    if (layout.signs())
-        return scan_parts(n_threads, ranges, 0.15 * double(queries.count * layout.n_pool), empty,
-                          [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-                              scan_exactly<Isa>(codes, queries, begin, end, best);
-                          });
+    if (layout.signs()) return search_signs<Isa>(n_threads, ranges, queries, empty);
     const bool few = queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact);
     if (read_by_tiles(layout) && (!few || layout.n_bits >= kVeryLongBits))
         return search_score_tiles<Isa>(n_threads, ranges, queries, empty);
     if (few) return search_few_scores<Isa>(n_threads, ranges, queries, empty);
     const bool twice = layout.n_bits >= kLongBits;
     const Rounded rounded = round_queries<Isa>(n_threads, queries, layout.n_bits, twice);
-    const Tile<Isa> tile(n_threads, layout, rounded, queries.count);
+    const auto where = [&](int64_t location) {
+        return std::make_pair(table_row(layout, location, true), table_row(layout, location, false));
+    };
+    const Tile<Isa> tile(n_threads, table_rows(layout), rounded, queries.count, where);
     std::optional<Tile<Isa>> finer;
     if (twice)
-        finer.emplace(n_threads, layout, round_lost<Isa>(n_threads, rounded, queries, layout.n_bits), queries.count);
-    return scan_parts(
-        n_threads, ranges, scan_cost(layout, 6 * queries.count), empty,
-        [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
-            if (narrow_rows(layout, 0))
-                scan_tile<Isa, uint16_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
-            else
-                scan_tile<Isa, uint32_t>(codes, queries, tile, finer ? &*finer : nullptr, begin, end, best);
-        });
+        finer.emplace(n_threads, table_rows(layout), round_lost<Isa>(n_threads, rounded, queries, layout.n_bits),
+                      queries.count, where);
+    const auto scan = [&](auto row, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+        using Row = decltype(row);
+        RowReader<Isa, Row> reader(layout, codes.data, codes.count);
+        scan_tile<Isa, Row>(codes, reader, layout.n_bits, kTurn, queries, tile, finer ? &*finer : nullptr, begin, end,
+                            best);
+    };
+    return scan_parts(n_threads, ranges, scan_cost(layout, 6 * queries.count), empty,
+                      [&](const ts_codes& codes, int64_t begin, int64_t end, Collector* best) {
+                          narrow_rows(layout, 0) ? scan(uint16_t(), codes, begin, end, best)
+                                                 : scan(uint32_t(), codes, begin, end, best);
+                      });
 }
 
 template <class Isa>
