@@ -313,7 +313,7 @@ def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
     n_codes = 130 if n_pool < 10_000 else 45
     layout, codes, alive = search_case(rng, n_bits, n_pool, n_codes, name)
     weights = (rng.random(n_codes) * 2 - 0.5).astype(np.float32)
-    for n_queries, k in ((1, 3), (2, 4), (3, 140), (10, 9), (64, 7), (257, 2)):
+    for n_queries, k in ((1, 3), (2, 4), (3, 140), (20, 9), (64, 7), (257, 2)):
         queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
         queries[::4] = np.rint(queries[::4])  # few values: scores tie too
         every = n_queries % 2 == 1
@@ -345,6 +345,33 @@ def assert_searches_agree(layout, codes, queries, k, alive, weights):
                 found = chosen.within_scores(layout, ranges, queries, thresholds, n_threads=n_threads)
                 for actual, expected in zip(found, high, strict=True):
                     assert_array_equal(actual, expected, name)
+
+
+@pytest.mark.parametrize("scale", [1e35, 1e-40])
+def test_scores_of_extreme_queries_equal_the_twin(rng, scale):
+    """Values too large to be rounded are summed exactly; subnormal ones have margins too."""
+    for name in ("compact", "fast", "signs"):
+        layout, codes, alive = search_case(rng, 31, 400, 50, name)
+        queries = (rng.standard_normal((5, 400)) * scale).astype(np.float32)
+        expected = TWIN.rank_scores(layout, [CodeRange(codes, 0, alive)], queries, 7)
+        for chosen, n_threads in on_all_paths():
+            found = chosen.rank_scores(layout, [CodeRange(codes, 0, alive)], queries, 7, n_threads=n_threads)
+            assert_array_equal(found[0], expected[0], f"{chosen.name} {name}")
+            assert_array_equal(found[1], expected[1], f"{chosen.name} {name}")
+
+
+@pytest.mark.parametrize("n_codes", [1, 2, 3, 4, 5, 33])
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(20, 128), (16, 130), (17, 8200), (300, 9000), (128, 128)])
+def test_crowded_blocks_are_compared_whole(rng, n_bits, n_pool, n_codes):
+    """All locations in one block of 128 rows, at the first and last rows of the pool; fewer codes than a group."""
+    locations = np.array([np.sort(rng.choice(min(n_pool, 2 * n_bits), n_bits, replace=False)) for _ in range(n_codes)])
+    locations[1::2] = n_pool - 1 - locations[1::2, ::-1]
+    signs = np.packbits(rng.random((n_codes, n_bits)) < 0.5, axis=1, bitorder="little")
+    for name, n_queries in product(kernels.LAYOUTS, (1, 4, 17)):
+        layout = Layout(name, n_bits, n_pool)
+        codes = TWIN.pack_codes(layout, locations.astype(np.int32), signs)
+        queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
+        assert_searches_agree(layout, codes, queries, 3, None, None)
 
 
 def cut_into_ranges(rng, codes, alive, weights):
