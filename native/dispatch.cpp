@@ -10,6 +10,7 @@
 #include "core/sets.h"
 #include "core/target.h"
 #include "core/threads.h"
+#include "core/visits.h"
 #include "isa/functions.h"
 
 namespace topsign {
@@ -44,7 +45,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 11; }
+int32_t ts_interface() { return 12; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -151,4 +152,36 @@ int32_t ts_rank_trellis(const ts_run* run, const ts_trellis_ranges* codes, const
 
 int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_found* found) {
     return guarded([&] { functions(run).within_trellis(run->n_threads, *codes, *found); });
+}
+
+int32_t ts_visit_mismatches(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
+                            const ts_signs* queries, const ts_best* best) {
+    const int64_t bytes = ceil_div(layout->n_pool, 8);
+    return guarded([&] {
+        visit_codes<int32_t>(run->n_threads, *layout, *visits, *best, 1,
+                             [&](int64_t q, const ts_code_ranges& codes, const ts_best& one) {
+                                 const uint8_t* masks = queries->masks ? queries->masks + q * bytes : nullptr;
+                                 functions(run).rank_mismatches(1, codes, {queries->bits + q * bytes, masks, 1}, one);
+                             });
+    });
+}
+
+int32_t ts_visit_scores(const ts_run* run, const ts_layout* layout, const ts_visits* visits, const ts_rows* queries,
+                        const ts_best* best) {
+    return guarded([&] {
+        visit_codes<float>(run->n_threads, *layout, *visits, *best, -1,
+                           [&](int64_t q, const ts_code_ranges& codes, const ts_best& one) {
+                               functions(run).rank_scores(
+                                   1, codes, {queries->values + q * queries->width, 1, queries->width}, one);
+                           });
+    });
+}
+
+int32_t ts_visit_trellis(const ts_run* run, const ts_trellis_cells* cells, const ts_visits* visits,
+                         const ts_best* best) {
+    return guarded([&] { functions(run).visit_trellis(run->n_threads, *cells, *visits, *best); });
+}
+
+int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out) {
+    return guarded([&] { functions(run).byte_products(run->n_threads, *bytes, out); });
 }

@@ -266,3 +266,50 @@ TOPSIGN_API int32_t ts_trellis_sums(const ts_run* run, const ts_trellis_cell* ce
 /* By score, as ts_rank_scores and ts_within_scores. */
 TOPSIGN_API int32_t ts_rank_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_best* best);
 TOPSIGN_API int32_t ts_within_trellis(const ts_run* run, const ts_trellis_ranges* codes, const ts_found* found);
+
+/* Entries of a segment in the order of their regions: those of region r are at positions[starts[r]] up to, but not at,
+   starts[r + 1]. alive, weights, ids and rows are as in ts_codes. */
+typedef struct {
+    const uint8_t* data;
+    const uint8_t* alive;
+    const float* weights;
+    const int64_t* ids;
+    int64_t first_row;
+    const int32_t* positions;
+    const int32_t* starts;
+} ts_region_segment;
+
+/* Segments of codes, and the regions that each query visits, each once: those of query q are regions[starts[q]] up to,
+   but not at, starts[q + 1]. */
+typedef struct {
+    const ts_region_segment* segments;
+    int64_t n_segments, n_regions, code_bytes, n_queries;
+    const int64_t* starts;
+    const int32_t* regions;
+} ts_visits;
+
+/* Cells of trellis codes; the number of a code's cell is in the byte cell_byte of it, under cell_mask. fractions are
+   as in ts_trellis_range. */
+typedef struct {
+    const ts_trellis_cell* cells;
+    int64_t n_cells, cell_byte;
+    int32_t cell_mask;
+    const float* fractions;
+} ts_trellis_cells;
+
+/* As ts_rank_mismatches, ts_rank_scores and ts_rank_trellis, of the entries in the regions that each query visits. */
+TOPSIGN_API int32_t ts_visit_mismatches(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
+                                        const ts_signs* queries, const ts_best* best);
+TOPSIGN_API int32_t ts_visit_scores(const ts_run* run, const ts_layout* layout, const ts_visits* visits,
+                                    const ts_rows* queries, const ts_best* best);
+TOPSIGN_API int32_t ts_visit_trellis(const ts_run* run, const ts_trellis_cells* cells, const ts_visits* visits,
+                                     const ts_best* best);
+
+/* Sums of products of signed bytes (n_queries, width) with bytes of at most 127 (n_rows, width): out (n_queries,
+   n_rows). The width is a multiple of 64. */
+typedef struct {
+    const int8_t* queries;
+    const uint8_t* rows;
+    int64_t n_queries, n_rows, width;
+} ts_bytes;
+TOPSIGN_API int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out);

@@ -414,3 +414,23 @@ def priorities(ids):
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
         hashes.append(mixed ^ mixed >> 31)
     return np.array(hashes, np.uint64)
+
+
+def nearest_regions(scores, counts, n_regions, n_entries):
+    """Regions by falling score, ties by number: at least so many, and so many that they have ``n_entries`` entries."""
+    chosen, reached = [], 0
+    for region in sorted(range(len(scores)), key=lambda one: (-scores[one], one)):
+        if len(chosen) >= n_regions and reached >= n_entries:
+            break
+        chosen.append(region)
+        reached += counts[region]
+    return chosen
+
+
+def least_setting(found, n_settings, asked):
+    """First setting whose risk is low enough; ``found`` has the first setting that finds each neighbour of a query."""
+    for setting in range(n_settings):
+        lost = sum(sum(one > setting for one in row) / len(row) for row in found)
+        if (lost + 1) / (len(found) + 1) <= 1 - asked + 1e-12:
+            return setting
+    return None

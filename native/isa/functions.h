@@ -28,6 +28,8 @@ struct Functions {
     void (*trellis_sums)(int n_threads, const ts_trellis_cell& cell, const ts_trellis_codes& codes, int32_t* out);
     void (*rank_trellis)(int n_threads, const ts_trellis_ranges& codes, const ts_best& best);
     void (*within_trellis)(int n_threads, const ts_trellis_ranges& codes, const ts_found& found);
+    void (*visit_trellis)(int n_threads, const ts_trellis_cells& cells, const ts_visits& visits, const ts_best& best);
+    void (*byte_products)(int n_threads, const ts_bytes& bytes, int32_t* out);
 };
 
 extern const Functions kPortable, kAvx2, kAvx512, kNeon;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../isa/functions.h"
+#include "byte_products.h"
 #include "hamming.h"
 #include "lane_sums.h"
 #include "pack_bits.h"
@@ -12,6 +13,7 @@
 #include "transform.h"
 #include "trellis_encode.h"
 #include "trellis_scan.h"
+#include "trellis_visits.h"
 
 namespace topsign {
 namespace {
@@ -38,7 +40,9 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             trellis_weights<Trellis>,
             trellis_sums<Trellis>,
             rank_trellis<Trellis>,
-            within_trellis<Trellis>};
+            within_trellis<Trellis>,
+            visit_trellis<Trellis>,
+            byte_products<Trellis>};
 }
 
 }  // namespace

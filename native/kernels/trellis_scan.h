@@ -13,33 +13,75 @@
 namespace topsign {
 namespace {
 
-// A cell as scans read it: how its codes are read, and its queries in rows of whole groups of coordinates.
-class TrellisCell {
+// Queries as scans read them: in rows of whole groups of coordinates, one or two of them for each query.
+class TrellisQueries {
    public:
-    explicit TrellisCell(const ts_trellis_cell& cell)
-        : plan(cell.trellis), queries(cell.queries), width(4 * plan.n_groups), middle(n_rows(queries)) {
-        values_.resize(n_rows(queries) * width);
-        const int64_t n_coded = cell.trellis.n_coded;
-        for (int64_t row = 0; row < n_rows(queries); ++row) {
-            const int64_t q = row / n_digits(queries);
-            const int8_t* const digits = row % n_digits(queries) ? queries.fine : queries.values;
-            const int8_t* const from = digits + q * n_coded;
+    TrellisQueries() = default;
+    TrellisQueries(const ts_trellis_queries& queries, int64_t n_coded, int64_t width)
+        : count(queries.count), n_digits(digits_of(queries)), fine_bits(int(queries.fine_bits)), width(width) {
+        values_.resize(count * n_digits * width);
+        middle.resize(count * n_digits);
+        for (int64_t row = 0; row < count * n_digits; ++row) {
+            const int64_t q = row / n_digits;
+            const int8_t* const from = (row % n_digits ? queries.fine : queries.values) + q * n_coded;
             std::copy(from, from + n_coded, values_.begin() + row * width);
             for (int64_t i = 0; i < n_coded; ++i) middle[row] -= kMiddle * from[i];
         }
+        scales.assign(queries.scales, queries.scales + count);
+        constants.assign(queries.constants, queries.constants + count);
     }
 
-    static int64_t n_digits(const ts_trellis_queries& queries) { return queries.fine ? 2 : 1; }
-    static int64_t n_rows(const ts_trellis_queries& queries) { return queries.count * n_digits(queries); }
+    static int64_t digits_of(const ts_trellis_queries& queries) { return queries.fine ? 2 : 1; }
+    static int64_t rows_of(const ts_trellis_queries& queries) { return queries.count * digits_of(queries); }
     const int8_t* values(int64_t row) const { return values_.data() + row * width; }
 
-    const TrellisPlan plan;
-    const ts_trellis_queries queries;
-    const int64_t width;          // of a row
+    // Becomes the chosen ones of other queries.
+    void take(const TrellisQueries& from, const int32_t* chosen, int64_t n) {
+        count = n;
+        n_digits = from.n_digits;
+        fine_bits = from.fine_bits;
+        width = from.width;
+        values_.resize(n * n_digits * width);
+        middle.resize(n * n_digits);
+        scales.resize(n);
+        constants.resize(n);
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t row = chosen[i] * n_digits;
+            std::copy(from.values(row), from.values(row + n_digits), values_.begin() + i * n_digits * width);
+            std::copy_n(from.middle.begin() + row, n_digits, middle.begin() + i * n_digits);
+            scales[i] = from.scales[chosen[i]];
+            constants[i] = from.constants[chosen[i]];
+        }
+    }
+
+    int64_t count = 0, n_digits = 1;
+    int fine_bits = 0;
+    int64_t width = 0;            // of a row
     std::vector<int32_t> middle;  // what levels of zero would add to the sum of each row
+    std::vector<float> scales, constants;
 
    private:
     std::vector<int8_t> values_;
+};
+
+// A cell as scans read it: how its codes are read, and its queries.
+struct TrellisCell {
+    explicit TrellisCell(const ts_trellis_cell& cell)
+        : plan(cell.trellis), queries(cell.queries, cell.trellis.n_coded, 4 * plan.n_groups) {}
+
+    const TrellisPlan plan;
+    const TrellisQueries queries;
+};
+
+// Codes of a range that are decoded together.
+struct RangeCodes {
+    const ts_trellis_range& range;
+    int64_t code_bytes, first, n;
+
+    int64_t position(int64_t i) const { return range.positions ? range.positions[first + i] : first + i; }
+    const uint8_t* operator()(int64_t i) const { return range.data + position(i) * code_bytes; }
+    const float* fractions() const { return range.fractions; }
+    bool takes_part(int64_t position) const { return is_alive(range.alive, position); }
 };
 
 // Scans codes of one cell after another; each thread has one.
@@ -55,14 +97,23 @@ class TrellisScan {
     // Offers the codes number `begin` to `end` of a range.
     template <class Collector>
     void scan(const TrellisCell& cell, const ts_trellis_range& range, int64_t begin, int64_t end, Collector* best) {
-        enter(cell);
-        alignas(64) float weights[kEntries];
         const int64_t code_bytes = cell.plan.trellis.code_bytes;
+        scan_codes(
+            cell.plan, cell.queries, begin, end,
+            [&](int64_t first, int64_t n) { return RangeCodes{range, code_bytes, first, n}; }, best);
+    }
+
+    // Offers the codes number `begin` to `end` to these queries; codes(first, n) are n of them, as RangeCodes is.
+    template <class MakeCodes, class Collector>
+    void scan_codes(const TrellisPlan& plan, const TrellisQueries& queries, int64_t begin, int64_t end,
+                    const MakeCodes& make, Collector* best) {
+        enter(plan, queries);
+        alignas(64) float weights[kEntries];
         for (int64_t first = begin; first < end; first += kEntries) {
-            const Codes codes{range, first, std::min<int64_t>(kEntries, end - first), code_bytes};
+            const auto codes = make(first, std::min<int64_t>(kEntries, end - first));
             block_.decode(codes, codes.n);
-            weigh(codes, weights);
-            if (cell.queries.fine)
+            weigh(codes, plan.trellis.code_bytes, weights);
+            if (queries.n_digits == 2)
                 offer_tiles<2>(codes, weights, best);
             else
                 offer_tiles<1>(codes, weights, best);
@@ -71,14 +122,14 @@ class TrellisScan {
 
     // Sums of all queries with codes [begin, end), into (n_queries, codes.count).
     void write_sums(const TrellisCell& cell, const ts_trellis_codes& codes, int64_t begin, int64_t end, int32_t* out) {
-        enter(cell);
+        enter(cell.plan, cell.queries);
         const int64_t code_bytes = cell.plan.trellis.code_bytes;
         for (int64_t first = begin; first < end; first += kEntries) {
             const int64_t n = std::min<int64_t>(kEntries, end - first);
             block_.decode([&](int64_t i) { return codes.data + (first + i) * code_bytes; }, n);
             for (int64_t q = 0; q < cell.queries.count; ++q) {
                 int32_t* const to = out + q * codes.count + first;
-                if (cell.queries.fine)
+                if (cell.queries.n_digits == 2)
                     write_sums_of<2>(q, n, to);
                 else
                     write_sums_of<1>(q, n, to);
@@ -87,26 +138,17 @@ class TrellisScan {
     }
 
    private:
-    // Codes of a range that are decoded together.
-    struct Codes {
-        const ts_trellis_range& range;
-        int64_t first, n, code_bytes;
-
-        int64_t position(int64_t i) const { return range.positions ? range.positions[first + i] : first + i; }
-        const uint8_t* operator()(int64_t i) const { return range.data + position(i) * code_bytes; }
-    };
-
-    void enter(const TrellisCell& cell) {
-        cell_ = &cell;
-        block_.enter(cell.plan);
+    void enter(const TrellisPlan& plan, const TrellisQueries& queries) {
+        queries_ = &queries;
+        block_.enter(plan);
     }
 
     // Sums of N rows with every entry of the block: of the bytes first, in registers, then of the levels.
     template <int N>
     TOPSIGN_INLINE void sums(int64_t row, Ints (&sum)[N][kRegisters]) const {
         Ints total[N][kRegisters] = {};
-        const int8_t* const values = cell_->values(row);
-        const int64_t width = cell_->width;
+        const int8_t* const values = queries_->values(row);
+        const int64_t width = queries_->width;
         for (int64_t g = 0; g < block_.n_groups(); ++g) {
             V levels[kRegisters];
             for (int r = 0; r < kRegisters; ++r) levels[r] = block_.levels(g, r);
@@ -118,20 +160,21 @@ class TrellisScan {
             }
         }
         for (int j = 0; j < N; ++j)
-            for (int r = 0; r < kRegisters; ++r) sum[j][r] = (total[j][r] << 1) + splat<Ints>(cell_->middle[row + j]);
+            for (int r = 0; r < kRegisters; ++r)
+                sum[j][r] = (total[j][r] << 1) + splat<Ints>(queries_->middle[row + j]);
     }
 
     // The sum of query j of a tile, of all its digits.
     template <int kDigits, int N>
     TOPSIGN_INLINE Ints whole(const Ints (&sum)[N][kRegisters], int j, int r) const {
         if constexpr (kDigits == 1) return sum[j][r];
-        return (sum[2 * j][r] << int(cell_->queries.fine_bits)) + sum[2 * j + 1][r];
+        return (sum[2 * j][r] << queries_->fine_bits) + sum[2 * j + 1][r];
     }
 
     // Offers every entry of the block that reaches its bound to N queries; keys are scores with the sign changed.
-    template <int N, int kDigits, class Collector>
+    template <int N, int kDigits, class Codes, class Collector>
     void offer(int64_t q, const Codes& codes, const float* weights, Collector* best) const {
-        const ts_trellis_queries& queries = cell_->queries;
+        const TrellisQueries& queries = *queries_;
         Ints sum[N * kDigits][kRegisters];
         sums<N * kDigits>(q * kDigits, sum);
         for (int j = 0; j < N; ++j) {
@@ -150,10 +193,10 @@ class TrellisScan {
     }
 
     // As many rows at a time as registers hold.
-    template <int kDigits, class Collector>
+    template <int kDigits, class Codes, class Collector>
     TOPSIGN_INLINE void offer_tiles(const Codes& codes, const float* weights, Collector* best) const {
         constexpr int kQueries = Isa::kTrellisTile / kDigits;
-        const int64_t n_queries = cell_->queries.count;
+        const int64_t n_queries = queries_->count;
         int64_t q = 0;
         for (; q + kQueries <= n_queries; q += kQueries) offer<kQueries, kDigits>(q, codes, weights, best);
         for (; q < n_queries; ++q) offer<1, kDigits>(q, codes, weights, best);
@@ -168,13 +211,14 @@ class TrellisScan {
     }
 
     // What sums are multiplied with, in the order of lanes.
-    void weigh(const Codes& codes, float* weights) const {
+    template <class Codes>
+    void weigh(const Codes& codes, int64_t code_bytes, float* weights) const {
         block_.inverse_norms(weights);
-        const float* const fractions = codes.range.fractions;
+        const float* const fractions = codes.fractions();
         if (!fractions) return;
         for (int lane = 0; lane < kEntries; ++lane) {
             const int entry = block_.entry(lane);
-            if (entry < codes.n) weights[lane] *= norm_of(fractions, codes(entry) + codes.code_bytes - 2);
+            if (entry < codes.n) weights[lane] *= norm_of(fractions, codes(entry) + code_bytes - 2);
         }
     }
 
@@ -185,18 +229,18 @@ class TrellisScan {
     }
 
     // In ascending order of position, as collectors want it.
-    template <class Collector>
+    template <class Codes, class Collector>
     TOPSIGN_OUTLINE void offer_all(const Reals* keys, const Codes& codes, Collector& best) const {
         float by_entry[kEntries];
         for (int lane = 0; lane < kEntries; ++lane) by_entry[block_.entry(lane)] = keys[lane / kWidth][lane % kWidth];
         for (int64_t e = 0; e < codes.n; ++e) {
             if (!(by_entry[e] < best.bound())) continue;
             const int64_t position = codes.position(e);
-            if (is_alive(codes.range.alive, position)) best.offer(by_entry[e], position);
+            if (codes.takes_part(position)) best.offer(by_entry[e], position);
         }
     }
 
-    const TrellisCell* cell_ = nullptr;
+    const TrellisQueries* queries_ = nullptr;
     Block block_;
 };
 
@@ -247,7 +291,7 @@ void trellis_weights(int n_threads, const ts_trellis& trellis, const ts_trellis_
 template <class Isa>
 void trellis_sums(int n_threads, const ts_trellis_cell& asked, const ts_trellis_codes& codes, int32_t* out) {
     const TrellisCell cell(asked);
-    parallel_for(n_threads, codes.count, decode_cost(asked.trellis, TrellisCell::n_rows(asked.queries)),
+    parallel_for(n_threads, codes.count, decode_cost(asked.trellis, TrellisQueries::rows_of(asked.queries)),
                  [&](int64_t begin, int64_t end) { TrellisScan<Isa>().write_sums(cell, codes, begin, end, out); });
 }
 
@@ -262,7 +306,7 @@ Parts<Collector> scan_trellis(int n_threads, const ts_trellis_ranges& codes, con
         const ts_trellis_range& range = codes.ranges[i];
         const ts_trellis_cell& cell = codes.cells[range.cell];
         ranges.add({range.count, range.positions, range.ids, range.first_row});
-        nanoseconds += double(range.count) * decode_cost(cell.trellis, TrellisCell::n_rows(cell.queries));
+        nanoseconds += double(range.count) * decode_cost(cell.trellis, TrellisQueries::rows_of(cell.queries));
     }
     const double each = std::max(0.25, nanoseconds / double(std::max<int64_t>(1, ranges.n_codes())));
     return scan_ranges(n_threads, ranges, each, empty, [&] {

@@ -26,6 +26,7 @@ from .options import (
     spread,
 )
 from .output import kept_interrupts, progress_bar
+from .regions import show_learned
 
 CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
 """Signals that a build adds in one transaction: what an interruption may cost."""
@@ -42,6 +43,9 @@ def build(
         bool, typer.Option("--calibrate", help="Learn the null of scores from the signals, so that p-values hold.")
     ] = False,
     originals: Originals = None,
+    regions: Annotated[
+        bool, typer.Option("--regions", help="Learn regions, so that topsign search --recall visits a few entries.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
     threads: Threads = None,
 ) -> None:
@@ -58,6 +62,8 @@ def build(
 
     topsign build sentences.npy -o sentences.topsign --family trellis --bytes 48 --originals float16
 
+    topsign build docs.parquet -o docs.topsign --family trellis --bytes 24 --originals float16 --regions
+
     topsign build folder-of-files/ -o cameras.topsign --resume
 
     topsign build signals.parquet --array embedding -o cameras.topsign --family sign --pool 4096
@@ -71,7 +77,7 @@ def build(
         files = open_files(signals, source.array, columns.names)
         if output.exists():
             index = open_index(output)
-            _check_recipe(index, codes)
+            _check_recipe(index, codes, originals)
         else:
             kept = {} if originals is None else {"originals": originals}
             index = make_index(codes.family, files[0].n_features, codes.given() | kept, output)
@@ -82,7 +88,10 @@ def build(
         _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
         if calibrate and index.calibration is None:
             index.calibrate(n_threads=threads)
-    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes", highlight=False)
+    if regions and index.regions is None:
+        show_learned(index, None, threads)
+    kept = f", originals in {index.originals_nbytes:,} more" if index.originals else ""
+    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{kept}", highlight=False)
 
 
 @contextmanager
@@ -99,10 +108,12 @@ def _discarded_if_empty(output: Path) -> Iterator[None]:
         raise
 
 
-def _check_recipe(index: Index, codes: CodeOptions) -> None:
+def _check_recipe(index: Index, codes: CodeOptions, originals: str | None) -> None:
     """Raise ValueError unless the options given to resume a build are those that it began with."""
     given = parameters_for(codes.family or index.family, codes.given())
     problem = index.recipe.disagreement(codes.family, **given)
+    if problem is None and originals not in (None, index.originals):
+        problem = f"originals={index.originals!r}, got originals={originals!r}"
     if problem is not None:
         raise ValueError(f"{index.path} was begun with {problem}; leave those options out to go on with it")
 

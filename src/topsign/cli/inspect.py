@@ -43,7 +43,7 @@ def inspect(
     expected = [row for row in expected if row]
     header = opened.header | opened.recipe.described()
     header |= {"calibrated": opened.calibration is not None, "evidence": opened.evidence is not None}
-    sizes = _sizes(opened, index) | _fit(opened)
+    sizes = _sizes(opened, index) | _regions(opened) | _fit(opened)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
         return
@@ -79,9 +79,21 @@ def _sizes(index: Index, path: Path) -> dict[str, Any]:
         "segments": index.n_segments,
         "file_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
         "bytes_in_use": index.nbytes,
+        "originals_bytes": index.originals_nbytes,
         "code_bytes_per_entry": index.recipe.code_bytes,
         "bits_per_dimension": round(8 * index.recipe.code_bytes / index.n_features, 4),
     }
+
+
+def _regions(index: Index) -> dict[str, Any]:
+    """Return what is known of regions; nothing without them."""
+    found = index.regions
+    if found is None:
+        return {}
+    growth = f"{found.growth:.2f}" + (
+        " (topsign regions is due: searches visit more than needed)" if found.is_due else ""
+    )
+    return {"regions": found.n_regions, "growth_since_learning": growth, "recall_of": found.recall_of}
 
 
 def _fit(index: Index) -> dict[str, float]:

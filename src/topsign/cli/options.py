@@ -75,6 +75,9 @@ Originals = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection. (default: {SEED})")]
 
+Recall = Annotated[float | None, typer.Option(help="Visit only as many regions as this recall needs, e.g. 0.95.")]
+Probes = Annotated[int | None, typer.Option(help="Visit this many regions.")]
+
 Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query. (default: 10)")]
 FalseAlarm = Annotated[
     float | None, typer.Option(help="Instead of -k: every match that is significant at this level, per query.")

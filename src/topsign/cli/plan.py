@@ -10,19 +10,24 @@ import typer
 from rich.table import Table
 
 from ..errors import install
-from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, TargetError, TrellisPlan
+from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, TargetError, TrellisPlan, plan_cluster
 from ..theory import plan as make_plan
 from .app import app, console, fail, in_options
 
 
 @app.command()
 def plan(
-    correlation: Annotated[float, typer.Option(help="Correlation of a match with its entry, in (0, 1).")],
-    false_alarm: Annotated[float, typer.Option(help="Chance that one search accepts any impostor.")],
-    features: Annotated[int, typer.Option(help="Length of a signal.")],
+    correlation: Annotated[float | None, typer.Option(help="Correlation of a match with its entry, in (0, 1).")] = None,
+    false_alarm: Annotated[float | None, typer.Option(help="Chance that one search accepts any impostor.")] = None,
+    features: Annotated[int | None, typer.Option(help="Length of a signal.")] = None,
     detection: Annotated[float | None, typer.Option(help="Chance that a match is found, in (0, 1).")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes an entry may take.")] = None,
-    entries: Annotated[int, typer.Option(help="Entries per search.")] = 1,
+    entries: Annotated[float, typer.Option(help="Entries per search, 1e9 for example.")] = 1,
+    recall: Annotated[
+        float | None, typer.Option(help="Instead of a code: plan machines for searches that reach this recall.")
+    ] = None,
+    queries_per_second: Annotated[float, typer.Option(help="With --recall: queries that machines must answer.")] = 1.0,
+    n_bytes: Annotated[int, typer.Option("--bytes", help="With --recall: bytes of one code.")] = 24,
     family: Annotated[
         str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: both are compared)")
     ] = None,
@@ -41,8 +46,20 @@ def plan(
     topsign plan --correlation 0.1 --max-bytes 256 --false-alarm 1e-3 --features 8192 --json
 
     topsign plan --correlation 0.1 --detection 0.9 --false-alarm 1e-3 --features 8192 --family trellis
+
+    topsign plan --entries 1e9 --recall 0.95 --queries-per-second 1000
     """
-    target = {"correlation": correlation, "false_alarm": false_alarm, "n_features": features, "n_entries": entries}
+    if recall is not None:
+        show_machines(entries, recall, queries_per_second, 384 if features is None else features, n_bytes, as_json)
+        return
+    if correlation is None or false_alarm is None or features is None:
+        raise fail("give --correlation, --false-alarm and --features for a code, or --recall for machines", code=2)
+    target = {
+        "correlation": correlation,
+        "false_alarm": false_alarm,
+        "n_features": features,
+        "n_entries": int(entries),
+    }
     plans: dict[str, Plan | TrellisPlan | None] = {}
     reasons: dict[str, str] = {}
     try:
@@ -71,6 +88,39 @@ def plan(
         console.print(f"\n{line}", highlight=False, soft_wrap=True)
     if plot is not None:
         console.print(f"drawn: {plot}", highlight=False)
+
+
+def show_machines(
+    entries: float, recall: float, queries_per_second: float, features: int, n_bytes: int, as_json: bool
+) -> None:
+    """Print what machines searches for a recall need."""
+    target = {"recall": recall, "queries_per_second": queries_per_second, "n_features": features, "n_bytes": n_bytes}
+    try:
+        found = plan_cluster(entries, **target)
+    except TargetError as error:
+        raise fail(in_options(str(error)), code=2) from None
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=2))
+        return
+    table = Table(show_header=False, title="plan", title_justify="left", box=None, pad_edge=False)
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    shown = {
+        "entries": f"{found.n_entries:,}",
+        "regions": f"{found.n_regions:,}, of which a query visits {found.visited:.3%} of the entries",
+        "memory": f"{found.memory_bytes / 2**30:,.1f} GiB",
+        "disk, float16 originals included": f"{found.disk_bytes / 2**30:,.1f} GiB",
+        "processor time of a query": f"{1e3 * found.seconds_per_query:,.2f} ms",
+        "latency of a query": f"{1e3 * found.latency_seconds:,.2f} ms",
+        "cores": f"{found.n_cores:,}",
+        "workers of 16 cores and 64 GiB": f"{found.n_workers:,}",
+    }
+    for name, value in shown.items():
+        table.add_row(name, value)
+    console.print(table, highlight=False)
+    console.print("\nassuming", highlight=False)
+    for line in found.assumptions:
+        console.print(f"  - {line}", highlight=False, soft_wrap=True)
 
 
 def _reached(**target: Any) -> tuple[Any, str]:

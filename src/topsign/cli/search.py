@@ -18,7 +18,9 @@ from .options import (
     IndexPath,
     Nearest,
     Output,
+    Probes,
     QueryPath,
+    Recall,
     RescoreFactor,
     Scoring,
     ShowEvidence,
@@ -41,6 +43,8 @@ class SearchOptions:
     scoring: Scoring = "asymmetric"
     adaptive_bits: AdaptiveBits = None
     rescore_factor: RescoreFactor = None
+    recall: Recall = None
+    probes: Probes = None
     where: WhereText = None
     force: Force = False
     metadata: ShowMetadata = False
@@ -65,6 +69,8 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads
 
     topsign search sentences.topsign queries.npy -k 10 --rescore-factor 10
 
+    topsign search docs.topsign queries.npy -k 10 --recall 0.95
+
     topsign search docs.topsign queries.npy --where "year >= 2020 and lang in ('en', 'it')" --metadata
 
     topsign search cameras.topsign queries.npy -k 5 --evidence
@@ -87,10 +93,14 @@ def search_files(index: Any, queries: Location, options: SearchOptions, **others
         raise fail("give -k or --false-alarm, not both: a number of entries, or all significant ones", code=2)
     given = others | {"scoring": options.scoring, "adaptive_bits": options.adaptive_bits}
     given |= {"where": options.where, "with_metadata": options.metadata}
+    visits = {"recall": options.recall, "probes": options.probes}
     if options.false_alarm is None:
-        find, given = index.search, given | {"k": 10 if options.k is None else options.k}
+        asked = {name: value for name, value in visits.items() if value is not None}
+        find, given = index.search, given | {"k": 10 if options.k is None else options.k} | asked
         if options.rescore_factor is not None:
             given |= {"rescore": True, "rescore_factor": options.rescore_factor}
+    elif any(value is not None for value in visits.values()):
+        raise fail("--false-alarm compares all entries; --recall and --probes go with -k", code=2)
     else:
         find, given = index.within, given | {"false_alarm": options.false_alarm, "force": options.force}
     with exit_on_error(2):

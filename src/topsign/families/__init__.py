@@ -6,7 +6,8 @@ from ..codes import Codes, message_parts
 from ..errors import StorageError
 from .adaptive import AdaptiveRecipe
 from .base import METRICS, SCORINGS, Encoded, Recipe
-from .comparison import CodeColumns, Comparison, Gather, Null, PairComparison, Pairing, Range
+from .comparison import CodeColumns, Comparison, Gather, Null, PairComparison, Pairing, Range, RegionRange, Visits
+from .decoded import unit_queries
 from .sign import SignRecipe
 from .sign_codes import AdaptiveCodes, SignCodes
 from .trellis import TrellisCodes, TrellisRecipe
@@ -27,12 +28,15 @@ __all__ = [
     "Pairing",
     "Range",
     "Recipe",
+    "RegionRange",
     "SignCodes",
     "SignRecipe",
     "TrellisCodes",
     "TrellisRecipe",
+    "Visits",
     "WeightCoding",
     "read_codes",
+    "unit_queries",
 ]
 
 

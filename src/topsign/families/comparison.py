@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
+from ..kernels import RegionCodes, VisitedCodes
 
 
 class CodeColumns(Protocol):
@@ -53,6 +54,45 @@ class Range:
         return [living[start : start + n_rows] for start in range(0, len(living), n_rows)]
 
 
+@dataclass(frozen=True, eq=False)
+class RegionRange(Range):
+    """Entries of one segment in the order of their regions."""
+
+    positions: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+    starts: Int32 = field(default_factory=lambda: np.zeros(1, np.int32))  # region r: positions[starts[r]:starts[r + 1]]
+
+    def within(self, regions: Int32) -> Range:
+        """Return the entries of these regions."""
+        parts = [self.positions[self.starts[one] : self.starts[one + 1]] for one in regions]
+        kept = np.zeros(len(self.columns), bool)
+        kept[np.concatenate([np.empty(0, np.int32), *parts])] = True
+        if self.alive is not None:
+            kept &= np.unpackbits(self.alive, count=len(kept), bitorder="little").view(bool)
+        return Range(self.columns, self.first_row, np.packbits(kept, bitorder="little"))
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Segments, and the regions that each query visits, each once."""
+
+    ranges: list[RegionRange]
+    starts: Int64  # (n_queries + 1,)
+    regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
+
+    def of_query(self, query: int) -> list[Range]:
+        """Return the entries that a query visits."""
+        regions = self.regions[self.starts[query] : self.starts[query + 1]]
+        return [one.within(regions) for one in self.ranges]
+
+    def codes(self, weights: Callable[[Range], Float32 | None] = lambda _: None) -> VisitedCodes:
+        """Return the visits as kernels take them, with a column of weights."""
+        parts = []
+        for one in self.ranges:
+            columns, at = one.columns, (one.positions, one.starts, one.first_row, one.alive)
+            parts.append(RegionCodes(columns.codes, *at, weights(one), columns.ids))
+        return VisitedCodes(parts, self.starts, self.regions)
+
+
 class Null(Protocol):
     """Distribution of a statistic of impostors; larger values are closer matches."""
 
@@ -92,6 +132,21 @@ class Comparison(ABC):
     @abstractmethod
     def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
         """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
+
+    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        """Return what :meth:`rank` returns, of the entries that each query visits."""
+        found = [self.rank(visits.of_query(query), k, n_threads=n_threads) for query in range(len(self))]
+        rows = [rows[query] for query, (rows, _) in enumerate(found)]
+        values = [values[query] for query, (_, values) in enumerate(found)]
+        return np.array(rows, np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
+
+    def scan_cost(self, n_queries: float) -> float:
+        """Return the time to compare an entry with so many queries at once, in any unit."""
+        return n_queries
+
+    def visit_cost(self, n_queries: float) -> float:
+        """Return the time to compare an entry of a region with the queries that visit it, in the same unit."""
+        return n_queries
 
     @abstractmethod
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..projections.blocks import float_blocks
 from .base import Recipe, unit
 from .blocks import Scored, rank_blocks, within_blocks
-from .comparison import Comparison, Gather, PairComparison, Pairing, Range
+from .comparison import Comparison, Gather, PairComparison, Pairing, Range, Visits
 
 BLOCK_BYTES = 2**22  # reference vectors computed at a time
+DECODING = 10.0  # time to decode an entry, relative to its comparison with a query
 SLACK = 1e-6  # by which bounds are lowered: the score of a hit, in float32, decides
 
 
@@ -28,13 +29,7 @@ class DecodedComparison(Comparison):
     @classmethod
     def of(cls, recipe: Recipe, queries: Array, *, part: slice | None, n_threads: int, name: str) -> DecodedComparison:
         """Return the comparison of these queries, or a part of them."""
-        blocks = list(
-            float_blocks(queries, recipe.block_signals, part=part, minus=recipe.center, n_threads=n_threads, name=name)
-        )
-        empty = np.empty((0, recipe.n_features), np.float32)
-        units = unit(np.concatenate([empty, *(block.values for block in blocks)]))
-        norms = np.sqrt(np.concatenate([np.empty(0), *(block.square_norms for block in blocks)]))
-        return cls(recipe, units, norms)
+        return cls(recipe, *unit_queries(recipe, queries, part=part, n_threads=n_threads, name=name))
 
     @property
     def metric(self) -> str:  # type: ignore[override]
@@ -45,6 +40,20 @@ class DecodedComparison(Comparison):
 
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:
         return within_blocks(self._scores(ranges), bounds)
+
+    def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
+        rows, values = np.full((len(self), k), -1, np.int64), np.full((len(self), k), np.nan, np.float32)
+        for query in range(len(self)):
+            part = slice(query, query + 1)
+            alone = replace(self, units=self.units[part], norms=self.norms[part])
+            rows[part], values[part] = alone.rank(visits.of_query(query), k, n_threads=n_threads)
+        return rows, values
+
+    def scan_cost(self, n_queries: float) -> float:
+        return DECODING + n_queries
+
+    def visit_cost(self, n_queries: float) -> float:
+        return n_queries * (DECODING + 1)  # regions are decoded again for each query
 
     def _scores(self, ranges: Sequence[Range]) -> Scored:
         n_rows = max(1, BLOCK_BYTES // (4 * self.recipe.n_features))
@@ -69,6 +78,18 @@ class DecodedComparison(Comparison):
 
     def null_bounds(self, threshold: float) -> Array:
         return np.where(self.norms > 0, np.float32(threshold - SLACK), np.float32(np.inf))
+
+
+def unit_queries(
+    recipe: Recipe, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
+) -> tuple[Float32, Float64]:
+    """Return queries as decoded codes are compared with them, less the mean and of norm one, and their norms."""
+    blocks = list(
+        float_blocks(queries, recipe.block_signals, part=part, minus=recipe.center, n_threads=n_threads, name=name)
+    )
+    empty = np.empty((0, recipe.n_features), np.float32)
+    units = unit(np.concatenate([empty, *(block.values for block in blocks)]))
+    return units, np.sqrt(np.concatenate([np.empty(0), *(block.square_norms for block in blocks)]))
 
 
 class DecodedCosines(DecodedComparison):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Int64
+from .._arrays import Array, Bytes, Float32, Int64
 from .._checks import as_signals, check_metadata, check_part, check_source, names_of_columns
 from .._files import Record
 from ..encoding import Coder, check_signals, encode
@@ -92,10 +92,19 @@ class Addition:
         """Raise what :meth:`encode` would raise, without encoding."""
         check_signals(recipe, self.signals, part=self.part, n_threads=self.n_threads)
 
-    def write(self, change: Change, recipe: Recipe, made: Encoded | None, *, originals: str | None) -> Ids:
+    def write(
+        self,
+        change: Change,
+        recipe: Recipe,
+        made: Encoded | None,
+        *,
+        originals: str | None,
+        assigned: Callable[[Bytes, Mapping[str, Float32]], dict[str, Array]],
+    ) -> Ids:
         """Add the entries to a change and return their ids.
 
-        ``made`` are the codes if they are known already, ``originals`` the type in which signals are kept.
+        ``made`` are the codes if they are known already, ``originals`` the type in which signals are kept, and
+        ``assigned`` returns the region column of codes.
         """
         names = self.ids if isinstance(self.ids, list) else None
         if len(self):
@@ -116,7 +125,8 @@ class Addition:
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             one = self.encode(recipe, here) if made is None else made.rows(part)
             noted, named = self.texts and self.texts[part], names and names[part]
-            extras = {} if originals is None else self.originals(here, originals)
+            extras = assigned(one.codes, one.columns)
+            extras |= {} if originals is None else self.originals(here, originals)
             change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         if self.source is not None:

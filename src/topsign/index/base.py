@@ -22,8 +22,10 @@ from ..search import (
     PairLimit,
     Progress,
     RangeLimit,
+    RegionSearch,
     Scan,
     Source,
+    Visited,
     rank_exactly,
 )
 from ..signals import from_table
@@ -36,6 +38,7 @@ from .evidence import learn_evidence
 from .filters import Where
 from .ids import Ids
 from .null_check import NullCheck, check_codes, check_pairs
+from .regional import check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
 from .significance import KEY, Significance
 
@@ -211,6 +214,8 @@ class BaseIndex(ABC):
         where: Where | None = None,
         rescore: Source | bool | None = None,
         rescore_factor: int = 4,
+        recall: float | None = None,
+        probes: int | None = None,
         with_metadata: bool = False,
         n_threads: int | None = None,
     ) -> Neighbors:
@@ -242,6 +247,14 @@ class BaseIndex(ABC):
             ``k * rescore_factor`` entries by code are then ordered by their exact score, and
             scores and p-values are exact.
 
+        recall : float in (0, 1), optional
+            Visit only as many regions (:meth:`learn_regions`) as this expected recall needs, by calibration on the
+            entries: of the exact neighbours if the index keeps originals, else of the search by code. All entries are
+            visited if that is faster, or if the recall cannot be promised otherwise; ``exhaustive`` of the result says
+            why. Without ``recall`` and ``probes`` a search is exhaustive and exact.
+        probes : int, optional
+            Visit this many regions instead.
+
         Notes
         -----
         P-values are those of one comparison with an independent impostor: see :func:`topsign.theory.match_pvalue`,
@@ -260,16 +273,33 @@ class BaseIndex(ABC):
         scans = self._scans(
             queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
         )
-        blocks = []
+        regional = None
+        if recall is not None or probes is not None:
+            check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
+            regional = self._region_search(whole, entries, k=k, recall=recall, probes=probes)
+        blocks, visited = [], []
         for block, scan in scans:
-            if originals is None:
+            if regional is not None:
+                hits, said = regional.find(scan, queries[block])
+                visited.append(said)
+            elif originals is None:
                 hits = entries.nearest(scan, k)
             else:
                 hits = rank_exactly(scan, entries.nearest(scan, k * factor), originals, queries[block], k)
             blocks.append(FoundBlock(block, hits, scan.light()))
-        found = self._finished(Neighbors.of_blocks(blocks, entries, len(queries), k), whole, with_metadata)
-        weighed = scoring == "asymmetric" and originals is None and self.metric == "correlation"
+        found = Neighbors.of_blocks(blocks, entries, len(queries), k)
+        if regional is not None:
+            found = found.with_visited(Visited.joined(visited), regional.recall_of)
+        by_signals = originals is not None or (regional is not None and regional.recall_of == "signals")
+        found = self._finished(found, whole, with_metadata)
+        weighed = scoring == "asymmetric" and not by_signals and self.metric == "correlation"
         return replace(found, evidence=self.evidence) if weighed else found
+
+    def _region_search(
+        self, whole: Any, entries: Any, *, k: int, recall: float | None, probes: int | None
+    ) -> RegionSearch:
+        """Return the search that visits regions of these entries."""
+        raise ValueError("recall and probes go with an index of one machine, not with a cluster")
 
     def within(
         self,

@@ -60,7 +60,7 @@ class DeferredIndex:
             "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
         )
 
-    significance = recipe
+    significance = regional = recipe
 
     @property
     def store(self) -> Store:

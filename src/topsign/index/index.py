@@ -20,7 +20,6 @@ from ..search import ENGINE, Calibration, Engine, Progress, Scan, make_scans, ow
 from ..store import Change, Note, Path, Store, check_absent, save_store, store_for_recipe
 from ..theory import LikelihoodRatioModel
 from .addition import Addition
-from .base import BaseIndex
 from .deferred import DeferredIndex
 from .devices import coder_for
 from .entries import Entries
@@ -29,14 +28,16 @@ from .evidence import KEY as EVIDENCE
 from .ids import Ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
+from .recall_index import RecallIndex
 from .reencoding import CONSTRUCTORS, copy_entries, sample_of
+from .regional import Regional
 from .significance import KEY, Significance
 from .sources import OWN, keep_feature_names, kept_feature_names
 
 RECENT = 1000  # entries that :meth:`Index.drift` looks at
 
 
-class Index(BaseIndex):
+class Index(RecallIndex):
     """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
 
     :class:`AdaptiveIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one, :func:`open_index` opens one.
@@ -76,6 +77,10 @@ class Index(BaseIndex):
     @property
     def significance(self) -> Significance:
         return self._state.significance
+
+    @property
+    def _regional(self) -> Regional:
+        return self._state.regional
 
     @property
     def _deferred(self) -> DeferredIndex | None:
@@ -260,7 +265,12 @@ class Index(BaseIndex):
                 if self._deferred is not None:  # no other thread was first
                     recipe, store, made = self._deferred.learn_first(addition)
                     self._state = LearnedIndex(recipe, store)
-        new = self.store.apply(lambda change: addition.write(change, self.recipe, made, originals=self.originals))
+
+        def write(change: Change) -> Ids:
+            assigned = self._regional.assigned(change.tables, self.path)
+            return addition.write(change, self.recipe, made, originals=self.originals, assigned=assigned)
+
+        new = self.store.apply(write)
         return new
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:

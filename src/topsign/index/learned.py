@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .._lazy import lazy
 from ..families import Recipe
 from ..store import Store
+from .regional import Regional
 from .significance import Significance
 
 
@@ -21,6 +22,11 @@ class LearnedIndex:
     def significance(self) -> Significance:
         """P-values of the recipe, and the checks that searches make of them."""
         return Significance(self.recipe)
+
+    @lazy
+    def regional(self) -> Regional:
+        """Regions of the index, and the recall that searches of them reach."""
+        return Regional(self.recipe)
 
     @property
     def family(self) -> str:

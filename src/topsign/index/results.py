@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float32, Float64, Int64
-from ..search import Hits, Scan
+from ..search import NOT_ASKED, Hits, Scan, Visited
 from ..theory import LikelihoodRatioModel
 from .entry_set import EntrySet
 from .tables import Measure, ResultTable, Tabular, no_distances
@@ -41,9 +41,39 @@ class Neighbors(ResultTable):
     scores: Float32  # (n_queries, k) estimated correlations or inner products, nan where id is -1
     p_values: Float64  # (n_queries, k) chance that one impostor looks as close, nan where id is -1
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
-    n_entries: int = 0  # entries that each query was compared with
+    n_entries: int = 0  # entries that each query was compared with, or chosen from
     measure: Measure = no_distances  # computes the distances
     evidence: LikelihoodRatioModel | None = None  # likelihood ratios of the scores, if the index knows them
+    said: Visited | None = None  # what a search for a recall visited
+    recall_of: str = "codes"  # what recall is of: the search by code, or the exact neighbours ("signals")
+
+    @property
+    def visited(self) -> Float64:
+        """Share of the entries that each query was compared with, (n_queries,)."""
+        return self._visited.visited
+
+    @property
+    def recall(self) -> Float64:
+        """Expected recall of each query, (n_queries,); 1 if all entries were visited, nan if it is unknown."""
+        return self._visited.recall
+
+    @property
+    def recall_low(self) -> Float64:
+        """One-sided 95% lower bound of :attr:`recall`; nan under a filter, when recall is only an estimate."""
+        return self._visited.recall_low
+
+    @property
+    def exhaustive(self) -> Any:
+        """Why all entries were visited, a text for each query; empty if they were not."""
+        return self._visited.exhaustive
+
+    @property
+    def _visited(self) -> Visited:
+        return Visited.everything(len(self), NOT_ASKED) if self.said is None else self.said
+
+    def with_visited(self, said: Visited, recall_of: str) -> Neighbors:
+        """Return the same neighbours of a search that visited a part of the entries."""
+        return replace(self, said=said, recall_of=recall_of)
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[FoundBlock], entries: EntrySet, n_queries: int, k: int) -> Neighbors:

@@ -4,7 +4,7 @@ from .choice import active, available, info, n_threads, use
 from .layout import LAYOUTS, Layout
 from .native import Kernels
 from .products import Panels, Product
-from .ranges import CodeRange, TrellisRange
+from .ranges import CodeRange, RegionCodes, TrellisRange, VisitedCells, VisitedCodes
 from .trellis import RoundedQueries, TrellisSignals, TrellisTables
 
 __all__ = [
@@ -14,10 +14,13 @@ __all__ = [
     "Layout",
     "Panels",
     "Product",
+    "RegionCodes",
     "RoundedQueries",
     "TrellisRange",
     "TrellisSignals",
     "TrellisTables",
+    "VisitedCells",
+    "VisitedCodes",
     "active",
     "available",
     "info",

@@ -13,9 +13,10 @@ from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 from .library import load_library, native_paths
 from .products import Product
-from .ranges import CodeRange, TrellisRange
+from .ranges import CodeRange, TrellisRange, VisitedCells, VisitedCodes
 from .structs import (
     CBest,
+    CBytes,
     CContents,
     CFound,
     CRotation,
@@ -31,9 +32,11 @@ from .structs import (
     c_rows,
     c_trellis,
     c_trellis_cell,
+    c_trellis_cells,
     c_trellis_codes,
     c_trellis_ranges,
     c_trellis_signals,
+    c_visits,
     pointer,
 )
 from .trellis import Int8, RoundedQueries, TrellisSignals, TrellisTables
@@ -190,6 +193,51 @@ class Kernels:
         best = CBest(k, address(rows), address(scores))
         self._call("ts_rank_scores", n_threads, c_code_ranges(layout, ranges), c_rows(queries), best)
         return rows, scores
+
+    def visit_mismatches(
+        self,
+        layout: Layout,
+        visits: VisitedCodes,
+        query_bits: Bytes,
+        k: int,
+        *,
+        masks: Bytes | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Int64, Int32]:
+        """Return what ``rank_mismatches`` returns, of the codes in the regions that each query visits."""
+        rows = np.empty((len(query_bits), k), np.int64)
+        mismatches = np.full((len(query_bits), k), -1, np.int32)
+        queries = CSigns(address(query_bits), address(masks), len(query_bits))
+        best = CBest(k, address(rows), address(mismatches))
+        self._call("ts_visit_mismatches", n_threads, c_layout(layout), c_visits(visits), queries, best)
+        return rows, mismatches
+
+    def visit_scores(
+        self, layout: Layout, visits: VisitedCodes, queries: Float32, k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
+        """Return what ``rank_scores`` returns, of the codes in the regions that each query visits."""
+        rows = np.empty((len(queries), k), np.int64)
+        scores = np.full((len(queries), k), np.nan, np.float32)
+        best = CBest(k, address(rows), address(scores))
+        self._call("ts_visit_scores", n_threads, c_layout(layout), c_visits(visits), c_rows(queries), best)
+        return rows, scores
+
+    def visit_trellis(
+        self, cells: VisitedCells, visits: VisitedCodes, k: int, *, n_threads: int = 1
+    ) -> tuple[Int64, Float32]:
+        """Return what ``rank_trellis`` returns, of the codes in the regions that each query visits."""
+        shape = len(visits.starts) - 1, k
+        rows, scores = np.empty(shape, np.int64), np.full(shape, np.nan, np.float32)
+        best = CBest(k, address(rows), address(scores))
+        self._call("ts_visit_trellis", n_threads, c_trellis_cells(cells), c_visits(visits), best)
+        return rows, scores
+
+    def byte_products(self, queries: Int8, rows: Bytes, *, n_threads: int = 1) -> Int32:
+        """Return sums of products, (n_queries, n_rows), with bytes of at most 127; the width is a multiple of 64."""
+        out = np.empty((len(queries), len(rows)), np.int32)
+        bytes_ = CBytes(address(queries), address(rows), *out.shape, rows.shape[1])
+        self._call("ts_byte_products", n_threads, bytes_, pointer(out, c_int32))
+        return out
 
     def within_mismatches(
         self,

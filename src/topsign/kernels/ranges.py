@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._arrays import Bytes, Float32, Int64
+from .._arrays import Bytes, Float32, Int32, Int64
 from .trellis import RoundedQueries, TrellisTables
 
 
@@ -34,3 +34,35 @@ class TrellisRange:
     alive: Bytes | None = None  # packed bitmap over all codes; None: all take part
     positions: Int64 | None = None  # ascending positions in ``codes`` of those that belong to this range; None: all
     ids: Int64 | None = None  # ids of all codes, ascending; None: rows
+
+
+@dataclass(frozen=True, eq=False)
+class RegionCodes:
+    """Codes of one array in the order of their regions."""
+
+    codes: Bytes  # (n_codes, code_bytes)
+    positions: Int32  # those of region r are positions[starts[r] : starts[r + 1]]
+    starts: Int32  # (n_regions + 1,)
+    first_row: int = 0
+    alive: Bytes | None = None
+    weights: Float32 | None = None
+    ids: Int64 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class VisitedCodes:
+    """Arrays of codes, and the regions that each query visits, each once."""
+
+    segments: list[RegionCodes]
+    starts: Int64  # (n_queries + 1,)
+    regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class VisitedCells:
+    """Cells of trellis codes with the queries rounded for each, and where a code says which cell it belongs to."""
+
+    tables: list[TrellisTables]
+    queries: list[RoundedQueries]
+    cell_byte: int
+    norms: bool  # as in TrellisRange

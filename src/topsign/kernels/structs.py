@@ -12,7 +12,7 @@ import numpy as np
 from .._arrays import Array, Bytes, Float32, Int64
 from .layout import Layout
 from .products import Product
-from .ranges import CodeRange, TrellisRange
+from .ranges import CodeRange, TrellisRange, VisitedCells, VisitedCodes
 from .trellis import RoundedQueries, TrellisSignals, TrellisTables, norm_fractions, trellis_levels
 
 
@@ -164,6 +164,50 @@ class CTrellisRanges(ctypes.Structure):
     table: Int64  # memory of ``ranges``: a row of the fields of ts_trellis_range for each
 
 
+class CRegionSegment(ctypes.Structure):
+    _fields_ = (
+        ("data", c_void_p),
+        ("alive", c_void_p),
+        ("weights", c_void_p),
+        ("ids", c_void_p),
+        ("first_row", c_int64),
+        ("positions", c_void_p),
+        ("starts", c_void_p),
+    )
+
+
+class CVisits(ctypes.Structure):
+    _fields_ = (
+        ("segments", POINTER(CRegionSegment)),
+        ("n_segments", c_int64),
+        ("n_regions", c_int64),
+        ("code_bytes", c_int64),
+        ("n_queries", c_int64),
+        ("starts", c_void_p),
+        ("regions", c_void_p),
+    )
+
+
+class CTrellisCells(ctypes.Structure):
+    _fields_ = (
+        ("cells", POINTER(CTrellisCell)),
+        ("n_cells", c_int64),
+        ("cell_byte", c_int64),
+        ("cell_mask", c_int32),
+        ("fractions", c_void_p),
+    )
+
+
+class CBytes(ctypes.Structure):
+    _fields_ = (
+        ("queries", c_void_p),
+        ("rows", c_void_p),
+        ("n_queries", c_int64),
+        ("n_rows", c_int64),
+        ("width", c_int64),
+    )
+
+
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_rotate": (POINTER(CRotation),),
     "ts_multiply": (POINTER(CRows), POINTER(c_float), POINTER(CProduct), c_int64),
@@ -188,6 +232,10 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_trellis_sums": (POINTER(CTrellisCell), POINTER(CTrellisCodes), POINTER(c_int32)),
     "ts_rank_trellis": (POINTER(CTrellisRanges), POINTER(CBest)),
     "ts_within_trellis": (POINTER(CTrellisRanges), POINTER(CFound)),
+    "ts_visit_mismatches": (POINTER(CLayout), POINTER(CVisits), POINTER(CSigns), POINTER(CBest)),
+    "ts_visit_scores": (POINTER(CLayout), POINTER(CVisits), POINTER(CRows), POINTER(CBest)),
+    "ts_visit_trellis": (POINTER(CTrellisCells), POINTER(CVisits), POINTER(CBest)),
+    "ts_byte_products": (POINTER(CBytes), POINTER(c_int32)),
 }
 """Arguments of each kernel after the CRun; all return 0, or 1 if memory runs out."""
 
@@ -285,3 +333,19 @@ def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
     made = CTrellisRanges(held, len(cells), address(table), len(table))
     made.table = table
     return made
+
+
+def c_visits(visits: VisitedCodes) -> CVisits:
+    parts = (CRegionSegment * len(visits.segments))()
+    for part, one in zip(parts, visits.segments, strict=True):
+        part.data, part.alive, part.weights, part.ids = map(address, (one.codes, one.alive, one.weights, one.ids))
+        part.first_row, part.positions, part.starts = one.first_row, address(one.positions), address(one.starts)
+    first = visits.segments[0]
+    sizes = len(parts), len(first.starts) - 1, first.codes.shape[1], len(visits.starts) - 1
+    return CVisits(parts, *sizes, address(visits.starts), address(visits.regions))
+
+
+def c_trellis_cells(cells: VisitedCells) -> CTrellisCells:
+    held = (CTrellisCell * len(cells.tables))(*map(c_trellis_cell, cells.tables, cells.queries))
+    fractions = address(norm_fractions()) if cells.norms else None
+    return CTrellisCells(held, len(held), cells.cell_byte, len(held) - 1, fractions)

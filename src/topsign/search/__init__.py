@@ -7,12 +7,22 @@ from .engine import ENGINE, Engine, KernelEngine, living_ranges
 from .hits import Hits
 from .limits import RangeLimit
 from .pairs import PairLimit, compare_entries
+from .recall import MIN_QUERIES as MIN_RECALL_QUERIES
+from .recall import RecallCalibration
+from .recall_learning import calibrate_recall, n_calibration, queries_of, sample_rows
+from .regions import MAX_REGIONS, Regions, automatic_regions, decoded_rows, learn_regions
+from .regions import MIN_ENTRIES as MIN_REGION_ENTRIES
 from .rescoring import KeptOriginals, Originals, Source, rank_exactly
 from .sample import SampleDraw, first_excluded, own_signals, pruned
 from .scan import Scan, make_scans
+from .visiting import NOT_ASKED, RegionSearch, Visited
 
 __all__ = [
     "ENGINE",
+    "MAX_REGIONS",
+    "MIN_RECALL_QUERIES",
+    "MIN_REGION_ENTRIES",
+    "NOT_ASKED",
     "Calibration",
     "Engine",
     "Hits",
@@ -23,16 +33,27 @@ __all__ = [
     "Population",
     "Progress",
     "RangeLimit",
+    "RecallCalibration",
+    "RegionSearch",
+    "Regions",
     "SampleDraw",
     "Scan",
     "Source",
+    "Visited",
+    "automatic_regions",
     "bulk_of_queries",
+    "calibrate_recall",
     "compare_entries",
+    "decoded_rows",
     "first_excluded",
     "learn_calibration",
+    "learn_regions",
     "living_ranges",
     "make_scans",
+    "n_calibration",
     "own_signals",
     "pruned",
+    "queries_of",
     "rank_exactly",
+    "sample_rows",
 ]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
+from ..families import Range
 from ..families.laws import PairNull, SampleNull
 from ..store import Snapshot
 from .hits import Hits
@@ -71,11 +72,71 @@ class KeptOriginals:
         n_rows = max(1, BLOCK_BYTES // max(1, 8 * ids.shape[1] * self.n_features))
         for start in range(0, len(ids) if ids.size else 0, n_rows):
             part = slice(start, start + n_rows)
-            signals = self._snapshot.signals(self._snapshot.locate(ids[part].ravel()))
-            assert signals is not None
+            signals = self._signals(ids[part].ravel())
             shaped = signals.astype(np.float64).reshape(*ids[part].shape, self.n_features)
             inner[part], correlations[part] = _compare(shaped, queries[part], self.mean)
         return inner, correlations
+
+    def _signals(self, ids: Int64) -> Float32:
+        signals = self._snapshot.signals(self._snapshot.locate(ids))
+        if signals is None:
+            raise ValueError("some entries were added without their signals, as a cluster adds them; add them again")
+        return signals
+
+    def best_rows(self, snapshot: Snapshot, queries: Array, n_rows: int, *, metric: str) -> Int64:
+        """Return the rows of the entries nearest to each query by their signals, (n_queries, n_rows).
+
+        Scores are float32 here: give a few rows more than needed to :func:`rank_exactly`.
+        """
+        units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
+        best, rows = np.empty((len(units), 0), np.float32), np.empty((len(units), 0), np.int64)
+        size = max(1, BLOCK_BYTES // (4 * self.n_features))
+        for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+            living = np.flatnonzero(segment.living)
+            for start in range(0, len(living), size):
+                some = living[start : start + size]
+                signals = self._signals(segment.ids[some])
+                scores = units @ _units(signals, self.mean, scaled=metric == "correlation").T
+                best = np.hstack([best, scores])
+                rows = np.hstack([rows, np.broadcast_to(first_row + some, scores.shape)])
+                if best.shape[1] > n_rows:
+                    kept = np.argpartition(-best, n_rows - 1, axis=1)[:, :n_rows]
+                    best, rows = np.take_along_axis(best, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
+        order = np.lexsort((rows, -best), axis=1)
+        return np.take_along_axis(rows, order, axis=1)
+
+    def candidates(
+        self, scan: Scan, snapshot: Snapshot, queries: Array, which: Int64, n_rows: int
+    ) -> tuple[Int64, Array]:
+        """Return rows and code values of the entries nearest to some of the queries by their signals."""
+        metric = scan.comparison.metric
+        best = self.best_rows(snapshot, queries[which], min(n_rows, len(snapshot)), metric=metric)
+        rows, values = list[Int64](), list[Array]()
+        for query, some in zip(which, best, strict=True):
+            found, value = scan.comparison.rank(row_ranges(snapshot, some), len(some), n_threads=1)
+            rows.append(found[query])
+            values.append(value[query])
+        return np.array(rows).reshape(len(which), -1), np.array(values).reshape(len(which), -1)
+
+
+def row_ranges(snapshot: Snapshot, rows: Int64) -> list[Range]:
+    """Return the segments with only the entries in these rows."""
+    ranges = []
+    for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+        kept = np.zeros(len(segment), bool)
+        kept[rows[(rows >= first_row) & (rows < first_row + len(segment))] - first_row] = True
+        if kept.any():
+            ranges.append(Range(segment.columns, int(first_row), np.packbits(kept, bitorder="little")))
+    return ranges
+
+
+def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
+    """Return signals less the mean, and of norm one if ``scaled``; zero signals stay zero."""
+    signals = signals if mean is None else signals - mean
+    if not scaled:
+        return signals
+    norms = np.sqrt(np.einsum("if,if->i", signals, signals, dtype=np.float64))
+    return (signals / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
 
 
 def _compare(signals: Float64, queries: Array, mean: Float32 | None) -> tuple[Float64, Float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,11 @@ class Snapshot:
     def starts(self) -> Int64:
         """The row at which each segment begins."""
         return np.cumsum([0, *(len(segment) for segment in self.segments)], dtype=np.int64)
+
+    @lazy
+    def derived(self) -> dict[str, Any]:
+        """Values computed from the segments, kept as long as the snapshot is."""
+        return {}
 
     @property
     def ids(self) -> Int64:

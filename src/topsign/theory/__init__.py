@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .capacity import ClusterPlan, SearchCosts, plan_cluster
 from .concentration import (
     bits_for_distortion,
     chernoff_lower,
@@ -49,11 +50,13 @@ __all__ = [
     "PLANNED_FAMILIES",
     "PROJECTIONS",
     "SCORINGS",
+    "ClusterPlan",
     "EmpiricalNull",
     "LikelihoodRatio",
     "LikelihoodRatioModel",
     "Plan",
     "RocCurve",
+    "SearchCosts",
     "SearchNull",
     "TargetError",
     "TrellisPlan",
@@ -81,6 +84,7 @@ __all__ = [
     "order_statistic_mean",
     "pair_flip_probability",
     "plan",
+    "plan_cluster",
     "poisson_binomial_pmf",
     "poisson_binomial_tail",
     "rate_distortion_limit",

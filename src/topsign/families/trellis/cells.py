@@ -178,6 +178,11 @@ class Cells:
     def __getitem__(self, number: int) -> Cell:
         return self._cells[number]
 
+    @property
+    def last_byte(self) -> int:
+        """Byte of a code that has the number of its cell."""
+        return self._last
+
     def coordinates(self, block: Block, n_threads: int) -> list[TrellisSignals]:
         """Return the coordinates of the unit signals of a block in their cells; one cell at least."""
         whole = self._cells[0]

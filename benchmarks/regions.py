@@ -1,0 +1,367 @@
+"""Searches for a recall: what is reached, what is visited, how long it takes, beside other libraries' indexes.
+
+    python benchmarks/regions.py SECTION [--cache FOLDER] [--entries 50000] [--queries 2000] [--json FILE]
+
+Sections:
+
+- ``recall``: held-out sentences and CIFAR features at recalls of .90, .95 and .98 and k of 1, 10 and 100; the same with
+  70% removed, under filters, after tenfold growth, and with queries of another kind (verbs in an index of nouns)
+- ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
+- ``originals``: the same with float16 originals in a folder, with a warm and a cold page cache
+- ``peers``: faiss IVF-PQ, IVF-PQ fast scan and IVF-RaBitQ, and graphs of hnswlib and usearch if they are installed
+- ``weak``: share of white entries that must be visited for a 90% chance to meet a match, by its correlation
+
+Sentences are those of ``text_embeddings.py``. Resampled entries are a sentence plus a random combination of differences
+to 12 of its 30 nearest, so that there can be 10^6 of them; queries stay real sentences, in no entry. Timings are the
+least of interleaved repeats in one thread.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from shared.results import interleaved, save
+from shared.sets import PARTS_OF_SPEECH, cifar, parts_of_speech
+from text_embeddings import load
+
+import topsign as ts
+
+ASKED, KS = (0.90, 0.95, 0.98), (1, 10, 100)
+N_BYTES = 24
+N_SOURCES, N_MIXED, SPREAD = 30, 12, 0.7
+CHUNK = 20_000
+
+
+def unit(rows):
+    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+
+
+def resampled(vectors, n_entries, cache):
+    """So many vectors between each sentence and its neighbours, float16; kept in the cache."""
+    path = Path(cache) / f"resampled-{len(vectors)}-{n_entries}.npy"
+    if not path.exists():
+        near = np.empty((len(vectors), N_SOURCES), np.int32)
+        for start in range(0, len(vectors), 2048):
+            scores = vectors[start : start + 2048] @ vectors.T
+            best = np.argpartition(-scores, N_SOURCES, axis=1)[:, : N_SOURCES + 1]
+            order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1)
+            near[start : start + 2048] = np.take_along_axis(best, order, axis=1)[:, 1:]
+        rng, made = np.random.default_rng(1), np.empty((n_entries, vectors.shape[1]), np.float16)
+        for start in range(0, n_entries, CHUNK):
+            count = min(CHUNK, n_entries - start)
+            source = rng.integers(len(vectors), size=count)
+            mixed = vectors[source].copy()
+            for _ in range(N_MIXED):
+                other = near[source, rng.integers(N_SOURCES, size=count)]
+                weights = SPREAD / np.sqrt(N_MIXED) * rng.standard_normal((count, 1)).astype(np.float32)
+                mixed += (vectors[other] - vectors[source]) * weights
+            made[start : start + count] = unit(mixed)
+        np.save(path, made)
+    return np.load(path, mmap_mode="r")
+
+
+def index_of(entries, *, n_bytes=N_BYTES, **place):
+    """A trellis index of these entries, and the seconds that it took."""
+    start = time.perf_counter()
+    index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=n_bytes, random_state=7, **place)
+    rng = np.random.default_rng(0)
+    sample = np.sort(rng.choice(len(entries), min(len(entries), 20_000), replace=False))
+    index.fit(np.asarray(entries[sample], np.float32))
+    for at in range(0, len(entries), CHUNK):
+        index.add(np.asarray(entries[at : at + CHUNK], np.float32))
+    return index, time.perf_counter() - start
+
+
+def learned(index, n_regions="auto"):
+    start = time.perf_counter()
+    index.learn_regions(n_regions)
+    return time.perf_counter() - start
+
+
+def achieved(index, queries, case, **options):
+    """Rows of what held-out queries reached, visited and were told."""
+    rows = []
+    for k in KS:
+        exact = index.search(queries, k, **options).ids
+        for asked in ASKED:
+            some = index.search(queries, k, recall=asked, **options)
+            recalls = np.array([np.isin(b, a).mean() for a, b in zip(some.ids, exact, strict=True)])
+            rows.append(
+                {
+                    "case": case,
+                    "k": k,
+                    "asked": asked,
+                    "achieved": recalls.mean(),
+                    "standard_error": recalls.std() / np.sqrt(len(recalls)),
+                    "predicted": some.recall.mean(),
+                    "visited": some.visited.mean(),
+                    "exhaustive": (some.exhaustive != "").mean(),
+                    "n_entries": len(index),
+                    "n_queries": len(queries),
+                }
+            )
+            row = rows[-1]
+            print(
+                f"{case}: k {k}, asked {asked}, achieved {row['achieved']:.4f} +- {row['standard_error']:.4f}, "
+                f"visited {row['visited']:.4f}, exhaustive {row['exhaustive']:.3f}",
+                flush=True,
+            )
+    return rows
+
+
+def recall(options):
+    """Achieved recall of every case."""
+    entries, queries = load(options)
+    rng, rows = np.random.default_rng(0), []
+    index, _ = index_of(entries)
+    learned(index)
+    rows += achieved(index, queries, "sentences, held-out queries")
+    for share in (0.1, 0.01):
+        among = rng.choice(len(entries), int(share * len(entries)), replace=False)
+        rows += achieved(index, queries, f"sentences, filter that {share:.0%} pass", among=among)
+    index.remove(rng.permutation(len(entries))[: int(0.7 * len(entries))])
+    rows += achieved(index, queries, "sentences, 70% removed")
+    index, _ = index_of(entries[: len(entries) // 10])
+    learned(index, 512)
+    index.add(entries[len(entries) // 10 :])
+    rows += achieved(index, queries, "sentences, grown tenfold")
+    vectors, kinds = np.concatenate([queries, entries]), parts_of_speech(options)
+    noun, verb = (PARTS_OF_SPEECH.index(kind) for kind in ("noun", "verb"))
+    index, _ = index_of(vectors[kinds == noun])
+    learned(index)
+    rows += achieved(index, vectors[kinds == verb][: options.queries], "index of nouns, queries are verbs")
+    few = argparse.Namespace(**(vars(options) | {"queries": 1000}))
+    _, entries, queries = cifar(few)
+    index, _ = index_of(entries)
+    learned(index, 512)
+    rows += achieved(index, queries, "CIFAR features, held-out queries")
+    return {"recall": rows}
+
+
+def sizes(options):
+    """Times of one query and of a batch, by the number of entries."""
+    entries, queries = load(options)
+    every, rows, recalls = resampled(entries, options.most, options.cache), [], []
+    for n_entries in [n for n in (10_000, 100_000, 1_000_000) if n <= options.most]:
+        index, build = index_of(every[:n_entries])
+        learning = learned(index, 512 if n_entries < 20_000 else "auto")
+        calls, names = [], []
+        for size in (1, 256):
+            for asked in (None, 0.95):
+                batches = [queries[at : at + size] for at in range(0, min(1024, len(queries)), size)]
+
+                def call(index=index, batches=batches, asked=asked, size=size):
+                    for batch in batches[: 16 if size == 1 else 1]:
+                        index.search(batch, 10, recall=asked, n_threads=1)
+
+                calls.append(call)
+                names.append((size, asked))
+        times = interleaved(calls, options.repeats).min(axis=0)
+        for (size, asked), seconds in zip(names, times, strict=True):
+            each = seconds / (16 if size == 1 else size)
+            found = index.search(queries[:256], 10, recall=asked, n_threads=1) if asked else None
+            row = {"n_entries": n_entries, "batch": size, "asked": asked, "seconds_each": each, "build_seconds": build}
+            row |= {"learning_seconds": learning, "n_regions": index.regions.n_regions}
+            row |= {} if found is None else {"visited": found.visited.mean()}
+            rows.append(row)
+            print(row, flush=True)
+        if n_entries == options.most:
+            recalls = achieved(index, queries, f"{n_entries:,} resampled sentences, held-out queries")
+    return {"sizes": rows, "recall": recalls}
+
+
+def originals(options):
+    """Times and recall with float16 originals in a folder; the cold cache is that of a file dropped from it."""
+    entries, queries = load(options)
+    every = resampled(entries, options.most, options.cache)
+    with tempfile.TemporaryDirectory(dir=options.cache) as folder:
+        path = Path(folder) / "index.topsign"
+        index, build = index_of(every, originals="float16", path=path)
+        learning = learned(index)
+        ones = [queries[at : at + 1] for at in range(200)]
+        exact = np.empty((len(queries), 10), np.int64)
+        for start in range(0, len(queries), 256):
+            scores = np.concatenate(
+                [queries[start : start + 256] @ np.asarray(every[at : at + CHUNK], np.float32).T for at in
+                 range(0, len(every), CHUNK)], axis=1,
+            )  # fmt: skip
+            best = np.argpartition(-scores, 10, axis=1)[:, :10]
+            exact[start : start + 256] = best
+        found = index.search(queries, 10, recall=0.95, n_threads=1)
+        recalls = np.array([np.isin(b, a).mean() for a, b in zip(found.ids, exact, strict=True)])
+
+        def call():
+            for one in ones[:16]:
+                index.search(one, 10, recall=0.95, n_threads=1)
+
+        warm = interleaved([call], options.repeats).min() / 16
+        dropped = drop_cache(path)
+        cold = []
+        for one in ones[100:]:
+            start = time.perf_counter()
+            index.search(one, 10, recall=0.95, n_threads=1)
+            cold.append(time.perf_counter() - start)
+        row = {"n_entries": len(every), "achieved": recalls.mean(), "asked": 0.95, "n_queries": len(queries)}
+        row |= {"standard_error": recalls.std() / np.sqrt(len(recalls)), "visited": found.visited.mean()}
+        row |= {"exhaustive": (found.exhaustive != "").mean(), "build_seconds": build, "learning_seconds": learning}
+        row |= {"warm_seconds": warm, "cold_seconds_median": np.median(cold), "cold_is": dropped}
+        row |= {"nbytes": index.nbytes, "originals_nbytes": index.originals_nbytes}
+        print(row, flush=True)
+        return {"originals": row}
+
+
+def drop_cache(path):
+    """Ask the system to forget the pages of an index's files; says what was done."""
+    for file in Path(path).rglob("*.safetensors"):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return "posix_fadvise(DONTNEED) on every file; pages that this process maps may stay"
+
+
+def peers(options):
+    """Other libraries at equal bytes: recall of exact neighbours, times and sizes, in one run."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    entries, queries = load(options)
+    every = np.asarray(resampled(entries, options.most, options.cache)[: options.peers], np.float32)
+    queries, n_lists = queries[:1000], int(4 * np.sqrt(len(every)))
+    truth = np.argpartition(-(queries @ every.T), 10, axis=1)[:, :10]
+    contests, rows = {}, []
+
+    def add(name, build, n_bytes, search):
+        start = time.perf_counter()
+        made = build()
+        contests[name] = time.perf_counter() - start, n_bytes, search(made)
+        print(name, "built", round(contests[name][0], 1), flush=True)
+
+    def topsign(asked, **place):
+        def build():
+            index, _ = index_of(every, **place)
+            index.learn_regions()
+            return index
+
+        return build, lambda index: lambda some: index.search(some, 10, recall=asked, n_threads=1).ids
+
+    def factory(text, n_probes, **parameters):
+        def build():
+            index = faiss.index_factory(every.shape[1], text, faiss.METRIC_INNER_PRODUCT)
+            sample = np.random.default_rng(0).choice(len(every), min(len(every), 64 * n_lists), replace=False)
+            index.train(every[np.sort(sample)])
+            index.add(every)
+            index.nprobe = n_probes
+            return index
+
+        return build, lambda index: lambda some: index.search(some, 10)[1]
+
+    for asked in (0.90, 0.95):
+        build, search = topsign(asked)
+        add(f"topsign, trellis codes, recall {asked} of codes", build, N_BYTES + 2, search)
+    build, search = topsign(0.95, originals="float16")
+    add("topsign, float16 originals, recall 0.95 of signals", build, N_BYTES + 2, search)
+    for name, text, n_bytes in (
+        ("faiss IVF-PQ", f"IVF{n_lists},PQ24", 32),
+        ("faiss IVF-PQ fast scan", f"IVF{n_lists},PQ48x4fs", 32),
+        ("faiss IVF-RaBitQ", f"IVF{n_lists},RaBitQ", 64),
+    ):
+        build, search = factory(text, 32)
+        add(f"{name}, 32 probes", build, n_bytes, search)
+    _graphs(add, every)
+    names = list(contests)
+    calls = [lambda search=contests[name][2]: [search(queries[at : at + 1]) for at in range(16)] for name in names]
+    calls += [lambda search=contests[name][2]: search(queries[:256]) for name in names]
+    times = interleaved(calls, options.repeats).min(axis=0)
+    for place, name in enumerate(names):
+        seconds, n_bytes, search = contests[name]
+        found = np.asarray(search(queries))
+        recalls = np.array([np.isin(b, a).mean() for a, b in zip(found, truth, strict=True)])
+        row = {"name": name, "recall": recalls.mean(), "bytes_per_entry": n_bytes, "build_seconds": seconds}
+        row |= {"one_query_seconds": times[place] / 16, "batch_seconds_each": times[len(names) + place] / 256}
+        row |= {"n_entries": len(every)}
+        rows.append(row)
+        print(row, flush=True)
+    return {"peers": rows}
+
+
+def _graphs(add, every):
+    """Graphs over float32 and int8 vectors, of the libraries that are installed."""
+    try:
+        import hnswlib
+    except ImportError:
+        print("hnswlib is not installed", flush=True)
+    else:
+
+        def build():
+            graph = hnswlib.Index("ip", every.shape[1])
+            graph.init_index(len(every), ef_construction=100, M=16, random_seed=0)
+            graph.add_items(every, num_threads=1)
+            graph.set_ef(40)
+            return graph
+
+        add("hnswlib, float32, ef 40", build, 4 * every.shape[1] + 144, lambda graph: lambda some: graph.knn_query(
+            some, 10, num_threads=1)[0])  # fmt: skip
+    try:
+        from usearch.index import Index
+    except ImportError:
+        print("usearch is not installed", flush=True)
+    else:
+
+        def build():
+            graph = Index(ndim=every.shape[1], metric="ip", dtype="i8", expansion_search=80)
+            graph.add(np.arange(len(every)), every, threads=1)
+            return graph
+
+        def search(graph):
+            return lambda some: np.atleast_2d(graph.search(some, 10, threads=1).keys)
+
+        add("usearch, int8, ef 80", build, every.shape[1] + 144, search)
+
+
+def weak(options):
+    """Share of 10^5 white entries visited for a 90% chance to meet the match, by its correlation."""
+    rng, rows = np.random.default_rng(0), []
+    entries = unit(rng.standard_normal((100_000, 256)))
+    index = ts.TrellisIndex(n_features=256, n_bytes=32, basis="hadamard", center=False, random_state=7)
+    index.add(entries)
+    index.learn_regions()
+    regions = index._regional.regions(index.store.tables, None)
+    counts = regions.counts(index.store.snapshot)
+    own = index.store.snapshot.gather("regions", np.arange(500)).astype(np.int64)
+    for correlation in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
+        noise = rng.standard_normal((500, 256))
+        noise -= (noise * entries[:500]).sum(axis=1, keepdims=True) * entries[:500]
+        queries = correlation * entries[:500] + np.sqrt(1 - correlation**2) * unit(noise)
+        order = np.argsort(-regions.scores(unit(queries)), axis=1)
+        place = (order == own[:, np.newaxis]).argmax(axis=1)
+        seen = np.take_along_axis(np.cumsum(counts[order], axis=1), place[:, np.newaxis], axis=1)[:, 0] / len(entries)
+        rows.append({"correlation": correlation, "visited": np.quantile(seen, 0.9), "n_regions": len(regions)})
+        print(rows[-1], flush=True)
+    return {"weak": rows}
+
+
+SECTIONS = {section.__name__: section for section in (recall, sizes, originals, peers, weak)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("--cache", default="benchmarks/cache")
+    parser.add_argument("--entries", type=int, default=50_000)
+    parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--most", type=int, default=1_000_000, help="resampled entries")
+    parser.add_argument("--peers", type=int, default=100_000, help="entries of the comparison with peers")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1, help="of the sentence model")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    measured = SECTIONS[options.section](options)
+    if options.json:
+        save(options.json, options, measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Regions: clusters of decoded codes, so that a search need not visit all entries.
+
+Learned from decoded codes by k-means in two levels: coarse means, then the means of regions among the members of each.
+Seeded; two machines learn the same regions up to the rounding of their matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from .._arrays import Array, Bytes, Float32, Int32, Int64
+from .._lazy import lazy
+from ..families import Recipe, RegionRange
+from ..store import Columns, Segment, Snapshot
+
+MIN_ENTRIES = 20_000
+"""Entries from which regions are learned by default: fewer are compared faster than regions are chosen."""
+
+MIN_REGIONS, MAX_REGIONS = 64, 65_536
+PER_REGION, MAX_SAMPLE = 40, 400_000  # decoded codes that regions are learned from
+COARSE_STEPS, FINE_STEPS, COARSE_SAMPLE = 10, 8, 256
+NEAREST = 4  # coarse means among whose regions an entry is assigned
+BLOCK_BYTES = 2**26  # decoded codes held at a time
+MIDDLE = 64  # bytes of means are their values plus this, in [1, 127]
+
+Progress = Callable[[int, int], None]
+
+
+def automatic_regions(n_entries: int) -> int:
+    """Return how many regions suit so many entries: 8 sqrt(n), rounded to a power of two, 64 to 65,536.
+
+    >>> automatic_regions(1_000_000)
+    8192
+    """
+    return int(np.clip(2 ** round(np.log2(8 * np.sqrt(max(1, n_entries)))), MIN_REGIONS, MAX_REGIONS))
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Means of regions, of one generation."""
+
+    means: Bytes  # (n_regions, width) values plus 64; the width is n_features rounded up to a multiple of 64
+    scales: Float32  # (n_regions,) by which values are multiplied
+    coarse: Float32  # (n_coarse, n_features)
+    starts: Int64  # (n_coarse + 1,) regions of each coarse mean
+    generation: int
+    n_learned: int  # entries there were
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    def to_table(self) -> dict[str, Array]:
+        """Return the arrays from which :meth:`from_table` makes equal regions."""
+        numbers = np.array([self.generation, self.n_learned], np.int64)
+        arrays: dict[str, Array] = {"means": self.means, "scales": self.scales, "coarse": self.coarse}
+        return arrays | {"starts": self.starts, "numbers": numbers}
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Array], n_features: int) -> Regions:
+        """Return the regions of a table; ValueError if its arrays do not belong together."""
+        try:
+            means, scales, coarse, starts, numbers = (
+                table[name] for name in ("means", "scales", "coarse", "starts", "numbers")
+            )
+        except KeyError as error:
+            raise ValueError(f"regions have no {error.args[0]}") from None
+        n_regions = len(means)
+        shapes = (means.shape, scales.shape, coarse.shape[1:], starts.shape, numbers.shape)
+        wanted = ((n_regions, padded(n_features)), (n_regions,), (n_features,), (len(coarse) + 1,), (2,))
+        if shapes != wanted or means.dtype != np.uint8 or not 0 < n_regions <= MAX_REGIONS:
+            raise ValueError(f"arrays of regions have shapes {shapes}, {wanted} expected")
+        if starts[0] != 0 or starts[-1] != n_regions or (np.diff(starts) <= 0).any() or (means > 127).any():
+            raise ValueError("regions must belong to coarse means in order, and their means must be at most 127")
+        if not (np.isfinite(scales).all() and np.isfinite(coarse).all()):
+            raise ValueError("means must be finite")
+        generation, n_learned = map(int, numbers)
+        return cls(means, scales, coarse, np.asarray(starts, np.int64), generation, n_learned)
+
+    @lazy
+    def vectors(self) -> Float32:
+        """Means as they are used: what their bytes stand for."""
+        values = self.means[:, : self.coarse.shape[1]].astype(np.float32) - MIDDLE
+        return values * self.scales[:, np.newaxis]
+
+    @lazy
+    def half_norms(self) -> Float32:
+        """Half of the square norm of each mean."""
+        return np.asarray((self.vectors.astype(np.float64) ** 2).sum(axis=1) / 2, np.float32)
+
+    def scores(self, units: Float32, *, n_threads: int = 1) -> Float32:
+        """Return how near each region is to each unit query: larger is nearer, (n_queries, n_regions)."""
+        peaks = np.abs(units).max(axis=1, initial=0)
+        steps = np.where(peaks > 0, peaks / np.float32(127), np.float32(1)).astype(np.float32)
+        rounded = np.zeros((len(units), self.means.shape[1]), np.int8)
+        rounded[:, : units.shape[1]] = np.rint(units / steps[:, np.newaxis])
+        sums = kernels.active().byte_products(rounded, self.means, n_threads=n_threads)
+        sums -= MIDDLE * rounded.sum(axis=1, dtype=np.int32)[:, np.newaxis]
+        scores = sums * self.scales
+        scores *= steps[:, np.newaxis]
+        scores -= self.half_norms
+        return np.asarray(scores, np.float32)
+
+    def assign(self, vectors: Float32) -> Array:
+        """Return the region of each vector, uint16: the nearest of those of its nearest coarse means."""
+        nearest = min(NEAREST, len(self.coarse))
+        scores = vectors @ self.coarse.T - (self.coarse**2).sum(axis=1) / 2
+        chosen = np.argpartition(-scores, nearest - 1, axis=1)[:, :nearest]
+        best, region = np.full(len(vectors), -np.inf, np.float32), np.zeros(len(vectors), np.uint16)
+        for number in np.unique(chosen):
+            rows = np.flatnonzero((chosen == number).any(axis=1))
+            first, last = self.starts[number : number + 2]
+            products = vectors[rows] @ self.vectors[first:last].T - self.half_norms[first:last]
+            places = products.argmax(axis=1)
+            values = products[np.arange(len(rows)), places]
+            closer = values > best[rows]
+            best[rows[closer]], region[rows[closer]] = values[closer], first + places[closer]
+        return region
+
+    def assign_codes(self, recipe: Recipe, codes: Bytes, columns: Mapping[str, Float32]) -> Array:
+        """Return the region of each code, uint16."""
+        n_rows = block_rows(recipe)
+        parts = [np.empty(0, np.uint16)]
+        for start in range(0, len(codes), n_rows):
+            part = slice(start, start + n_rows)
+            some = {name: columns[name][part] for name in recipe.column_names}
+            parts.append(self.assign(decoded(recipe, codes[part], some)))
+        return np.concatenate(parts)
+
+    def order(self, columns: Columns) -> tuple[Int32, Int32] | None:
+        """Return positions by region, and where each region begins; None without regions of this generation."""
+        known = columns.derived.get("region_order")
+        if known is None or known[0] != self.generation:
+            if "regions" not in columns.extra_names:
+                return None
+            regions = columns.extra("regions")
+            if len(regions) and regions.max() >= len(self):
+                raise ValueError(f"an entry is in region {regions.max()}, of {len(self)}")
+            positions = np.argsort(regions, kind="stable").astype(np.int32)
+            counts = np.bincount(regions, minlength=len(self))
+            starts = np.append(0, np.cumsum(counts)).astype(np.int32)
+            known = columns.derived["region_order"] = self.generation, positions, starts
+        return known[1], known[2]
+
+    def ranges(self, snapshot: Snapshot) -> list[RegionRange] | None:
+        """Return all segments with living entries, in the order of regions; None if one has no regions."""
+        found = []
+        for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+            if not segment.n_alive:
+                continue
+            order = self.order(segment.columns)
+            if order is None:
+                return None
+            found.append(RegionRange(segment.columns, int(first_row), segment.alive, *order))
+        return found
+
+    def counts(self, snapshot: Snapshot) -> Int64:
+        """Return how many living entries are in each region, of a snapshot whose segments have regions."""
+        known = snapshot.derived.get("region_counts")
+        if known is None or known[0] != self.generation:
+            counts = np.zeros(len(self), np.int64)
+            for segment in snapshot.segments:
+                counts += self._segment_counts(segment)
+            known = snapshot.derived["region_counts"] = self.generation, counts
+        return np.asarray(known[1])
+
+    def _segment_counts(self, segment: Segment) -> Array:
+        order = self.order(segment.columns)
+        assert order is not None
+        if segment.alive is None:
+            return np.diff(order[1])
+        return np.bincount(segment.columns.extra("regions")[segment.living], minlength=len(self))
+
+
+def padded(n_features: int) -> int:
+    """Return the width of a row of means."""
+    return -(-n_features // 64) * 64
+
+
+def block_rows(recipe: Recipe) -> int:
+    """Return the number of codes that are decoded at a time."""
+    return max(1, BLOCK_BYTES // (4 * recipe.n_features))
+
+
+def decoded(recipe: Recipe, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
+    """Return decoded codes of norm one, in which regions are learned."""
+    from ..families.base import unit
+
+    return unit(recipe.reference(np.ascontiguousarray(codes), columns))
+
+
+def decoded_rows(recipe: Recipe, snapshot: Snapshot, rows: Int64) -> Float32:
+    """Return the decoded codes of some entries."""
+    columns: dict[str, Any] = {name: snapshot.gather(name, rows) for name in recipe.column_names}
+    return decoded(recipe, snapshot.gather("codes", rows), columns)
+
+
+def learn_regions(
+    recipe: Recipe,
+    snapshot: Snapshot,
+    n_regions: int,
+    *,
+    left_out: Int64,
+    generation: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> Regions:
+    """Learn regions from a sample of the entries, without those in the rows ``left_out``."""
+    rng = np.random.default_rng([seed, n_regions])
+    living = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
+    usable = np.setdiff1d(living, left_out)
+    n_sample = min(len(usable), MAX_SAMPLE, PER_REGION * n_regions)
+    rows = np.sort(rng.choice(usable, n_sample, replace=False))
+    n_coarse = max(1, round(np.sqrt(n_regions)))
+    first = np.sort(rng.choice(n_sample, min(n_sample, COARSE_SAMPLE * n_coarse), replace=False))
+    coarse = k_means(decoded_rows(recipe, snapshot, rows[first]), n_coarse, COARSE_STEPS, rng)
+    size, owners = block_rows(recipe), np.empty(n_sample, np.int64)
+    for start in range(0, n_sample, size):
+        part = slice(start, start + size)
+        owners[part] = nearest_mean(decoded_rows(recipe, snapshot, rows[part]), coarse)
+    members = np.bincount(owners, minlength=len(coarse))
+    coarse, members = coarse[members > 0], members[members > 0]
+    owners = np.unique(owners, return_inverse=True)[1]
+    parts = []
+    for number, wanted in enumerate(shared_out(members, n_regions)):
+        mine = rows[owners == number]
+        parts.append(k_means(decoded_rows(recipe, snapshot, mine), int(wanted), FINE_STEPS, rng))
+        if progress is not None:
+            progress(number + 1, len(coarse))
+    starts = np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64)
+    return _rounded(np.concatenate(parts), coarse, starts, generation, len(living))
+
+
+def _rounded(vectors: Float32, coarse: Float32, starts: Int64, generation: int, n_learned: int) -> Regions:
+    """Return regions with these means, rounded to bytes."""
+    peaks = np.abs(vectors).max(axis=1)
+    scales = np.where(peaks > 0, peaks / (MIDDLE - 1), 1).astype(np.float32)
+    means = np.full((len(vectors), padded(vectors.shape[1])), MIDDLE, np.uint8)
+    means[:, : vectors.shape[1]] = np.rint(vectors / scales[:, np.newaxis]) + MIDDLE
+    return Regions(means, scales, np.ascontiguousarray(coarse, np.float32), starts, generation, n_learned)
+
+
+def shared_out(members: Int64, total: int) -> Int64:
+    """Return how many regions each coarse mean gets: in proportion to its members, at least one, at most as many."""
+    total = min(total, int(members.sum()))
+    shares = np.maximum(1, np.floor(members / members.sum() * total)).astype(np.int64)
+    shares = np.minimum(shares, members)
+    while (left := total - int(shares.sum())) > 0:  # those who have least for their members get one more
+        order = np.argsort(shares / members, kind="stable")
+        shares[order[shares[order] < members[order]][:left]] += 1
+    return np.asarray(shares, np.int64)
+
+
+def nearest_mean(vectors: Float32, means: Float32) -> Int64:
+    """Return the number of the nearest mean of each vector."""
+    return np.asarray((vectors @ means.T - (means**2).sum(axis=1) / 2).argmax(axis=1), np.int64)
+
+
+def k_means(vectors: Float32, n_means: int, n_steps: int, rng: np.random.Generator) -> Float32:
+    """Return means of clusters of the vectors, by Lloyd's algorithm; empty clusters start again at random vectors."""
+    n_means = min(n_means, len(vectors))
+    means = vectors[np.sort(rng.choice(len(vectors), n_means, replace=False))].copy()
+    if n_means == len(vectors):
+        return means
+    for _ in range(n_steps):
+        owners = nearest_mean(vectors, means)
+        counts = np.bincount(owners, minlength=n_means)
+        order = np.argsort(owners, kind="stable")
+        filled = np.flatnonzero(counts)
+        firsts = np.append(0, np.cumsum(counts[filled]))[:-1]
+        sums = np.add.reduceat(vectors[order].astype(np.float64), firsts, axis=0)
+        means[filled] = (sums / counts[filled, np.newaxis]).astype(np.float32)
+        empty = np.flatnonzero(counts == 0)
+        means[empty] = vectors[rng.choice(len(vectors), len(empty), replace=False)]
+    return means

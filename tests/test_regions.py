@@ -1,0 +1,408 @@
+"""Regions: what they are, which of them searches visit, and the recall that this reaches."""
+
+import pickle
+
+import numpy as np
+import pytest
+import reference
+from numpy_kernels import use_path
+
+import topsign as ts
+from topsign import kernels
+from topsign.errors import StorageError
+from topsign.families import Comparison, Visits, unit_queries
+from topsign.families.decoded import DecodedComparison
+from topsign.search import Regions, automatic_regions
+from topsign.search.recall import NEVER, RecallCalibration, candidate_path, found_from, lower_bound, region_path
+from topsign.search.regions import k_means, shared_out
+from topsign.search.visiting import choose_regions
+
+N_FEATURES = 32
+
+pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")  # clusters correlate
+
+
+def clustered(n, seed=0, noise=0.5, n_clusters=60):
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).standard_normal((n_clusters, N_FEATURES))
+    labels = rng.integers(n_clusters, size=n)
+    return (centres[labels] + noise * rng.standard_normal((n, N_FEATURES))).astype(np.float32)
+
+
+FAMILIES = {
+    "trellis": lambda **place: ts.TrellisIndex(n_features=N_FEATURES, n_bytes=6, random_state=7, **place),
+    "local": lambda **place: ts.TrellisIndex(
+        n_features=N_FEATURES, n_bytes=6, n_local=4, norms=True, metric="inner_product", random_state=7, **place
+    ),
+    "adaptive": lambda **place: ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=8, center=True, random_state=7, **place),
+    "fast": lambda **place: ts.AdaptiveIndex(
+        n_features=N_FEATURES, n_bits=12, n_pool=48, layout="fast", metric="inner_product", random_state=7, **place
+    ),
+    "sign": lambda **place: ts.SignIndex(n_features=N_FEATURES, random_state=7, **place),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def built(request):
+    """An index of several segments with removed entries, and queries."""
+    index = FAMILIES[request.param]()
+    signals = clustered(4000)
+    rng = np.random.default_rng(3)
+    ids = rng.permutation(4000)
+    for part in (slice(0, 2600), slice(2600, 3700), slice(3700, 4000)):
+        index.add(signals[part], ids=ids[part])
+    index.learn_regions(64)
+    index.remove(ids[::7])
+    return index, clustered(40, seed=5)
+
+
+def visits_of(index, n_queries, seed=0):
+    """Regions of the index, and some of them at random for each query: none for the first, all for the second."""
+    store, rng = index.store, np.random.default_rng(seed)
+    regions = index._regional.regions(store.tables, None)
+    chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
+    chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
+    starts = np.append(0, np.cumsum([len(one) for one in chosen]))
+    return Visits(regions.ranges(store.snapshot), starts.astype(np.int64), np.concatenate(chosen))
+
+
+@pytest.mark.parametrize("path", kernels.available())
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_visits_find_what_a_search_among_the_same_entries_finds(built, path, n_threads):
+    index, queries = built
+    for scoring in index.recipe.scorings:
+        comparison = index.recipe.prepare(queries, scoring=scoring)
+        visits = visits_of(index, len(queries))
+        expected_rows, expected = Comparison.visit(comparison, visits, 12, n_threads=1)
+        with use_path(path):
+            rows, values = comparison.visit(visits, 12, n_threads=n_threads)
+        known = rows >= 0
+        assert np.array_equal(rows, expected_rows)
+        assert np.array_equal(values[known], expected[known])
+        assert not known[0].any()
+
+
+def test_the_default_comparison_visits_the_same_entries(built):
+    index, _ = built
+    units, norms = np.random.default_rng(0).standard_normal((5, N_FEATURES)).astype(np.float32), np.ones(5)
+    comparison = DecodedComparison(index.recipe, units, norms)
+    visits = visits_of(index, 5)
+    for found, expected in zip(
+        comparison.visit(visits, 4, n_threads=1), Comparison.visit(comparison, visits, 4, n_threads=1), strict=True
+    ):
+        assert np.array_equal(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("path", kernels.available())
+@pytest.mark.parametrize(("n_queries", "n_rows", "width"), [(1, 1, 64), (3, 100, 128), (17, 33, 448)])
+def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
+    rng = np.random.default_rng(0)
+    queries = rng.integers(-127, 128, (n_queries, width)).astype(np.int8)
+    rows = rng.integers(0, 128, (n_rows, width)).astype(np.uint8)
+    queries[0], rows[0] = -127, 127
+    with use_path(path) as chosen:
+        found = chosen.byte_products(queries, rows, n_threads=2)
+    assert np.array_equal(found, queries.astype(np.int64) @ rows.astype(np.int64).T)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_regions_are_chosen_as_the_reference_chooses_them(seed):
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.standard_normal(90), 1).astype(np.float32)  # with ties
+    counts = rng.integers(0, 9, 90)
+    for n_regions, n_entries in ((1, 0), (5, 100), (30, 20), (2, 10**6), (90, 1)):
+        expected = reference.nearest_regions(scores.tolist(), counts.tolist(), n_regions, n_entries)
+        assert choose_regions(scores, counts, n_regions, n_entries).tolist() == expected
+
+
+def test_scores_of_regions_are_those_of_the_rounded_means():
+    index = FAMILIES["trellis"]()
+    index.add(clustered(3000))
+    index.learn_regions(32)
+    regions = index._regional.regions(index.store.tables, None)
+    units = clustered(20, seed=4)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    expected = units @ regions.vectors.T - (regions.vectors**2).sum(axis=1) / 2
+    found = regions.scores(units)
+    assert np.abs(found - expected).max() <= 0.5 / 127 * np.abs(units).max() * np.abs(regions.vectors).sum(axis=1).max()
+    assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() >= 0.9
+
+
+def test_settings_follow_the_rule_of_risk_control():
+    rng = np.random.default_rng(0)
+    path = region_path(300)
+    found = rng.integers(0, len(path) + 3, (500, 100)).clip(0, len(path)).astype(np.uint8)
+    found[found == len(path)] = NEVER
+    best = rng.standard_normal(500).astype(np.float32)
+    visited = np.cumsum(rng.random((500, len(path))), axis=1)
+    known = RecallCalibration.of(
+        generation=1, of_signals=False, own=True, path=path, candidates=np.zeros(len(path), np.int64),
+        best=best, found=found, visited=visited,
+    )  # fmt: skip
+    for k, asked in ((1, 0.5), (10, 0.8), (100, 0.9), (10, 0.999)):
+        for stratum, setting in enumerate(known.settings(k, asked)):
+            mine = known.strata == stratum
+            expected = reference.least_setting(found[mine][:, :k].tolist(), len(path), asked)
+            assert (None if setting is None else path.tolist().index(setting.n_regions)) == expected
+            if setting is not None:
+                assert setting.n_entries == int(np.ceil(visited[mine].mean(axis=0)[expected]))
+                assert setting.recall_low < setting.recall
+    other = RecallCalibration.from_table(known.to_table())
+    assert other.settings(10, 0.8) == known.settings(10, 0.8)
+
+
+def test_neighbours_count_from_the_setting_on_that_finds_them_for_good():
+    found = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 0, 0]], bool)
+    assert found_from(found).tolist() == [2, 1, NEVER, NEVER]
+
+
+def test_candidates_grow_with_regions():
+    rng = np.random.default_rng(0)
+    path = region_path(1000)
+    found = candidate_path(rng.integers(0, 400, (50, 10)), rng.integers(0, 800, (50, 10)), path)
+    assert (np.diff(found) >= 0).all()
+    assert found[0] >= 10
+    assert found[-1] <= 1000
+
+
+def test_the_lower_bound_covers():
+    rng = np.random.default_rng(0)
+    for mean in (0.6, 0.95):
+        bounds = [lower_bound(rng.binomial(1, mean, 100).mean(), 100) for _ in range(400)]
+        assert np.mean([bound > mean for bound in bounds]) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_sizes():
+    assert [automatic_regions(n) for n in (1, 20_000, 10**5, 10**6, 10**12)] == [64, 1024, 2048, 8192, 65_536]
+    assert shared_out(np.array([10, 100, 1]), 12).tolist() == [1, 10, 1]
+    assert shared_out(np.array([2, 3]), 50).tolist() == [2, 3]
+    assert len(k_means(np.eye(4, dtype=np.float32), 9, 3, np.random.default_rng(0))) == 4
+
+
+@pytest.fixture(scope="module", params=["trellis", "adaptive", "sign"])
+def learned(request):
+    """Entries in regions, and held-out queries."""
+    index = FAMILIES[request.param]()
+    index.add(clustered(6000, noise=0.8))
+    index.learn_regions(128)
+    return index, clustered(400, seed=8, noise=0.8)
+
+
+def achieved(index, queries, k, asked, **options):
+    some = index.search(queries, k, recall=asked, **options)
+    exact = index.search(queries, k, **options)
+    return np.array([np.isin(b, a).mean() for a, b in zip(some.ids, exact.ids, strict=True)]), some
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+@pytest.mark.parametrize("asked", [0.9, 0.98])
+def test_held_out_queries_reach_the_recall_asked_for(learned, k, asked):
+    index, queries = learned
+    recalls, some = achieved(index, queries, k, asked)
+    assert recalls.mean() >= asked - 0.01 - 2 * recalls.std() / np.sqrt(len(recalls))
+    assert (some.visited <= 1).all()
+    assert (some.recall >= asked).all()
+    assert (some.recall_low <= some.recall).all()
+    assert some.recall_of == "codes"
+
+
+def test_removal_filters_and_growth_keep_the_recall(learned):
+    index, queries = pickle.loads(pickle.dumps(learned[0])), learned[1]
+    rng = np.random.default_rng(0)
+    for share in (0.5, 0.1):
+        recalls, some = achieved(index, queries, 10, 0.9, among=rng.permutation(6000)[: int(6000 * share)])
+        assert recalls.mean() >= 0.89
+        assert np.isnan(some.recall_low[some.exhaustive == ""]).all()
+    index.remove(rng.permutation(6000)[:4200])
+    assert achieved(index, queries, 10, 0.9)[0].mean() >= 0.89
+    index.add(clustered(9000, seed=20, noise=0.8))
+    recalls, _ = achieved(index, queries, 10, 0.9)
+    assert recalls.mean() >= 0.89
+    assert index.regions.n_learned == 6000
+    assert not index.regions.is_due
+    index.add(clustered(15_000, seed=21, noise=0.8))
+    assert index.regions.is_due
+
+
+def test_single_queries_visit_few_entries(learned):
+    index, queries = learned
+    some = index.search(queries[:1], 10, recall=0.9)
+    assert some.exhaustive[0] == ""
+    assert 0 < some.visited[0] < 0.4
+    assert index.search(queries[:1], 10, probes=3).visited[0] < 0.2
+    everything = index.search(queries[:1], 10, probes=128)
+    assert np.array_equal(everything.ids, index.search(queries[:1], 10).ids)
+
+
+def test_results_say_why_all_entries_were_visited(learned):
+    index, queries = learned
+    plain = index.search(queries[:3])
+    assert set(plain.exhaustive) == {"neither recall nor probes was asked for"}
+    assert plain.recall.tolist() == plain.visited.tolist() == plain.recall_low.tolist() == [1, 1, 1]
+    strangers = np.random.default_rng(0).standard_normal((3000, N_FEATURES))
+    scores = index._regional.regions(index.store.tables, None).scores(unit_queries(index.recipe, strangers)[0])
+    best = scores.max(axis=1)
+    least = index._regional.calibration(index.store.tables, None).least
+    assert best.min() < least or index.family == "adaptive"  # whose coarse codes are near everything
+    cases = {"the query is farther": (strangers[[best.argmin()]], {})} if best.min() < least else {}
+    cases |= {
+        "recall is calibrated for k up to 100": (queries[:1], {"k": 101}),
+        "this recall needs more": (queries[:1], {"recall": 0.9999}),
+        "too few entries pass": (queries[:1], {"among": [1, 2, 3]}),
+    }
+    for reason, (asked, options) in cases.items():
+        found = index.search(asked, **({"recall": 0.9} | options))
+        assert found.exhaustive[0].startswith(reason), reason
+        exact = index.search(asked, **{name: value for name, value in options.items() if name != "recall"})
+        assert np.array_equal(found.ids, exact.ids)
+    small = FAMILIES["sign"]()
+    small.add(clustered(100))
+    assert small.learn_regions() is None
+    assert small.search(queries[:1], recall=0.9).exhaustive[0].startswith("fewer than 20,000 entries")
+
+
+def test_a_batch_is_exhaustive_if_that_is_faster(learned, monkeypatch):
+    index, queries = learned
+    kind = type(index.recipe.prepare(queries[:1]))
+    monkeypatch.setattr(kind, "visit_cost", lambda self, n_queries: 100 * self.scan_cost(1) * n_queries)
+    found = index.search(queries, 10, recall=0.9)
+    assert "comparing all entries takes less time for this batch" in set(found.exhaustive)
+    assert np.array_equal(found.ids, index.search(queries, 10).ids)
+
+
+def test_a_folder_keeps_regions(tmp_path):
+    signals, queries = clustered(5000), clustered(9, seed=4)
+    index = FAMILIES["adaptive"](path=tmp_path / "a")
+    index.add(signals[:3000])
+    index.learn_regions(64)
+    index.add(signals[3000:])
+    index.upsert(signals[:50], ids=np.arange(50))
+    index.remove(np.arange(100, 400))
+    before = index.search(queries, 10, recall=0.9)
+    index.save(tmp_path / "b")
+    index.verify()
+    for other in (ts.open_index(tmp_path / "a"), ts.open_index(tmp_path / "b"), pickle.loads(pickle.dumps(index))):
+        other.compact()
+        found = other.search(queries, 10, recall=0.9)
+        assert np.array_equal(found.ids, before.ids)
+        assert np.array_equal(found.visited, before.visited)
+        assert other.regions == index.regions
+
+
+def test_regions_are_the_same_for_the_same_seed():
+    tables = []
+    for seed in (0, 0, 1):
+        index = FAMILIES["trellis"]()
+        index.add(clustered(3000))
+        index.learn_regions(40, random_state=seed)
+        tables.append(index.store.tables["regions"]["means"])
+    assert np.array_equal(tables[0], tables[1])
+    assert tables[0].shape != tables[2].shape or not np.array_equal(tables[0], tables[2])
+
+
+def test_calibration_entries_do_not_train_regions(monkeypatch):
+    from topsign.index import regional
+
+    seen = {}
+
+    def spy(*arguments, **options):
+        seen.update(options)
+        return learn(*arguments, **options)
+
+    learn = regional.learn_regions
+    monkeypatch.setattr(regional, "learn_regions", spy)
+    index = FAMILIES["sign"](originals="float32")
+    index.add(clustered(3000))
+    index.learn_regions(32)
+    assert len(np.unique(seen["left_out"])) == len(seen["left_out"]) == 750
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
+def test_with_originals_recall_is_of_exact_neighbours(kind):
+    signals, queries = clustered(4000, noise=0.8), clustered(300, seed=8, noise=0.8)
+    index = FAMILIES["trellis"](originals=kind)
+    index.add(signals)
+    index.learn_regions(64)
+    units, others = (
+        one / np.linalg.norm(one, axis=1, keepdims=True) for one in (index.get(np.arange(4000)).signals, queries)
+    )
+    exact = np.argsort(-(others @ units.T), axis=1)[:, :10]
+    found = index.search(queries, 10, recall=0.9)
+    recalls = np.array([np.isin(b, a).mean() for a, b in zip(found.ids, exact, strict=True)])
+    assert found.recall_of == "signals"
+    assert recalls.mean() >= 0.89
+    assert index.search(queries[:1], 10, recall=0.9).visited[0] < 1
+    check = index.check_recall(queries, recall=0.9)
+    assert abs(check.achieved - recalls.mean()) < 0.005
+    impossible = index.search(queries[:20], 10, recall=0.9999)
+    assert np.array_equal(np.sort(impossible.ids), np.sort(exact[:20]))
+    assert set(impossible.exhaustive) != {""}
+
+
+def test_check_recall_compares_both_searches(learned):
+    index, queries = learned
+    check = index.check_recall(queries, k=10, recall=0.9)
+    recalls, some = achieved(index, queries, 10, 0.9)
+    assert check.achieved == pytest.approx(recalls.mean())
+    assert check.interval[0] <= check.achieved <= check.interval[1]
+    assert check.visited == pytest.approx(some.visited.mean())
+    assert "asked 0.900" in str(check)
+    assert index.check_recall(recall=0.9).achieved >= 0.88  # entries, left out of their own results
+
+
+def test_real_queries_calibrate(learned):
+    index, queries = pickle.loads(pickle.dumps(learned[0])), learned[1]
+    index.calibrate_recall(queries[:200])
+    assert index.regions.n_queries == 200
+    index.calibrate_recall()  # decoded codes: a copy has no signals
+    assert index.regions.n_queries == 1500
+    with pytest.raises(ValueError, match="number of queries"):
+        index.calibrate_recall(queries[:199])
+
+
+def test_bad_input_is_refused(learned):
+    index, queries = learned
+    for options, words in (
+        ({"recall": 1.0}, r"recall must lie in \(0, 1\)"),
+        ({"recall": 0.9, "probes": 3}, "not both"),
+        ({"recall": 0.9, "rescore": queries}, "rescore does not go with recall"),
+        ({"probes": 0}, "probes"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            index.search(queries, **options)
+    with pytest.raises(ValueError, match="n_regions"):
+        index.learn_regions(1)
+    with pytest.raises(ValueError, match="need at least 20000 entries"):
+        index.learn_regions(10_000)
+    with pytest.raises(ValueError, match="call learn_regions"):
+        FAMILIES["sign"]().calibrate_recall()
+
+
+def test_damaged_regions_stop_no_exhaustive_search(tmp_path):
+    index = FAMILIES["sign"](path=tmp_path / "a")
+    index.add(clustered(20_000))
+    index.learn_regions(64)
+    (segment,) = index.store.snapshot.segments
+    file = tmp_path / "a" / segment.columns.record.regions.path
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    queries = clustered(3, seed=4)
+    other = ts.open_index(tmp_path / "a")
+    assert np.array_equal(other.search(queries).ids, index.search(queries).ids)
+    for use in (lambda: other.search(queries, recall=0.9), other.verify):
+        with pytest.raises(StorageError, match=file.name):
+            use()
+
+
+@pytest.mark.parametrize("name", ["means", "scales", "coarse", "starts", "numbers"])
+def test_crafted_tables_of_regions_are_refused(name):
+    index = FAMILIES["sign"]()
+    index.add(clustered(500))
+    index.learn_regions(16)
+    table = dict(index.store.tables["regions"])
+    for crafted in (table[name][:-1], np.full_like(table[name], 200)):
+        if name in ("numbers", "scales", "coarse") and crafted.shape == table[name].shape:
+            continue
+        with pytest.raises(ValueError, match=r"regions|means"):
+            Regions.from_table(table | {name: crafted}, N_FEATURES)
