@@ -939,6 +939,47 @@ def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signa
     assert index.versions() == [3, 4, 5]
 
 
+@posix
+def test_files_that_leave_the_manifest_get_new_names(path, signals, monkeypatch):
+    """A writer that was killed before its commit left such a file; the next one writes another."""
+    monkeypatch.setattr("topsign.store.folder_change.MANIFEST_BYTES", 100)
+    index = make_index("compact", path)
+    with monkeypatch.context() as patched:
+        patched.setattr("topsign.store.folder_change.MANIFEST_BYTES", 10**6)
+        index.add(signals[:50])
+        index.add(signals[50:60])
+    if os.fork() == 0:
+        versions.Versions.commit = lambda *_: os._exit(9)
+        index.add(signals[60:61])
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    assert any(name.startswith("segments/") for name in files_of(path))
+    index.add(signals[60:61])
+    assert len(ts.open_index(path)) == 61
+    index.verify()
+
+
+def test_files_that_leave_the_manifest_stay_in_it_if_the_change_fails(path, signals, monkeypatch):
+    index = make_index("compact", path)
+    index.add(signals[:50])
+    index.add(signals[50:60])
+
+    def failing(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("topsign.store.folder_change.MANIFEST_BYTES", 100)
+        patched.setattr(os, "link", failing)
+        with pytest.raises(ts.StorageError, match="the disk is full"):
+            index.add(signals[60:61])
+    for start in (60, 61):
+        index.add(signals[start : start + 1])
+        reopened = ts.open_index(path)
+        reopened.verify()
+        assert len(reopened) == start + 1
+        monkeypatch.setattr("topsign.store.folder_change.MANIFEST_BYTES", 100)
+    assert_same(index, reopened, signals[:2])
+
+
 def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
     """A system call writes at most 2 GiB, and may write less."""
     content = np.arange(100_000, dtype="<i8")

@@ -147,9 +147,10 @@ def killed(path, operation, delay, in_commit):
         time.sleep(delay)
     os.kill(child, signal.SIGKILL)
     said += os.read(receiving, 2)
-    os.waitpid(child, 0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.close(receiving)
     assert said[:1] == b"r", "the writer failed before it began"
+    assert status in (-signal.SIGKILL, -signal.SIGALRM), "the writer failed, after another had been killed"
     return said[1:] == b"d", PHASES[phase[0]]
 
 

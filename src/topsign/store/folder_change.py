@@ -14,7 +14,7 @@ from .._checks import listed
 from .._files import Record
 from ..errors import ConflictError, StorageError
 from .backend import FOLDERS
-from .manifest import FileRecord, Manifest, SegmentRecord
+from .manifest import FileRecord, Manifest, SegmentRecord, new_name
 from .memory import Change
 from .rebase import unchanged_entries
 from .segments import Segment, merge_segments
@@ -133,19 +133,31 @@ class FolderChange(Change):
 
     def _records(self) -> tuple[SegmentRecord, ...]:
         """Records of all segments; the largest files leave the manifest while it holds too many bytes."""
-        columns = [one.columns for one in self.snapshot.segments if isinstance(one.columns, StoredColumns)]
-        inside = [file for one in columns for file in one.record.files if file.content is not None]
+        records = [one.columns.record for one in self.snapshot.segments if isinstance(one.columns, StoredColumns)]
+        inside = [file for record in records for file in record.files if file.content is not None]
         n_bytes = sum(file.n_bytes for file in inside)
         moved = {}
         for file in sorted(inside, key=lambda one: -one.n_bytes):
             if n_bytes > MANIFEST_BYTES:
                 n_bytes -= file.n_bytes
-                self._backend.create(file.path, [file.content])
-                moved[file] = replace(file, content=None)
+                moved[file] = replace(
+                    file, name=new_name(), content=None
+                )  # a writer that died may have left the old one
+                self._backend.create(moved[file].path, [file.content])
                 self._note(moved[file])
-        for one in columns:
-            one.record = one.record.renewed(moved)
-        return tuple(one.record for one in columns)
+        if moved:
+            self.snapshot = Snapshot(tuple(self._renewed(segment, moved) for segment in self.snapshot.segments))
+        return tuple(record.renewed(moved) for record in records)
+
+    def _renewed(self, segment: Segment, moved: dict[FileRecord, FileRecord]) -> Segment:
+        """A segment with some of its files in other places; the one before stays as it is if the change fails."""
+        columns = segment.columns
+        assert isinstance(columns, StoredColumns)
+        if moved.keys().isdisjoint(columns.record.files):
+            return segment
+        known = {file.record.path: file for file in columns.files}
+        record, recipe = columns.record.renewed(moved), self._store.recipe
+        return replace(segment, columns=StoredColumns.open(self._backend, record, recipe, known, lenient=True))
 
     def _write_segments(self) -> None:
         """Store the segments that are in memory."""
