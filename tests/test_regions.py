@@ -12,7 +12,7 @@ from topsign import kernels
 from topsign.errors import StorageError
 from topsign.families import Comparison, Visits, unit_queries
 from topsign.families.decoded import DecodedComparison
-from topsign.search import Regions, automatic_regions
+from topsign.search import Regions, automatic_regions, visiting
 from topsign.search.recall import NEVER, RecallCalibration, candidate_path, found_from, lower_bound, region_path
 from topsign.search.regions import k_means, shared_out
 from topsign.search.visiting import choose_regions
@@ -20,6 +20,13 @@ from topsign.search.visiting import choose_regions
 N_FEATURES = 32
 
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")  # clusters correlate
+
+
+@pytest.fixture(autouse=True)
+def free_choice(monkeypatch):
+    """Let small indexes visit regions, as if choosing them took no time."""
+    for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
+        monkeypatch.setattr(visiting, name, 0.0)
 
 
 def clustered(n, seed=0, noise=0.5, n_clusters=60):
@@ -268,6 +275,13 @@ def test_a_batch_is_exhaustive_if_that_is_faster(learned, monkeypatch):
     found = index.search(queries, 10, recall=0.9)
     assert "comparing all entries takes less time for this batch" in set(found.exhaustive)
     assert np.array_equal(found.ids, index.search(queries, 10).ids)
+
+
+def test_choosing_regions_takes_time_too(learned, monkeypatch):
+    index, queries = learned
+    monkeypatch.setattr(visiting, "CALL_COST", 1e9)
+    assert index.search(queries[:1], recall=0.9).exhaustive[0].startswith("comparing all entries takes less time")
+    assert index.search(queries[:1], probes=3).exhaustive[0] == ""  # which is not ours to decide
 
 
 def test_a_folder_keeps_regions(tmp_path):

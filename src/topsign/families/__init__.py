@@ -6,7 +6,18 @@ from ..codes import Codes, message_parts
 from ..errors import StorageError
 from .adaptive import AdaptiveRecipe
 from .base import METRICS, SCORINGS, Encoded, Recipe
-from .comparison import CodeColumns, Comparison, Gather, Null, PairComparison, Pairing, Range, RegionRange, Visits
+from .comparison import (
+    CodeColumns,
+    Comparison,
+    Gather,
+    Null,
+    PairComparison,
+    Pairing,
+    Range,
+    RegionRange,
+    RegionRanges,
+    Visits,
+)
 from .decoded import unit_queries
 from .sign import SignRecipe
 from .sign_codes import AdaptiveCodes, SignCodes
@@ -29,6 +40,7 @@ __all__ = [
     "Range",
     "Recipe",
     "RegionRange",
+    "RegionRanges",
     "SignCodes",
     "SignRecipe",
     "TrellisCodes",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Float64, Int32, Int64
-from ..kernels import RegionCodes, VisitedCodes
+from ..kernels import RegionArrays, RegionCodes, VisitedCodes
 
 
 class CodeColumns(Protocol):
@@ -72,25 +72,39 @@ class RegionRange(Range):
 
 
 @dataclass(frozen=True, eq=False)
+class RegionRanges:
+    """Segments of a snapshot in the order of regions; kernels keep what they make of them."""
+
+    ranges: list[RegionRange]
+    known: dict[str, RegionArrays] = field(default_factory=dict)
+
+    def arrays(self, name: str = "", weights: Callable[[Range], Float32 | None] = lambda _: None) -> RegionArrays:
+        """Return the segments as kernels take them, with a column of weights of this name."""
+        if name not in self.known:
+            parts = []
+            for one in self.ranges:
+                columns, at = one.columns, (one.positions, one.starts, one.first_row, one.alive)
+                parts.append(RegionCodes(columns.codes, *at, weights(one), columns.ids))
+            self.known[name] = RegionArrays(parts)
+        return self.known[name]
+
+
+@dataclass(frozen=True, eq=False)
 class Visits:
     """Segments, and the regions that each query visits, each once."""
 
-    ranges: list[RegionRange]
+    segments: RegionRanges
     starts: Int64  # (n_queries + 1,)
     regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
 
     def of_query(self, query: int) -> list[Range]:
         """Return the entries that a query visits."""
         regions = self.regions[self.starts[query] : self.starts[query + 1]]
-        return [one.within(regions) for one in self.ranges]
+        return [one.within(regions) for one in self.segments.ranges]
 
-    def codes(self, weights: Callable[[Range], Float32 | None] = lambda _: None) -> VisitedCodes:
-        """Return the visits as kernels take them, with a column of weights."""
-        parts = []
-        for one in self.ranges:
-            columns, at = one.columns, (one.positions, one.starts, one.first_row, one.alive)
-            parts.append(RegionCodes(columns.codes, *at, weights(one), columns.ids))
-        return VisitedCodes(parts, self.starts, self.regions)
+    def codes(self, name: str = "", weights: Callable[[Range], Float32 | None] = lambda _: None) -> VisitedCodes:
+        """Return the visits as kernels take them, with a column of weights of this name."""
+        return VisitedCodes(self.segments.arrays(name, weights), self.starts, self.regions)
 
 
 class Null(Protocol):
@@ -141,12 +155,12 @@ class Comparison(ABC):
         return np.array(rows, np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
 
     def scan_cost(self, n_queries: float) -> float:
-        """Return the time to compare an entry with so many queries at once, in any unit."""
-        return n_queries
+        """Return the nanoseconds to compare an entry with so many queries at once, on a core of today."""
+        return 20 * n_queries
 
     def visit_cost(self, n_queries: float) -> float:
-        """Return the time to compare an entry of a region with the queries that visit it, in the same unit."""
-        return n_queries
+        """Return the nanoseconds to compare an entry of a region with the queries that visit it."""
+        return 20 * n_queries
 
     @abstractmethod
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:

@@ -14,7 +14,7 @@ from .blocks import Scored, rank_blocks, within_blocks
 from .comparison import Comparison, Gather, PairComparison, Pairing, Range, Visits
 
 BLOCK_BYTES = 2**22  # reference vectors computed at a time
-DECODING = 10.0  # time to decode an entry, relative to its comparison with a query
+DECODING, COMPARING = 1000.0, 100.0  # nanoseconds, about, to decode an entry and to compare it with a query
 SLACK = 1e-6  # by which bounds are lowered: the score of a hit, in float32, decides
 
 
@@ -50,10 +50,10 @@ class DecodedComparison(Comparison):
         return rows, values
 
     def scan_cost(self, n_queries: float) -> float:
-        return DECODING + n_queries
+        return DECODING + COMPARING * n_queries
 
     def visit_cost(self, n_queries: float) -> float:
-        return n_queries * (DECODING + 1)  # regions are decoded again for each query
+        return n_queries * (DECODING + COMPARING)  # regions are decoded again for each query
 
     def _scores(self, ranges: Sequence[Range]) -> Scored:
         n_rows = max(1, BLOCK_BYTES // (4 * self.recipe.n_features))

@@ -65,13 +65,13 @@ class SignComparison(Comparison):
         bits.__dict__["bits"] = self.queries.bits  # all that distances need
         return replace(self, queries=bits)
 
-    # Regions are compared query by query, because tables of a batch serve all of its queries or none. Measured at 48
-    # bytes: an entry takes a query alone as long as about ten queries of a batch.
+    # Regions are compared query by query, because tables of a batch serve all of its queries or none. An entry takes a
+    # query alone as long as about ten queries of a batch.
     def scan_cost(self, n_queries: float) -> float:
-        return 1.0 + 0.1 * n_queries
+        return 15 + 1.5 * n_queries
 
     def visit_cost(self, n_queries: float) -> float:
-        return 1.5 * n_queries
+        return 22 * n_queries
 
     def _mismatches(self, queries: Int64, gather: Gather) -> Int32:
         """Return the mismatches of each hit and its query."""
@@ -149,7 +149,7 @@ class AsymmetricComparison(SignComparison):
 
     def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
         name = self.weights()
-        codes = visits.codes(lambda one: weights_of(one, name))
+        codes = visits.codes(name or "", lambda one: weights_of(one, name))
         return kernels.active().visit_scores(self.layout, codes, self.queries.projected, k, n_threads=n_threads)
 
     def within(self, ranges: Sequence[Range], bounds: Array, *, n_threads: int) -> tuple[Int64, Int64, Array]:

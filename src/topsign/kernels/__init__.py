@@ -4,7 +4,7 @@ from .choice import active, available, info, n_threads, use
 from .layout import LAYOUTS, Layout
 from .native import Kernels
 from .products import Panels, Product
-from .ranges import CodeRange, RegionCodes, TrellisRange, VisitedCells, VisitedCodes
+from .ranges import CodeRange, RegionArrays, RegionCodes, TrellisRange, VisitedCells, VisitedCodes
 from .trellis import RoundedQueries, TrellisSignals, TrellisTables
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Layout",
     "Panels",
     "Product",
+    "RegionArrays",
     "RegionCodes",
     "RoundedQueries",
     "TrellisRange",

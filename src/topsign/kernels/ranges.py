@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from .._arrays import Bytes, Float32, Int32, Int64
 from .trellis import RoundedQueries, TrellisTables
@@ -50,10 +51,18 @@ class RegionCodes:
 
 
 @dataclass(frozen=True, eq=False)
+class RegionArrays:
+    """Arrays of codes that searches visit again and again."""
+
+    arrays: list[RegionCodes]
+    held: dict[str, Any] = field(default_factory=dict)  # what kernels made of them, kept for later searches
+
+
+@dataclass(frozen=True, eq=False)
 class VisitedCodes:
     """Arrays of codes, and the regions that each query visits, each once."""
 
-    segments: list[RegionCodes]
+    segments: RegionArrays
     starts: Int64  # (n_queries + 1,)
     regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]
 

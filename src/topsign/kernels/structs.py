@@ -336,12 +336,14 @@ def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
 
 
 def c_visits(visits: VisitedCodes) -> CVisits:
-    parts = (CRegionSegment * len(visits.segments))()
-    for part, one in zip(parts, visits.segments, strict=True):
-        part.data, part.alive, part.weights, part.ids = map(address, (one.codes, one.alive, one.weights, one.ids))
-        part.first_row, part.positions, part.starts = one.first_row, address(one.positions), address(one.starts)
-    first = visits.segments[0]
-    sizes = len(parts), len(first.starts) - 1, first.codes.shape[1], len(visits.starts) - 1
+    arrays, held = visits.segments.arrays, visits.segments.held
+    parts = held.get("segments")
+    if parts is None:
+        parts = held["segments"] = (CRegionSegment * len(arrays))()
+        for part, one in zip(parts, arrays, strict=True):
+            part.data, part.alive, part.weights, part.ids = map(address, (one.codes, one.alive, one.weights, one.ids))
+            part.first_row, part.positions, part.starts = one.first_row, address(one.positions), address(one.starts)
+    sizes = len(parts), len(arrays[0].starts) - 1, arrays[0].codes.shape[1], len(visits.starts) - 1
     return CVisits(parts, *sizes, address(visits.starts), address(visits.regions))
 
 

@@ -2,8 +2,9 @@
 
 Conformal risk control (Angelopoulos et al., arXiv 2208.02814) in strata of the query's best region score. Settings, the
 number of regions and of candidates to rescore, lie on one path ordered by cost. Of a stratum of m calibration queries
-the first setting is taken with ``(m * (1 - mean recall) + 1) / (m + 1) <= 1 - asked``. In expectation over queries that
-are exchangeable with those of the calibration, the recall is then at least the one asked for.
+the first setting is taken with ``(m * (1 - mean recall) + 1) / (m + 1) <= 0.85 * (1 - asked)``. In expectation over
+queries that are exchangeable with those of the calibration, the recall is then at least the one asked for. The factor
+is a reserve for other queries: without it, searches for verbs in an index of nouns reached .882 of a recall@1 of .90.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MOST_REGIONS = 1 / 3  # share of the regions from which a search visits all
 NEVER = 255
 GROWTH = 1.12  # of the number of regions from one setting to the next
 PILOT_SHARE = 0.25  # of the calibration queries, which choose the path if candidates are rescored
+RESERVE = 0.15  # of the loss that may be, kept for queries that are unlike the entries
 LOW_LEVEL = 0.05  # of recall_low
 
 
@@ -161,7 +163,7 @@ class RecallCalibration:
         recalls = self._recalls(stratum, k)
         count = recalls.shape[1]
         risks = (count * (1 - recalls.mean(axis=1)) + 1) / (count + 1) if count else np.ones(len(self.path))
-        enough = np.flatnonzero(risks <= 1 - asked + 1e-12)
+        enough = np.flatnonzero(risks <= (1 - RESERVE) * (1 - asked) + 1e-12)
         return None if not enough.size else self._at(stratum, int(enough[0]), recalls[enough[0]], k)
 
     def at_probes(self, stratum: int, k: int, n_regions: int) -> Setting | None:

@@ -15,7 +15,7 @@ import numpy as np
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Int32, Int64
 from .._lazy import lazy
-from ..families import Recipe, RegionRange
+from ..families import Recipe, RegionRange, RegionRanges
 from ..store import Columns, Segment, Snapshot
 
 MIN_ENTRIES = 20_000
@@ -146,8 +146,15 @@ class Regions:
             known = columns.derived["region_order"] = self.generation, positions, starts
         return known[1], known[2]
 
-    def ranges(self, snapshot: Snapshot) -> list[RegionRange] | None:
+    def ranges(self, snapshot: Snapshot) -> RegionRanges | None:
         """Return all segments with living entries, in the order of regions; None if one has no regions."""
+        known = snapshot.derived.get("region_ranges")
+        if known is None or known[0] != self.generation:
+            known = snapshot.derived["region_ranges"] = self.generation, self._ranges(snapshot)
+        found: RegionRanges | None = known[1]
+        return found
+
+    def _ranges(self, snapshot: Snapshot) -> RegionRanges | None:
         found = []
         for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             if not segment.n_alive:
@@ -156,7 +163,7 @@ class Regions:
             if order is None:
                 return None
             found.append(RegionRange(segment.columns, int(first_row), segment.alive, *order))
-        return found
+        return RegionRanges(found)
 
     def counts(self, snapshot: Snapshot) -> Int64:
         """Return how many living entries are in each region, of a snapshot whose segments have regions."""

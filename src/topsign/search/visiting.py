@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arrays import Array, Float32, Float64, Int32, Int64
-from ..families import Comparison, Recipe, RegionRange, Visits, unit_queries
+from ..families import Comparison, Recipe, RegionRanges, Visits, unit_queries
 from ..store import Snapshot
 from .hits import Hits
 from .recall import N_NEIGHBORS, RecallCalibration, Setting
@@ -16,6 +16,9 @@ from .rescoring import KeptOriginals, rank_exactly
 from .scan import Scan
 
 SPARE = 16  # candidates more than k, for scores that differ by rounding
+
+CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 30_000.0, 12.0
+"""Nanoseconds to choose regions: of a search, of each of its queries, and of each query and region."""
 
 NOT_ASKED = "neither recall nor probes was asked for"
 FEW = f"fewer than {MIN_ENTRIES:,} entries are compared faster than regions are chosen"
@@ -103,7 +106,7 @@ class RegionSearch:
         hits = scan.measure(self.snapshot, Hits.ranked(self.snapshot, rows, values))
         return hits if self.originals is None else rank_exactly(scan, hits, self.originals, queries, self.k)
 
-    def _visit(self, scan: Scan, queries: Array, ranges: list[RegionRange]) -> tuple[Hits, Visited]:
+    def _visit(self, scan: Scan, queries: Array, ranges: RegionRanges) -> tuple[Hits, Visited]:
         assert self.regions is not None
         units, _ = unit_queries(self.recipe, queries, n_threads=scan.n_threads)
         scores, counts = self.regions.scores(units, n_threads=scan.n_threads), self.regions.counts(self.snapshot)
@@ -115,7 +118,7 @@ class RegionSearch:
             else choose_regions(row, counts, one.n_regions, max(one.n_entries, k))
             for one, row in zip(settings, scores, strict=True)
         ]
-        if self._is_slower(scan.comparison, chosen, counts):
+        if self.probes is None and self._is_slower(scan.comparison, chosen, counts):
             settings, reasons = [None] * len(settings), [reason or FASTER for reason in reasons]
         if all(one is None for one in settings):
             said = Visited.everything(len(queries), "")
@@ -170,7 +173,8 @@ class RegionSearch:
         visited = visitors > 0
         mean = float((visitors * counts).sum() / max(1, counts[visited].sum()))
         visiting = float(counts[visited].sum()) * comparison.visit_cost(mean)
-        return visiting > len(self.snapshot) * comparison.scan_cost(len(chosen))
+        choosing = CALL_COST + len(chosen) * (QUERY_COST + len(self.regions) * REGION_COST)
+        return choosing + visiting > len(self.snapshot) * comparison.scan_cost(len(chosen))
 
     def _said(self, settings: list[Setting | None], shares: Float64, reasons: list[str]) -> Visited:
         recalls = np.array([1.0 if one is None else one.recall for one in settings])

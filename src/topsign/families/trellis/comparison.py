@@ -45,13 +45,13 @@ class TrellisComparison(Comparison):
         held = VisitedCells(tables, self.rounded, cells.last_byte, self.metric == "inner_product")
         return kernels.active().visit_trellis(held, visits.codes(), k, n_threads=n_threads)
 
-    # Measured at 24 bytes: decoding an entry takes as long as its comparison with 14 queries of a batch, and half as
-    # long again if it is read at random.
+    # Of 24 bytes: decoding an entry takes as long as its comparison with 13 queries of a batch, and half as long again
+    # if it is read at random.
     def scan_cost(self, n_queries: float) -> float:
-        return 14 + n_queries
+        return 18 + 1.4 * n_queries
 
     def visit_cost(self, n_queries: float) -> float:
-        return 21 + 1.5 * n_queries
+        return 27 + 2 * n_queries
 
     def ranges(self, ranges: Sequence[Range]) -> list[TrellisRange]:
         """Return the codes of each segment and cell as kernels take them."""
