@@ -59,7 +59,7 @@ def encoding(options, folder, rng, clusters):
         for n, client in clusters.items():
             out = folder / "encoded"
             size = -(-options.signals // shards)
-            took = seconds(lambda: ts.distributed.encode(source, out, encoder, client=client, shard_entries=size))  # noqa: B023
+            took = seconds(lambda: ts.distributed.encode(source, out, encoder, client=client, segment_entries=size))  # noqa: B023
             rates[n].append(options.signals / took)
             shutil.rmtree(out)
     return rates
@@ -70,7 +70,7 @@ def searching(options, folder, rng, clusters):
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=N_BITS, random_state=7)
     fill(index, options.entries, rng)
     out = folder / "codes"
-    ts.distributed.split(index, out)
+    index.save(out)
     queries = rng.standard_normal((options.queries, N_FEATURES), np.float32)
     opened, loading = {}, {}
     times = {}
@@ -101,7 +101,7 @@ def shard_cost(options, folder, client):
     for entries in (10, 100):
         out = folder / f"tiny{entries}"
         encode = seconds(
-            lambda: ts.distributed.encode(folder / "tiny.npy", out, index, client=client, shard_entries=entries)  # noqa: B023
+            lambda: ts.distributed.encode(folder / "tiny.npy", out, index, client=client, segment_entries=entries)  # noqa: B023
         )
         start = time.perf_counter()
         opened = ts.distributed.open(out, client=client)

@@ -27,7 +27,7 @@ def measure_filter(options, folder, client):
         years = rng.integers(0, 100, min(100_000, options.entries - start))
         signals = rng.standard_normal((len(years), 256), dtype=np.float32)
         memory.add(signals, metadata=[{"year": int(year), "title": f"title {i}"} for i, year in enumerate(years)])
-    ts.distributed.split(memory, folder / "filtered", shard_entries=-(-options.entries // (4 * options.workers)))
+    memory.save(folder / "filtered")
     query = rng.standard_normal((1, 256), dtype=np.float32)
     with ts.distributed.open(folder / "filtered", client=client) as index:
         calls = [
@@ -57,7 +57,7 @@ def measure_pairs(options, folder, client):
     memory = ts.AdaptiveIndex(n_features=2048, n_bits=256, random_state=7)
     for _ in range(0, options.paired, 5000):
         memory.add(rng.standard_normal((5000, 2048), dtype=np.float32))
-    ts.distributed.split(memory, folder / "paired", shard_entries=-(-options.paired // (4 * options.workers)))
+    memory.save(folder / "paired")
     with ts.distributed.open(folder / "paired", client=client) as index:
         calls = [
             lambda: index.pairs(false_alarm=0.01),

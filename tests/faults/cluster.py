@@ -4,7 +4,7 @@
 
 Each round, on a scheduler and four workers that are processes: a worker killed while encoding, one killed when Dask
 forgives no task the loss of a worker, one killed while searching, the scheduler killed in the middle of a job that goes
-on with another, and a shard file truncated.
+on with another, and a segment truncated.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def assert_same(found, expected):
 
 
 def shard_files(out):
-    return {file.name: file.stat().st_ino for file in Path(out).glob("*.parquet")}
+    return {file.name: file.stat().st_ino for file in Path(out).glob("segments/*")}
 
 
 def worker_pids(client):
@@ -70,13 +70,13 @@ def kill_while_encoding(processes, client, folder, rng):
             processes.kill_worker(victim)
             kept.update(shard_files(out))
 
-    encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
+    encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD, progress=kill)
     assert kept, "nobody was killed"
-    assert (encoded.n_entries, encoded.n_shards) == (FILES * ROWS, FILES * ROWS // SHARD)
+    assert (encoded.n_entries, encoded.n_segments) == (FILES * ROWS, FILES * ROWS // SHARD)
     files = shard_files(out)
     redone = [name for name in kept if files[name] != kept[name]]
     assert not redone, f"finished, and written again: {redone}"
-    assert not [file for file in out.iterdir() if file.name.startswith(".")], "drafts are left"
+    assert len(files) == FILES * ROWS // SHARD, "files that no version names are left"
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
 
@@ -106,11 +106,11 @@ def kill_with_suspicion(processes, client, folder, rng):
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     try:
-        encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+        encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
     finally:
         killer.join(PATIENCE)
         allow_failures(client, 3)
-    assert encoded.n_written == encoded.n_shards == FILES * ROWS // SHARD
+    assert encoded.n_written == encoded.n_segments == FILES * ROWS // SHARD
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
 
@@ -118,7 +118,7 @@ def kill_with_suspicion(processes, client, folder, rng):
 def kill_while_searching(processes, client, folder, rng):
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
-    ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
         pids = worker_pids(client)
@@ -149,14 +149,14 @@ def restart_scheduler(processes, client, folder, rng):
 
     client._timeout = client.rpc.timeout = 5  # seconds that it looks for the scheduler that is gone, else 30
     with pytest.raises(ConnectionError, match=r"the scheduler at .* is gone; .* open the folder again"):
-        ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD, progress=kill)
+        ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD, progress=kill)
     processes.stop()
-    assert not list(out.glob("manifest*")), "a manifest before all shards"
+    assert len(ts.open_index(out)) == 0, "entries before all segments"
     kept = shard_files(out)
     assert len(kept) >= last
     processes.start()
     client = processes.client()
-    encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
+    encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
     assert encoded.n_written == FILES * ROWS // SHARD - len(kept)
     files = shard_files(out)
     assert {name: files[name] for name in kept} == kept, "finished, and written again"
@@ -165,25 +165,30 @@ def restart_scheduler(processes, client, folder, rng):
     return client
 
 
-def truncate_shard(processes, client, folder, rng):
+def truncate_segment(processes, client, folder, rng):
+    """Damage is named; a segment that a job left torn is written again, and no other."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
-    ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
-    bad = rng.choice(sorted(out.glob("*.parquet")))
-    os.truncate(bad, rng.randrange(bad.stat().st_size))
-    for attempt in (ts.distributed.open, ts.distributed.verify):
-        with pytest.raises(ts.StorageError) as raised:
-            attempt(out, client=client)
-        assert raised.value.path == str(bad)
-    for manifest in out.glob("manifest*"):
-        manifest.unlink()
-    encoded = ts.distributed.encode(source, out, index, client=client, shard_entries=SHARD)
-    assert encoded.n_written == 1
+    options = {"client": client, "segment_entries": SHARD}
+
+    def stop(done, total):
+        if done == total:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        ts.distributed.encode(source, out, index, progress=stop, **options)
+    torn = rng.choice(sorted((out / "segments").iterdir()))
+    os.truncate(torn, rng.randrange(torn.stat().st_size))
+    assert ts.distributed.encode(source, out, index, **options).n_written == 1
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
+    bad = rng.choice(sorted((out / "segments").iterdir()))
+    os.truncate(bad, rng.randrange(bad.stat().st_size))
+    with pytest.raises(ts.StorageError, match=f"segments/{bad.name}"):
+        ts.distributed.open(out, client=client)
 
 
-FAULTS = (kill_while_encoding, kill_with_suspicion, kill_while_searching, restart_scheduler, truncate_shard)
+FAULTS = (kill_while_encoding, kill_with_suspicion, kill_while_searching, restart_scheduler, truncate_segment)
 
 
 def main():
