@@ -121,7 +121,7 @@ def assert_same_pairs(index, memory, monkeypatch, limits):
         for name in ("first", "second", "scores", "p_values"):
             assert_array_equal(getattr(found, name), getattr(expected, name))
         assert calls[-1] == (len(memory), len(memory))
-    assert found.groups() == expected.groups()
+    assert index.groups(**limits[0]) == memory.groups(**limits[0])
     assert found.to_arrow() == expected.to_arrow()
 
 

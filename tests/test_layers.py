@@ -63,7 +63,7 @@ INNER_LAYERS = {
     ],
     "search": [
         {"hits", "limits", "sample"},
-        {"engine"},
+        {"engine", "equal_codes"},
         {"scan", "pairs", "recall", "regions"},
         {"calibration", "rescoring"},
         {"recall_learning", "visiting"},
@@ -74,6 +74,7 @@ INNER_LAYERS = {
         {"reencoding", "regional", "significance", "entry_set", "addition"},
         {"evidence", "tables", "deferred", "learned"},
         {"results"},
+        {"pairing"},
         {"base"},
         {"recall_index"},
         {"index"},

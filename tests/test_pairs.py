@@ -1,6 +1,8 @@
 """Pairs of one index, against the plain comparison of all codes; and AdaptiveNeighbors, the scikit-learn estimator."""
 
 import csv
+import subprocess
+import sys
 import warnings
 from math import comb
 
@@ -11,6 +13,7 @@ from scipy.stats import hypergeom
 
 import topsign as ts
 from topsign.families.agreement import Agreement
+from topsign.index import entry_set, pairing
 from topsign.search import pairs as module
 from topsign.store import segments
 
@@ -85,9 +88,9 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
 def test_groups_are_connected(signals):
     index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
     index.add(signals)
-    groups = index.pairs(false_alarm=1e-3).groups()
+    groups = index.groups(false_alarm=1e-3)
     assert groups == [[row, row + 1, row + 2] for row in range(0, 120, 10)]
-    assert index.pairs(threshold=1).groups() == []
+    assert index.groups(threshold=1) == []
     assert list(index.pairs(threshold=0.8).to_pandas().columns) == ["first", "second", "score", "p_value"]
     assert repr(index.pairs(threshold=0.8)).startswith("Pairs: ")
     for limits in ({}, {"k": 2, "threshold": 0.5}):
@@ -96,6 +99,60 @@ def test_groups_are_connected(signals):
     with pytest.raises(ValueError, match="k must be at least 1"):
         index.pairs(k=0)
     assert len(ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16).pairs(k=3)) == 0
+
+
+def equal_rows(n_entries):
+    """An index with three codes, two of which many entries have; ids of equal codes alternate."""
+    rng = np.random.default_rng(3)
+    signals = rng.standard_normal((3, N_FEATURES)).astype(np.float32)
+    signals[1] = signals[0] + 0.3 * rng.standard_normal(N_FEATURES)
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index.add(signals[np.append(np.arange(n_entries - 1) % 2, 2)])
+    return index
+
+
+@pytest.mark.parametrize("limit", [{"threshold": 0.5}, {"threshold": 1.0}, {"false_alarm": 0.01}, {"k": 2}])
+def test_pairs_of_equal_codes_are_those_of_the_plain_comparison(limit, monkeypatch):
+    index = equal_rows(40)
+    index.remove([0, 7])
+    found, groups = index.pairs(**limit), index.groups(**limit)
+    monkeypatch.setattr(entry_set.EqualCodes, "find", lambda *_: entry_set.EqualCodes.none())
+    plain = index.pairs(**limit)
+    for name in ("first", "second", "scores", "p_values"):
+        assert_array_equal(getattr(found, name), getattr(plain, name))
+    monkeypatch.setattr(pairing, "HELD_PAIRS", 3)
+    assert groups == index.groups(**limit)
+    assert {id for group in groups for id in group} == {*plain.first.tolist(), *plain.second.tolist()}
+
+
+def test_pairs_say_how_many_there_would_be():
+    index = equal_rows(101)
+    n_pairs = 100 * 99 // 2
+    assert len(index.pairs(threshold=0.5, max_pairs=n_pairs)) == n_pairs
+    with pytest.raises(ValueError, match=r"there are 4,950 pairs, more than max_pairs=4949; .*groups\(\)"):
+        index.pairs(threshold=0.5, max_pairs=n_pairs - 1)
+    with pytest.raises(ValueError, match="there are at least 5,050 pairs, more than max_pairs=10"):
+        index.pairs(k=1000, max_pairs=10)
+    with pytest.raises(ValueError, match="max_pairs must be at least 0"):
+        index.pairs(threshold=0.5, max_pairs=-1)
+
+
+def test_a_hundred_thousand_equal_rows_need_little_memory(tmp_path):
+    """Five billion pairs are counted and their group is found within 300 MB."""
+    script = """
+import resource, numpy as np, topsign as ts
+index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
+index.add(np.broadcast_to(np.random.default_rng(0).standard_normal(64).astype(np.float32), (100_000, 64)))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert [len(group) for group in index.groups(threshold=0.9)] == [100_000]
+try:
+    index.pairs(threshold=0.9)
+except ValueError as error:
+    assert "there are 4,999,950,000 pairs" in str(error), error
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) < 300_000
 
 
 def test_p_values_are_the_tail_of_the_law():

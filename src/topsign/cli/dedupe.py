@@ -113,13 +113,12 @@ def dedupe(
 def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int | None = None) -> None:
     """Find the pairs of an index, here or on a cluster, and write their groups."""
     with bar("comparing") as progress, exit_on_error(2):
-        pairs = index.pairs(**limit, n_threads=threads, progress=progress)
-    groups = pairs.groups()
+        groups = index.groups(**limit, n_threads=threads, progress=progress)
     rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
     with exit_on_error(1):
         content = encode_table(rows, ("group", "id"), output.suffix.removeprefix("."))
         write_file(output, lambda file: file.write(content))
-    what = f"{len(rows):,} of {len(index):,} entries in {len(groups):,} groups, by {len(pairs):,} pairs"
+    what = f"{len(rows):,} of {len(index):,} entries in {len(groups):,} groups"
     console.print(f"{output}: {what}", highlight=False)
 
 

@@ -18,7 +18,7 @@ from ..index.entries import Entries
 from ..index.entry_set import LocalEntries
 from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
 from ..index.ids import Ids, as_texts, check_asked, check_found
-from ..search import Hits, PairLimit, RangeLimit, Scan, compare_entries
+from ..search import EqualCodes, Hits, PairLimit, RangeLimit, Scan, compare_entries
 from ..store import Arrays, Note, Segment, Snapshot, merge_segments
 from ..store.manifest import SegmentRecord
 from ..store.metadata import parse_notes
@@ -109,7 +109,10 @@ class ClusterEntries:
     def distances(self, scan: Scan, hits: Hits) -> Float64:
         return hits.distances  # workers send them with the hits
 
-    def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+    def equal_codes(self, limit: PairLimit) -> EqualCodes:
+        return EqualCodes.none()  # codes stay on the workers
+
+    def compared(self, limit: PairLimit, equal: EqualCodes, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
         task, sent = partial(_compare, sent_threads(n_threads)), send(self.client, limit)
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.code_bytes)
         for names, rows in travelling_blocks(self.placement.records.values(), n_rows):
@@ -225,7 +228,8 @@ def _find_within(limit: RangeLimit, snapshot: Snapshot, scan: Scan) -> Hits:
 
 def _compare(n_threads: int, snapshot: Snapshot, recipe: Recipe, limit: PairLimit, block: list[Segment]) -> Hits:
     """What the limit keeps of comparing a block with the entries held here."""
-    compared = compare_entries(recipe, Snapshot(tuple(block)), snapshot, limit, worker_threads(n_threads))
+    blocks, threads = Snapshot(tuple(block)), worker_threads(n_threads)
+    compared = compare_entries(recipe, blocks, snapshot, limit, EqualCodes.none(), threads)
     return Hits.merge((hits for _, hits in compared), descending=True)
 
 

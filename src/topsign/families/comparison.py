@@ -218,6 +218,7 @@ class Pairing(ABC):
 
     has_null: ClassVar[bool] = False
     row_bytes: int  # memory that one code takes while it is compared with others
+    column_names: tuple[str, ...] = ()  # columns beside the codes that pairs depend on
 
     @abstractmethod
     def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> PairComparison:

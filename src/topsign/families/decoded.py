@@ -109,6 +109,10 @@ class DecodedPairing(Pairing):
     def row_bytes(self) -> int:  # type: ignore[override]
         return 4 * self.recipe.n_features
 
+    @property
+    def column_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self.recipe.column_names)
+
     def prepare(self, codes: Bytes, columns: Mapping[str, Float32], *, n_threads: int) -> PairComparison:
         units = unit(self.recipe.reference(codes, columns))
         return DecodedCosines(self.recipe, units, np.ones(len(units)))

@@ -38,6 +38,7 @@ from .evidence import learn_evidence
 from .filters import Where
 from .ids import Ids
 from .null_check import NullCheck, check_codes, check_pairs
+from .pairing import find_groups, find_pairs
 from .regional import check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
 from .significance import KEY, Significance
@@ -355,6 +356,7 @@ class BaseIndex(ABC):
         false_alarm: float | None = None,
         threshold: float | None = None,
         k: int | None = None,
+        max_pairs: int | None = None,
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Pairs:
@@ -369,20 +371,32 @@ class BaseIndex(ABC):
             Pairs whose score is at least this: the estimated correlation, or the cosine of two reconstructions.
         k : int
             Pairs in which one is among the k entries most like the other.
+        max_pairs : int, optional
+            Pairs to list at most, by default 10 million. If there are more, ValueError states their number;
+            :meth:`groups` needs no list.
         progress : callable, optional
             Called with the number of entries compared with all others, and of all entries.
         """
         whole = self._entries()
         limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
-        parts, done = [], 0
-        for n_compared, hits in whole.compared(limit, n_threads):
-            parts.append(hits)
-            done += n_compared
-            if progress is not None:
-                progress(done, len(whole))
-        first, second, values = limit.join(parts)
-        pairing = limit.pairing
-        return Pairs(whole.user_ids(first), whole.user_ids(second), pairing.scores(values), pairing.p_values(values))
+        return find_pairs(whole, limit, max_pairs=max_pairs, n_threads=n_threads, progress=progress)
+
+    def groups(
+        self,
+        *,
+        false_alarm: float | None = None,
+        threshold: float | None = None,
+        k: int | None = None,
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Any]]:
+        """Return ids of entries that pairs connect, as lists of two or more, the largest first; see :meth:`pairs`.
+
+        Pairs are not listed, so that an index of many equal or similar entries needs little memory.
+        """
+        whole = self._entries()
+        limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
+        return find_groups(whole, limit, n_threads=n_threads, progress=progress)
 
     # Significance
 

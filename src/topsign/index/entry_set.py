@@ -14,7 +14,7 @@ from .. import kernels
 from .._arrays import Bytes, Float64, Int64
 from .._checks import MAX_ID
 from ..families import Recipe
-from ..search import Hits, KeptOriginals, PairLimit, Population, RangeLimit, Scan, compare_entries
+from ..search import EqualCodes, Hits, KeptOriginals, PairLimit, Population, RangeLimit, Scan, compare_entries
 from ..store import Note, Snapshot
 from .entries import Entries
 from .filters import Where, select
@@ -46,7 +46,10 @@ class EntrySet(Population, Protocol):
     def distances(self, scan: Scan, hits: Hits) -> Float64:
         """Return the distances of hits."""
 
-    def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+    def equal_codes(self, limit: PairLimit) -> EqualCodes:
+        """Return entries with equal codes, of which :meth:`compared` compares only the first."""
+
+    def compared(self, limit: PairLimit, equal: EqualCodes, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
         """Compare each block of entries with all; yield its size and the pairs within the limit."""
 
     def originals(self) -> KeptOriginals:
@@ -117,8 +120,12 @@ class LocalEntries:
     def distances(self, scan: Scan, hits: Hits) -> Float64:
         return scan.distances(self.snapshot, hits)
 
-    def compared(self, limit: PairLimit, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
-        return compare_entries(self.recipe, self.snapshot, self.snapshot, limit, kernels.n_threads(n_threads))
+    def equal_codes(self, limit: PairLimit) -> EqualCodes:
+        return EqualCodes.none() if limit.k is not None else EqualCodes.find(limit.pairing, self.snapshot)
+
+    def compared(self, limit: PairLimit, equal: EqualCodes, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
+        snapshot = self.snapshot.remove(self.snapshot.locate(equal.ids)) if len(equal) else self.snapshot
+        return compare_entries(self.recipe, snapshot, snapshot, limit, equal, kernels.n_threads(n_threads))
 
     def originals(self) -> KeptOriginals:
         return KeptOriginals(self.snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)

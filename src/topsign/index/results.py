@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy  # whose modules are loaded when they are first used
 
 from .._arrays import Float32, Float64, Int64
 from ..search import NOT_ASKED, Hits, Scan, Visited
@@ -153,18 +152,6 @@ class Pairs(Tabular):
 
     def __len__(self) -> int:
         return len(self.scores)
-
-    def groups(self) -> list[list[Any]]:
-        """Ids of entries that are connected by pairs, as lists of two or more; the largest group first."""
-        ids = list(dict.fromkeys([*self.first.tolist(), *self.second.tolist()]))
-        at = {id: position for position, id in enumerate(ids)}
-        rows = [at[id] for id in self.first.tolist()], [at[id] for id in self.second.tolist()]
-        graph = scipy.sparse.coo_array((np.ones(len(self)), rows), shape=(len(ids), len(ids)))
-        _, labels = scipy.sparse.csgraph.connected_components(graph, False)
-        found: dict[int, list[Any]] = {}
-        for id, label in zip(ids, labels.tolist(), strict=True):
-            found.setdefault(label, []).append(id)
-        return sorted((sorted(group) for group in found.values()), key=lambda group: (-len(group), group))
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Columns by name; one value per pair."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .calibration import Calibration, Population, Progress, bulk_of_queries, learn_calibration
 from .engine import ENGINE, Engine, KernelEngine, living_ranges
+from .equal_codes import EqualCodes
 from .hits import Hits
 from .limits import RangeLimit
 from .pairs import PairLimit, compare_entries
@@ -25,6 +26,7 @@ __all__ = [
     "NOT_ASKED",
     "Calibration",
     "Engine",
+    "EqualCodes",
     "Hits",
     "KeptOriginals",
     "KernelEngine",

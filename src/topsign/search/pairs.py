@@ -12,9 +12,12 @@ from .._checks import check_count, check_false_alarm, check_real
 from ..families import Pairing, Recipe
 from ..store import Snapshot
 from .engine import living_ranges, rank_ranges, within_ranges
+from .equal_codes import EqualCodes
 from .hits import Hits
 
 BLOCK_BYTES = 2**22  # codes that are compared with all others at a time, as they are held for it
+BLOCK_PAIRS = 2**22  # pairs that a block may find if all entries are similar to each other
+MIN_ROWS = 64  # entries of a block in a large index, in which not all entries are similar
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +46,15 @@ class PairLimit:
         level = -np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_pairs)
         return cls(pairing, pairing.null_bound(float(level)), None)
 
-    def kept(self, ids: Int64, hits: Hits) -> Hits:
-        """Return hits of entries with these ids, which replace the positions: each pair once, or the k best others."""
+    def kept(self, ids: Int64, hits: Hits, equal: EqualCodes) -> Hits:
+        """Return hits of entries with these ids, which replace the positions: each pair once, or the k best others.
+
+        An entry that stands for several with equal codes is kept as a pair with itself.
+        """
         hits = replace(hits, queries=ids[hits.queries])
         if self.k is None:
-            return hits[hits.ids > hits.queries]
+            repeated = (hits.ids == hits.queries) & equal.stands_for_several(hits.ids)
+            return hits[(hits.ids > hits.queries) | repeated]
         return Hits.merge([hits[hits.ids != hits.queries]], descending=True, k=self.k)
 
     def join(self, parts: Iterable[Hits]) -> tuple[Int64, Int64, Array]:
@@ -63,11 +70,14 @@ class PairLimit:
 
 
 def compare_entries(
-    recipe: Recipe, blocks: Snapshot, snapshot: Snapshot, limit: PairLimit, n_threads: int
+    recipe: Recipe, blocks: Snapshot, snapshot: Snapshot, limit: PairLimit, equal: EqualCodes, n_threads: int
 ) -> Iterator[tuple[int, Hits]]:
     """Compare each block of entries of one snapshot with those of another; yield its size and the pairs kept."""
     pairing = limit.pairing
-    for ids, codes, columns in _blocks(recipe, blocks, max(1, BLOCK_BYTES // pairing.row_bytes)):
+    n_rows = max(1, BLOCK_BYTES // pairing.row_bytes)
+    if limit.k is None:
+        n_rows = min(n_rows, max(MIN_ROWS, BLOCK_PAIRS // max(1, len(snapshot))))
+    for ids, codes, columns in _blocks(recipe, blocks, n_rows):
         comparison = pairing.prepare(codes, columns, n_threads=n_threads)
         if limit.k is None:  # each pair is found from its smaller id
             bounds = np.full(len(ids), limit.bound)
@@ -76,7 +86,7 @@ def compare_entries(
         else:  # one of them is the entry itself
             most = min(limit.k + 1, len(snapshot))
             hits = rank_ranges(comparison, snapshot, living_ranges(snapshot), most, n_threads)
-        yield len(ids), limit.kept(ids, hits)
+        yield len(ids), limit.kept(ids, hits, equal)
 
 
 def _blocks(recipe: Recipe, snapshot: Snapshot, n_rows: int) -> Iterator[tuple[Int64, Bytes, dict[str, Float32]]]:
