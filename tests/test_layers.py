@@ -34,7 +34,7 @@ LAYERS = [
     {"explore", "testing"},
     {"plots"},
     {"__init__"},
-    {"paper"},
+    {"paper", "cameras"},
     {"cli"},
     {"__main__"},
 ]
@@ -245,13 +245,13 @@ def test_public_names_stand_in_one_table():
     homes = {alias.name: node.module or "" for node in block.body for alias in node.names}
     assert homes == topsign._HOMES
     assert dir(topsign) == sorted(homes)
-    assert {"nn", "distributed"} < set(dir(topsign))
+    assert {"cameras", "nn", "distributed"} < set(dir(topsign))
 
 
 def test_public_names_exist_and_nothing_optional_is_imported():
     for name in topsign.__all__:
         assert hasattr(topsign, name)
-    optional = ["torch", "dask", "distributed", "matplotlib", "faiss", "pyarrow", "safetensors"]
+    optional = ["PIL", "pywt", "torch", "dask", "distributed", "matplotlib", "faiss", "pyarrow", "safetensors"]
     # scikit-learn may import pandas, and pandas pyarrow, where they are installed.
     program = (
         "import sys, sklearn.base; before = set(sys.modules); import topsign; "

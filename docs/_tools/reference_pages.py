@@ -33,6 +33,7 @@ MODULES = (
     "gpu",
     "distributed",
     "export",
+    "cameras",
     "evaluation",
     "plots",
     "kernels",

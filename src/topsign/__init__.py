@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Every public name and its home; a module is its own home. nn needs PyTorch, distributed needs Dask.
+# Every public name and its home; a module is its own home. nn needs PyTorch, distributed Dask, cameras Pillow.
 _HOMES = {
-    **dict.fromkeys(("distributed", "export", "families", "gpu", "heads", "kernels", "nn", "plots"), ""),
-    **dict.fromkeys(("projections", "signals", "testing", "theory"), ""),
+    **dict.fromkeys(("cameras", "distributed", "export", "families", "gpu", "heads", "kernels", "nn"), ""),
+    **dict.fromkeys(("plots", "projections", "signals", "testing", "theory"), ""),
     **dict.fromkeys(("Codes", "hamming", "query_bits"), "codes"),
     **dict.fromkeys(("AdaptiveEmbedding", "SignEmbedding", "UniversalEmbedding"), "embeddings"),
     **dict.fromkeys(("AdaptiveEncoder", "TrellisEncoder"), "encoders"),
@@ -42,9 +42,10 @@ _HOMES = {
     **dict.fromkeys(("AdaptiveCodes", "Recipe", "SignCodes", "TrellisCodes", "read_codes"), "families"),
 }
 
-__all__ = sorted(set(_HOMES) - {"distributed", "nn"})  # a star import needs no extra
+__all__ = sorted(set(_HOMES) - {"cameras", "distributed", "nn"})  # a star import needs no extra
 
 if _TYPE_CHECKING:  # the same names, for type checkers; a test compares them
+    from . import cameras as cameras
     from . import distributed as distributed
     from . import export as export
     from . import families as families

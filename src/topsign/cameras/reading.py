@@ -1,0 +1,66 @@
+"""Many photographs read at a time: residuals on all threads, and the files that cannot be used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from .. import kernels
+from .images import Photograph, PhotographError, read_photograph
+from .residual import Residual, extract_residual
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A photograph with its residual."""
+
+    photograph: Photograph
+    residual: Residual
+
+
+def read_residual(path: str | os.PathLike[str], *, size: int) -> Reading:
+    """Return a photograph with its residual; PhotographError names the file if it cannot be used."""
+    photograph = read_photograph(path, size=size)
+    return Reading(photograph, residual_of(photograph))
+
+
+def residual_of(photograph: Photograph, orientation: str = "as stored") -> Residual:
+    """Return the residual of a photograph in an orientation; PhotographError if too few pixels are usable."""
+    try:
+        return extract_residual(photograph.crop(orientation))
+    except ValueError as error:
+        raise PhotographError(photograph.path, str(error)) from None
+
+
+def read_residuals(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    size: int,
+    n_threads: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Reading | PhotographError]:
+    """Yield the residual of each file in order, or the error that names it; the others go on.
+
+    At most twice as many photographs as threads wait in memory to be taken.
+    """
+
+    def attempt(path: str | os.PathLike[str]) -> Reading | PhotographError:
+        try:
+            return read_residual(path, size=size)
+        except PhotographError as error:
+            return error
+
+    threads = kernels.n_threads(n_threads)
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = [pool.submit(attempt, path) for path in paths[: 2 * threads]]
+        for done in range(len(paths)):
+            read = waiting.pop(0).result()
+            if done + 2 * threads < len(paths):
+                waiting.append(pool.submit(attempt, paths[done + 2 * threads]))
+            if progress is not None:
+                progress(done + 1, len(paths))
+            yield read

@@ -1,0 +1,461 @@
+"""Cameras: residuals and fingerprints beside plain definitions, the database, hostile images, the commands, reports."""
+
+import io
+import json
+import re
+import struct
+import zlib
+
+import camera_reference
+import numpy as np
+import pytest
+import scipy.stats
+from PIL import Image
+from typer.testing import CliRunner
+
+from topsign import StorageError, cameras
+from topsign.cameras.calibration import CameraCalibration, normality_p_value
+from topsign.cameras.enrolment import find_outliers
+from topsign.cameras.images import MAX_PIXELS
+from topsign.cameras.residual import filter_spectrum, pixel_weights, remove_linear_pattern
+from topsign.cli import app
+
+SIZE, WIDTH, HEIGHT = 128, 150, 141
+STRENGTH = 0.05
+
+
+def scene(rng, height=HEIGHT, width=WIDTH):
+    """A grey image with the spectrum of natural ones."""
+    spectrum = np.fft.rfft2(rng.standard_normal((height, width)))
+    frequencies = np.hypot(np.fft.fftfreq(height)[:, np.newaxis], np.fft.rfftfreq(width))
+    image = np.fft.irfft2(spectrum / np.maximum(frequencies, 1 / height) ** 1.2, (height, width))
+    return 40 + 160 * (image - image.min()) / np.ptp(image)
+
+
+def shot(rng, pattern):
+    """What a sensor with this pattern sees, as 8-bit pixels."""
+    seen = scene(rng, *pattern.shape)[:, :, np.newaxis] * np.array([1, 0.95, 0.85]) * (1 + pattern[:, :, np.newaxis])
+    return np.clip(seen + rng.standard_normal(seen.shape), 0, 255).astype(np.uint8)
+
+
+def pattern(seed, height=HEIGHT, width=WIDTH):
+    return STRENGTH * np.random.default_rng(seed).standard_normal((height, width))
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Files by camera: three cameras with seven photographs, and twelve photographs of others."""
+    folder, rng = tmp_path_factory.mktemp("photographs"), np.random.default_rng(5)
+    files = {}
+    for camera in (*"abc", "others"):
+        files[camera] = []
+        for number in range(12 if camera == "others" else 7):
+            own = pattern(100 + number if camera == "others" else ord(camera))
+            path = folder / f"{camera}{number}.jpg"
+            exif = Image.Exif()
+            exif[0x010F], exif[0x0110], exif[0x0112] = "Maker", f"Model {camera}", 6
+            Image.fromarray(shot(rng, own)).save(path, quality=92, exif=exif)
+            files[camera].append(path)
+    return files
+
+
+@pytest.fixture(scope="module")
+def enrolled(photographs, tmp_path_factory):
+    """A calibrated database of the three cameras, six photographs each."""
+    database = cameras.CameraDatabase(tmp_path_factory.mktemp("database") / "s.topsign", size=SIZE, n_bits=1024)
+    for camera in "abc":
+        done = cameras.enroll(database, camera, photographs[camera][:6])
+        assert (done.n_enrolled, done.refused) == (6, [])
+    learned, refused = cameras.calibrate(database, photographs["others"])
+    assert (len(learned.impostors), len(learned.matches), refused) == (36, 18, [])
+    return database
+
+
+# Steps of the pipeline, beside plain definitions
+
+
+def test_residuals_are_those_of_the_reference(rng):
+    pixels = shot(rng, pattern(1, 64, 64)).astype(np.float32)
+    pixels[:8, :8] = 255
+    pixels[20:30, 20:30] = 3
+    found = cameras.extract_residual(pixels)
+    noise, intensity = camera_reference.residual(pixels.astype(np.float64))
+    np.testing.assert_allclose(found.noise, noise, atol=2e-4)  # float32 beside float64
+    np.testing.assert_allclose(found.intensity, intensity, rtol=1e-5, atol=1e-4)
+    assert found.n_usable == np.count_nonzero(intensity) < 64 * 64
+    np.testing.assert_allclose(cameras.denoise(pixels[:, :, 0]), camera_reference.denoise(pixels[:, :, 0]), atol=1e-3)
+
+
+def test_linear_patterns_and_peaks_of_the_spectrum_are_removed(rng):
+    noise = rng.standard_normal((64, 64))
+    stripes = noise + 3 * rng.standard_normal(64) + 2 * rng.standard_normal((64, 1))
+    cleaned = remove_linear_pattern(stripes)
+    np.testing.assert_allclose(cleaned, camera_reference.remove_linear_pattern(stripes), atol=1e-5)
+    assert np.corrcoef(cleaned.ravel(), noise.ravel())[0, 1] > 0.95
+    grid = noise + 4 * np.cos(2 * np.pi * np.arange(64) / 8)
+    flat = filter_spectrum(grid)
+    np.testing.assert_allclose(flat, camera_reference.filter_spectrum(grid), atol=1e-4)
+    assert abs(np.fft.fft2(flat)[0, 8]) < 0.2 * abs(np.fft.fft2(grid)[0, 8])
+
+
+def test_fingerprints_are_those_of_the_reference_and_can_be_updated(rng):
+    readings = [cameras.extract_residual(shot(rng, pattern(1, 64, 64))) for _ in range(4)]
+    whole = cameras.FingerprintSums.of(readings, size=64)
+    expected = camera_reference.fingerprint([(one.noise, one.intensity) for one in readings])
+    np.testing.assert_allclose(whole.fingerprint(), expected, atol=1e-5)
+    parts = [cameras.FingerprintSums.of(part, size=64) for part in (readings[:1], readings[1:])]
+    np.testing.assert_allclose((parts[0] + parts[1]).fingerprint(), whole.fingerprint(), atol=1e-6)
+    np.testing.assert_allclose(whole.without(readings[0]).fingerprint(), parts[1].fingerprint(), atol=1e-5)
+    assert whole.without(readings[0]).n_photographs == 3
+
+
+def test_peak_to_correlation_energy_is_that_of_the_reference(rng):
+    own = rng.standard_normal((24, 20))
+    for noise in (own + rng.standard_normal((24, 20)), rng.standard_normal((24, 20)), -own):
+        expected = camera_reference.peak_to_correlation_energy(noise, own)
+        assert cameras.peak_to_correlation_energy(noise, own) == pytest.approx(expected, rel=1e-9)
+    assert cameras.peak_to_correlation_energy(np.zeros((24, 20)), own) == 0
+    with pytest.raises(ValueError, match="more than 11 pixels a side"):
+        cameras.peak_to_correlation_energy(own[:, :11], own[:, :11])
+
+
+def test_saturated_and_dark_flat_pixels_have_no_weight(rng):
+    pixels = 120 + rng.standard_normal((64, 64, 3)).astype(np.float32)
+    pixels[:16], pixels[48:] = 255, 2
+    weights = pixel_weights(pixels)
+    assert not weights[:16].any()
+    assert weights[16:47].all()
+    assert not weights[49:].any()
+    pixels[:] = 255
+    with pytest.raises(ValueError, match=r"has 0 usable pixels of 4,096 .* at least 1,024 are needed"):
+        cameras.extract_residual(pixels)
+
+
+def test_the_test_of_a_normal_law_is_that_of_scipy():
+    rng = np.random.default_rng(3)
+    normal = np.array([normality_p_value(rng.standard_normal(50)) for _ in range(400)])
+    assert abs(np.mean(normal < 0.05) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 400)
+    assert normality_p_value(rng.standard_t(2, size=300)) < 0.01
+    values = rng.gamma(4, size=40)
+    simulated = scipy.stats.goodness_of_fit(scipy.stats.norm, values, statistic="ad", n_mc_samples=400, rng=rng)
+    assert normality_p_value(values) == pytest.approx(simulated.pvalue, abs=0.05)
+
+
+# Images
+
+
+def png(mode, size, *, colour=2, depth=8):
+    """A PNG file that announces a size and holds next to nothing."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    )
+
+
+def saved(image, form, **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def hostile_images():
+    rng = np.random.default_rng(0)
+    photograph = Image.fromarray(rng.integers(0, 255, (200, 200, 3), dtype=np.uint8))
+    jpeg = saved(photograph, "JPEG")
+    pages = {"save_all": True, "append_images": [photograph.rotate(90)]}
+    return {
+        "empty.jpg": (b"", "is empty"),
+        "text.jpg": (b"no image at all", "not an image of a known format"),
+        "truncated.jpg": (jpeg[: len(jpeg) // 2], "damaged or truncated"),
+        "truncated.png": (saved(photograph, "PNG")[:9000], "damaged or truncated"),
+        "truncated.tif": (saved(photograph, "TIFF")[:9000], "damaged or truncated"),
+        "header.jpg": (jpeg[:20], "damaged or truncated|known format"),
+        "bomb.png": (png("RGB", (50_000, 50_000)), "too large|at most"),
+        "wide.png": (png("RGB", (2**14, 2**14 + 1)), "at most|too large"),
+        "wrong.png": (jpeg, "contains JPEG, which is not what its name says"),
+        "wrong.gif": (jpeg, "not what its name says"),
+        "animated.png": (saved(photograph, "PNG", **pages), "animated or has pages"),
+        "pages.tif": (saved(photograph, "TIFF", **pages), "animated or has pages"),
+        "cmyk.jpg": (saved(photograph.convert("CMYK"), "JPEG"), "mode CMYK"),
+        "palette.png": (saved(photograph.convert("P"), "PNG"), "mode P"),
+        "line.png": (saved(photograph.resize((200, 1)), "PNG"), "200 x 1 pixels, at least 128 x 128"),
+        "white.png": (saved(Image.new("RGB", (200, 200), "white"), "PNG"), "0 usable pixels of 16,384"),
+    }
+
+
+@pytest.mark.parametrize("name", hostile_images())
+def test_hostile_images_are_refused_by_name(name, tmp_path):
+    content, problem = hostile_images()[name]
+    (tmp_path / name).write_bytes(content)
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE)
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}: .*({problem})"):
+        cameras.enroll(database, "a", [tmp_path / name])
+    assert not (tmp_path / "s.topsign").exists()
+
+
+def test_the_limit_of_pixels_is_our_own():
+    assert MAX_PIXELS < 2**14 * (2**14 + 1)
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(cameras.PhotographError, match=r"none\.jpg: cannot be read: No such file"):
+        cameras.read_photograph(tmp_path / "none.jpg")
+
+
+@pytest.mark.parametrize("form", ["png", "tif", "jpg"])
+def test_images_of_all_formats_are_read(form, tmp_path, rng):
+    pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / f"a.{form}")
+    found = cameras.read_photograph(tmp_path / f"a.{form}", size=SIZE)
+    assert (found.width, found.height, found.frame("rotated by 90 degrees")) == (WIDTH, HEIGHT, (HEIGHT, WIDTH))
+    if form != "jpg":
+        np.testing.assert_array_equal(found.crop(), pixels[6 : 6 + SIZE, 11 : 11 + SIZE])
+
+
+def test_images_of_16_bits_keep_their_precision(tmp_path, rng):
+    pixels = rng.integers(0, 2**16, (HEIGHT, WIDTH), dtype=np.uint16)
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(pixels).save(tmp_path / name)
+        found = cameras.read_photograph(tmp_path / name, size=SIZE).crop()[:, :, 0]
+        np.testing.assert_allclose(found, pixels[6 : 6 + SIZE, 11 : 11 + SIZE] / 257, rtol=1e-6)
+
+
+@pytest.mark.parametrize("orientation", cameras.ORIENTATIONS)
+def test_crops_of_orientations_are_those_of_turned_images(orientation, tmp_path, rng):
+    """Margins are odd in height and even in width, so centre crops of turned images are not turned centre crops."""
+    turns, mirrored = cameras.ORIENTATIONS[orientation]
+    pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    turned = np.rot90(pixels[:, ::-1] if mirrored else pixels, turns)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / "b.png")
+    first, second = (cameras.read_photograph(tmp_path / name, size=SIZE) for name in ("a.png", "b.png"))
+    np.testing.assert_array_equal(first.crop(orientation), second.crop())
+    assert first.frame(orientation) == second.frame()
+
+
+def test_the_orientation_of_exif_is_not_applied(photographs):
+    found = cameras.read_photograph(photographs["a"][0], size=SIZE)
+    assert found.exif == {"model": "Maker Model a", "orientation": "6"}
+    assert (found.width, found.height) == (WIDTH, HEIGHT)
+
+
+# The database
+
+
+def test_photographs_find_their_cameras(enrolled, photographs):
+    for camera in "abc":
+        found = cameras.identify(enrolled, photographs[camera][6])
+        best = found.candidates[0]
+        assert (best.camera, found.is_match, best.orientation) == (camera, True, "as stored")
+        assert (
+            best.e_value == best.p_value * 3 * 4 < 1e-6
+        )  # three cameras; turned by 90 degrees the frame would not fit
+        assert best.pce > 60 > found.candidates[1].pce
+        assert best.words == "moderate support for the same source"
+        assert found.orientations == ["as stored"]
+    assert "matches 'c'" in found.conclusion()
+
+
+def test_photographs_of_other_cameras_match_none(enrolled, photographs, tmp_path):
+    rng = np.random.default_rng(77)
+    Image.fromarray(shot(rng, pattern(500))).save(tmp_path / "new.jpg", quality=92)
+    found = cameras.identify(enrolled, tmp_path / "new.jpg")
+    assert not found.is_match
+    assert len(found.orientations) == 4
+    assert found.conclusion().startswith("No match at a false alarm of 1e-06 over 3 cameras in 4 orientations")
+
+
+@pytest.mark.parametrize("orientation", ["rotated by 90 degrees", "mirrored", "mirrored, rotated by 180 degrees"])
+def test_turned_photographs_are_found(enrolled, photographs, orientation, tmp_path):
+    turns, mirrored = cameras.ORIENTATIONS[orientation]
+    pixels = np.asarray(Image.open(photographs["b"][6]))
+    turned = np.rot90(pixels, -turns)
+    Image.fromarray(np.ascontiguousarray(turned[:, ::-1] if mirrored else turned)).save(tmp_path / "turned.png")
+    best = cameras.identify(enrolled, tmp_path / "turned.png").candidates[0]
+    assert (best.camera, best.orientation) == ("b", orientation)
+
+
+def test_other_sizes_are_refused_with_what_is_needed(enrolled, tmp_path, rng):
+    Image.fromarray(shot(rng, pattern(1, 200, 300))).save(tmp_path / "large.png")
+    with pytest.raises(
+        cameras.PhotographError, match=r"300 x 200 pixels, .*sizes enrolled: 150 x 141\); give the photo"
+    ):
+        cameras.identify(enrolled, tmp_path / "large.png")
+    with pytest.raises(ValueError, match="the photographs of this camera 150 x 141"):
+        cameras.enroll(enrolled, "a", [tmp_path / "large.png"])
+
+
+def test_the_same_photograph_twice_is_refused(enrolled, photographs, tmp_path):
+    again = tmp_path / "again.jpg"
+    again.write_bytes(photographs["a"][0].read_bytes())
+    with pytest.raises(ValueError, match=r"again\.jpg: is enrolled already, as a photograph of 'a'"):
+        cameras.enroll(enrolled, "b", [again])
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    done = cameras.enroll(database, "a", [again, photographs["a"][0], photographs["a"][1]])
+    assert done.n_enrolled == 2
+    assert [one.problem for one in done.refused] == [f"is the same photograph as {again}"]
+
+
+def test_wrong_files_of_a_folder_are_named_and_left_out(photographs, tmp_path):
+    (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff")
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    files = [*photographs["a"][:5], tmp_path / "torn.jpg", photographs["b"][0]]
+    done = cameras.enroll(database, "a", files)
+    assert done.n_enrolled == 5
+    assert [one.path for one in done.refused] == [str(tmp_path / "torn.jpg"), str(photographs["b"][0])]
+    assert "does not fit the other photographs" in done.refused[1].problem
+    only_right = cameras.CameraDatabase(tmp_path / "t.topsign", size=SIZE, n_bits=1024)
+    cameras.enroll(only_right, "a", photographs["a"][:5])
+    np.testing.assert_allclose(database.fingerprint("a"), only_right.fingerprint("a"), atol=2e-4)
+    assert find_outliers(np.array([0.2, 0.21, 0.001]), size=SIZE) == [2]
+    assert find_outliers(np.array([0.2, 0.21, 0.1]), size=SIZE) == []
+
+
+def test_later_photographs_update_the_fingerprint(photographs, tmp_path):
+    at_once, first = (cameras.CameraDatabase(tmp_path / name, size=SIZE, n_bits=1024) for name in ("s", "t"))
+    cameras.enroll(at_once, "a", photographs["a"][:6])
+    cameras.enroll(first, "a", photographs["a"][:4])
+    later = cameras.CameraDatabase(tmp_path / "t")
+    cameras.enroll(later, "a", photographs["a"][4:6])
+    np.testing.assert_allclose(later.fingerprint("a"), at_once.fingerprint("a"), atol=2e-4)  # float16
+    assert len(later.camera("a").photographs) == 6
+    assert later.verify() == []
+    assert len([*later.sums_folder.glob("*.safetensors")]) == 1
+    cameras.enroll(later, "b", photographs["b"][:2], keep_sums=False, keep_hashes=False, keep_exif=False)
+    assert later.camera("b").photographs[0].keys() == {"bytes", "width", "height"}
+    with pytest.raises(ValueError, match="sums of 'b' are not kept"):
+        cameras.enroll(later, "b", photographs["b"][2:4])
+
+
+def test_nothing_is_half_enrolled(photographs, tmp_path, monkeypatch):
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    cameras.enroll(database, "a", photographs["a"][:4])
+    before = database.fingerprint("a"), sorted(database.sums_folder.iterdir())
+
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(type(database.index), "upsert", fail)
+    with pytest.raises(OSError, match="disk full"):
+        cameras.enroll(database, "a", photographs["a"][4:])
+    after = cameras.CameraDatabase(tmp_path / "s.topsign")
+    np.testing.assert_array_equal(after.fingerprint("a"), before[0])
+    assert sorted(after.sums_folder.iterdir()) == before[1]
+    assert after.verify() == []
+
+
+def test_damaged_sums_and_foreign_indexes_are_refused(enrolled, photographs, tmp_path, rng):
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    cameras.enroll(database, "a", photographs["a"][:2])
+    (file,) = database.sums_folder.glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    for damaged in (bytes(content[:-1]) + b"\x01", bytes(content[:-4]), b"", b"\xff" * len(content)):
+        file.write_bytes(damaged)
+        with pytest.raises(StorageError, match="sums: cannot be read"):
+            database.verify()
+    import topsign
+
+    topsign.AdaptiveIndex(n_features=64, n_bits=8, path=tmp_path / "x.topsign").add(rng.standard_normal((2, 64)))
+    with pytest.raises(StorageError, match="not a database of cameras"):
+        cameras.CameraDatabase(tmp_path / "x.topsign")
+    with pytest.raises(ValueError, match=r"size of .* is 128, got size=256"):
+        cameras.CameraDatabase(tmp_path / "s.topsign", size=256)
+
+
+# Calibration
+
+
+def test_no_p_value_is_stated_without_calibration(photographs, tmp_path):
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    cameras.enroll(database, "a", photographs["a"][:4])
+    with pytest.raises(ValueError, match="not calibrated, so no p-value can be stated"):
+        cameras.identify(database, photographs["a"][6])
+    with pytest.raises(ValueError, match="at least 30 impostor scores, got 0"):
+        cameras.calibrate(database)
+    with pytest.raises(ValueError, match="is enrolled as 'a', so it is no impostor"):
+        cameras.calibrate(database, photographs["a"][:1])
+    with pytest.raises(ValueError, match="seems to be taken by 'a'"):
+        cameras.calibrate(database, photographs["a"][6:])
+
+
+def test_the_other_cameras_of_a_database_calibrate_it(enrolled):
+    kept = [len(one.impostor_scores) for one in enrolled.cameras()]
+    assert kept == [0, 6, 12]
+    with pytest.raises(ValueError, match="at least 30 impostor scores, got 18"):
+        cameras.calibrate(enrolled)
+
+
+def test_p_values_rest_on_a_normal_law_only_if_it_fits():
+    rng = np.random.default_rng(1)
+    more = {"matches": np.full(12, 9.0), "source": "simulated", "n_photographs": 10, "n_cameras": 4, "date": "today"}
+    normal = CameraCalibration(rng.standard_normal(40), **more)
+    assert normal.tail_fits
+    assert normal.p_values(np.array(8.0)) < 1e-6
+    assert normal.p_values(np.array(8.0)) > scipy.stats.norm.sf(8.0)  # 40 scores do not know the deviation exactly
+    assert "rest on a model of the tail, a normal law" in normal.statement()
+    heavy = CameraCalibration(rng.standard_t(1.5, size=200), **more)
+    assert not heavy.tail_fits
+    assert heavy.p_values(np.array(1e9)) == 1 / 201
+    assert heavy.threshold(1e-6) == np.inf
+    assert "never below 0.005" in heavy.statement()
+    again = CameraCalibration.from_json(json.loads(json.dumps(normal.to_json())), "x")
+    np.testing.assert_allclose(again.impostors, np.sort(normal.impostors), rtol=1e-6)
+    with pytest.raises(StorageError, match="camera calibration: cannot be read"):
+        CameraCalibration.from_json(normal.to_json() | {"impostors": [1.0, "x"]}, "x")
+
+
+# Commands and reports
+
+
+def run(*arguments):
+    shown = CliRunner().invoke(app, ["cameras", *map(str, arguments)])
+    return shown.exit_code, shown.output
+
+
+def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
+    database = tmp_path / "s.topsign"
+    for camera in "abc":
+        options = ("--camera", camera, "--size", SIZE, "--bits", 1024) if camera == "a" else ("--camera", camera)
+        code, shown = run("enroll", database, *options, *photographs[camera][:6])
+        assert (code, "6 photographs enrolled, 6 in all" in shown) == (0, True), shown
+    code, shown = run("identify", database, photographs["a"][6])
+    assert (code, "is not calibrated" in shown) == (1, True)
+    code, shown = run("calibrate", database, "--impostors", *photographs["others"])
+    assert (code, "calibrated. The null distribution is learned from 36 scores" in shown) == (0, True), shown
+    code, shown = run("identify", database, photographs["a"][6], "--report", tmp_path / "r.html")
+    assert (code, "The photograph matches 'a'" in shown) == (0, True)
+    page = (tmp_path / "r.html").read_text()
+    for part in ("data:image/jpeg;base64", "Tippett plot", "SHA-256", "Maker Model a", "projections kept", "Match."):
+        assert part in page
+    assert not re.search(r"(src|href)=\"(?!data:)", page), "the page fetches something"
+    code, shown = run("identify", database, photographs["a"][6], "--report", tmp_path / "r.json", "--json")
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record.keys() == json.loads(shown[shown.index("{") :]).keys()
+    assert (record["match"], record["candidates"][0]["camera"]) == (True, "a")
+    code, _ = run("identify", database, photographs["a"][6], "--report", tmp_path / "q.html", "--no-thumbnail")
+    assert "data:image" not in (tmp_path / "q.html").read_text()
+    code, shown = run("identify", database, photographs["others"][0])
+    assert (code, "No match" in shown) == (3, True)
+    code, shown = run("enroll", database, "--camera", "b", photographs["b"][0], photographs["b"][6])
+    assert (code, "1 photographs enrolled, 7 in all" in shown, "is enrolled already" in shown) == (1, True, True)
+    code, shown = run("list", database)
+    assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["a", "6"], ["b", "7"], ["c", "6"]]
+    code, shown = run("verify", database)
+    assert (code, "sound: 3 cameras" in shown) == (0, True)
+    code, shown = run("remove", database, "c", "--erase")
+    assert (code, "c removed, 2 cameras left" in shown) == (0, True)
+    assert run("remove", database, "c")[0] == 2
+    assert run("verify", database)[0] == 0
+
+
+def test_commands_name_what_is_wrong(enrolled, photographs, tmp_path):
+    code, shown = run("identify", tmp_path / "none.topsign", photographs["a"][0])
+    assert (code, "does not exist" in shown) == (2, True)
+    code, shown = run("identify", enrolled.path, photographs["a"][6], "--report", "r.pdf")
+    assert (code, "--report must end in .html or .json" in shown) == (2, True)
+    code, shown = run("identify", enrolled.path, photographs["a"][6], "--false-alarm", "2")
+    assert (code, "--false-alarm must lie in (0, 1)" in shown) == (2, True)
