@@ -57,7 +57,7 @@ class Identification:
     n_comparisons: int  # cameras times orientations, which the false alarm is shared among
     orientations: list[str]  # that were tried
     threshold: float  # score from which on a camera matches
-    n_usable: int  # pixels
+    n_usable: int  # pixels that are neither saturated nor dark and flat
     seconds: float
 
     @property
