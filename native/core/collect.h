@@ -40,18 +40,15 @@ class alignas(64) Top {
     Key bound() const { return bound_.load(std::memory_order_relaxed); }
     int64_t wanted() const { return k_; }
 
-    void offer(const Kept<Key>& code) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (int64_t(heap_.size()) == k_) {
-            if (!(code < heap_.front())) return;
-            std::pop_heap(heap_.begin(), heap_.end());
-            heap_.back() = code;
-        } else {
-            heap_.push_back(code);
-        }
-        std::push_heap(heap_.begin(), heap_.end());
-        const Key worst = heap_.front().key;
-        if (int64_t(heap_.size()) == k_) bound_.store(ordered_ ? worst : just_above(worst), std::memory_order_relaxed);
+    // Takes codes that a thread has found; false if another thread is at it and this one need not wait.
+    bool take(const std::vector<Kept<Key>>& codes, bool must) {
+        std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+        if (must)
+            lock.lock();
+        else if (!lock.try_lock())
+            return false;
+        for (const Kept<Key>& code : codes) add(code);
+        return true;
     }
 
     // Keys and rows in order, k of them, row -1 where there are fewer.
@@ -65,6 +62,19 @@ class alignas(64) Top {
     }
 
    private:
+    void add(const Kept<Key>& code) {
+        if (int64_t(heap_.size()) == k_) {
+            if (!(code < heap_.front())) return;
+            std::pop_heap(heap_.begin(), heap_.end());
+            heap_.back() = code;
+        } else {
+            heap_.push_back(code);
+        }
+        std::push_heap(heap_.begin(), heap_.end());
+        const Key worst = heap_.front().key;
+        if (int64_t(heap_.size()) == k_) bound_.store(ordered_ ? worst : just_above(worst), std::memory_order_relaxed);
+    }
+
     std::atomic<Key> bound_{std::numeric_limits<Key>::max()};
     const int64_t k_;
     bool ordered_ = true;
@@ -72,20 +82,40 @@ class alignas(64) Top {
     std::vector<Kept<Key>> heap_{};  // the worst kept is at the front
 };
 
-// What a thread offers to a query's top.
+// What a thread offers to a query's top. If there are several threads, each hands over some codes at a time, and its
+// bound may be an older and higher one: otherwise all would wait for each other as long as bounds are high.
 template <class Key>
 class Best {
    public:
     explicit Best(Top<Key>& top) : top_(&top) {}
-    void unordered() { top_->unordered(); }
+    void begin(int n_threads, bool ascending) {
+        if (n_threads > 1 || !ascending) top_->unordered();
+        if (n_threads > 1) patience_ = kPatience;
+    }
     void follow(const Range& range) { range_ = &range; }
-    Key bound() const { return top_->bound(); }
+    void refresh() { bound_ = top_->bound(); }
+    void finish() { hand_over(true); }
+    Key bound() const { return bound_; }
     int64_t wanted() const { return top_->wanted(); }
-    void offer(Key key, int64_t position) { top_->offer({key, range_->id(position), range_->row(position)}); }
+    void offer(Key key, int64_t position) {
+        found_.push_back({key, range_->id(position), range_->row(position)});
+        if (found_.size() >= patience_) hand_over(found_.size() >= 8 * patience_ || patience_ == 1);
+    }
 
    private:
+    static constexpr size_t kPatience = 16;  // codes
+
+    void hand_over(bool must) {
+        if (!top_->take(found_, must)) return;
+        found_.clear();
+        refresh();
+    }
+
+    Key bound_ = std::numeric_limits<Key>::max();
     Top<Key>* top_;
     const Range* range_ = nullptr;  // that the thread scans now
+    size_t patience_ = 1;
+    std::vector<Kept<Key>> found_{};
 };
 
 // The tops of a batch of queries.
@@ -116,8 +146,10 @@ template <class Key>
 class Within {
    public:
     explicit Within(Key bound) : bound_(bound) {}
-    void unordered() {}
+    void begin(int, bool) {}
     void follow(const Range& range) { range_ = &range; }
+    void refresh() {}
+    void finish() {}
     Key bound() const { return bound_; }
     int64_t wanted() const { return std::numeric_limits<int64_t>::max(); }
     void offer(Key key, int64_t position) { found_.emplace_back(key, range_->row(position)); }
@@ -135,24 +167,29 @@ using Parts = std::vector<std::vector<Collector>>;
 
 // Scans all codes, each taking about so many nanoseconds, those of a group together as far as threads allow. Each
 // thread calls start() once, and the function that this returns with (range number, begin, end, collectors);
-// collectors start as copies of `empty`.
+// collectors start as copies of `empty`. It is called for at least so many grains of work, except at the end.
 template <class Collector, class Start>
 Parts<Collector> scan_ranges(int n_threads, const Ranges& ranges, double nanoseconds_each,
-                             const std::vector<Collector>& empty, const Start& start, int64_t group = 1) {
+                             const std::vector<Collector>& empty, const Start& start, int64_t group = 1,
+                             double least_grains = 8) {
     const int n_slots = worthwhile_threads(n_threads, nanoseconds_each * double(ranges.n_codes()));
     Parts<Collector> parts(n_slots, empty);
-    if (n_slots > 1 || !ranges.ascending())
-        for (auto& collector : parts[0]) collector.unordered();
-    Pieces pieces(ranges.n_codes(), n_slots, std::max(group, int64_t(8 * grain / nanoseconds_each) + 1));
+    const bool ascending = ranges.ascending();
+    for (auto& part : parts)
+        for (auto& collector : part) collector.begin(n_slots, ascending);
+    Pieces pieces(ranges.n_codes(), n_slots, std::max(group, int64_t(least_grains * grain / nanoseconds_each) + 1));
     run_slots(n_slots, [&](int slot) {
         auto scan = start();
         Range here;
         for (auto& collector : parts[slot]) collector.follow(here);
-        for (int64_t first, last; pieces.take(first, last);)
+        for (int64_t first, last; pieces.take(first, last);) {
+            for (auto& collector : parts[slot]) collector.refresh();
             ranges.visit(first, last, [&](int64_t number, int64_t begin, int64_t end) {
                 here = ranges[number];
                 scan(number, begin, end, parts[slot].data());
             });
+        }
+        for (auto& collector : parts[slot]) collector.finish();
     });
     return parts;
 }

@@ -32,7 +32,10 @@ class Pool {
         std::unique_lock<std::mutex> lock(mutex_);
         grow(n - 1);
         jobs_.push_back(&job);
-        for (int i = 1; i < n; ++i) wake_.notify_one();
+        if (2 * (n - 1) >= int(threads_.size()))
+            wake_.notify_all();  // one call of the system in place of many
+        else
+            for (int i = 1; i < n; ++i) wake_.notify_one();
         while (job.next < n) take(job, lock);
         job.ended.wait(lock, [&] { return job.running == 0; });
         if (job.error) std::rethrow_exception(job.error);

@@ -41,6 +41,15 @@ inline std::vector<Event> events_of(const ts_trellis& trellis) {
     return events;
 }
 
+// Asks for the cache line of an address.
+TOPSIGN_INLINE void prefetch_line(const void* at) {
+#if defined(__GNUC__)
+    __builtin_prefetch(at);
+#else
+    (void)at;
+#endif
+}
+
 // Bytes of an unrolled ring: what may be read from its last bit on is its beginning.
 inline int64_t unrolled_bytes(const ts_trellis& trellis) { return ceil_div(trellis.n_bits, 8) + 4; }
 

@@ -53,6 +53,7 @@ struct TrellisPlan {
         : trellis(trellis),
           n_groups(ceil_div(trellis.n_coded, 4)),
           n_words((trellis.n_coded ? trellis.offsets[trellis.n_coded - 1] : 0) / 16 + 2),
+          n_read(words_read(trellis, n_words)),
           readings(4 * n_groups),
           norm(trellis.norm, trellis.n_coded) {
         for (int i = 0; i < kLevels; ++i) levels[i] = uint8_t((trellis.levels[i] + kMiddle) / 2);
@@ -73,8 +74,14 @@ struct TrellisPlan {
         }
     }
 
+    static int64_t words_read(const ts_trellis& trellis, int64_t n_words) {
+        const int64_t n = std::min({n_words, ceil_div(trellis.n_bits, 16), trellis.code_bytes / 2});
+        return n < 8 ? 0 : n;
+    }
+
     const ts_trellis trellis;
     const int64_t n_groups, n_words;  // of four coordinates; of 16 bits of the ring
+    const int64_t n_read;             // words that are read from codes side by side; 0: rings are too short for it
     std::vector<Reading> readings;
     const NormSums norm;
     alignas(64) uint8_t levels[kLevels];
@@ -124,6 +131,7 @@ class TrellisBlock {
             for (int64_t i = 0; i < 8; ++i) eight[i] = code(std::min(e + i, n - 1));
             read(eight, e);
         }
+        if (plan_->n_read > 0) wrap_around();
         const auto look_up = Isa::level_table(plan_->levels);
         const uint16_t* const words = words_.data();
         uint8_t* to = levels_.data();
@@ -213,31 +221,41 @@ class TrellisBlock {
         for (int r = 0; r < kRegisters; ++r) sums[r] = sums[r] * splat<Ints>(-4 * norm.norm.quadratic[0]);
     }
 
-    // The rings of eight entries from number `first` on, word by word.
+    // The rings of eight entries from number `first` on, word by word; long ones as far as wrap_around() needs them.
     void read(const uint8_t* const (&codes)[8], int64_t first) {
         const ts_trellis& trellis = plan_->trellis;
-        const int64_t n_words = plan_->n_words;
+        const int64_t n_words = plan_->n_words, n_read = plan_->n_read;
         uint16_t* const to = words_.data() + first;
-        const int64_t whole = std::min(n_words, trellis.n_bits / 16);
-        const int part = int(trellis.n_bits % 16);
-        if (whole < 8) {
+        if (n_read == 0) {
             for (int e = 0; e < 8; ++e) {
                 unroll(trellis, codes[e], ring_.data());
                 for (int64_t j = 0; j < n_words; ++j) to[j * kEntries + e] = read_word(ring_.data(), 16 * j);
             }
             return;
         }
-        for (int64_t j = 0; j < whole; j += 8) {
-            const int64_t begin = std::min(j, whole - 8);
+        for (int64_t j = 0; j < n_read; j += 8) {
+            const int64_t begin = std::min(j, n_read - 8);
             Isa::transpose(codes, 2 * begin, to + begin * kEntries, kEntries);
         }
-        // The last bits of the ring, then its beginning.
+        if (n_read < std::min(n_words, ceil_div(trellis.n_bits, 16)))  // a last byte
+            for (int e = 0; e < 8; ++e) to[n_read * kEntries + e] = uint16_t(codes[e][2 * n_read] << 8);
+    }
+
+    // After the last bits of the rings comes their beginning.
+    void wrap_around() {
+        const int64_t n_words = plan_->n_words, whole = plan_->trellis.n_bits / 16;
+        const int part = int(plan_->trellis.n_bits % 16);
         for (int64_t j = whole; j < n_words; ++j)
-            for (int e = 0; e < 8; ++e) {
-                const uint8_t* const last = codes[e] + 2 * whole;
-                const uint32_t left = part == 0 ? 0 : uint32_t(last[0] << 8 | (part > 8 ? last[1] : 0)) >> (16 - part);
-                const uint32_t before = j == whole ? left : to[(j - whole - 1) * kEntries + e];
-                to[j * kEntries + e] = uint16_t((before << 16 | to[(j - whole) * kEntries + e]) >> part);
+            for (int64_t e = 0; e < kEntries; e += kEntries / 2) {
+                uint16_t* const at = words_.data() + j * kEntries + e;
+                const uint16_t* const again = at - whole * kEntries;
+                if (part == 0) {
+                    store(at, load<Words>(again));
+                    continue;
+                }
+                // Of the word that holds the last bits only these.
+                const Words before = j == whole ? load<Words>(at) >> (16 - part) : load<Words>(again - kEntries);
+                store(at, before << (16 - part) | load<Words>(again) >> part);
             }
     }
 

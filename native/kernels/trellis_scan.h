@@ -82,6 +82,15 @@ struct RangeCodes {
     const uint8_t* operator()(int64_t i) const { return range.data + position(i) * code_bytes; }
     const float* fractions() const { return range.fractions; }
     bool takes_part(int64_t position) const { return is_alive(range.alive, position); }
+
+    // Asks for the cache lines of codes at positions, which the processor does not foresee.
+    TOPSIGN_INLINE void prefetch() const {
+        if (!range.positions) return;
+        for (int64_t i = 0; i < n; ++i) {
+            prefetch_line((*this)(i));
+            prefetch_line((*this)(i) + code_bytes - 1);
+        }
+    }
 };
 
 // Scans codes of one cell after another; each thread has one.
@@ -112,6 +121,8 @@ class TrellisScan {
         for (int64_t first = begin; first < end; first += kEntries) {
             const auto codes = make(first, std::min<int64_t>(kEntries, end - first));
             block_.decode(codes, codes.n);
+            if (first + kEntries < end)
+                make(first + kEntries, std::min<int64_t>(kEntries, end - first - kEntries)).prefetch();
             weigh(codes, plan.trellis.code_bytes, weights);
             if (queries.n_digits == 2)
                 offer_tiles<2>(codes, weights, best);
@@ -309,13 +320,14 @@ Parts<Collector> scan_trellis(int n_threads, const ts_trellis_ranges& codes, con
         nanoseconds += double(range.count) * decode_cost(cell.trellis, TrellisQueries::rows_of(cell.queries));
     }
     const double each = std::max(0.25, nanoseconds / double(std::max<int64_t>(1, ranges.n_codes())));
-    return scan_ranges(n_threads, ranges, each, empty, [&] {
+    const auto start = [&] {
         return [&codes, &cells, scan = TrellisScan<Isa>()](int64_t number, int64_t begin, int64_t end,
                                                            Collector* best) mutable {
             const ts_trellis_range& range = codes.ranges[number];
             scan.scan(cells[range.cell], range, begin, end, best);
         };
-    });
+    };
+    return scan_ranges(n_threads, ranges, each, empty, start, 1, 1);
 }
 
 template <class Isa>

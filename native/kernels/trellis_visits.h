@@ -34,6 +34,10 @@ struct PointedCodes {
     const uint8_t* operator()(int64_t i) const { return codes[i]; }
     const float* fractions() const { return norm_fractions; }
     bool takes_part(int64_t) const { return true; }
+
+    TOPSIGN_INLINE void prefetch() const {
+        for (int64_t i = 0; i < n; ++i) prefetch_line(codes[i]);
+    }
 };
 
 // What a thread needs.
@@ -59,6 +63,7 @@ class TrellisVisitor {
     void scan(const int32_t* queries, int64_t n_queries) {
         collectors_.clear();
         for (int64_t i = 0; i < n_queries; ++i) collectors_.push_back(tops_[queries[i]]);
+        for (auto& collector : collectors_) collector.refresh();
         for (size_t cell = 0; cell < cells_.size(); ++cell) {
             CellCodes& codes = codes_[cell];
             const int64_t n = int64_t(codes.codes.size());
@@ -74,6 +79,7 @@ class TrellisVisitor {
                 collectors_.data());
             codes.clear();
         }
+        for (auto& collector : collectors_) collector.finish();
         n_gathered_ = 0;
     }
 
@@ -104,8 +110,8 @@ void visit_trellis(int n_threads, const ts_trellis_cells& asked, const ts_visits
                                    visited.n_queries(region) * TrellisQueries::digits_of(asked.cells[0].queries));
     Tops<float> tops(visits.n_queries, best.k);
     std::vector<Best<float>> collectors = tops.collectors();
-    for (auto& collector : collectors) collector.unordered();
     const int n_slots = worthwhile_threads(n_threads, nanoseconds);
+    for (auto& collector : collectors) collector.begin(n_slots, false);
     Pieces pieces(int64_t(regions.size()), n_slots, 1);
     run_slots(n_slots, [&](int) {
         TrellisVisitor<Isa> visitor(asked, visits, cells, collectors);
