@@ -75,7 +75,7 @@ def index(device: Any, n: int, n_bytes: int, vectors: Any, batches: tuple[int, .
     }
     for n_queries in batches:
         signals = np.random.default_rng(2).standard_normal((n_queries, FEATURES), dtype=np.float32)
-        queries = cell.round(recipe.project(signals)[0])
+        (queries,) = recipe.cells.round(recipe.project(signals)[0])
         on_device, half = RoundedOnDevice.put(device, queries), torch.from_numpy(signals).cuda().half()
         search = BestSearch(device, form, n_queries, K, n, waits=True)
 

@@ -166,8 +166,8 @@ def speed(options):
         repeated = np.tile(codes.data, (n_codes // 512 + 1, 1))[:n_codes]
         faiss.copy_array_to_vector(np.tile(faiss.vector_to_array(peer.codes), 10), peer.codes)
         peer.ntotal = n_codes
-        rounded = recipe.cells[0].round(recipe.project(queries)[0])
-        one = recipe.cells[0].round(recipe.project(queries[:1])[0])
+        (rounded,) = recipe.cells.round(recipe.project(queries)[0])
+        (one,) = recipe.cells.round(recipe.project(queries[:1])[0])
         batch = [TrellisRange(recipe.cells[0].tables, rounded, repeated)]
         single = [TrellisRange(recipe.cells[0].tables, one, repeated)]
         weighted = [replace(single[0], norms=True)]

@@ -8,8 +8,8 @@ import scipy.sparse
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign._rows import SparseRows
-from topsign.signals import FilesRows, Place, open_file, open_files
+from topsign._rows import NamedRows, SparseRows
+from topsign.signals import FilesRows, Place, RowsAhead, open_file, open_files
 from topsign.signals import parquet as reader
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -248,3 +248,44 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
     sample, ids = index._own_signals()
     assert len(sample) >= 1000
     assert_array_equal(sample, signals[ids])
+
+
+def test_chunks_are_read_ahead_once_and_held(tmp_path, signals):
+    """A chunk is read while the one before it is in use, and no more than one waits."""
+    parquet.write_table(pyarrow.table({"x": list(signals)}), tmp_path / "t.parquet", row_group_size=7)
+    chunks = [slice(3, 20), slice(20, 21), slice(21, 40), slice(40, 50)]
+    read, rows = [], open_file(Place.at(tmp_path / "t.parquet")).rows()
+    plain = rows.read
+    rows.read = lambda start, stop: (read.append(start), plain(start, stop))[1]
+    with RowsAhead(rows, chunks) as ahead:
+        for place, chunk in enumerate(chunks):
+            assert_array_equal(ahead[chunk], signals[chunk])
+            assert_array_equal(ahead[chunk.stop - 1 : chunk.stop], signals[chunk.stop - 1 : chunk.stop])
+            assert_array_equal(ahead[chunk], signals[chunk])  # again, from what is held
+            assert len(read) <= place + 3
+        with pytest.raises(ValueError, match="not in the chunk that is held"):
+            ahead[39:45]
+    assert read == [3, 20, 21, 40]
+    assert not ahead._thread.is_alive()
+
+
+def test_errors_of_reading_ahead_are_raised_where_the_chunk_is_asked_for(signals):
+    class Torn(NamedRows):
+        def read(self, start, stop):
+            if start >= 20:
+                raise ts.StorageError("t.parquet", "column x", "is torn")
+            return super().read(start, stop)
+
+    chunks = [slice(at, at + 10) for at in range(0, 50, 10)]
+    with RowsAhead(Torn(signals, list("abcdef")), chunks) as ahead:
+        assert ahead.names == tuple("abcdef")
+        for chunk in chunks[:2]:
+            assert_array_equal(ahead[chunk], signals[chunk])
+        with pytest.raises(ts.StorageError, match="is torn"):
+            ahead[chunks[2]]
+        with pytest.raises(ValueError, match="in no chunk that is still to be read"):
+            ahead[chunks[2]]
+    assert not ahead._thread.is_alive()
+    with RowsAhead(signals, chunks) as ahead:  # the thread waits for room, and ends all the same
+        ahead[chunks[0]]
+    assert not ahead._thread.is_alive()

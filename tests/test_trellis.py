@@ -360,7 +360,7 @@ def test_two_digits_keep_small_coordinates_beside_large_ones(rng):
     encoder = ts.TrellisEncoder(20, random_state=1).fit(signals)
     codes, projected = encoder.encode(signals[:300]), encoder.project(queries)
     (cell,) = encoder.recipe_.cells
-    rounded = cell.round(np.asarray(projected))
+    (rounded,) = encoder.recipe_.cells.round(np.asarray(projected))
     assert rounded.fine_bits == 6
     whole = rounded.values.astype(np.int64) * 64 + rounded.fine
     assert_array_equal(np.abs(whole).max(axis=1), 127 * 64)

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import StorageError
 from ..index import Index, open_index
-from ..signals import SignalFile, TableColumns, open_files
+from ..signals import RowsAhead, SignalFile, TableColumns, open_files
 from .app import app, console, errors, exit_on_error, fail, naming
 from .options import (
     CodeOptions,
@@ -28,8 +28,8 @@ from .options import (
 from .output import kept_interrupts, progress_bar
 from .regions import show_learned
 
-CHUNK_ROWS, CHUNK_BYTES = 16_384, 2**28
-"""Signals that a build adds in one transaction: what an interruption may cost."""
+CHUNK_ROWS, CHUNK_BYTES = 32_768, 2**26
+"""Signals that a build adds in one transaction: what an interruption may cost. Three such chunks are in memory."""
 
 
 @app.command()
@@ -51,8 +51,8 @@ def build(
 ) -> None:
     """Make an index of signals; ids are their row numbers, or those of a column.
 
-    Signals are read in chunks, and each is stored durably before the next begins, so that --resume continues an
-    interrupted build without duplicates.
+    Signals are read in chunks, the next while one is encoded, and each is stored durably before the next, so that
+    --resume continues an interrupted build without duplicates.
 
     [bold]Examples[/]
 
@@ -139,13 +139,15 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
             bar = progress.add_task("encoding", total=total, completed=done)
             for file in files:
                 identity, rows, beside = file.identity(), file.rows(), columns.read(file)
-                for chunk in _chunks(file, rows.dtype.itemsize, taken.get(file.name, 0)):
-                    note = file.name, identity | {"taken": chunk.stop}
-                    with naming(file.name):
-                        index.add(rows, rows=chunk, n_threads=threads, source=note, **beside(chunk))
-                    done += chunk.stop - chunk.start
-                    progress.update(bar, completed=done)
-                    raise_interrupt()
+                chunks = _chunks(file, rows.dtype.itemsize, taken.get(file.name, 0))
+                with RowsAhead(rows, chunks) as ahead:
+                    for chunk in chunks:
+                        note = file.name, identity | {"taken": chunk.stop}
+                        with naming(file.name):
+                            index.add(ahead, rows=chunk, n_threads=threads, source=note, **beside(chunk))
+                        done += chunk.stop - chunk.start
+                        progress.update(bar, completed=done)
+                        raise_interrupt()
     except KeyboardInterrupt:
         message = f"interrupted: {len(index):,} of {total:,} signals are stored; go on with: {again}"
         errors.print(message, highlight=False, soft_wrap=True)

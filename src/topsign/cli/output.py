@@ -34,7 +34,8 @@ class Rate(ProgressColumn):
     """Signals per second."""
 
     def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
 
 
 def progress_bar() -> Progress:

@@ -146,6 +146,7 @@ def trellis_levels() -> Int8:
     return np.concatenate([-half[::-1], half])
 
 
+@cache
 def level_rms() -> float:
     """Return the root mean square of the levels."""
     return float(np.sqrt((trellis_levels().astype(np.int64) ** 2).mean()))

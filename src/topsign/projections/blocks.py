@@ -60,7 +60,7 @@ def float_blocks(
             if square_norms[place] != 0 or np.any(signals[row]):  # zero signals are the caller's matter
                 _check_norm(signals, row, minus, name)
         yield Block(rows, values, square_norms, raw, name)
-        _release_pages(signals)
+        release_pages(signals)
 
 
 def _check_norm(signals: Array, row: int, minus: Float32 | None, name: str) -> None:
@@ -78,8 +78,8 @@ def _check_norm(signals: Array, row: int, minus: Float32 | None, name: str) -> N
     )
 
 
-def _release_pages(signals: Array) -> None:
-    """Releases the pages of a read-only memory map of a file; they stay in the system's cache, not in our memory.
+def release_pages(signals: Array) -> None:
+    """Release the pages of a read-only memory map of a file; they stay in the system's cache, not in our memory.
 
     Only for maps that NumPy made read-only (``np.memmap`` or ``np.load`` with mode "r"): the system would drop the
     content of any other map that holds private or anonymous pages.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .ahead import RowsAhead
 from .files import SUFFIXES, FilesRows, SignalFile, TableColumns, list_files, open_file, open_files
 from .place import Location, Place
 from .tables import TableSignals, from_table, notes_of, plain_values
@@ -11,6 +12,7 @@ __all__ = [
     "FilesRows",
     "Location",
     "Place",
+    "RowsAhead",
     "SignalFile",
     "TableColumns",
     "TableSignals",

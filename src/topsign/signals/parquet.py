@@ -91,14 +91,18 @@ class ParquetRows(Rows):
         if self._batches is None or start < self._at:
             self._seek(start)
         assert self._batches is not None
-        while self._at + len(self._held) < stop:
+        parts, end = [self._held], self._at + len(self._held)
+        while end < stop:
             batch = next(self._batches)
             if batch.shape[1] != self.shape[1]:
-                row = self._at + len(self._held)
-                what = f"row {row} has {batch.shape[1]} features, row 0 has {self.shape[1]}"
+                what = f"row {end} has {batch.shape[1]} features, row 0 has {self.shape[1]}"
                 raise StorageError(self._place.url, f"column {self._columns[0]}", f"signals differ in length: {what}")
-            skipped = max(0, min(len(self._held), start - self._at))
-            self._held = np.concatenate([self._held[skipped:], batch])
+            end += len(batch)
+            parts = [batch] if end - len(batch) <= start else [*parts, batch]  # rows before the first are dropped
+        if len(parts) > 1 or parts[0] is not self._held:
+            self._at = end - sum(map(len, parts))
+            skipped = max(0, min(len(parts[0]), start - self._at))
+            self._held = np.concatenate([parts[0][skipped:], *parts[1:]])
             self._at += skipped
         return self._held[start - self._at : stop - self._at]
 

@@ -18,6 +18,7 @@ from ...projections.learned import transposed
 from ..projected import inverse_norms, unit_rows
 from .design import TrellisDesign
 
+ROUNDED = 256  # queries that are rounded at a time
 MAX_CELLS = 256  # so that the number of a cell fits the last byte of a code
 
 
@@ -36,10 +37,6 @@ class Cell(ABC):
     def signals(self, levels: Array) -> Float32:
         """Mean plus reconstruction, (n_codes, n_features), not normalised."""
 
-    @abstractmethod
-    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
-        """Coded coordinates of projected queries, and their products with the mean."""
-
     @property
     @abstractmethod
     def _middle(self) -> tuple[Float64, float]:
@@ -50,19 +47,10 @@ class Cell(ABC):
         """What the kernels read."""
         return self.design.tables(*self._middle, self.code_bytes)
 
-    def round(self, projected: Float32) -> RoundedQueries:
-        """Projections of unit queries as the kernels take them: each rounded to 8 bits by its own scale.
-
-        Where few coordinates hold nearly everything, a second digit keeps the others from vanishing beside them.
-        """
-        coded, constants = self._coded(projected)
-        weighted, bits = coded * (self.design.values / np.sqrt(self._n_features)), self.tables.fine_bits
-        scales = np.abs(weighted).max(axis=1, initial=0) / (127 * 2**bits)
-        values = np.rint(weighted / np.where(scales > 0, scales, 1)[:, np.newaxis]).astype(np.int32)
-        high = (values + (1 << bits >> 1)) >> bits
-        fine = np.ascontiguousarray(values - (high << bits), np.int8) if bits else None
-        rounded = np.ascontiguousarray(high, np.int8)
-        return RoundedQueries(rounded, scales.astype(np.float32), constants.astype(np.float32), fine, bits)
+    @lazy
+    def weights(self) -> Float64:
+        """What coordinates of queries are multiplied with."""
+        return np.asarray(self.design.values / np.sqrt(self._n_features))
 
     @property
     @abstractmethod
@@ -111,8 +99,10 @@ class WholeCell(Cell):
         mean = self._projected_mean
         return mean[self.design.coded], float(mean @ mean)
 
-    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
-        return projected[:, self.design.coded], projected @ self._projected_mean / np.sqrt(self._n_features)
+    def coded(self, projected: Float32) -> tuple[Float32, Float64]:
+        """Return the coded coordinates of projected queries, and their products with the mean, (n_queries, 1)."""
+        products = projected @ self._projected_mean / np.sqrt(self._n_features)
+        return projected[:, self.design.coded], products[:, np.newaxis]
 
     @property
     def _n_features(self) -> int:
@@ -145,10 +135,6 @@ class LocalCell(Cell):
         mean = self.mean.astype(np.float64)
         (projected,) = kernels.active().multiply(self.mean[np.newaxis], [Product(self.panels)])
         return projected[0].astype(np.float64), float(self._n_features * (mean @ mean))
-
-    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
-        products = projected[:, self.projection.n_pool - self.projection.n_cells + self.number]
-        return projected[:, self.projection.rows_of(self.number)], products.astype(np.float64)
 
     @property
     def _n_features(self) -> int:
@@ -198,6 +184,45 @@ class Cells:
             TrellisSignals(cell.tables, values, rows, cell.number)
             for (cell, rows), values in zip(groups, found, strict=True)
         ]
+
+    def round(self, projected: Float32) -> list[RoundedQueries]:
+        """Return projections of unit queries as the kernels take them, for each cell.
+
+        Each query is rounded to 8 bits by its own scale. If few coordinates hold nearly everything, a second digit
+        keeps the others from vanishing beside them. All cells are rounded together, some queries at a time.
+        """
+        sizes, bits = [cell.design.n_coded for cell in self], [cell.tables.fine_bits for cell in self]
+        ends: Int64 = np.cumsum(sizes, dtype=np.int64)
+        values = [np.empty((len(projected), n), np.int8) for n in sizes]
+        fine = [np.empty((len(projected), n), np.int8) if one else None for n, one in zip(sizes, bits, strict=True)]
+        scales, constants = np.empty((2, len(self), len(projected)), np.float32)
+        for start in range(0, len(projected), ROUNDED):
+            rows = slice(start, start + ROUNDED)
+            coded, constants[:, rows].T[:] = self._coded(projected[rows])
+            weighted = coded * self._weights
+            largest = np.maximum.reduceat(np.abs(weighted), ends - np.array(sizes), axis=1)
+            steps = largest / (127 * 2 ** np.array(bits))
+            scales[:, rows] = steps.T
+            rounded = np.rint(weighted / np.repeat(np.where(steps > 0, steps, 1), sizes, axis=1)).astype(np.int32)
+            for cell, end in enumerate(ends):
+                here = rounded[:, end - sizes[cell] : end]
+                high = (here + (1 << bits[cell] >> 1)) >> bits[cell] if bits[cell] else here
+                values[cell][rows] = high
+                digits = fine[cell]
+                if digits is not None:
+                    digits[rows] = here - (high << bits[cell])
+        return [RoundedQueries(*one) for one in zip(values, scales, constants, fine, bits, strict=True)]
+
+    @lazy
+    def _weights(self) -> Float64:
+        return np.concatenate([cell.weights for cell in self])
+
+    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
+        """Return the coded coordinates of all cells, one cell after the other, and products with their means."""
+        whole = self._cells[0]
+        if isinstance(whole, WholeCell):
+            return whole.coded(projected)
+        return projected[:, : -len(self)], projected[:, -len(self) :].astype(np.float64)
 
     def of_codes(self, codes: Bytes) -> Iterator[tuple[Cell, Int64]]:
         """Each cell that has any of these codes, and which."""

@@ -56,8 +56,9 @@ class TrellisCodes(Codes):
         threads, chosen = kernels.n_threads(n_threads), kernels.active()
         projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
         scores = np.empty((len(projected), len(self)), np.float32)
+        rounded = self.recipe.cells.round(projected)
         for cell, positions in self.recipe.cells.of_codes(self.data):
-            queries, codes = cell.round(projected), self.data[positions]
+            queries, codes = rounded[cell.number], self.data[positions]
             sums = chosen.trellis_sums(cell.tables, codes, queries, n_threads=threads).astype(np.float32)
             weights = chosen.trellis_weights(cell.tables, codes, n_threads=threads)
             scores[:, positions] = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights

@@ -266,8 +266,7 @@ class TrellisRecipe(ProjectedRecipe):
 
         check_real_valued(self, scoring, adaptive_bits)
         projected, norms = self.project(queries, part=part, n_threads=n_threads, name=name)
-        rounded = [cell.round(projected) for cell in self.cells]
-        return TrellisComparison(self, rounded, norms, self.metric)
+        return TrellisComparison(self, self.cells.round(projected), norms, self.metric)
 
     def pairing(self) -> Pairing:
         from .pairs import TrellisPairing

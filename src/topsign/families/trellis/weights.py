@@ -81,7 +81,7 @@ class TrellisWeights(WeightCoding):
         check_real_valued(self.recipe, scoring, None)
         (cell,) = self.recipe.cells
         projected, norms = self.recipe.project(inputs, part=part, n_threads=n_threads, name=name)
-        queries, lengths = cell.round(projected), norms.astype(np.float32)
+        (queries,), lengths = self.recipe.cells.round(projected), norms.astype(np.float32)
         scaled = replace(queries, scales=queries.scales * lengths, constants=queries.constants * lengths)
         return TrellisLogits(cell.tables, scaled)
 
