@@ -44,7 +44,8 @@ Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_s
                               scan_signs(codes, queries, begin, end, best);
                           });
     using Narrow = typename Isa::Narrow;
-    if (queries.count <= (layout.fast() ? Isa::kFewFast : Isa::kFewCompact)) {
+    const int64_t few = layout.fast() ? Isa::kFewFast : Isa::kFewCompact;
+    if (queries.count <= (read_by_tiles(layout) ? std::min(few, kFewOfLargePools) : few)) {
         if constexpr (Isa::kLooksUp) {
             using Compact = typename Isa::CompactCounter;
             if (Compact::serves(layout) && (!Isa::kPermutesBlocks || queries.count == 1))
@@ -63,7 +64,7 @@ Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_s
     }
     if (queries.count <= 64) return search_sides<Narrow, Narrow::kBytes / 8>(n_threads, ranges, queries, empty);
     if constexpr (Isa::kBytes > 32) {
-        if (queries.count <= 256) return search_sides<Isa, Isa::kBytes / 32>(n_threads, ranges, queries, empty);
+        if (queries.count <= 256) return search_sides<Narrow, 1>(n_threads, ranges, queries, empty);
     }
     return search_sides<Isa, 1>(n_threads, ranges, queries, empty);
 }

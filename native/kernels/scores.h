@@ -201,7 +201,7 @@ Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_r
     const Layout layout(ranges.layout());
     if (layout.signs()) return search_signs<Isa>(n_threads, ranges, queries, empty);
     const bool few = queries.count <= (layout.fast() ? Isa::kFewScoresFast : Isa::kFewScoresCompact);
-    if (read_by_tiles(layout) && (!few || layout.n_bits >= kVeryLongBits))
+    if (read_by_tiles(layout) && (!few || queries.count > kFewOfLargePools || layout.n_bits >= kVeryLongBits))
         return search_score_tiles<Isa>(n_threads, ranges, queries, empty);
     if (few) return search_few_scores<Isa>(n_threads, ranges, queries, empty);
     const bool twice = layout.n_bits >= kLongBits;

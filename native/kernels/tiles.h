@@ -14,6 +14,9 @@ inline bool read_by_tiles(const Layout& layout) {
            layout.low_bits <= 8;
 }
 
+// Up to so many queries, tables of a block after another serve large pools as well as tiles do.
+constexpr int64_t kFewOfLargePools = 6;
+
 // Reads the locations of one tile of the pool, as table rows counted from the tile's first, times 2^shift.
 template <class Isa, int64_t kTileRows>
 class TileReader {
