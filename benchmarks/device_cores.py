@@ -5,8 +5,7 @@
 Needs NumPy, the source tree and the compiled library; faiss if it is there. Adaptive codes keep 512 of 8,192
 projections; sign codes have 192 bits; the ten best are kept. Every case runs all its columns in turn until it has
 taken --seconds (three rounds at least), and shows the least time of each: of processor time on one thread, which other
-work on the machine disturbs least, and of wall-clock time on several. Batches are searched among fewer codes, so that a
-round takes about as long for all.
+work on the machine disturbs least, and of wall-clock time on several.
 """
 
 import argparse
@@ -61,10 +60,10 @@ def least_seconds(runs, clock, seconds):
 def case(kind, name, n_queries, n_threads, paths, faiss, codes, rng, options):
     """One row: nanoseconds per pair of every path and of faiss."""
     layout = LAYOUTS[name]
-    n_codes = max(4096, min(len(codes), 40 * len(codes) * n_threads // n_queries))
+    n_codes = len(codes)
     queries = rng.standard_normal((n_queries, layout.n_pool), dtype=np.float32)
     bits = next(iter(paths.values())).pack_bits(queries)
-    ranges = [CodeRange(codes[:n_codes])]
+    ranges = [CodeRange(codes)]
     runs = {}
     for path, kernel in paths.items():
         if kind == "Hamming":
