@@ -163,14 +163,15 @@ def load_message(rng, codes):
     for _ in range(int(rng.integers(1, 5))):
         message[rng.integers(len(message))] = rng.integers(256)
     with contextlib.suppress(ValueError, ts.StorageError):
-        ts.AdaptiveCodes.from_bytes(bytes(message[: rng.integers(len(message) + 1)] if rng.integers(2) else message))
-    return "from_bytes"
+        ts.read_codes(bytes(message[: rng.integers(len(message) + 1)] if rng.integers(2) else message))
+    return "read_codes"
 
 
 def fuzz(core, cases, seed, large=False):
     import numpy as np
 
     import topsign as ts
+    from topsign.families.adaptive import AdaptiveRecipe
     from topsign.kernels import Layout, library
 
     library.library_file = lambda: Path(core)
@@ -190,7 +191,9 @@ def fuzz(core, cases, seed, large=False):
                 called = call_trellis(rng, kernel)
             elif rng.random() < 0.02:
                 locations = np.sort(rng.choice(n_pool, n_bits, replace=False))[np.newaxis]
-                codes = ts.AdaptiveCodes.from_locations(locations, np.ones_like(locations), n_pool=n_pool)
+                sizes_of_recipe = {"n_features": n_pool, "n_bits": n_bits, "n_pool": n_pool}
+                recipe = AdaptiveRecipe.make(**sizes_of_recipe, norms=False, random_state=0)
+                codes = ts.AdaptiveCodes.from_locations(locations, np.ones_like(locations), recipe=recipe)
                 called = load_message(rng, codes)
             else:
                 called = call(rng, kernel, layout, make_codes(rng, layout, kernel))
