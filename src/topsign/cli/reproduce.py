@@ -17,9 +17,10 @@ from ..errors import install
 from ..paper.measuring import check_draws, plain
 from ..paper.report import FULL, PARTS, QUICK, QUICK_LEAVES_OPEN, Report
 from ..paper.report import reproduce as make_report
+from ..paper.verdicts import count_outcomes
 from .app import app, console, errors, exit_on_error, fail
 
-VERDICTS = {True: Text("reproduced", "green"), False: Text("not reproduced", "red"), None: Text("undecided", "dim")}
+STYLES = {"reproduced": "green", "not reproduced": "red"}
 
 
 @app.command()
@@ -76,10 +77,14 @@ def reproduce(
 
 def show_verdicts(report: Report) -> None:
     """Prints claims, verdicts and both numbers with a rule between claims, then the path of the page."""
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in count_outcomes(report.claims).items())
+    console.print(f"{len(report.claims)} claims: {counts}", highlight=False)
     table = Table(box=box.HORIZONTALS, show_lines=True, pad_edge=False)
     for title in ("claim", "verdict", "ours", "theirs"):
         table.add_column(title)
     for one in report.claims:
-        table.add_row(Text(one.claim), VERDICTS[one.reproduced], Text(one.ours), Text(one.theirs))
+        table.add_row(
+            Text(one.claim), Text(one.outcome, STYLES.get(one.outcome, "dim")), Text(one.ours), Text(one.theirs)
+        )
     console.print(table, highlight=False)
     console.print(f"\nthe page: {report.page.absolute()}", highlight=False, soft_wrap=True)

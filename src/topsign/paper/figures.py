@@ -15,6 +15,7 @@ from .curve import Curve
 from .energy import Energy
 from .measuring import Points
 from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Detection, Roc
+from .table import Table
 from .three_party import ThreeParty
 
 if TYPE_CHECKING:
@@ -86,6 +87,37 @@ def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
     axes.set_title(f"Two other signals, {found.n_bits} of {found.n_pool}")
     _finish(figure, axes)
     return {"three-party": figure}
+
+
+def draw_table(found: Table) -> dict[str, Figure]:
+    """One panel: points of accuracy lost against the bits of a class, ours with errors and the paper's beside them."""
+    figure, axes = _panel("bits per class (locations included)", "points of accuracy lost", height=5.6)
+    looks = {
+        "adaptive": (BLUE, "-", "o"),
+        "sign, equal computation": (ORANGE, (0, (1, 2)), "D"),
+        "sign, equal storage": (ORANGE, "--", "s"),
+        "universal, equal computation": (GREEN, (0, (5, 1, 1, 1, 1, 1)), "v"),
+        "universal, equal storage": (GREEN, "-.", "^"),
+    }
+    for method, (color, dashes, marker) in looks.items():
+        cells = found.of(method).cells
+        bits, lost = [one.storage for one in cells], [one.lost for one in cells]
+        reach = [2 * one.standard_error for one in cells]
+        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=f"{method}, ours ± 2 s.e.")
+        printed = [one.published.lost for one in cells if one.published is not None]
+        axes.plot(bits, printed, color=color, linestyle="", marker=marker, markersize=9, fillstyle="none")
+    axes.plot(
+        [], [], color=GREY, linestyle="", marker="o", markersize=9, fillstyle="none", label="printed (open marks)"
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=0.5)
+    ticks = [0, 0.25, 0.5, 1, 2, 5, 10, 20]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    sizes = [32, 64, 128, 256, 512, 1024]
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_title("Table I: ours and the paper's")
+    _finish(figure, axes)
+    return {"table": figure}
 
 
 def draw_roc(found: Roc) -> dict[str, Figure]:

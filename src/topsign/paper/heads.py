@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .._lazy import lazy
-from ..embeddings import UniversalEmbedding
 from ..projections import make_projection
 from .measuring import Advance, kept_signs, unwatched
 
@@ -160,14 +159,15 @@ def universal_losses(
 def _universal_classes(
     head: TrainedHead, seed: int, steps: Iterable[float]
 ) -> Iterator[tuple[float, dict[tuple[str, int], npt.NDArray[np.int64]]]]:
-    """Predicted classes by method and size, for each step. Inputs and weights are scaled to unit norm."""
-    n_rows = max(STORAGE.values())
-    projection = make_projection("gaussian", n_features=head.weights.shape[1], n_pool=n_rows, random_state=seed)
+    """Yield predicted classes by method and size, for each step. Inputs and weights are scaled to unit norm.
+
+    There is no dither, as in the authors' demonstration. With one, uniform over two steps, the embedding tells inputs
+    apart by random cells instead of signs: it lost 5.03 points at 128 bits, over 20 seeds, where the paper prints 0.54.
+    """
     norms = (np.linalg.norm(signals, axis=1, keepdims=True) for signals in (head.features, head.weights))
     parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
     for step in steps:
-        dither = UniversalEmbedding(n_rows, step=step, projection=projection).fit(head.weights).dither_
-        cells = (np.floor((part + dither.astype(np.float32)) * np.float32(1 / step)).astype(np.int32) for part in parts)
+        cells = (np.floor(part * np.float32(1 / step)).astype(np.int32) for part in parts)
         inputs, references = (_signs(part & 1 == 1) for part in cells)
         yield (
             step,

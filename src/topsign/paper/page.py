@@ -16,7 +16,7 @@ from .errata import Erratum
 from .roc import Detection, Roc
 from .table import Cell, Table
 from .three_party import ThreeParty
-from .verdicts import Claim
+from .verdicts import RULE, Claim, count_outcomes
 
 Figures = Mapping[str, str]
 
@@ -58,17 +58,22 @@ def render(
     return document("Binary adaptive embeddings, reproduced", [*body, "</ul>"])
 
 
-def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
-    def verdict(one: Claim) -> str:
-        if one.reproduced is None:
-            return '<span class="muted">? this run’s draws do not decide</span>'
-        return '<span class="yes">✓ reproduced</span>' if one.reproduced else '<span class="no">✗ not reproduced</span>'
+MARKS = {
+    "reproduced": '<span class="yes">✓ reproduced</span>',
+    "not reproduced": '<span class="no">✗ not reproduced</span>',
+    "inconclusive": '<span class="muted">? inconclusive</span>',
+    "not comparable": '<span class="muted">– not comparable</span>',
+}
 
+
+def _verdicts(claims: Iterable[Claim]) -> Iterator[str]:
+    claims = list(claims)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in count_outcomes(claims).items())
     rows = [
-        [f"{escape(one.claim)} <span class='muted'>({escape(one.where)})</span>", verdict(one), *_texts(one)]
+        [f"{escape(one.claim)} <span class='muted'>({escape(one.where)})</span>", MARKS[one.outcome], *_texts(one)]
         for one in claims
     ]
-    yield "<p>± is one standard error; a difference counts when it exceeds four.</p>"
+    yield f"<p><strong>{len(claims)} claims: {counts}.</strong> ± is one standard error. {escape(RULE)}</p>"
     yield from table_rows("cards", ["Claim of the paper", "Verdict", "Ours", "Theirs"], rows)
 
 
@@ -166,8 +171,15 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
         "do.</strong> The paper prints no errors; one image of 10,000 is 0.01 points. Equal computation is as many "
         "projections as the adaptive code keeps, equal storage as many bits as it takes with its locations. The "
         "universal embedding’s step is the best on every tenth image over at most five seeds (the paper’s, 180, "
-        "belongs to signals of another scale); its loss is that of the other images.</p>"
+        "belongs to signals of another scale); its loss is that of the other images. It has no dither, as in the "
+        "authors’ demonstration: with one it lost 5.03 points at 128 bits, where the paper prints 0.54.</p>"
     )
+
+    caption = (
+        "To see: filled marks are ours, open ones the paper’s; the axis is linear below half a point. Our network "
+        "loses less than the paper’s under the baselines at equal computation; at equal storage all methods are close."
+    )
+    yield from _panels(figures, {"table": caption})
 
     def cell(one: Cell) -> str:
         digits = 2 if one.lost < 10 else 1

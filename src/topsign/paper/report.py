@@ -128,6 +128,7 @@ def _write(folder: Path, found: dict[str, Any], effort: Effort, seconds: dict[st
         "curve": figures.draw_curve,
         "three-party": figures.draw_three_party,
         "roc": figures.draw_roc,
+        "table": figures.draw_table,
         "energy": figures.draw_energy,
     }
     claims = [claim for part, data in found.items() for claim in (judges[part](data) if part in judges else ())]
