@@ -113,6 +113,7 @@ def draw_table(found: Table) -> dict[str, Figure]:
     axes.set_yscale("symlog", linthresh=0.5)
     ticks = [0, 0.25, 0.5, 1, 2, 5, 10, 20]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_ylim(bottom=-0.1)
     sizes = [32, 64, 128, 256, 512, 1024]
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_title("Table I: ours and the paper's")
