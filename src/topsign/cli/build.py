@@ -90,8 +90,8 @@ def build(
             index.calibrate(n_threads=threads)
     if regions and index.regions is None:
         show_learned(index, None, threads)
-    kept = f", originals in {index.originals_nbytes:,} more" if index.originals else ""
-    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{kept}", highlight=False)
+    more = f", originals in {index.originals_nbytes:,} more" if index.originals else ""
+    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{more}", highlight=False)
 
 
 @contextmanager
