@@ -267,7 +267,6 @@ def test_an_index_that_has_not_learned_says_so(constructor):
         lambda: index.calibrate(X),
         lambda: index.check_null(X),
         lambda: index.get([]),
-        lambda: index.metric,
     ):
         with pytest.raises(NotFittedError, match=r"has not learned its recipe yet; call fit\(sample\), or add signals"):
             call()

@@ -514,7 +514,7 @@ def test_what_is_no_index_is_refused_and_left_alone(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("nothing to see here\n" * 1000)
     for call in (ts.open_index, lambda file: make_index("compact", file)):
-        with pytest.raises(ts.StorageError, match=r"notes\.txt, folder: is a file; a topsign index is a folder"):
+        with pytest.raises(ts.StorageError, match=r"notes\.txt, folder: is not a topsign index, which is a folder"):
             call(text)
     assert text.read_text().startswith("nothing")
     with pytest.raises(ts.StorageError, match="missing, folder: does not exist"):

@@ -357,7 +357,7 @@ def test_nothing_fails_after_a_commit_while_the_sample_is_merged(path, signals, 
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr("topsign.search.sample.SignalSample.merged", failing)
+        patched.setattr("topsign.search.SampleDraw.keep", failing)
         with pytest.raises(error):
             index.add(signals)
     assert len(index) == len(ts.open_index(path)) == len(signals)
@@ -370,7 +370,7 @@ def test_nothing_fails_after_a_commit_while_the_sample_is_merged(path, signals, 
 def test_an_addition_that_is_not_stored_is_not_sampled(path, signals, monkeypatch):
     index = make_index(path=path)
     index.add(signals)
-    sample = index._sample
+    sample = dict(index.store.tables)
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -379,17 +379,5 @@ def test_an_addition_that_is_not_stored_is_not_sampled(path, signals, monkeypatc
         patched.setattr(os, "link", full)
         with pytest.raises(ts.StorageError, match="the disk is full"):
             index.add(signals)
-    assert index._sample is sample
+    assert list(map(id, index.store.tables.values())) == list(map(id, sample.values()))
     assert len(index) == len(ts.open_index(path)) == len(signals)
-
-
-def test_the_sample_of_more_signals_than_numpy_counts(rng):
-    from topsign.search import SignalSample
-    from topsign.search.sample import MAX_SIGNALS as n
-
-    rows = rng.standard_normal((n, 8)).astype(np.float32)
-    large = SignalSample(np.arange(n), rows, 3 * 10**9)
-    merged = large.merged(SignalSample(np.arange(n, n + 100), rows[:100], 100))
-    assert (len(merged.ids), merged.n_seen) == (n, 3 * 10**9 + 100)
-    merged = large.merged(SignalSample(np.arange(n, 2 * n), rows, 10**9))
-    assert abs((merged.ids >= n).mean() - 1 / 4) < 5 * np.sqrt(3 / 16 / n)

@@ -62,9 +62,8 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         samples: Any = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_min_features=2
         )
-        squares = samples.multiply(samples) if scipy.sparse.issparse(samples) else samples**2
         self.n_samples_fit_, self._fit_X = samples.shape[0], samples
-        self._rows = np.flatnonzero(np.asarray(squares.sum(axis=1)).ravel() > 0)
+        self._rows = _nonzero_rows(samples)
         self.index_ = AdaptiveIndex(
             n_features=self.n_features_in_, n_bits=self.n_bits, n_pool=self.n_pool, random_state=self.random_state
         )
@@ -104,13 +103,19 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         """Distances and positions of all samples within a radius, nearest first: arrays of arrays."""
         check_is_fitted(self)
         limit = check_real(self.radius if radius is None else radius, "radius", minimum=0)
-        found = self.index_.within(self._queries(X), threshold=1 - limit)
-        distances, ids = np.empty((2, len(found)), object)
-        for row in range(len(found)):
-            here = slice(int(found.starts[row]), int(found.starts[row + 1]))
-            kept = found.ids[here] != row if X is None else slice(None)
-            ids[row] = found.ids[here][kept]
-            distances[row] = np.maximum(0.0, 1 - found.scores[here][kept].astype(np.float64))
+        queries = self._queries(X)
+        asked = _nonzero_rows(queries)
+        found = self.index_.within(queries[asked], threshold=1 - limit)
+        distances, ids = np.empty((2, queries.shape[0]), object)
+        for row in range(len(ids)):
+            ids[row], distances[row] = (self._rows, np.ones(len(self._rows))) if limit >= 1 else (_NONE, np.empty(0))
+        for at, row in enumerate(asked):
+            here = slice(int(found.starts[at]), int(found.starts[at + 1]))
+            ids[row] = found.ids[here]
+            distances[row] = np.maximum(0.0, 1 - found.scores[here].astype(np.float64))
+        if X is None:
+            for row, near in enumerate(ids):
+                ids[row], distances[row] = near[near != row], distances[row][near != row]
         return (distances, ids) if return_distance else ids
 
     def transform(self, X: npt.ArrayLike) -> Any:
@@ -125,9 +130,15 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
 
     def _nearest(self, queries: Any, k: int) -> tuple[Float64, Int64]:
-        """The k nearest samples; zero samples, which have no code, come last at distance 1."""
-        found = self.index_.search(queries, k)
-        ids, scores = found.ids.copy(), np.where(found.ids >= 0, found.scores, 0.0)
+        """Return the k nearest samples; zero samples, which have no code, come last at distance 1.
+
+        All samples are at distance 1 of a zero query.
+        """
+        asked = _nonzero_rows(queries)
+        found = self.index_.search(queries[asked], k)
+        ids, scores = np.full((queries.shape[0], k), -1, np.int64), np.zeros((queries.shape[0], k))
+        ids[:, : len(self._rows)] = self._rows[:k]
+        ids[asked], scores[asked] = found.ids, np.where(found.ids >= 0, found.scores, 0.0)
         missing = np.setdiff1d(np.arange(self.n_samples_fit_), self._rows)
         for row in np.flatnonzero((ids < 0).any(axis=1)):
             ids[row, ids[row] < 0] = missing[: (ids[row] < 0).sum()]
@@ -138,6 +149,14 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _nonzero_rows(samples: Any) -> Int64:
+    squares = samples.multiply(samples) if scipy.sparse.issparse(samples) else samples**2
+    return np.flatnonzero(np.asarray(squares.sum(axis=1)).ravel() > 0)
 
 
 def _without_self(distances: Float64, ids: Int64) -> tuple[Float64, Int64]:

@@ -101,7 +101,7 @@ def _backend_at(target: str) -> Backend:
     except OSError:
         raise StorageError(target, "folder", "does not exist") from None
     if not os.path.isdir(target):
-        raise StorageError(target, "folder", "is a file; a topsign index is a folder")
+        raise StorageError(target, "folder", "is not a topsign index, which is a folder")
     return backend
 
 
