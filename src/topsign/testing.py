@@ -59,7 +59,8 @@ def check_family(
     rng = np.random.default_rng(seed)
     signals = (rng.standard_normal((N_SIGNALS, N_FEATURES)) * np.linspace(2, 0.5, N_FEATURES)).astype(np.float32)
     queries = signals[:N_QUERIES] + 0.3 * rng.standard_normal((N_QUERIES, N_FEATURES)).astype(np.float32)
-    recipe: Recipe = make.learn(signals, n_features=N_FEATURES) if isinstance(make, type) else make(signals)
+    learn: Any = make
+    recipe: Recipe = learn.learn(signals, n_features=N_FEATURES) if isinstance(make, type) else learn(signals)
     _check_round_trips(recipe, signals)
     index = _filled(index_for(recipe), signals)
     _check_searches(index, signals, queries)
@@ -159,7 +160,7 @@ def _check_same(index: Index, other: Any, queries: Float32) -> None:
     """Assert that another index of the same entries gives the same answers."""
     threshold = float(np.nanmedian(index.search(queries, k=K).scores))
     for scoring in index.recipe.scorings:
-        limit = {"threshold": threshold} if scoring == "asymmetric" else {"radius": 0.45}
+        limit: dict[str, Any] = {"threshold": threshold} if scoring == "asymmetric" else {"radius": 0.45}
         for ours, theirs in (
             (index.search(queries, k=K, scoring=scoring), other.search(queries, k=K, scoring=scoring)),
             (index.within(queries, scoring=scoring, **limit), other.within(queries, scoring=scoring, **limit)),

@@ -79,8 +79,8 @@ def build(
             index = open_index(output)
             _check_recipe(index, codes, originals)
         else:
-            kept = {} if originals is None else {"originals": originals}
-            index = make_index(codes.family, files[0].n_features, codes.given() | kept, output)
+            place = {} if originals is None else {"originals": originals}
+            index = make_index(codes.family, files[0].n_features, codes.given() | place, output)
             fit_index(index, files)
     with _discarded_if_empty(output), exit_on_error(1):
         for file in files:

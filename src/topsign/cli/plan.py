@@ -94,7 +94,12 @@ def show_machines(
     entries: float, recall: float, queries_per_second: float, features: int, n_bytes: int, as_json: bool
 ) -> None:
     """Print what machines searches for a recall need."""
-    target = {"recall": recall, "queries_per_second": queries_per_second, "n_features": features, "n_bytes": n_bytes}
+    target: dict[str, Any] = {
+        "recall": recall,
+        "queries_per_second": queries_per_second,
+        "n_features": features,
+        "n_bytes": n_bytes,
+    }
     try:
         found = plan_cluster(entries, **target)
     except TargetError as error:

@@ -254,7 +254,7 @@ class Index(RecallIndex):
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
         deferred, made = self._deferred, None
         coder = coder_for(device, self.recipe if deferred is None else deferred.recipe_type)
-        known = {"n_features": self.n_features, "feature_names": self.feature_names, "coder": coder}
+        known: dict[str, Any] = {"n_features": self.n_features, "feature_names": self.feature_names, "coder": coder}
         addition = Addition.checked(signals, **known, **options)
         if deferred is not None:
             if not len(addition):
@@ -349,11 +349,13 @@ class Index(RecallIndex):
 
     @property
     def calibration(self) -> Calibration | None:
-        return self._stored(KEY, Calibration.from_json)
+        found: Calibration | None = self._stored(KEY, Calibration.from_json)
+        return found
 
     @property
     def evidence(self) -> LikelihoodRatioModel | None:
-        return self._stored(EVIDENCE, LikelihoodRatioModel.from_json)
+        found: LikelihoodRatioModel | None = self._stored(EVIDENCE, LikelihoodRatioModel.from_json)
+        return found
 
     def _stored(self, name: str, parse: Callable[[Record, str], Any]) -> Any:
         """Return what a stored record says, parsed once; None if there is none."""

@@ -13,7 +13,6 @@ from .._checks import check_count, check_real
 from ..search import MAX_REGIONS, MIN_REGION_ENTRIES, Engine, KernelEngine, Progress, RegionSearch, automatic_regions
 from ..store import Change, Snapshot, Store
 from .base import BaseIndex
-from .entry_set import LocalEntries
 from .regional import CalibrationQueries, RecallCheck, Regional, RegionSummary, mean_interval
 
 
@@ -25,9 +24,6 @@ class RecallIndex(BaseIndex):
     @property
     @abstractmethod
     def _regional(self) -> Regional: ...
-
-    @abstractmethod
-    def _entries(self) -> LocalEntries: ...
 
     @property
     @abstractmethod

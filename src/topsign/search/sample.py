@@ -67,7 +67,7 @@ class SampleDraw:
         """Add the chosen signals to the sample of a change that gave the signals these ids."""
         if len(self._positions):
             chosen = ids[self._positions]
-            parts = [*_parts(change.tables).values(), {IDS: chosen, SIGNALS: self._signals}]
+            parts: list[Table] = [*_parts(change.tables).values(), {IDS: chosen, SIGNALS: self._signals}]
             while len(parts) > 1 and 2 * len(parts[-1][IDS]) >= len(parts[-2][IDS]):
                 parts[-2:] = [_merged(parts[-2:], change.snapshot, added=chosen)]
             change.tables = _with_parts(change.tables, parts)
