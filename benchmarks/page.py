@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from shared import database_page, scale_page, speed_page, storage_page, trellis_page
+from shared import database_page, regions_page, scale_page, speed_page, storage_page, trellis_page
 from shared.headline import headline
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
@@ -48,6 +48,7 @@ def benchmarks_page(results):
         speed_page.limits(results),
         speed_page.encoding(results),
         speed_page.searching(results),
+        regions_page.regions(results),
         speed_page.durable(results),
         storage_page.storage(results),
         database_page.database(results),

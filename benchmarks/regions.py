@@ -28,6 +28,7 @@ from shared.sets import PARTS_OF_SPEECH, cifar, parts_of_speech
 from text_embeddings import load
 
 import topsign as ts
+from topsign.search import visiting
 
 ASKED, KS = (0.90, 0.95, 0.98), (1, 10, 100)
 N_BYTES = 24
@@ -93,7 +94,10 @@ def learned(index, n_regions="auto"):
 
 
 def achieved(index, queries, case, **options):
-    """Rows of what held-out queries reached, visited and were told."""
+    """Rows of what held-out queries reached, visited and were told.
+
+    Regions are visited even if the cost model prefers to compare a whole batch with all entries, whose recall is 1.
+    """
     rows = []
     for k in KS:
         exact = index.search(queries, k, **options).ids
@@ -125,6 +129,7 @@ def achieved(index, queries, case, **options):
 
 def recall(options):
     """Achieved recall of every case."""
+    visiting.RegionSearch._is_slower = lambda *_: False
     entries, queries = load(options)
     rng, rows = np.random.default_rng(0), []
     index, _ = index_of(entries)
@@ -132,7 +137,7 @@ def recall(options):
     rows += achieved(index, queries, "sentences, held-out queries")
     for share in (0.1, 0.01):
         among = rng.choice(len(entries), int(share * len(entries)), replace=False)
-        rows += achieved(index, queries, f"sentences, filter that {share:.0%} pass", among=among)
+        rows += achieved(index, queries[:200], f"sentences, filter that {share:.0%} pass", among=among)
     index.remove(rng.permutation(len(entries))[: int(0.7 * len(entries))])
     rows += achieved(index, queries, "sentences, 70% removed")
     index, _ = index_of(entries[: len(entries) // 10])
@@ -180,6 +185,7 @@ def sizes(options):
             rows.append(row)
             print(row, flush=True)
         if n_entries == options.most:
+            visiting.RegionSearch._is_slower = lambda *_: False
             recalls = achieved(index, queries, f"{n_entries:,} resampled sentences, held-out queries")
     return {"sizes": rows, "recall": recalls}
 
@@ -246,8 +252,8 @@ def peers(options):
 
     def add(name, build, n_bytes, search):
         start = time.perf_counter()
-        made = build()
-        contests[name] = time.perf_counter() - start, n_bytes, search(made)
+        add.last = build()
+        contests[name] = time.perf_counter() - start, n_bytes, search(add.last)
         print(name, "built", round(contests[name][0], 1), flush=True)
 
     def topsign(asked, **place):
@@ -269,11 +275,16 @@ def peers(options):
 
         return build, lambda index: lambda some: index.search(some, 10)[1]
 
-    for asked in (0.90, 0.95):
-        build, search = topsign(asked)
-        add(f"topsign, trellis codes, recall {asked} of codes", build, N_BYTES + 2, search)
-    build, search = topsign(0.95, originals="float16")
-    add("topsign, float16 originals, recall 0.95 of signals", build, N_BYTES + 2, search)
+    made = {}
+    for name, asked, place in (
+        ("topsign, recall 0.95 of codes", 0.95, {}),
+        ("topsign, float16 originals, recall 0.95 of signals", 0.95, {"originals": "float16"}),
+        ("topsign, float16 originals, recall 0.90 of signals", 0.90, {"originals": "float16"}),
+    ):
+        build, search = topsign(asked, **place)
+        kind = place.get("originals")
+        add(name, lambda kind=kind, build=build: made.setdefault(kind, None) or build(), N_BYTES + 2, search)
+        made[kind] = made[kind] or add.last
     for name, text, n_bytes in (
         ("faiss IVF-PQ", f"IVF{n_lists},PQ24", 32),
         ("faiss IVF-PQ fast scan", f"IVF{n_lists},PQ48x4fs", 32),

@@ -94,14 +94,10 @@ def show_machines(
     entries: float, recall: float, queries_per_second: float, features: int, n_bytes: int, as_json: bool
 ) -> None:
     """Print what machines searches for a recall need."""
-    target: dict[str, Any] = {
-        "recall": recall,
-        "queries_per_second": queries_per_second,
-        "n_features": features,
-        "n_bytes": n_bytes,
-    }
     try:
-        found = plan_cluster(entries, **target)
+        found = plan_cluster(
+            entries, recall=recall, queries_per_second=queries_per_second, n_features=features, n_bytes=n_bytes
+        )
     except TargetError as error:
         raise fail(in_options(str(error)), code=2) from None
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -148,6 +148,10 @@ class ClusterEntries:
     def codes_of(self, ids: Int64) -> Bytes:
         found = self._fetched(ids)
         return found.gather("codes", found.locate(ids))
+
+    def originals(self) -> NoReturn:
+        """Raise ValueError: workers do not read kept signals."""
+        raise ValueError("a cluster does not read the signals that an index keeps; open the index on one machine")
 
     def user_ids(self, ids: Int64) -> Ids:
         if not self.has_names:

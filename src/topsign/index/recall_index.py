@@ -13,6 +13,7 @@ from .._checks import check_count, check_real
 from ..search import MAX_REGIONS, MIN_REGION_ENTRIES, Engine, KernelEngine, Progress, RegionSearch, automatic_regions
 from ..store import Change, Snapshot, Store
 from .base import BaseIndex
+from .entry_set import LocalEntries
 from .regional import CalibrationQueries, RecallCheck, Regional, RegionSummary, mean_interval
 
 
@@ -141,9 +142,15 @@ class RecallIndex(BaseIndex):
         signals: Array = self._checked(queries, "queries")
         wanted = k + (own is not None)
         some = self.search(signals, wanted, recall=recall, n_threads=n_threads)
-        everything: dict[str, Any] = {"rescore": True, "rescore_factor": len(self.store.snapshot)}
-        exact = self.search(signals, wanted, n_threads=n_threads, **(everything if some.recall_of == "signals" else {}))
-        achieved = _recalls(some.ids, exact.ids, None if own is None else self._entries().user_ids(own), k)
+        entries = LocalEntries(self.recipe, self.store.snapshot)
+        if some.recall_of == "codes":
+            exact = self.search(signals, wanted, n_threads=n_threads).ids
+        else:
+            n_rows = min(wanted, len(entries))
+            rows = entries.originals().best_rows(entries.snapshot, signals, n_rows, metric=self.recipe.metric)
+            ids = entries.snapshot.gather("ids", rows.ravel()).astype(np.int64)
+            exact = entries.user_ids(ids).reshape(rows.shape)
+        achieved = _recalls(some.ids, exact, None if own is None else entries.user_ids(own), k)
         return RecallCheck(
             recall,
             float(achieved.mean()),
@@ -159,6 +166,8 @@ class RecallIndex(BaseIndex):
     def _region_search(
         self, whole: Any, entries: Any, *, k: int, recall: float | None, probes: int | None
     ) -> RegionSearch:
+        if not isinstance(entries, LocalEntries):
+            raise ValueError("recall and probes go with an index of one machine, not with a cluster")
         store = self.store
         regions = self._regional.regions(store.tables, store.path)
         known = self._regional.calibration(store.tables, store.path)

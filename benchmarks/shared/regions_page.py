@@ -1,0 +1,111 @@
+"""Searches for a recall in docs/benchmarks.md."""
+
+from shared.markdown import join, source, table
+
+NAMES = tuple(f"regions/{name}" for name in ("recall", "sizes", "originals", "peers", "weak"))
+BUSY = (
+    "The machine was shared with other work, on which processor seconds depend less than those of the clock; on an "
+    "idle one they are lower."
+)
+
+
+def regions(results):
+    """What was asked for and reached, what it took, beside peers, and where regions do not help."""
+    found = {name.partition("/")[2]: results[name]["measured"] for name in NAMES if name in results}
+    if not found:
+        return ""
+    made = {"recall": _recall, "sizes": _sizes, "originals": _originals, "peers": _peers, "weak": _weak}
+    parts = [made[name](measured) for name, measured in found.items()]
+    held = [name for name in NAMES if name in results]
+    return join("## Searches for a recall", BUSY, *parts, source(results, *held))
+
+
+def _recall(measured):
+    return join(
+        "### Recall, asked and achieved",
+        "Of what the exhaustive search by trellis codes of 24 bytes finds, mean over held-out queries with its "
+        "standard error; in brackets the share of the entries visited.",
+        _recall_table(measured["recall"]),
+    )
+
+
+def _recall_table(rows):
+    asked = sorted({row["asked"] for row in rows})
+    lines = []
+    for case, k in dict.fromkeys((row["case"], row["k"]) for row in rows):
+        here = {row["asked"]: row for row in rows if (row["case"], row["k"]) == (case, k)}
+        cells = [
+            f"{here[one]['achieved']:.3f} ± {here[one]['standard_error']:.3f} ({here[one]['visited']:.3f})"
+            for one in asked
+        ]
+        lines.append([case, k, f"{next(iter(here.values()))['n_queries']:,}", *cells])
+    return table(["", "k", "queries", *(f"asked {one:.2f}" for one in asked)], lines)
+
+
+def _sizes(measured):
+    lines = []
+    for row in measured["sizes"]:
+        asked = "exhaustive" if row["asked"] is None else f"recall {row['asked']:.2f}"
+        each, visited = 1e3 * row["seconds_each"], row.get("visited")
+        lines.append(
+            [f"{row['n_entries']:,}", row["batch"], asked, f"{each:.3f}", "" if visited is None else f"{visited:.3f}"]
+        )
+    times = table(["entries", "queries in a batch", "", "ms of processor each", "visited by 256"], lines)
+    learned = {row["n_entries"]: row for row in measured["sizes"]}
+    notes = [
+        f"{row['n_regions']:,} regions of {n:,} entries were learned and calibrated in {row['learning_seconds']:.0f} s "
+        f"of the clock, after an encoding of {row['build_seconds']:.0f} s"
+        for n, row in learned.items()
+    ]
+    text = "Resampled sentences, trellis codes of 24 bytes, k = 10, one thread. " + "; ".join(notes) + "."
+    return join("### Time by the number of entries", text, times, _recall_table(measured["recall"]))
+
+
+def _originals(measured):
+    row = measured["originals"]
+    return join(
+        "### Exact neighbours, by originals on disk",
+        f"{row['n_entries']:,} resampled sentences, 24 bytes of code and float16 originals in a folder: recall@10 of "
+        f"exact neighbours {row['achieved']:.3f} ± {row['standard_error']:.3f}, asked {row['asked']:.2f}, "
+        f"{row['visited']:.3f} of the entries visited. One query takes "
+        f"{1e3 * row['warm_seconds']:.2f} ms of processor with a warm page cache, and "
+        f"{1e3 * row['cold_seconds_median']:.2f} ms by the clock (median) after the cache was dropped "
+        f"({row['cold_is']}). Resident are {row['nbytes'] / row['n_entries']:.0f} bytes per entry, on disk "
+        f"{row['originals_nbytes'] / row['n_entries']:.0f} more.",
+    )
+
+
+def _peers(measured):
+    rows = measured["peers"]
+    lines = [
+        [
+            row["name"],
+            row["bytes_per_entry"],
+            f"{row['recall']:.3f}",
+            f"{1e3 * row['one_query_seconds']:.3f}",
+            f"{1e3 * row['batch_seconds_each']:.3f}",
+            f"{row['build_seconds']:.0f}",
+        ]
+        for row in rows
+    ]
+    header = ["", "bytes per entry", "recall@10", "one query, ms", "256 queries, ms each", "build, s"]
+    return join(
+        "### Beside other libraries",
+        f"{rows[0]['n_entries']:,} resampled sentences, recall of exact neighbours without rescoring unless originals "
+        "are kept, processor time of one thread, one run. None of the others promises a recall.",
+        table(header, lines),
+    )
+
+
+def _weak(measured):
+    rows = measured["weak"]
+    shown = table(
+        ["correlation of the match", *(f"{row['correlation']:.1f}" for row in rows)],
+        [["share visited", *(f"{row['visited']:.3f}" for row in rows)]],
+    )
+    return join(
+        "### Weak matches",
+        "100,000 white signals of 256 features: share of the entries that must be visited for a 90% chance to meet "
+        "a match. Below a correlation of about 0.2 regions do not help.",
+        shown,
+    )
