@@ -67,7 +67,7 @@ def test_a_plan_comes_with_its_commands():
         ("n_bits=600&n_pool=512", "n_bits must lie in"),
         ("n_bitss=8", "unknown values n_bitss"),
         ("correlation=0", "correlation must be above 0"),
-        ("false_alarm=2", "false_alarm must be in [0, 1]"),
+        ("false_alarm=2", "false_alarm must lie strictly between 0 and 1"),
     ],
 )
 def test_bad_values_are_named(client, query, message):

@@ -20,6 +20,14 @@ def run(*arguments, cwd=None):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd)
 
 
+def test_the_citation_is_of_the_software():
+    """GitHub shows a preferred citation in place of the software; the paper is a reference."""
+    text = (ROOT / "CITATION.cff").read_text()
+    assert "preferred-citation" not in text
+    assert "\ntype: software\n" in text
+    assert re.search(r"^references:\n  - type: article\n.*arXiv:1701\.08511$", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def test_the_import_is_silent_and_light(tmp_path):
     """Neither optional packages, nor those that only some names of the library need."""
     program = (

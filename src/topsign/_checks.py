@@ -38,10 +38,7 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
 
 def check_positive(value: object, name: str, *, maximum: float = math.inf) -> float:
     """A finite real number in (0, maximum]."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
+    number = _as_real(value, name)
     if not (math.isfinite(number) and 0 < number <= maximum):
         limits = "positive and finite" if maximum == math.inf else f"in (0, {maximum:g}]"
         raise ValueError(f"{name} must be {limits}, got {value!r}")
@@ -50,10 +47,7 @@ def check_positive(value: object, name: str, *, maximum: float = math.inf) -> fl
 
 def check_real(value: object, name: str, *, minimum: float = -math.inf, maximum: float = math.inf) -> float:
     """A finite real number in [minimum, maximum]."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
+    number = _as_real(value, name)
     if not (math.isfinite(number) and minimum <= number <= maximum):
         limits = f"in [{minimum:g}, {maximum:g}]" if maximum < math.inf else "finite"
         limits += f" and at least {minimum:g}" if maximum == math.inf and minimum > -math.inf else ""
@@ -61,9 +55,16 @@ def check_real(value: object, name: str, *, minimum: float = -math.inf, maximum:
     return number
 
 
+def _as_real(value: object, name: str) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
+
+
 def check_false_alarm(value: object) -> float:
     """A probability strictly between 0 and 1."""
-    level = check_real(value, "false_alarm", minimum=0, maximum=1)
+    level = _as_real(value, "false_alarm")
     if not 0 < level < 1:
         raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {value!r}")
     return level

@@ -53,8 +53,8 @@ def add(
 
     topsign add docs.topsign changed.npy --ids names.txt --upsert
     """
-    files = options.open_files(signals)
     opened = opened_index(index, timeout=timeout)
+    files = options.open_files(signals)
     add_files(opened, index, files, options, n_threads=threads)
     console.print(f"{index}: {len(opened):,} entries", highlight=False)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,8 +23,34 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-console = Console(markup=False, emoji=False)  # what is printed is data: paths and metadata may look like markup
-errors = Console(stderr=True, markup=False, emoji=False)
+
+
+class DataConsole(Console):
+    """Console for data: text is no markup, and control characters in it are escaped on a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(self.shown(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def shown(self, text: str) -> str:
+        """Return text as it is printed."""
+        return escaped(text, kept="\n") if self.is_terminal else text
+
+
+def escaped(text: str, *, kept: str = "") -> str:
+    """Return text with control, format and separator characters as escape sequences.
+
+    >>> print(escaped("a\\x1b[31mb"))
+    a\\x1b[31mb
+    """
+    hidden = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return "".join(repr(one)[1:-1] if unicodedata.category(one) in hidden and one not in kept else one for one in text)
+
+
+console = DataConsole()
+errors = DataConsole(stderr=True)
 
 
 FLAGS = {
@@ -51,6 +78,7 @@ WORDS = FLAGS | {
     "probes": "--probes",
     "recall": "--recall",
     "max_bytes": "--max-bytes",
+    "port": "--port",
     "rescore_factor": "--rescore-factor",
     "target_recall": "--target-recall",
     "scoring": "--scoring",
@@ -59,6 +87,17 @@ WORDS = FLAGS | {
 }
 """Options by the names of the library's parameters."""
 
+PHRASES = {
+    "index.ids lists": "topsign list INDEX lists",
+    "with ids=": "with --ids or --id-column",
+    "ids= goes with": "--ids goes with",
+    "upsert replaces": "--upsert replaces",
+    "by index.calibrate()": "with topsign calibrate",
+    "make the index with center=True": "build the index with --center",
+    "force=True": "--force",
+}
+"""Phrases of the library's messages that name its methods, in the words of the command line."""
+
 _LONG = "|".join(name for name in WORDS if "_" in name)  # which cannot be anything but parameters
 _NAMED = re.compile(
     rf"\b({'|'.join(WORDS)})=(True\b|False\b|'[^']*'|\"[^\"]*\")?|\b({_LONG})\b|\b({'|'.join(WORDS)})(?= must\b)"
@@ -66,7 +105,7 @@ _NAMED = re.compile(
 
 
 def in_options(message: str) -> str:
-    """Return a message of the library in the words of the command line.
+    """Return a message of the library about options in the words of the command line.
 
     >>> in_options("n_bits must lie in [1, n_pool], got n_bits=9 with center=False")
     '--bits must lie in [1, --pool], got --bits 9 with --no-center'
@@ -80,12 +119,19 @@ def in_options(message: str) -> str:
             return WORDS[name] if value == "True" else f"--no-{WORDS[name].removeprefix('--')}"
         return f"{WORDS[name]} {'' if value is None else value[1:-1]}"
 
-    return _NAMED.sub(option, message)
+    return _NAMED.sub(option, in_commands(message))
+
+
+def in_commands(message: str) -> str:
+    """Return a message of the library with commands in place of methods."""
+    for phrase, words in PHRASES.items():
+        message = message.replace(phrase, words)
+    return message
 
 
 def fail(message: str, *, code: int) -> typer.Exit:
     """Print an error; code 1 is for the data, 2 for the call."""
-    errors.print(Text("error:", "bold red"), Text(message), highlight=False, soft_wrap=True)
+    errors.print(Text("error:", "bold red"), message, highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
 
@@ -120,7 +166,7 @@ def exit_on_error(code: int) -> Iterator[None]:
     except (FileNotFoundError, ImportError) as error:
         raise fail(str(error), code=2) from None
     except (ValueError, TypeError) as error:
-        raise fail(in_options(str(error)) if code == 2 else str(error), code=code) from None
+        raise fail((in_options if code == 2 else in_commands)(str(error)), code=code) from None
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
         raise fail(str(error), code=1) from None
 
@@ -132,7 +178,7 @@ def printed_warnings() -> Iterator[None]:
         warnings.simplefilter("always", CalibrationWarning)
         yield
     for message in dict.fromkeys(str(one.message) for one in caught):
-        errors.print(Text("warning:", "bold yellow"), Text(message), highlight=False, soft_wrap=True)
+        errors.print(Text("warning:", "bold yellow"), in_commands(message), highlight=False, soft_wrap=True)
 
 
 @contextmanager

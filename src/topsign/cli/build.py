@@ -31,6 +31,9 @@ from .regions import show_learned
 CHUNK_ROWS, CHUNK_BYTES = 32_768, 2**26
 """Signals that a build adds in one transaction: what an interruption may cost. Three such chunks are in memory."""
 
+INTERRUPTED = 130
+"""Exit code of a build that Ctrl-C ended."""
+
 
 @app.command()
 @spread
@@ -72,9 +75,12 @@ def build(
     """
     if output.exists() and not resume:
         raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
-    with _discarded_if_empty(output), exit_on_error(2):
+    most = 0 if output.exists() else CHUNK_ROWS
+    with _discarded(output, most), exit_on_error(2):
         columns = source.columns()
         files = open_files(signals, source.array, columns.names)
+        if not any(file.n_signals for file in files):
+            raise ValueError(f"{signals} holds no signals")
         if output.exists():
             index = open_index(output)
             _check_recipe(index, codes, originals)
@@ -82,7 +88,7 @@ def build(
             place = {} if originals is None else {"originals": originals}
             index = make_index(codes.family, files[0].n_features, codes.given() | place, output)
             fit_index(index, files)
-    with _discarded_if_empty(output), exit_on_error(1):
+    with _discarded(output, most), exit_on_error(1):
         for file in files:
             _check_resumed(file, index.sources.get(file.name))
         _add_files(index, files, columns, threads, again=f"topsign build {signals} -o {output} --resume")
@@ -95,15 +101,20 @@ def build(
 
 
 @contextmanager
-def _discarded_if_empty(output: Path) -> Iterator[None]:
-    """Remove an index without entries if a build fails: the next one need not be told to resume."""
+def _discarded(output: Path, most: int) -> Iterator[None]:
+    """Remove an index of at most so many entries if a build fails, so that the next one need not be told to resume.
+
+    An interrupted build keeps its entries.
+    """
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or getattr(error, "exit_code", None) == INTERRUPTED:
+            most = 0
         with suppress(StorageError, OSError):
             with open_index(output, readonly=True) as left:
-                is_empty = len(left) == 0
-            if is_empty:
+                is_small = len(left) <= most
+            if is_small:
                 shutil.rmtree(output)
         raise
 
@@ -151,7 +162,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
     except KeyboardInterrupt:
         message = f"interrupted: {len(index):,} of {total:,} signals are stored; go on with: {again}"
         errors.print(message, highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _chunks(file: SignalFile, itemsize: int, start: int) -> list[slice]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 
 from ..index import Entry
 from .app import app, exit_on_error
 from .options import EntryIds, IndexPath, as_ids, opened_index
+from .output import write_lines
 
 
 @app.command()
@@ -32,5 +32,4 @@ def get(
 
 def print_entries(entries: Iterable[Entry]) -> None:
     """Print ids and metadata, one JSON object per line."""
-    for entry in entries:
-        sys.stdout.write(json.dumps({"id": entry.id, "metadata": entry.metadata}, ensure_ascii=False) + "\n")
+    write_lines(json.dumps({"id": one.id, "metadata": one.metadata}, ensure_ascii=False) for one in entries)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from .app import app, exit_on_error
 from .options import IndexPath, Limit, opened_index
+from .output import write_lines
 
 
 @app.command(name="list")
@@ -30,4 +30,4 @@ def list_ids(
 def print_ids(ids: Any) -> None:
     """Print ids, one per line."""
     for start in range(0, len(ids), 10_000):
-        sys.stdout.writelines(f"{id}\n" for id in ids[start : start + 10_000])
+        write_lines(map(str, ids[start : start + 10_000]))

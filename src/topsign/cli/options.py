@@ -29,7 +29,17 @@ FORMATS = ("table", "json", "csv", "parquet")
 SEED = 0
 """Seed of the projection when none is given: the same command makes the same codes."""
 
-IndexPath = Annotated[Path, typer.Argument(help="The index, a folder.", show_default=False)]
+
+def check_index_path(context: typer.Context, path: Path) -> Path:
+    """Refuse a file, which is no index, with the usage of the command: arguments may be swapped."""
+    if path.is_file():
+        arguments = [one.name.upper() for one in context.command.params if one.param_type_name == "argument"]
+        usage = " ".join(["topsign", str(context.info_name), *arguments])
+        raise fail(f"{path} is not a topsign index (usage: {usage})", code=2)
+    return path
+
+
+IndexPath = Annotated[Path, typer.Argument(help="The index, a folder.", show_default=False, callback=check_index_path)]
 SignalPath = Annotated[
     str,
     typer.Argument(

@@ -7,7 +7,7 @@ import io
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -21,7 +21,7 @@ from rich.text import Text
 from .._files import write_file
 from ..errors import install
 from ..index import Index, Matches, Neighbors
-from .app import console, errors, exit_on_error
+from .app import console, errors, escaped, exit_on_error
 
 COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
 
@@ -94,7 +94,14 @@ def show_null(index: Index) -> None:
             "" if index.recipe.parameters().get("center") else ", --center helps"
         )
         message = f"p-values do not fit these signals: {found}; {remedy}"
-        errors.print(Text("warning:", "bold yellow"), Text(message), highlight=False, soft_wrap=True)
+        errors.print(Text("warning:", "bold yellow"), message, highlight=False, soft_wrap=True)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines of data: as they are into a pipe, with control characters escaped on a terminal."""
+    if sys.stdout.isatty():
+        lines = map(escaped, lines)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
@@ -105,7 +112,7 @@ def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None
         return
     content = encode_table(rows, names, output_format)
     if output is None:
-        sys.stdout.write(content.decode())
+        write_lines(content.decode().removesuffix("\n").split("\n"))
     else:
         with exit_on_error(1):
             write_file(output, lambda file: file.write(content))
@@ -137,7 +144,7 @@ def _show_table(rows: list[Row], names: list[str]) -> None:
             *([row["support"]] if "support" in row else []),
             *([json.dumps(row["metadata"])] if "metadata" in row else []),
         ]
-        table.add_row(*shown)
+        table.add_row(*map(console.shown, shown))
     console.print(table, highlight=False)
     if not rows:
         console.print("no matches", highlight=False)

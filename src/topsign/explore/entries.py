@@ -37,7 +37,7 @@ def page_of_entries(index: Index, *, start: int, count: int) -> dict[str, Any]:
 
 def neighbors_of_entry(index: Index, id: str, *, k: int) -> dict[str, Any]:
     """Return the neighbours of an entry, whose signal is reconstructed from its code."""
-    wanted: Any = id if index.has_text_ids or not id.isdecimal() else int(id)
+    wanted: Any = id if index.has_text_ids or not (id.isdecimal() and len(id) <= 18) else int(id)
     return neighbors(index, index.get([wanted]).codes.decode(), k=k)
 
 
@@ -89,7 +89,7 @@ def _read_vector(content: bytes) -> Array:
         text = content.decode()
         values = json.loads(text) if text.lstrip().startswith("[") else text.replace(",", " ").split()
         return np.asarray(values, np.float64)
-    except (ValueError, UnicodeDecodeError, EOFError) as error:
+    except (ValueError, TypeError, EOFError, MemoryError, OverflowError, RecursionError) as error:
         raise ValueError(f"the vector must be an .npy file, a JSON list or numbers between commas: {error}") from None
 
 

@@ -23,6 +23,7 @@ try:
 except ImportError as missing:
     raise ImportError(f"topsign.explore needs starlette and uvicorn, but {missing}; {install('explore')}") from None
 
+from .._checks import check_count
 from ..index import Index
 from . import entries, sizes
 
@@ -130,6 +131,7 @@ def serve(
     announce : callable
         Called with the address, which holds a token that only its reader knows.
     """
+    check_count(port, "port", minimum=0, maximum=65535)
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((HOST, port))
@@ -152,8 +154,8 @@ def _given(index: Index | None) -> Index:
 
 def _number(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name, str(default))
-    if not text.isdecimal():
-        raise ValueError(f"{name} must be a whole number, got {text!r}")
+    if not (text.isdecimal() and len(text) <= 18):
+        raise ValueError(f"{name} must be a whole number below 1e18, got {text[:40]!r}")
     return int(text)
 
 
@@ -168,5 +170,5 @@ async def _answer(work: Callable[[], Any]) -> Response:
     """Return the result of the work as JSON, or the words in which it was refused."""
     try:
         return JSONResponse(await run_in_threadpool(work))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         return JSONResponse({"error": str(error)}, status_code=400)

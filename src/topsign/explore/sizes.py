@@ -54,7 +54,7 @@ class CodeSizes:
         check_count(self.n_features, "n_features", minimum=16, maximum=2**20)
         check_pool(self.n_bits, self.n_pool)
         check_count(self.n_pool, "n_pool", maximum=2**20)
-        check_count(self.n_entries, "n_entries")
+        check_count(self.n_entries, "n_entries", maximum=2**53)
         check_false_alarm(self.false_alarm)
         check_choice(self.layout, "layout", LAYOUTS)
         if not check_real(self.correlation, "correlation", minimum=0, maximum=0.99) > 0:

@@ -54,12 +54,15 @@ def write_head(path: str | os.PathLike[str], header: Record, arrays: dict[str, A
 def read_head(path: str | os.PathLike[str]) -> tuple[Record, dict[str, Array]]:
     """Return header and arrays of a head file; StorageError for anything else."""
     try:
+        with open(path, "rb") as raw:
+            if raw.read(6) == b"\x93NUMPY":
+                raise_not_a_head(path, "it is an .npy array; Head.save writes heads")
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             _check_sizes(path, raw, file.zip)
             arrays = {key: file[key] for key in file.files}
         header = json.loads(arrays.pop("header").tobytes())
         version = header["format"]
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
+    except (FileNotFoundError, PermissionError, IsADirectoryError, StorageError):
         raise
     except BAD_BYTES as error:
         raise_not_a_head(path, repr(error))

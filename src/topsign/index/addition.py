@@ -133,4 +133,6 @@ class Addition:
             change.keep_source(*self.source)
         if self.drawn is not None:
             self.drawn.keep(change, new)
-        return new if names is None else as_texts(name.decode() for name in names)
+        if names is None and (len(self) or not change.snapshot.has_names):
+            return new
+        return as_texts(name.decode() for name in names or ())

@@ -148,6 +148,8 @@ class BaseIndex(ABC):
 
     def __getitem__(self, id: int | str) -> Entry:
         """Return the entry with this id; KeyError if there is none."""
+        if not isinstance(id, (int, np.integer, str)):
+            raise TypeError(f"index[id] takes one id, an integer or a text, got {id!r}; index.get(ids) takes several")
         if id not in self:
             raise KeyError(id)
         return self.get([id])[0]

@@ -226,6 +226,11 @@ class TrellisIndex(Index):
             "norms": norms,
             "random_state": random_state,
         }
+        if isinstance(n_bytes, int) and isinstance(n_features, int) and n_bytes > 4 * n_features > 0:
+            warn(
+                f"a code of {n_bytes:,} bytes is larger than its signal, {4 * n_features:,} bytes of {n_features:,} "
+                'float32; lower n_bytes, or keep the signals themselves (originals="float32") beside smaller codes'
+            )
         self._start(TrellisRecipe, parameters, path=path, timeout=timeout, originals=originals)
 
 

@@ -97,6 +97,8 @@ class Place:
                 raise FileNotFoundError(f"{self.url} does not exist, or is empty")
         places = [Place(url) for url in sorted(found)]
         chosen = [place for place in places if place.suffix in suffixes and not place.name.startswith(".")]
+        if not chosen and self.is_local and os.path.isdir(f"{self.url}/versions"):
+            raise ValueError(f"{self.url} is a topsign index, not a file of signals")
         if not chosen:
             raise ValueError(f"{self.url} is a folder without {kinds} files")
         return chosen
