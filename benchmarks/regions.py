@@ -6,6 +6,7 @@ Sections:
 
 - ``recall``: held-out sentences and CIFAR features at recalls of .90, .95 and .98 and k of 1, 10 and 100; the same with
   70% removed, under filters, after tenfold growth, and with queries of another kind (verbs in an index of nouns)
+- ``shifted``: real sentences searched for among resampled ones, before and after ``calibrate_recall``
 - ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
 - ``originals``: the same with float16 originals in a folder, with a warm and a cold page cache
 - ``peers``: faiss IVF-PQ, IVF-PQ fast scan and IVF-RaBitQ, and graphs of hnswlib and usearch if they are installed
@@ -190,10 +191,26 @@ def sizes(options):
     return {"sizes": rows, "recall": recalls}
 
 
+def shifted(options):
+    """Real sentences searched for among resampled ones, before and after calibration with other real ones."""
+    visiting.RegionSearch._is_slower = lambda *_: False
+    entries, queries = load(options)
+    every = resampled(entries, options.most, options.cache)
+    index, _ = index_of(every[: options.peers])
+    learned(index)
+    alike = np.asarray(every[-len(queries) // 2 :], np.float32)
+    name = f"{options.peers:,} resampled sentences"
+    rows = achieved(index, alike, f"{name}, queries resampled, too")
+    rows += achieved(index, queries[1000:], f"{name}, queries are real sentences")
+    index.calibrate_recall(queries[:1000])
+    rows += achieved(index, queries[1000:], f"{name}, calibrated with other real sentences")
+    return {"recall": rows}
+
+
 def originals(options):
     """Times and recall with float16 originals in a folder; the cold cache is that of a file dropped from it."""
     entries, queries = load(options)
-    every = resampled(entries, options.most, options.cache)
+    every = resampled(entries, options.most, options.cache)[: options.originals]
     with tempfile.TemporaryDirectory(dir=options.cache) as folder:
         path = Path(folder) / "index.topsign"
         index, build = index_of(every, originals="float16", path=path)
@@ -365,7 +382,7 @@ def weak(options):
     return {"weak": rows}
 
 
-SECTIONS = {section.__name__: section for section in (recall, sizes, originals, peers, weak)}
+SECTIONS = {section.__name__: section for section in (recall, shifted, sizes, originals, peers, weak)}
 
 
 def main():
@@ -376,6 +393,7 @@ def main():
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--most", type=int, default=1_000_000, help="resampled entries")
     parser.add_argument("--peers", type=int, default=100_000, help="entries of the comparison with peers")
+    parser.add_argument("--originals", type=int, default=1_000_000, help="entries of the section originals")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1, help="of the sentence model")
     parser.add_argument("--json")

@@ -186,7 +186,7 @@ class RegionSearch:
 
 def choose_regions(scores: Float32, counts: Int64, n_regions: int, n_entries: int) -> Int32:
     """Return the nearest regions: at least so many, and so many that they have ``n_entries`` living entries."""
-    n_taken = min(len(scores), n_regions)
+    n_taken = min(len(scores), 2 * n_regions)  # half of the queries need more regions than their stratum on average
     while True:
         least = np.partition(scores, -n_taken)[-n_taken]
         nearest = np.flatnonzero(scores >= least)
