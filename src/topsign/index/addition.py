@@ -135,4 +135,5 @@ class Addition:
             self.drawn.keep(change, new)
         if names is None and (len(self) or not change.snapshot.has_names):
             return new
-        return as_texts(name.decode() for name in names or ())
+        texts: Ids = as_texts(name.decode() for name in names or ())
+        return texts

@@ -52,13 +52,17 @@ class Hits:
         parts = list(parts) or [cls.none()]
         whole = cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
         whole = whole.ordered(descending=descending)
-        if k is None:
-            return whole
-        return whole[np.arange(len(whole.queries)) - np.searchsorted(whole.queries, whole.queries) < k]
+        if k is not None:
+            whole = whole[np.arange(len(whole.queries)) - np.searchsorted(whole.queries, whole.queries) < k]
+        return whole.ordered_by_score() if descending and len(whole.scores) == len(whole) else whole
 
     def ordered(self, *, descending: bool) -> Hits:
         """Return the same hits, closest first within each query."""
         return self[np.lexsort((self.ids, -self.values if descending else self.values, self.queries))]
+
+    def ordered_by_score(self) -> Hits:
+        """Return the same hits with ties of equal scores by ascending id, though values differ in the last digits."""
+        return self[np.lexsort((self.ids, -self.scores, self.queries))]
 
     def __getitem__(self, kept: Array) -> Hits:
         columns = [getattr(self, one.name) for one in fields(self)]

@@ -162,9 +162,10 @@ def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOrigin
     ids = candidates.ids.reshape(shape)
     inner, correlations = originals.compare(ids, queries)
     exact = inner if scan.comparison.metric == "inner_product" else correlations
-    order = np.lexsort((ids, -exact))[:, :k]
+    scores = exact.astype(np.float32)  # as they are reported: these decide ties
+    order = np.lexsort((ids, -scores))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
-    hits = replace(candidates[kept], scores=exact.ravel()[kept].astype(np.float32))
+    hits = replace(candidates[kept], scores=scores.ravel()[kept])
     if not isinstance(scan.null, PairNull):
         return hits
     return replace(hits, p_values=SampleNull(originals.n_features).p_values(correlations.ravel()[kept]))

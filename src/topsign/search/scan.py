@@ -64,7 +64,7 @@ class Scan:
         return hits[reached & (self.comparison.norms[hits.queries] > 0)]
 
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
-        """Return the same hits with their scores and p-values."""
+        """Return the same hits with their scores and p-values; equal scores by ascending id."""
         gather = self._gather(snapshot, hits)
         scores, correlations = self.comparison.estimates(hits.queries, hits.values, gather)
         p_values = np.full(len(hits), np.nan)
@@ -72,7 +72,8 @@ class Scan:
             known = self.comparison.norms[hits.queries] > 0
             statistics = self.comparison.statistics(hits.queries, hits.values, correlations)
             p_values = np.where(known, self.null.p_values(statistics), 1.0)
-        return replace(hits, scores=scores, p_values=p_values)
+        measured = replace(hits, scores=scores, p_values=p_values)
+        return measured.ordered_by_score() if self.comparison.descending else measured
 
     def statistics(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the statistics of hits, which nulls are learned from."""
