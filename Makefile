@@ -8,7 +8,7 @@ NATIVE := $(wildcard native/* native/*/*)
 # many processes that would compile again where the environment forbids to keep anything.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-arm lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -31,14 +31,12 @@ test-faults: $(VENV)/ready
 	$(BIN)/python tests/faults/crowd.py --seconds 60
 	$(BIN)/python tests/faults/cluster.py --rounds 10
 
-# The core tests, those that need no extra, in a fresh environment: $(call core-tests,its name,what pip installs)
-CORE := $(addprefix tests/test_,$(addsuffix .py,bad_input cli codes design detection durable embeddings index inference \
-	kernels law packaging projections random theory))
+# The tests marked core, which need no extra, in a fresh environment: $(call core-tests,its name,what pip installs)
 define core-tests
 	rm -rf $(VENV)/$(1)
 	$(PYTHON) -m venv $(VENV)/$(1)
 	$(VENV)/$(1)/bin/pip install --quiet pytest hypothesis mypy $(2)
-	$(VENV)/$(1)/bin/python -m pytest -q $(CORE)
+	$(VENV)/$(1)/bin/python -m pytest -q -m core tests
 endef
 
 # The sdist and the wheel made of it, each installed alone.
@@ -72,6 +70,10 @@ test-attack: $(VENV)/ready
 test-statistics: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m statistics tests/statistics
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/statistics/false_alarms.py
+
+# Mutants of the source, each against the test files that should notice it; those that survive are listed.
+test-mutants: $(VENV)/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 # The NEON kernels in Python on an emulated ARM processor, and index files exchanged with it; on Debian, as root.
 test-arm: $(VENV)/ready

@@ -9,6 +9,8 @@ import topsign as ts
 from topsign.families import AdaptiveRecipe
 from topsign.signals import open_files
 
+pytestmark = pytest.mark.core
+
 X = np.random.default_rng(0).standard_normal((5, 20))
 ENCODER = ts.AdaptiveEncoder(n_bits=6, random_state=7).fit(X)
 CENTERED = ts.AdaptiveEncoder(n_bits=6, center=True, random_state=7).fit(X)

@@ -13,6 +13,8 @@ import pytest
 
 import topsign as ts
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 

@@ -14,6 +14,8 @@ import topsign as ts
 from topsign.paper.heads import load_cifar10_head
 from topsign.search import own_signals
 
+pytestmark = pytest.mark.slow
+
 REAL = Path(__file__).parent / "data" / "real" / "signals.npz"
 
 

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from topsign.cli import app
 
+pytestmark = pytest.mark.core
+
 TARGET = ["--correlation", "0.3", "--detection", "0.9", "--false-alarm", "0.01", "--features", "512"]
 
 

@@ -17,6 +17,8 @@ from topsign.families import AdaptiveRecipe
 from topsign.kernels import LAYOUTS
 from topsign.projections import Projected
 
+pytestmark = pytest.mark.core
+
 SIZES = [(1, 1), (3, 7), (63, 64), (65, 65), (12, 100), (100, 384), (64, 1000), (512, 8192)]
 
 

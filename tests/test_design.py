@@ -10,6 +10,8 @@ from simulate import draw_pairs, observe
 
 from topsign import theory
 
+pytestmark = pytest.mark.core
+
 # Correlation, detection, false alarm, features, pool, scoring: over the parameter space, small enough to simulate.
 PLANS = [
     (0.3, 0.9, 0.05, 256, "hadamard", None),

@@ -8,6 +8,8 @@ from simulate import draw_pairs, observe
 
 from topsign import theory
 
+pytestmark = pytest.mark.core
+
 PAPER = {"correlation": 1 / np.sqrt(1 + 0.15**2 * 8192), "n_features": 8192}
 
 # Area under the curve, d' and detection at 0.1, 0.01, 0.001, to the digits given; Gaussian pool.

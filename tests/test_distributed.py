@@ -43,7 +43,7 @@ N_FEATURES = 96
 KINDS = ["compact", "fast", "no norms", "inner product", "signs"]
 
 # A client that loses its workers or its scheduler tells so in warnings of its own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 
 def make_index(kind, **options):

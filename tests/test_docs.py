@@ -8,6 +8,8 @@ import sys
 import pytest
 from pages import ENGINE_PAGES, ROOT, blocks, commands, files_of, run_blocks, run_commands
 
+pytestmark = pytest.mark.slow
+
 PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md")} - set(ENGINE_PAGES))  # those are run by tests/engines
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 

@@ -24,6 +24,8 @@ from topsign.encoding import encode
 from topsign.projections import Hadamard
 from topsign.store import local, segments, stored_file, versions
 
+pytestmark = [pytest.mark.core, pytest.mark.slow]
+
 posix = pytest.mark.skipif(
     sys.platform == "win32", reason="needs fork, limits or permissions of POSIX, or changes files that are mapped"
 )

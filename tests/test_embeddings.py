@@ -17,6 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import topsign as ts
 
+pytestmark = pytest.mark.core
+
 ESTIMATORS = [
     ts.SignEmbedding(n_bits=12, random_state=7),
     ts.UniversalEmbedding(n_bits=12, random_state=7),

@@ -22,6 +22,8 @@ from topsign.evaluation.data import measure_isotropy, split_signals
 from topsign.evaluation.extrapolation import Extrapolation
 from topsign.evaluation.report import choose
 
+pytestmark = pytest.mark.slow
+
 
 def embeddings(rng, n_signals, n_features=64):
     spectrum = 1 / np.sqrt(1 + np.arange(n_features) / 4)

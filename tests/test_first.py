@@ -18,7 +18,7 @@ from topsign._rows import Rows
 from topsign.families import AdaptiveRecipe, SignRecipe, TrellisRecipe
 
 # Signals here are anything but isotropic, and a random basis says so.
-pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
+pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")]
 
 KINDS = {
     "principal": (ts.TrellisIndex, {"n_bytes": 5}),

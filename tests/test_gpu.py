@@ -21,6 +21,8 @@ from topsign.gpu.scan import GatherScanner, Part, ProductScanner, Tuning
 from topsign.gpu.stripes import Format, Stripes
 from topsign.kernels import CodeRange, Layout
 
+pytestmark = pytest.mark.slow
+
 SMALL = Tuning(sample=64, first=128, growth=2, largest=256, waves=1)
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")

@@ -17,6 +17,8 @@ from topsign.gpu.trellis import FewScanner, LevelScanner
 from topsign.kernels import RoundedQueries, TrellisRange
 from topsign.kernels.trellis import trellis_levels
 
+pytestmark = pytest.mark.slow
+
 SMALL = Tuning(first=128, growth=2, largest=256)
 CROWDED = Tuning(first=128, candidate_bytes=1)  # scans take more codes than there is room for
 

@@ -18,6 +18,8 @@ from numpy_kernels import PATHS, use_path
 
 import topsign as ts
 
+pytestmark = pytest.mark.slow
+
 N_FEATURES = 64
 
 

@@ -21,6 +21,8 @@ from topsign import export
 from topsign.cli.app import app
 from topsign.signals import Place, open_file
 
+pytestmark = pytest.mark.slow
+
 N_FEATURES = 64
 FORMS = ("codes", "bits", "sparse")  # forms of adaptive codes that are read back
 

@@ -32,7 +32,7 @@ from topsign.heads import scores
 from topsign.heads.report import loss_interval
 from topsign.paper.heads import STORAGE, adaptive_losses, load_cifar10_head, sign_losses, universal_losses
 
-pytestmark = pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")]
 CHECKED = [
     ts.CompressedLinearClassifier(LogisticRegression(), n_bits=32, n_pool=64, random_state=7),
     ts.CompressedLinearClassifier(LogisticRegression(), n_bits=32, n_pool=64, shortlist=2, random_state=7),

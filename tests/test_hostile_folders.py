@@ -17,6 +17,8 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign.store import segments
 
+pytestmark = pytest.mark.core
+
 N_FEATURES = 64
 
 

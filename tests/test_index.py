@@ -15,6 +15,8 @@ from topsign.families.laws import ScoreNull, SignLaw
 from topsign.search import make_scans
 from topsign.store import make_segments, segments
 
+pytestmark = pytest.mark.core
+
 N_FEATURES = 128
 KINDS = ["compact", "fast", "signs", "chosen"]
 SIZES = [1, 5, 31, 32, 33, 100]

@@ -12,6 +12,8 @@ from numpy_kernels import PATHS, use_path
 import topsign as ts
 from topsign import kernels
 
+pytestmark = pytest.mark.slow
+
 # Around the numbers of queries at which scans change: 3, 6, 64 (a table of scores), 256 (a table of mismatches).
 SOME, OTHERS = (1, 5, 16, 64, 200, 257), (2, 7, 63, 65, 256, 300)
 

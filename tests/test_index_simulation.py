@@ -6,6 +6,8 @@ from scipy import stats
 
 import topsign as ts
 
+pytestmark = pytest.mark.slow
+
 PAPER = {"n_features": 8192, "n_bits": 512, "n_pool": 8192}
 NOISE = 0.15  # a query is a reference of unit norm in this noise: correlation 0.0735
 

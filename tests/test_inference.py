@@ -9,6 +9,8 @@ from simulate import draw_pairs, observe
 from topsign import theory
 from topsign.theory.distances import binomial_cdf
 
+pytestmark = [pytest.mark.core, pytest.mark.slow]
+
 # Many bits for few features, so that an impostor's sample correlation matters: variance ratio 1.9 for Gaussian rows.
 CROWDED = {"n_bits": 128, "n_pool": 512}
 LEVEL = 1e-3  # of each Kolmogorov-Smirnov test

@@ -22,6 +22,8 @@ from topsign import kernels
 from topsign.kernels import CodeRange, Layout, library
 from topsign.theory import storage_bits
 
+pytestmark = pytest.mark.core
+
 TWIN = NumpyKernels()
 EDGES = [1, 2, 3, 5, 8, 63, 64, 65, 100, 127, 128, 129, 384, 1000]
 POOLS = [(1, 1), (1, 64), (5, 63), (63, 63), (64, 64), (65, 65), (8, 127), (128, 128), (17, 129), (129, 129)]

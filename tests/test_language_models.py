@@ -8,7 +8,7 @@ import torch
 from topsign import nn
 
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of transformers
 VOCABULARY = 300
 
 

@@ -7,6 +7,8 @@ from scipy.stats import binom, halfnorm, norm
 
 import topsign as ts
 
+pytestmark = [pytest.mark.core, pytest.mark.slow]
+
 CORRELATION = 0.3
 
 

@@ -18,7 +18,7 @@ from topsign.families import Encoded, Recipe
 from topsign.kernels import Layout
 from topsign.nn import compression, operators, tensors
 
-pytestmark = pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::topsign.heads.SizeWarning")]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 

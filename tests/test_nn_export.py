@@ -12,7 +12,10 @@ from topsign.families import Encoded
 from topsign.heads.onnx import session_options
 from topsign.nn.dequantised import dequantised
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning"),
+]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 ROWS = ({0: torch.export.Dim("rows")},)
 

@@ -9,6 +9,8 @@ from pages import ROOT
 sys.path.insert(0, str(ROOT / "docs" / "_tools"))
 import stories
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 
 

@@ -11,6 +11,8 @@ import pytest
 import topsign
 from topsign.errors import install
 
+pytestmark = [pytest.mark.core, pytest.mark.slow]
+
 ROOT = Path(__file__).parents[1]
 
 OPTIONAL = ["torch", "pyarrow", "pandas", "matplotlib", "dask", "faiss", "safetensors", "typer", "rich"]
@@ -26,6 +28,24 @@ def test_the_citation_is_of_the_software():
     assert "preferred-citation" not in text
     assert "\ntype: software\n" in text
     assert re.search(r"^references:\n  - type: article\n.*arXiv:1701\.08511$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_core_tests_are_chosen_by_their_marker():
+    """One marker decides what runs on all platforms, in fresh environments and with wheels."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["cibuildwheel"]["test-command"] == "pytest -q -m core {project}/tests"
+    workflows = {path.stem: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
+    makefile = (ROOT / "Makefile").read_text()
+    assert "pytest -q -m core tests" in makefile
+    assert "pytest -q -m core tests" in workflows["tests"]
+    for text in (makefile, *workflows.values()):
+        assert not re.findall(r"tests/test_\w+\.py", text)
+    assert "needs: [tests, wheels, sdist]" in workflows["release"]
+    targets = set(re.findall(r"^(test[\w-]*):", makefile, flags=re.MULTILINE)) - {"test-fast", "test-arm"}
+    run_somewhere = set(re.findall(r"(?:make |- )(test[\w-]*)$", "\n".join(workflows.values()), flags=re.MULTILINE))
+    assert targets <= run_somewhere
+    for name in ("durable", "trellis", "trellis_index", "kernels", "index"):
+        assert "pytest.mark.core" in (ROOT / f"tests/test_{name}.py").read_text()
 
 
 def test_the_import_is_silent_and_light(tmp_path):

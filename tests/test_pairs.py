@@ -17,6 +17,8 @@ from topsign.index import entry_set, pairing
 from topsign.search import pairs as module
 from topsign.store import segments
 
+pytestmark = pytest.mark.slow
+
 N_FEATURES = 96
 
 

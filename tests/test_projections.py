@@ -13,6 +13,8 @@ import topsign as ts
 from topsign import kernels
 from topsign.kernels import choice
 
+pytestmark = pytest.mark.core
+
 KINDS = [
     ("hadamard", {}),
     ("circulant", {}),

@@ -8,6 +8,8 @@ from scipy import stats
 
 from topsign import _random
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize(("seed", "index"), [(0, 0), (7, 3), (2**64 - 1, 2**40)])
 def test_words_are_philox(seed, index):

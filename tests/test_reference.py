@@ -14,6 +14,8 @@ sys.path.insert(0, str(ROOT / "docs" / "_tools"))
 import command_line
 import reference_pages as reference
 
+pytestmark = pytest.mark.slow
+
 PUBLIC_MODULES = sorted(name for name, home in topsign._HOMES.items() if not home)
 
 

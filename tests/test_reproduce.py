@@ -30,6 +30,8 @@ from topsign.paper.roc import DETECTORS, N_BITS, N_POOL, STORAGE, _measured, _te
 from topsign.paper.three_party import three_party
 from topsign.theory.detection import _continuous_roc
 
+pytestmark = pytest.mark.slow
+
 TINY = report.Effort(
     curve_draws=6, pair_draws=24, roc_matrices=1, roc_references=200, table_seeds=2, distortion_draws=100
 )

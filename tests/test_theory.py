@@ -13,6 +13,8 @@ from scipy.stats import binom, multivariate_normal
 from topsign import theory
 from topsign.paper import printed
 
+pytestmark = pytest.mark.core
+
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 SIZES = [(1, 1), (1, 2), (1, 8), (7, 8), (20, 64), (32, 1024), (100, 100), (512, 8192), (800, 5000), (1, 2**24)]
 SIZES += [(2**23, 2**24), (2**24 - 1, 2**24)]

@@ -7,6 +7,8 @@ from scipy.stats import chisquare
 import topsign as ts
 from topsign import theory
 
+pytestmark = pytest.mark.slow
+
 
 def draw_kept(rng, n_trials, n_bits, n_pool):
     """Kept projections of random references, standardised: what a Gaussian pool gives."""

@@ -23,6 +23,8 @@ from topsign.projections import Hadamard, Principal
 from topsign.projections.learned import round_axes
 from topsign.theory import captured_energy, rate_distortion_limit
 
+pytestmark = pytest.mark.core
+
 
 def steep(rng, n, n_features=32):
     """Signals that vary along few directions around a mean."""

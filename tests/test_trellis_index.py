@@ -16,7 +16,11 @@ from topsign.index import index_for
 from topsign.index.null_check import check_codes
 
 # Signals here are anything but isotropic, and a random basis says so.
-pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning"),
+]
 
 OPTIONS = [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}, {}, {"n_local": 4}]
 

@@ -14,6 +14,8 @@ from topsign.kernels import Panels, Product, RoundedQueries, TrellisRange, Trell
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
 
+pytestmark = pytest.mark.core
+
 # n_features, n_bits, window: rates below and above one, rings of whole bytes and not, one event, two events.
 SHAPES = [(40, 24, 4), (60, 23, 5), (7, 40, 4), (3, 24, 6), (130, 20, 4), (16, 16, 8), (1, 16, 4), (300, 64, 4)]
 
