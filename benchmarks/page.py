@@ -1,8 +1,8 @@
-"""Writes docs/benchmarks.md, docs/cameras.md and the measured parts of other pages from the results.
+"""Writes docs/benchmarks.md and the measured parts of other pages from the results.
 
     python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
 
-A section whose results are missing does not appear; of the README and of docs/scale.md and trellis.md
+A section whose results are missing does not appear; of the README and of docs/cameras.md, scale.md and trellis.md
 the text between two markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and
 fails where a page differs from its results. --charts draws the charts as well.
 """
@@ -18,13 +18,14 @@ from shared.headline import headline
 from shared.lm_page import lm_section
 from shared.markdown import NOTICE, join
 from shared.quality_page import (
-    cameras_page,
     detection_section,
     heads_section,
     paper_section,
+    real_cameras,
     text_section,
     verdicts,
 )
+from shared.simulation_page import simulated_cameras
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,11 +72,16 @@ def fill(path, blocks):
     return text
 
 
+def camera_blocks(results):
+    """Measured parts of the guide to cameras."""
+    return {"simulated cameras": simulated_cameras(results), "real cameras": real_cameras(results)}
+
+
 def pages(results, root):
     """Path -> text."""
     written = {
         "docs/benchmarks.md": benchmarks_page(results),
-        "docs/cameras.md": cameras_page(results),
+        "docs/cameras.md": fill(root / "docs/cameras.md", camera_blocks(results)),
         "docs/scale.md": fill(root / "docs/scale.md", scale_page.blocks(results)),
     }
     written["docs/trellis.md"] = fill(root / "docs/trellis.md", trellis_page.blocks(results))

@@ -21,6 +21,7 @@ def draw(results, folder):
         "search": ("search-512-8192-t1", search_chart),
         "scale": ("scale", scale_chart),
         "cameras": ("cameras", cameras_chart),
+        "cameras_simulation": ("cameras_simulation", simulation_chart),
         "heads": ("paper", heads_chart),
         "camera_scores": ("cameras", scores_chart),
     }
@@ -35,6 +36,26 @@ def draw(results, folder):
             figure = chart(results[name])
             figure.savefig(folder / f"{file}.png", dpi=130)
             plt.close(figure)
+
+
+def simulation_chart(report):
+    """Detection of simulated cameras against bytes, one panel for each number of photographs enrolled."""
+    rows, options = report["measured"]["rows"], report["options"]
+    counts = options["enrolled"]
+    figure, panels = plt.subplots(1, len(counts), figsize=(4.4 * len(counts), 4), layout="constrained", sharey=True)
+    for axes, enrolled in zip(panels, counts, strict=True):
+        chosen = [row for row in rows if row["enrolled"] == enrolled and "detection" in row]
+        methods = dict.fromkeys(row["method"] for row in chosen)
+        for method, color, marker in zip(methods, COLORS, MARKERS, strict=False):
+            points = sorted((row["bytes"], row["detection"]) for row in chosen if row["method"] == method)
+            if len(points) == 1:
+                axes.axhline(points[0][1], color=color, linestyle="--", label=method)
+            else:
+                axes.plot(*zip(*points, strict=True), color=color, marker=marker, label=method)
+        axes.set(xscale="log", xlabel="bytes per fingerprint", title=f"{enrolled} photographs enrolled", ylim=(0, 1))
+    panels[0].set_ylabel("detected at a false alarm of 1e-6")
+    panels[0].legend(fontsize=8)
+    return figure
 
 
 def text_chart(report):

@@ -38,7 +38,7 @@ def source(results, *names):
     parts = []
     for name in names:
         report = results[name]
-        given = ["residuals.npz"] if report["script"].startswith("camera") else []
+        given = ["residuals.npz"] if report["script"] in ("cameras.py", "camera_evidence.py") else []
         arguments = " ".join([*given, *flags(report["options"])])
         parts.append(f"`python benchmarks/{report['script']}{' ' + arguments if arguments else ''}`")
     report = results[names[0]]

@@ -1,6 +1,6 @@
 """What codes find: text embeddings, the paper's detection problem, heads, cameras."""
 
-from shared.markdown import NOTICE, bold_best, join, listed, source, table
+from shared.markdown import bold_best, join, listed, source, table
 
 ADAPTIVE, SIGNS = "adaptive, real query", "sign codes, real query"
 
@@ -325,7 +325,7 @@ def evidence_section(results):
     )
 
 
-def cameras_page(results):
+def real_cameras(results):
     report = results.get("cameras")
     if report is None:
         return ""
@@ -335,7 +335,6 @@ def cameras_page(results):
     (whole,) = (row for row in rows if row["method"] == "uncompressed")
     found = measured["identification"]
     parts = [
-        f"# Cameras told by their noise\n\n{NOTICE}",
         cameras_verdict(report).replace(", see [cameras](cameras.md)", ""),
         "Every sensor leaves a faint pattern in its photographs, which stays when the scene is filtered out. A "
         "camera's "

@@ -132,7 +132,7 @@ def _body(found: Identification, record: dict[str, Any], image: bytes | None) ->
         "correlation energy with the uncompressed fingerprint; 60 is a customary threshold.</p>"
     )
     yield f'<figure id="figure-scores">{score_figure(found)}<figcaption>The best score (vertical line) on the '
-    yield "scores of known impostors and known matches. Dashed: the threshold of a match.</figcaption></figure>"
+    yield "scores of known impostors and known matches. Dotted: the threshold of a match.</figcaption></figure>"
     yield '<h2 id="calibration">Calibration</h2>'
     yield f"<p>{escape(found.calibration.statement())}</p>"
     if found.calibration.evidence is None:
