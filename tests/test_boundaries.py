@@ -1,0 +1,97 @@
+"""Values exactly at a limit: range searches, significance, the null check, overflows and costs of trellis paths."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import topsign as ts
+from topsign.families.trellis import design as design_module
+from topsign.index.null_check import NullCheck
+from topsign.search import Hits
+from topsign.store import segments
+
+N_FEATURES = 64
+
+pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.CalibrationWarning")]
+
+
+def make(kind, metric, rng, n_entries=120):
+    options = {"n_features": N_FEATURES, "metric": metric, "random_state": 7}
+    if kind == "trellis":
+        index = ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False, norms=True)
+    else:
+        index = ts.AdaptiveIndex(**options, n_bits=16) if kind == "adaptive" else ts.SignIndex(**options)
+    index.add(rng.standard_normal((n_entries, N_FEATURES)) * rng.uniform(0.5, 2, (n_entries, 1)))
+    return index
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "sign", "trellis"])
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
+def test_an_entry_at_the_threshold_is_found(kind, metric, rng):
+    """Kernels compare unrounded values; the score as it is reported decides."""
+    index = make(kind, metric, rng)
+    queries = rng.standard_normal((8, N_FEATURES)) * rng.uniform(0.5, 2, (8, 1))
+    found = index.search(queries, k=120)
+    for query, ids, scores in zip(queries, found.ids, found.scores, strict=True):
+        for rank in range(0, 120, 3):
+            matches = index.within(query, threshold=float(scores[rank]))
+            assert_array_equal(matches.ids, ids[scores >= scores[rank]])
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "sign", "trellis"])
+def test_an_entry_at_the_level_is_found(kind, rng):
+    index = make(kind, "correlation", rng)
+    queries = rng.standard_normal((60, N_FEATURES))
+    found = index.search(queries, k=120)
+    for query, p_values, ids in zip(queries, found.p_values, found.ids, strict=True):
+        for rank in range(5):
+            level = p_values[rank] * (1 + 1e-9)
+            false_alarm = -np.expm1(120 * np.log1p(-level))
+            if false_alarm < 0.9:  # nearer to 1 the level is lost in rounding
+                matches = index.within(query, false_alarm=float(false_alarm), force=True)
+                assert ids[rank] in matches.ids
+                assert set(matches.ids) >= set(ids[:rank])
+
+
+def test_overflows_are_filled_in_the_order_of_ids(rng, monkeypatch):
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 2)
+    index = ts.SignIndex(n_features=N_FEATURES, random_state=7)
+    signals = rng.standard_normal((6, N_FEATURES))
+    for ids in ([8, 9], [5, 6], [1, 2]):
+        index.add(signals[:2], ids=ids)
+    snapshot = index._entries().snapshot
+    assert len(snapshot.segments) > 1
+    row = int(snapshot.locate(np.array([6]))[0])
+    hits = Hits.ranked(snapshot, np.array([[row, -1, -1, -1]]), np.array([[1, 0, 0, 0]], np.float32))
+    assert hits.ids.tolist() == [6, 1, 2, 5]
+    assert hits.values.tolist() == [1, -np.inf, -np.inf, -np.inf]
+
+
+def test_ten_times_the_nominal_share_is_too_many():
+    assert NullCheck(0.010, 8192).trusted
+    assert not NullCheck(0.0101, 8192).trusted
+    assert not NullCheck(0.0101, 2000).trusted
+    assert NullCheck(1.0, 1999).trusted  # too few pairs to judge
+
+
+@pytest.mark.parametrize("n_bytes", [8, 24, 64])
+def test_costs_of_paths_are_compared_within_32_bits(n_bytes):
+    """Costs of two paths differ by at most 2**29 and are as fine as that allows: half the unit would leave 2**28."""
+    index = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=n_bytes, basis="hadamard", center=False, random_state=7)
+    design = index.recipe.cells[0].design
+    shifts, scales, _, _ = design_module._integer_costs(design)
+    values = design.amplitudes.astype(float) / design_module.level_rms()
+    slopes, curves = 2 * design.emphases * values, design.emphases * values**2
+    unit = float((scales * 2.0**shifts / slopes)[0])
+    largest = design_module.MAX_LEVEL
+    reach = slopes * np.maximum(design_module.OUTLIER * design.deviations, largest * values)
+    costs = (2 * reach * largest + curves * largest**2) * unit
+    offsets = design.offsets.astype(int)
+    starts = sorted(set(offsets.tolist()))
+    by_event = [float(costs[offsets == start].sum()) for start in starts]
+    around = starts + [start + design.n_bits for start in starts]
+    worst = 0.0
+    for first, start in enumerate(starts):
+        last = next((at for at, other in enumerate(around) if other >= start + design.window + 1), len(around))
+        worst = max(worst, sum(by_event[at % len(by_event)] for at in range(first, min(last + 1, len(around)))))
+    assert 2.0**28 < worst <= 2.0**29
