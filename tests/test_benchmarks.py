@@ -38,7 +38,7 @@ def test_pages_agree_with_results():
 
 BY_HAND = {"gpu", "trellis/gpu", "trellis/shares"}  # of which docs/gpu.md and docs/trellis.md tell
 RESULTS = BENCHMARKS / "results"
-PATHS = [*RESULTS.glob("*.json"), *RESULTS.glob("trellis/*.json")]
+PATHS = [path for folder in ("", "trellis/", "regions/") for path in RESULTS.glob(f"{folder}*.json")]
 GENERATED = sorted({str(path.relative_to(RESULTS).with_suffix("")) for path in PATHS} - BY_HAND)
 
 
