@@ -66,10 +66,9 @@ def runs():
     found["text_embeddings"] = "text_embeddings.py", "--seeds 3 --opq-iterations 4", small
     found["cameras"] = "cameras.py", "--seeds 5", "--kept 128 --seeds 2"
     found["camera_evidence"] = "camera_evidence.py", "", "--kept 128"
-    small = (
-        "--sensors 4 --size 128 --enrolled 1 3 --bytes 512 4096 --queries 2 --impostors 12 --learned 8 --entries 100"
-    )
+    small = "--sensors 4 --size 128 --enrolled 1 3 --bytes 512 4096 --queries 2 --impostors 12 --learned 8"
     found["cameras_simulation"] = "cameras_simulation.py", "--size 384", small
+    found["cameras_large"] = "cameras_simulation.py", "--size 1024 --entries 10000", "--size 128 --entries 100"
     found["evaluate"] = "evaluate.py", "", "--signals 2000 --features 64"
     found["database"] = "database.py", "--pairs 0", "--ids 20000 --filter 20000 --pairs 0 --repeats 2"
     found["database-pairs"] = "database.py", "--ids 0 --filter 0", "--ids 0 --filter 0 --pairs 2000"

@@ -49,7 +49,7 @@ html_static_path = ["_static"]
 html_css_files = ["topsign.css"]
 html_copy_source = False
 
-MEASUREMENTS = ("benchmarks", "scale", "cameras")
+MEASUREMENTS = ("benchmarks", "scale")
 
 
 def write_generated(app):

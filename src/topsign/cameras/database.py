@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Float32, Float64
+from .._arrays import Float32, Float64, Int64
 from .._checks import check_count
 from ..errors import CalibrationWarning, StorageError
 from ..index import AdaptiveIndex, Index, open_index
+from ..store import Snapshot
 from ..store.lock import hold_lock
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
@@ -132,14 +133,15 @@ class CameraDatabase:
         """Return all cameras in the order of their enrolment."""
         if not len(self):
             return []
-        names = self.index.ids.tolist()
-        notes = [self.index.get([name]).metadata[0] for name in names]
-        return [Camera.from_json(name, note, self.path) for name, note in zip(names, notes, strict=True)]
+        snapshot = self.index.store.snapshot  # Index.get would read the fingerprints as well, 2 MiB each
+        return self._described(snapshot, snapshot.locate(snapshot.ids))
 
     def camera(self, name: str) -> Camera:
         """Return a camera by its name; ValueError names those that are known."""
         self._check_known(name)
-        return Camera.from_json(name, self.index.get([name]).metadata[0], self.path)
+        snapshot = self.index.store.snapshot
+        (found,) = self._described(snapshot, snapshot.find_names([name.encode()]))
+        return found
 
     def fingerprint(self, name: str) -> Float32:
         """Return the fingerprint that is kept of a camera, (size, size)."""
@@ -229,6 +231,10 @@ class CameraDatabase:
         return code_scores(self.index, queries, cameras, n_threads=n_threads)
 
     # Helpers
+
+    def _described(self, snapshot: Snapshot, rows: Int64) -> list[Camera]:
+        named = zip(snapshot.names(rows), snapshot.notes(rows), strict=True)
+        return [Camera.from_json(name, note, self.path) for name, note in named]
 
     def _check_known(self, name: str) -> None:
         if name not in self:
