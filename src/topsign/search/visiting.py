@@ -81,6 +81,8 @@ class RegionSearch:
         ranges = None if reason or self.regions is None else self.regions.ranges(self.snapshot)
         if not reason and ranges is None:
             reason = FEW_PASS if self.is_filtered else UNASSIGNED
+        if ranges is not None and self.probes is None and self._choosing_is_slower(scan.comparison):
+            ranges, reason = None, FASTER
         if ranges is None:
             return self._everything(scan, queries), Visited.everything(len(queries), reason)
         return self._visit(scan, queries, ranges)
@@ -173,8 +175,16 @@ class RegionSearch:
         visited = visitors > 0
         mean = float((visitors * counts).sum() / max(1, counts[visited].sum()))
         visiting = float(counts[visited].sum()) * comparison.visit_cost(mean)
-        choosing = CALL_COST + len(chosen) * (QUERY_COST + len(self.regions) * REGION_COST)
-        return choosing + visiting > len(self.snapshot) * comparison.scan_cost(len(chosen))
+        return self._choosing(len(chosen)) + visiting > len(self.snapshot) * comparison.scan_cost(len(chosen))
+
+    def _choosing_is_slower(self, comparison: Comparison) -> bool:
+        """Return whether comparing all entries takes less time than choosing regions, before any is chosen."""
+        return self._choosing(len(comparison)) > len(self.snapshot) * comparison.scan_cost(len(comparison))
+
+    def _choosing(self, n_queries: int) -> float:
+        """Return the nanoseconds that it takes to choose regions."""
+        assert self.regions is not None
+        return CALL_COST + n_queries * (QUERY_COST + len(self.regions) * REGION_COST)
 
     def _said(self, settings: list[Setting | None], shares: Float64, reasons: list[str]) -> Visited:
         recalls = np.array([1.0 if one is None else one.recall for one in settings])
