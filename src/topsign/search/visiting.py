@@ -17,7 +17,7 @@ from .scan import Scan
 
 SPARE = 16  # candidates more than k, for scores that differ by rounding
 
-CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 30_000.0, 12.0
+CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 50_000.0, 15.0
 """Nanoseconds to choose regions: of a search, of each of its queries, and of each query and region."""
 
 NOT_ASKED = "neither recall nor probes was asked for"
