@@ -215,6 +215,18 @@ def test_an_opened_index_calibrates_itself(rng, tmp_path):
     assert kept.calibrate().to_json() == expected
 
 
+def test_a_sample_of_some_entries_does_not_speak_for_all(rng):
+    """Entries that came without signals, as from a cluster: calibration refuses what was added later."""
+    signals = anisotropic(rng, 1000)
+    whole = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
+    whole.add(signals)
+    with whole.store.change() as change:
+        change.tables = {}
+    whole.add(signals[:200] + 1)
+    with pytest.raises(ValueError, match="keeps no sample of its signals"):
+        whole.calibrate()
+
+
 def test_the_sample_forgets_erased_and_replaced_entries(rng, tmp_path):
     index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1, path=tmp_path / "index.topsign")
     signals = rng.standard_normal((200, 64)).astype(np.float32)
@@ -402,7 +414,7 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
     shown = run("search plain.topsign queries.npy -k 1")
     assert "e_value" in shown.stdout
     assert "warning: " in shown.stderr
-    assert "make the index with center=True" in shown.stderr
+    assert "build the index with --center" in shown.stderr
     assert "would be returned per query" in run("search plain.topsign queries.npy --false-alarm 0.01", code=1).stderr
     assert "p-values do not fit these signals" in run("verify plain.topsign").stderr
     run("build signals.npy -o centred.topsign --bits 32 --center")

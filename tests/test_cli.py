@@ -87,7 +87,7 @@ def test_plan_draws(tmp_path, suffix):
         (["plan", *TARGET, "--plot", "plan.bmp"], 2, "takes a .png, .svg or .pdf file"),
         (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
         (["plan", "--correlation", "much"], 2, "Invalid value"),
-        (["plan"], 2, "Missing option"),
+        (["plan"], 2, "give --correlation, --false-alarm and --features for a code, or --recall for machines"),
         (["plant"], 2, "No such command"),
     ],
 )

@@ -196,7 +196,7 @@ def test_inspect_tells_what_to_expect(built):
         assert words in shown
     index = ts.open_index("a.topsign")
     told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
-    assert told["header"] == index.header | index.recipe.described() | {"calibrated": False}
+    assert told["header"] == index.header | index.recipe.described() | {"calibrated": False, "evidence": False}
     assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
     shape = {"n_bits": 32, "n_pool": N_FEATURES}
     (row,) = told["expected"]
@@ -377,7 +377,7 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
         ("search a.topsign nan.npy", 1, "nan.npy: NaN or infinity in queries"),
         ("search b.topsign queries.npy", 2, "b.topsign does not exist"),
         ("search notes.txt queries.npy", 2, "notes.txt is not a topsign index (usage: topsign search INDEX QUERIES)"),
-        ("search empty queries.npy", 1, "there is no version here; this is not a topsign index"),
+        ("search empty queries.npy", 1, "this folder is not a topsign index"),
         ("remove a.topsign 9999", 2, "9999 is not"),
         ("remove a.topsign", 2, "give ids, or a file of them with --ids"),
         ("inspect a.topsign --correlation 1.5", 2, "correlation"),

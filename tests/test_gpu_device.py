@@ -182,7 +182,7 @@ def test_layers(device, layout, bias):
     np.testing.assert_allclose(small(x.cuda()).cpu(), logits, rtol=0, atol=1e-5 * float(logits.abs().max()))
     assert small.topk(x.cuda().bfloat16(), k=7).values.dtype == torch.bfloat16
     small.codes[1] = small.codes[2]  # a change in place is noticed
-    small.scales[1] = small.scales[2]
+    small.columns[:, 1] = small.columns[:, 2]
     if not bias:
         changed = small(x.cuda())
         assert_array_equal(changed[:, 1].cpu(), changed[:, 2].cpu())

@@ -24,7 +24,6 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from topsign.recipe import Recipe
 
 import topsign as ts
 from topsign.families import AdaptiveRecipe, sign_weights

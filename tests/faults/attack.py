@@ -153,7 +153,7 @@ class Doors:
     def crafted_message(self):
         message = flip(self.rng, self.codes.to_bytes()[:-4], 4)
         message += zlib.crc32(message).to_bytes(4, "little")
-        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes.from_bytes(message)))
+        return self._try(lambda: self._read_codes(self.ts.read_codes(message)))
 
     def hostile_codes(self):
         data = hostile(self.rng, self.codes.data)

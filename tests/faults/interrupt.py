@@ -111,7 +111,7 @@ def main():
             mine = [open("/dev/null") for _ in range(4)]  # noqa: SIM115
             identities = [os.fstat(file.fileno()) for file in mine]
             returned, start, by_timer = False, time.perf_counter(), rounds % 2
-            codes = Bytecodes(rng.randrange(1, lengths[name] + 1) if name in lengths else None)
+            codes = Bytecodes(rng.randrange(1, lengths[name] + 1) if lengths.get(name) else None)
             try:
                 if by_timer:
                     signal.setitimer(signal.ITIMER_REAL, max(1e-5, rng.uniform(0, 1.2 * usual.get(name, 0.01))))

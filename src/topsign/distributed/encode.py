@@ -172,8 +172,7 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: _S
 
 def _learned(index: Index, source: _Source, out: Location) -> Recipe:
     """Return the recipe that an index would learn from these signals, or that the index in ``out`` learned."""
-    deferred = index._deferred
-    assert deferred is not None
+    deferred = index.learner()
     if not exists(out):
         source.check(deferred.n_features)
         return deferred.learn(source.rows(), slice(0, len(source.rows())))

@@ -67,6 +67,7 @@ class GpuEngine:
         self._tuning = tuning or self._loader.tuning
 
     def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
+        """Return the k best entries of each query, or all if fewer are alive."""
         form, wanted, n_queries = form_type(comparison)(comparison), min(k, len(snapshot)), len(comparison)
         if not wanted or not n_queries:
             return Hits.none(n_queries)
@@ -79,6 +80,7 @@ class GpuEngine:
         return replace(hits, values=form.values(hits.queries, hits.values))
 
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
+        """Return every entry that reaches the bound of its query."""
         form = form_type(comparison)(comparison)
         hits = Hits.merge(self._within(form, snapshot, form.thresholds(bounds)), descending=True)
         return replace(hits, values=form.values(hits.queries, hits.values))

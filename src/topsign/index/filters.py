@@ -32,12 +32,7 @@ TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|-?\.\d+)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
     r"|(?P<name>[^\W\d][\w.-]*)|(?P<sign>==|!=|<=|>=|<>|[<>=(),]))"
 )
-ORDERED: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 LITERALS = {"true": True, "false": False, "null": None, "none": None}
 MAX_LENGTH, MAX_DEPTH = 100_000, 100
 """Characters of a condition, and how deep parentheses and ``not`` may be nested."""

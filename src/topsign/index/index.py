@@ -82,6 +82,11 @@ class Index(RecallIndex):
     def _regional(self) -> Regional:
         return self._state.regional
 
+    def learner(self) -> DeferredIndex:
+        """Return the state of an index that has not learned; for the library's own modules."""
+        assert self._deferred is not None
+        return self._deferred
+
     @property
     def _deferred(self) -> DeferredIndex | None:
         return self._state if isinstance(self._state, DeferredIndex) else None

@@ -17,6 +17,9 @@ from ..store import Change, Snapshot, Table
 
 MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 
+MIN_SHARE = 0.9
+"""Share of the entries of lowest priority that a sample must hold to speak for the index."""
+
 PREFIX = "sample."
 """Names of the tables that hold the parts of a sample, before their number."""
 
@@ -102,7 +105,18 @@ def own_signals(tables: Mapping[str, Table], snapshot: Snapshot, n_features: int
     if not parts:
         return None
     sample = _merged(parts, snapshot)
-    return (sample[SIGNALS], sample[IDS]) if len(sample[IDS]) else None
+    return (sample[SIGNALS], sample[IDS]) if _is_uniform(sample[IDS], snapshot.ids) else None
+
+
+def _is_uniform(sampled: Int64, ids: Int64) -> bool:
+    """Return whether a sample holds the entries of lowest priority.
+
+    Entries that a cluster encoded are in none, and signals that were added later would speak for themselves only.
+    """
+    if not len(sampled):
+        return False
+    due = int(np.count_nonzero(priorities(ids) <= priorities(sampled).max()))
+    return len(sampled) >= MIN_SHARE * due
 
 
 def _parts(tables: Mapping[str, Table]) -> dict[str, Table]:
