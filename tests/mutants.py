@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,19 +166,31 @@ def _annotations(node):
             yield from ast.walk(one)
 
 
-def survives(mutant, seconds):
-    """Return whether the tests pass although the source is changed; a test that hangs has noticed."""
-    path = SOURCE / mutant.file
-    before = path.read_text()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *mutant.tests]
+def run_tests(files, seconds):
+    """Return "passed", "failed" or "timed out" for these test files, which stop at the first failure."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *files]
     try:
-        path.write_text(mutant.applied(before))
         done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds, check=False)
-        return done.returncode == 0
     except subprocess.TimeoutExpired:
-        return False
+        return "timed out"
+    return "passed" if done.returncode == 0 else "failed"
+
+
+def judge(mutant, seconds, before_change):
+    """Return what becomes of a mutant: "noticed", "survived", "timed out", or "not judged" if tests fail without it."""
+    tests = tuple(mutant.tests)
+    if tests not in before_change:
+        before_change[tests] = run_tests(tests, seconds)
+    if before_change[tests] != "passed":
+        return "not judged"
+    path = SOURCE / mutant.file
+    content = path.read_text()
+    try:
+        path.write_text(mutant.applied(content))
+        found = run_tests(tests, seconds)
     finally:
-        path.write_text(before)
+        path.write_text(content)
+    return {"passed": "survived", "failed": "noticed"}.get(found, found)
 
 
 def main():
@@ -196,16 +209,15 @@ def main():
         print(*(one.name for one in mutants), sep="\n")
         print(f"{len(mutants)} mutants of {len(CHOSEN) + len(ruled)}")
         return 0
-    began, survivors, n_run = time.monotonic(), [], 0
+    began, counts, before_change = time.monotonic(), Counter(), {}
     for mutant in mutants:
         if time.monotonic() - began > options.seconds:
             break
-        survived = survives(mutant, options.timeout)
-        n_run += 1
-        survivors += [mutant] if survived else []
-        print(f"{'SURVIVED' if survived else 'noticed '} {mutant.name}", flush=True)
-    print(f"{n_run} of {len(mutants)} mutants run, {len(survivors)} survived")
-    return bool(survivors)
+        outcome = judge(mutant, options.timeout, before_change)
+        counts[outcome] += 1
+        print(f"{outcome:10} {mutant.name}", flush=True)
+    print(f"{counts.total()} of {len(mutants)} mutants run:", ", ".join(f"{n} {what}" for what, n in counts.items()))
+    return int(counts.total() != counts["noticed"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import topsign as ts
+from topsign.families.sign_comparison import AsymmetricComparison
+from topsign.search import Hits
 
 N_FEATURES = 64
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.CalibrationWarning")
@@ -55,3 +57,31 @@ def test_rescored_ties_are_in_the_order_of_ids(base, queries):
     tilted = base + 1e-9 * np.arange(64)[:, np.newaxis] * queries[0].astype(np.float64)
     found = index.search(queries[:1], k=64, rescore=tilted)
     assert assert_ordered(found.ids[0], found.scores[0]) == 63
+
+
+def test_scores_as_they_are_reported_decide(rng, queries, monkeypatch):
+    """Scores rounded to one digit: many values share one, and ids must ascend among them."""
+    estimates = AsymmetricComparison.estimates
+
+    def rounded(self, *arguments):
+        scores, correlations = estimates(self, *arguments)
+        return np.round(scores, 1), correlations
+
+    monkeypatch.setattr(AsymmetricComparison, "estimates", rounded)
+    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
+    index.add(rng.standard_normal((300, N_FEATURES)))
+    found = index.search(queries, k=300)
+    for ids, scores in zip(found.ids, found.scores, strict=True):
+        assert assert_ordered(ids, scores) > 200
+
+
+def test_merged_hits_are_in_the_order_of_reported_scores():
+    def part(ids, values):
+        scores = np.round(np.array(values, np.float32), 3)
+        nothing = np.zeros(len(ids), np.int64)
+        return Hits(nothing, nothing, np.array(ids), np.array(values), scores, np.zeros(len(ids)), np.zeros(len(ids)))
+
+    parts = [part([5, 9], [1.0002, 0.5]), part([3, 7], [1.0001, 0.9])]
+    assert Hits.merge(parts, descending=True).ids.tolist() == [3, 5, 7, 9]
+    assert Hits.merge(parts, descending=True, k=2).ids.tolist() == [3, 5]
+    assert Hits.merge(parts, descending=True, k=1).ids.tolist() == [5]  # the largest value is found first
