@@ -9,6 +9,7 @@ from topsign.families.trellis import design as design_module
 from topsign.index.null_check import NullCheck
 from topsign.search import Hits
 from topsign.store import segments
+from topsign.theory.detection import RocCurve
 
 N_FEATURES = 64
 
@@ -95,3 +96,21 @@ def test_costs_of_paths_are_compared_within_32_bits(n_bytes):
         last = next((at for at, other in enumerate(around) if other >= start + design.window + 1), len(around))
         worst = max(worst, sum(by_event[at % len(by_event)] for at in range(first, min(last + 1, len(around)))))
     assert 2.0**28 < worst <= 2.0**29
+
+
+def test_rescoring_needs_a_row_for_the_largest_id(rng):
+    index = make("adaptive", "correlation", rng)
+    signals = rng.standard_normal((120, N_FEATURES))
+    assert index.search(signals[:1], k=120, rescore=signals).ids.shape == (1, 120)
+    with pytest.raises(ValueError, match="got 119 rows and id 119"):
+        index.search(signals[:1], k=120, rescore=signals[:119])
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_detection_has_no_value_at_certain_levels(level):
+    def detection(false_alarm):
+        raise AssertionError("must not be computed")
+
+    curve = RocCurve(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 0.5, 0.5, detection)
+    with pytest.raises(ValueError, match="false_alarm must lie strictly between 0 and 1"):
+        curve.detection_at([level])
