@@ -90,9 +90,9 @@ def _evidence(measured, options):
         f"brackets. At 1e-6, all rows together have {sum(row['count'] for row in strict)}{caught}, and the normal law "
         f"predicts {sum(row['level'] * row['comparisons'] for row in strict):.2g}; the 95% interval of the rate "
         f"reaches up to {bound:.1e}. So a score beyond the calibration sample needs the second test, PCE, beside it. "
-        "Two fifths of the scenes come from two photographs and their mirror images, so scenes repeat between enrolment and "
-        "impostors, more than in practice. Cllr is that of likelihood ratios learned from even sensors and judged by "
-        f"odd ones:\n\n{table(head, lines)}"
+        "Two fifths of the scenes come from two photographs and their mirror images, so scenes repeat between "
+        "enrolment and impostors, more than in practice. Cllr is that of likelihood ratios learned from even sensors "
+        f"and judged by odd ones:\n\n{table(head, lines)}"
     )
 
 
