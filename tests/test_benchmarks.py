@@ -41,6 +41,7 @@ BY_HAND = {
     "trellis/gpu",
     "trellis/gpu-encoding",
     "trellis/shares",
+    "trellis/threads",
 }  # of which docs/gpu.md and docs/trellis.md tell
 RESULTS = BENCHMARKS / "results"
 PATHS = [path for folder in ("", "trellis/", "regions/") for path in RESULTS.glob(f"{folder}*.json")]

@@ -157,8 +157,8 @@ class Doors:
 
     def hostile_codes(self):
         data = hostile(self.rng, self.codes.data)
-        shape = {"n_bits": self.codes.n_bits, "n_pool": self.codes.n_pool, "layout": self.codes.layout}
-        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes(data, **shape)), ValueError)
+        parts = {"recipe": self.codes.recipe, "columns": self.codes.columns}
+        return self._try(lambda: self._read_codes(self.ts.AdaptiveCodes(data, **parts)), ValueError)
 
     def _read_codes(self, codes):
         return codes.locations, codes.signs, codes.to_bits(), codes.to_bytes()
