@@ -135,7 +135,7 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
     memory.add(signals)
     out = tmp_path / "codes"
     encoded = ts.distributed.encode(source, out, make_index(kind), client=client, segment_entries=90)
-    assert encoded == ts.distributed.Encoded(version=3, n_entries=700, n_segments=8, n_written=8)
+    assert encoded == ts.distributed.EncodingResult(version=3, n_entries=700, n_segments=8, n_written=8)
     index = ts.distributed.open(out, client=client)
     assert (len(index), index.recipe, index.metric) == (700, memory.recipe, memory.metric)
     assert len(index.placement) == 4
@@ -248,9 +248,9 @@ def test_files_added_later_are_a_new_version(client, source, tmp_path, signals, 
     placement, before = index.placement, memory.search(queries)
     assert not index.refresh()
     np.save(source / "a_new_one.npy", signals[:200] + 1)
-    assert ts.distributed.encode(source, out, memory, client=client, segment_entries=90) == ts.distributed.Encoded(
-        version=5, n_entries=900, n_segments=11, n_written=3
-    )
+    assert ts.distributed.encode(
+        source, out, memory, client=client, segment_entries=90
+    ) == ts.distributed.EncodingResult(version=5, n_entries=900, n_segments=11, n_written=3)
     assert_same(index.search(queries), before)
     assert index.refresh()
     assert (index.version, len(index)) == (5, 900)
@@ -376,7 +376,8 @@ def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, 
     write_table(source / "2.parquet", signals[:50], [f"new-{i}" for i in range(49)] + [ids[0]] if texts else ids[:50])
     with pytest.raises(ValueError, match=r"ids must differ, but .* given more than once; nothing was changed"):
         ts.distributed.encode(source, out, memory, **options)
-    assert not index.refresh()
+    index.refresh()  # a version that reserves ids, without entries
+    assert len(index) == len(memory)
     write_table(source / "2.parquet", signals[:50], ["a", "b"] * 25 if texts else [9, 10] * 25)
     with pytest.raises(ValueError, match=r"1 of 1 .* rows from row 0 of 2.parquet: ids must differ, but (a, b|9, 10)"):
         ts.distributed.encode(source, out, memory, **options)
@@ -625,7 +626,9 @@ def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, si
     encoded = ts.distributed.encode(source, out, make_index("compact"), client=client, segment_entries=90)
     assert encoded.n_written == 3  # the shards with rows of the file that was mended
     now = inodes(out)
-    assert {name: now[name] for name in kept} == kept
+    same = [name for name in kept if name in now]  # one of the six had rows of the file that was mended
+    assert len(same) == 5
+    assert {name: now[name] for name in same} == {name: kept[name] for name in same}
     with ts.distributed.open(out, client=client) as index:
         memory = make_index("compact")
         memory.add(signals)
@@ -813,7 +816,7 @@ def test_commands(processes, client, source, tmp_path, signals, queries, monkeyp
     assert json.loads(run("cluster get named doc-7")) == {"id": "doc-7", "metadata": named["doc-7"].metadata}
     assert "named: 2 removed, 698 entries left" in run("cluster remove named doc-7 doc-8")
     assert "but doc-7 is not" in run("cluster get named doc-7", code=2)
-    assert "learned" in run("cluster calibrate named queries.npy --false-alarm 0.2")
+    assert "calibrated by 12 searches" in run("cluster calibrate named queries.npy --false-alarm 0.2")
     assert run("cluster list named --limit 8") == " ".join(f"doc-{i}" for i in (*range(7), 9))
     write_table(Path("more.parquet"), signals[:2] + 1, ["doc-0", "doc-7"], 7)
     shown = run(f"cluster add named more.parquet {columns} --upsert")

@@ -6,7 +6,7 @@ from .calibration import CameraCalibration
 from .database import Camera, CameraDatabase
 from .enrolment import Enrolment, enroll
 from .fingerprint import FingerprintSums
-from .identification import FALSE_ALARM, Candidate, Identification, calibrate, identify
+from .identification import FALSE_ALARM, CameraMatch, Identification, calibrate, identify
 from .images import ORIENTATIONS, Photograph, PhotographError, read_photograph
 from .pce import peak_to_correlation_energy
 from .report import report_record, write_report
@@ -18,7 +18,7 @@ __all__ = [
     "Camera",
     "CameraCalibration",
     "CameraDatabase",
-    "Candidate",
+    "CameraMatch",
     "Enrolment",
     "FingerprintSums",
     "Identification",

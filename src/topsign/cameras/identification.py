@@ -24,7 +24,7 @@ FALSE_ALARM = 1e-6
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CameraMatch:
     """A camera that a photograph was compared with."""
 
     camera: str
@@ -49,7 +49,7 @@ class Identification:
     """Cameras most like a photograph, best first, and all that the statement rests on."""
 
     photograph: Photograph
-    candidates: list[Candidate]
+    candidates: list[CameraMatch]
     calibration: CameraCalibration
     false_alarm: float  # of the whole search
     n_cameras: int  # in the database
@@ -271,10 +271,10 @@ def _candidate(
     residual: Residual,
     calibration: CameraCalibration,
     n_comparisons: int,
-) -> Candidate:
+) -> CameraMatch:
     p_value = float(calibration.p_values(np.array(score)))
     ratio = None if calibration.evidence is None else calibration.evidence.ratio([score])
-    return Candidate(
+    return CameraMatch(
         camera,
         score,
         p_value,

@@ -20,7 +20,7 @@ from .._files import write_file
 from .._page import document, table_rows
 from .database import CameraDatabase
 from .figures import score_figure, tippett_figure
-from .identification import Candidate, Identification
+from .identification import CameraMatch, Identification
 from .images import thumbnail
 from .residual import DARK, FLAT, MIN_USABLE, N_LEVELS, SATURATED, SIGMA, WAVELET, WINDOWS
 
@@ -160,7 +160,7 @@ def _body(found: Identification, record: dict[str, Any], image: bytes | None) ->
     yield "<ul>" + "".join(f"<li class='muted'>{escape(one)}</li>" for one in LITERATURE) + "</ul>"
 
 
-def _row(one: Candidate) -> list[str]:
+def _row(one: CameraMatch) -> list[str]:
     ratio = "not stated"
     if one.log10_likelihood_ratio is not None and one.interval is not None:
         ends = f"[{one.interval[0]:.1f}, {one.interval[1]:.1f}]".replace("inf", "∞")

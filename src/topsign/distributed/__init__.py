@@ -9,7 +9,7 @@ The folder is that of any index: on a disk that all workers see, or in a bucket 
 >>> encoder = ts.AdaptiveEncoder(n_bits=64, random_state=7).fit(signals)
 >>> out = f"{folder.name}/codes.topsign"
 >>> ts.distributed.encode(f"{folder.name}/signals.npy", out, encoder, segment_entries=300)
-Encoded(version=3, n_entries=1000, n_segments=4, n_written=4)
+EncodingResult(version=3, n_entries=1000, n_segments=4, n_written=4)
 >>> with ts.distributed.open(out) as index:
 ...     index.search(signals[[5, 7]] + 0.5, k=1).ids
 array([[5],
@@ -32,9 +32,9 @@ except ImportError as missing:
         f"topsign.distributed needs dask, distributed and fsspec, but {missing}; {_install('distributed')}"
     ) from None
 
-from .encode import Encoded, encode
+from .encode import EncodingResult, encode
 from .index import ClusterIndex, open
 
-__all__ = ["ClusterIndex", "Encoded", "encode", "open"]
+__all__ = ["ClusterIndex", "EncodingResult", "encode", "open"]
 
 del dask, distributed, fsspec

@@ -49,7 +49,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodingResult:
     """What an index holds after :func:`encode`."""
 
     version: int
@@ -70,7 +70,7 @@ def encode(
     metadata_columns: Sequence[str] = (),
     segment_entries: int | None = None,
     progress: Progress | None = None,
-) -> Encoded:
+) -> EncodingResult:
     """Encode signals into an index, on all workers of a cluster.
 
     Ids are row numbers, counted through the files in the order of their names, or those of a column. Entries that
@@ -139,8 +139,8 @@ def encode(
     return _encoded(store, sum(one.is_new for one in written))
 
 
-def _encoded(store: FolderStore, n_written: int) -> Encoded:
-    return Encoded(store.version, len(store.snapshot), len(store.snapshot.segments), n_written)
+def _encoded(store: FolderStore, n_written: int) -> EncodingResult:
+    return EncodingResult(store.version, len(store.snapshot), len(store.snapshot.segments), n_written)
 
 
 # Recipe and store

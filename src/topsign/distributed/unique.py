@@ -80,7 +80,9 @@ def _keys(backend: Backend, recipe: Recipe, record: SegmentRecord, texts: bool) 
     rows, names = np.flatnonzero(segment.living), segment.columns.names
     if texts:
         assert names is not None
-        return names.hashes[rows], names.names(rows)
+        hashes = np.empty_like(names.hashes)
+        hashes[names.order] = names.hashes  # these ascend; entries have them in another order
+        return hashes[rows], names.names(rows)
     return segment.ids[rows].view(np.uint64), segment.ids[rows].tolist()
 
 

@@ -28,7 +28,7 @@ class TensorForm(ABC):
         """Return the products of all inputs with these codes, whose columns are (n_columns, n_codes)."""
 
 
-class SignForm(TensorForm):
+class SignTensors(TensorForm):
     """Projected inputs, to be added with the signs of adaptive and sign codes."""
 
     def __init__(self, coding: SignWeights, rows: Tensor) -> None:
@@ -39,7 +39,7 @@ class SignForm(TensorForm):
         return tensors.score_sums(self._layout, codes, self._projected) * columns[0]
 
 
-class TrellisForm(TensorForm):
+class TrellisTensors(TensorForm):
     """Rounded inputs, to be multiplied with the levels of trellis codes."""
 
     def __init__(self, coding: TrellisWeights, rows: Tensor) -> None:
@@ -66,9 +66,9 @@ class DecodedForm(TensorForm):
 
 
 FORMS: dict[type[WeightCoding], type[TensorForm]] = {
-    AdaptiveWeights: SignForm,
-    SignWeights: SignForm,
-    TrellisWeights: TrellisForm,
+    AdaptiveWeights: SignTensors,
+    SignWeights: SignTensors,
+    TrellisWeights: TrellisTensors,
 }
 """Forms of codings that need no decoding."""
 

@@ -14,7 +14,7 @@ from .distortion import Distortion
 from .energy import Energy
 from .errata import Erratum
 from .roc import Detection, Roc
-from .table import Cell, Table
+from .table import Table, TableCell
 from .three_party import ThreeParty
 from .verdicts import RULE, Claim, count_outcomes
 
@@ -181,7 +181,7 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
     )
     yield from _panels(figures, {"table": caption})
 
-    def cell(one: Cell) -> str:
+    def cell(one: TableCell) -> str:
         digits = 2 if one.lost < 10 else 1
         text = f"{round(one.lost, digits) + 0.0:.{digits}f} ± {one.standard_error:.{digits}f}"  # no minus zero
         if one.published is not None:

@@ -32,7 +32,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One method at one size."""
 
     n_bits: int  # projections computed per input
@@ -50,7 +50,7 @@ class Row:
 
     method: str
     ours: bool  # not in the paper
-    cells: list[Cell]  # by n_bits kept of the pool
+    cells: list[TableCell]  # by n_bits kept of the pool
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _row(method: str, sizes: Iterable[list[Loss]], *, ours: bool = False) -> Row
         whole = Loss(method, n_bits, np.concatenate([loss.points for loss in losses]), losses[0].step)
         plain_bits = method.startswith(("sign", "universal"))
         cells.append(
-            Cell(
+            TableCell(
                 n_bits=n_bits,
                 storage=n_bits if plain_bits else STORAGE[n_bits],
                 lost=whole.mean,

@@ -12,7 +12,7 @@ from .curve import Curve
 from .distortion import Distortion
 from .errata import Erratum
 from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Roc
-from .table import Cell, Published, Table
+from .table import Published, Table, TableCell
 from .three_party import ThreeParty
 
 SURE = 4.0
@@ -149,7 +149,7 @@ def judge_table(found: Table) -> Iterator[Claim]:
         yield _equal_storage(method, found, adaptive, cells)
 
 
-def _equal_computation(method: str, found: Table, adaptive: list[Cell], cells: list[Cell]) -> Claim:
+def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell]) -> Claim:
     """Judge that a method loses more than adaptive codes do, and as much as is printed."""
     more = [_more(mine, other) for mine, other in zip(adaptive, cells, strict=True)]
     ordered = _all(_surely(mean / error) for mean, error in more)
@@ -169,7 +169,7 @@ def _equal_computation(method: str, found: Table, adaptive: list[Cell], cells: l
     )
 
 
-def _equal_storage(method: str, found: Table, adaptive: list[Cell], cells: list[Cell]) -> Claim:
+def _equal_storage(method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell]) -> Claim:
     """Judge the signs of the paper's differences at equal storage, each size by our difference."""
     pairs = list(zip(adaptive, cells, strict=True))
     theirs = [round(_published(other).lost - _published(mine).lost, 2) for mine, other in pairs]
@@ -258,22 +258,22 @@ def count_outcomes(claims: Iterable[Claim]) -> dict[str, int]:
     return {outcome: found.count(outcome) for outcome in OUTCOMES}
 
 
-def _more(mine: Cell, other: Cell) -> tuple[float, float]:
+def _more(mine: TableCell, other: TableCell) -> tuple[float, float]:
     """Points that the other loses more, and the standard error over the seeds that both share."""
     gaps = other.by_seed - mine.by_seed
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
 
 
-def _published(cell: Cell) -> Published:
+def _published(cell: TableCell) -> Published:
     assert cell.published is not None  # every row of the paper is printed
     return cell.published
 
 
-def _drops(cells: list[Cell]) -> str:
+def _drops(cells: list[TableCell]) -> str:
     return ", ".join(_pm(cell.lost, cell.standard_error, digits=2) for cell in cells)
 
 
-def _published_drops(cells: list[Cell]) -> str:
+def _published_drops(cells: list[TableCell]) -> str:
     return ", ".join(f"{_published(cell).lost:.2f}" for cell in cells)
 
 
