@@ -19,7 +19,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import faiss
 import numpy as np
 from shared.results import interleaved, save, spread
 
@@ -71,6 +70,8 @@ def trellis(options, signals, queries):
             sizes[name, threads] = min(len(signals), ONE_THREAD) if threads == 1 else len(signals)
             adds[name, threads] = partial(add, recipe, signals[: sizes[name, threads]], threads)
     rows = compared("add, us per signal", adds, sizes, 1e-6, min(3, options.repeats))
+    import faiss
+
     faiss.omp_set_num_threads(options.threads)
     indexes["faiss fast scan"] = faiss.IndexPQFastScan(FEATURES, 2 * N_BYTES, 4, faiss.METRIC_INNER_PRODUCT)
     indexes["faiss fast scan"].train(signals[:LEARNED])
@@ -93,6 +94,8 @@ def search(index, queries, threads):
     if isinstance(index, ts.Index):
         index.search(queries, k=K, n_threads=threads)
         return
+    import faiss
+
     faiss.omp_set_num_threads(threads)
     index.search(queries, K)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from folders import files_of, rewrite, rewrite_recipe
+from folders import files_of, read_manifest, rewrite, rewrite_recipe
 
 N_FEATURES, N_ENTRIES = 48, 30
 
@@ -123,7 +123,7 @@ class Doors:
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(self.indexes[self._chosen()], path)
         junk = [None, -1, 0, 1, 2**40, 1.5, "x", [], {}, True, [0, 0], {"file": "0" * 32}, "../x", 2**70]
-        kind = rng.integers(5)
+        kind, n_segments = rng.integers(5), len(read_manifest(path)["segments"])
 
         def spoil(record):
             record[str(rng.choice(list(record)))] = junk[rng.integers(len(junk))]
@@ -145,9 +145,9 @@ class Doors:
         elif kind == 1:
             rewrite_recipe(path, **{str(rng.choice(self.recipe_names)): junk[rng.integers(len(junk))]})
         elif kind == 2:
-            rewrite(path, header=spoil_header, segment=int(rng.integers(2)))
+            rewrite(path, header=spoil_header, segment=int(rng.integers(n_segments)))
         else:
-            rewrite(path, spoil_column, segment=int(rng.integers(2)))
+            rewrite(path, spoil_column, segment=int(rng.integers(n_segments)))
         return self._try(lambda: self._use(path))
 
     def crafted_message(self):
