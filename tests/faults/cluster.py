@@ -98,8 +98,10 @@ def kill_with_suspicion(processes, client, folder, rng):
     allow_failures(client, 0)
     os.kill(victim, signal.SIGSTOP)  # so that its tasks do not end
 
+    ended = threading.Event()
+
     def kill():
-        while not client.processing([address])[address]:
+        while not client.processing([address])[address] and not ended.is_set():
             time.sleep(0.02)
         processes.kill_worker(victim)
 
@@ -108,6 +110,7 @@ def kill_with_suspicion(processes, client, folder, rng):
     try:
         encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
     finally:
+        ended.set()
         killer.join(PATIENCE)
         allow_failures(client, 3)
     assert encoded.n_written == encoded.n_segments == FILES * ROWS // SHARD

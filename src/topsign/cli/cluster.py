@@ -144,7 +144,7 @@ def dedupe(index_path: IndexPlace, options: GroupOptions, version: Version = Non
     topsign cluster dedupe codes.topsign -o groups.parquet
     """
     with _opened(index_path, scheduler, version) as index:
-        write_groups(index, options.output, options.limit(index.recipe.family))
+        write_groups(index, options.output, options.limit(index.recipe))
 
 
 @cluster.command()

@@ -381,16 +381,23 @@ def _run(
     names = {plan: plan.name(index) for plan in plans}
     write = source.submit_block
 
+    def sent() -> Future:
+        """Return the recipe on a worker; it is sent again if Dask has given it up with the worker that held it."""
+        nonlocal recipe
+        if recipe.status in ("error", "lost", "cancelled"):
+            recipe = send(client, store.recipe)
+        return recipe
+
     def submit(plan: PlannedSegment) -> Future:
         if write is None:
-            return client.submit(write_from_files, store.backend, recipe, names[plan], plan, pure=False)
+            return client.submit(write_from_files, store.backend, sent(), names[plan], plan, pure=False)
         if f"{names[plan]}.safetensors" in there:
-            return client.submit(find_segment, store.backend, recipe, names[plan], plan, pure=False)
+            return client.submit(find_segment, store.backend, sent(), names[plan], plan, pure=False)
         return again(plan)
 
     def again(plan: PlannedSegment) -> Future:
         assert write is not None
-        return write(store, recipe, names[plan], plan)
+        return write(store, sent(), names[plan], plan)
 
     total, done = sum(plan.n_entries for plan in plans), 0
     written: dict[PlannedSegment, Written] = {}
