@@ -1,4 +1,4 @@
-"""Signals in files: one set of readers, on this machine or wherever fsspec reaches."""
+"""Readers of signal files, local or on any file system that fsspec supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are read ahead: a thread reads the next chunk while the one before it is in use."""
+"""Read-ahead: a background thread reads the next chunk of rows while the caller uses the current one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from .._arrays import Array
 from .._rows import Rows
 from ..projections.blocks import release_pages
 
-N_WAITING = 1  # chunks that have been read and wait
+N_WAITING = 1  # chunks buffered ahead of the caller
 
 
 class RowsAhead(Rows):
-    """Chunks of rows in their order; each is read once and held until the next is asked for.
+    """Rows read once, in order, one chunk ahead of the caller.
 
-    Rows of a chunk may be asked for again as long as it is held. Errors of reading are raised where the chunk is asked
-    for. A context: the thread ends with it, after the chunk that it reads at that moment.
+    The current chunk stays in memory until the next one is requested, so its rows can be read repeatedly. Errors of
+    the background thread are raised in the thread that requests the chunk. Use it as a context manager: on exit, the
+    thread stops after the chunk it is reading.
 
     Parameters
     ----------
     rows : array or Rows
-        Used by the thread only.
+        Source of the rows; only the background thread reads it.
     chunks : sequence of slice
         Ascending, without a step.
     """
@@ -48,7 +49,7 @@ class RowsAhead(Rows):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        while self._thread.is_alive():  # it may wait for room
+        while self._thread.is_alive():  # it may be blocked on a full queue
             self._take()
         self._held = slice(0, 0), self._held[1][:0]
 
@@ -59,15 +60,15 @@ class RowsAhead(Rows):
             if isinstance(found, BaseException):
                 raise found
             if found is None and not alive:
-                raise ValueError(f"rows {start} to {stop} are in no chunk that is still to be read")
+                raise ValueError(f"rows {start} to {stop} are in none of the remaining chunks")
             self._held = found or self._held
         chunk, values = self._held
         if start < chunk.start:
-            raise ValueError(f"rows {start} to {stop} are not in the chunk that is held, {chunk.start} to {chunk.stop}")
+            raise ValueError(f"rows {start} to {stop} are not in the current chunk, {chunk.start} to {chunk.stop}")
         return values[start - chunk.start : stop - chunk.start]
 
     def _take(self) -> tuple[slice, Array] | BaseException | None:
-        """Return what the thread has read next, None if it takes longer than a moment."""
+        """Return the next item of the queue, or None if the thread has not read it within 50 ms."""
         try:
             return self._read_chunks.get(timeout=0.05)
         except queue.Empty:
@@ -82,5 +83,5 @@ class RowsAhead(Rows):
                 self._read_chunks.put((chunk, values))
                 if self._stop.is_set():
                     return
-        except BaseException as error:  # raised by the thread that asks
+        except BaseException as error:  # raised again in the thread that requests the chunk
             self._read_chunks.put(error)

@@ -1,4 +1,4 @@
-"""Signals in CSV, Arrow IPC and Feather files, which are read whole."""
+"""Signals in CSV, Arrow IPC and Feather files, which are read completely into memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .tables import check_columns, table_rows, vector_columns
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
-    """Number and length of the signals."""
+    """Return the number of signals, their length and their dtype."""
     values = rows(place, array, aside)
     return described(place, values.shape, values.dtype, array, getattr(values, "names", None))
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
-    """The signals."""
+    """Return the signals."""
     table = _load(place)
     check_columns(table.schema.names, aside, place.url)
     chosen = vector_columns(table.schema, array, aside, place.url)
@@ -29,7 +29,7 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
 
 
 def columns(place: Place, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
-    """Other columns, or some rows of them, by name."""
+    """Return the named columns, optionally only some rows of them."""
     table = _load(place)
     check_columns(table.schema.names, names, place.url)
     table = table if rows is None else table.slice(rows.start, rows.stop - rows.start)

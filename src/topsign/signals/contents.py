@@ -1,4 +1,4 @@
-"""What readers of signals share: the description of a file, the choice of its array, errors that name it."""
+"""Shared parts of the readers: file descriptions, array selection, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ BAD_BYTES = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""Errors by which packages refuse bytes; pyarrow's are among them."""
+"""Errors that parsers raise for malformed bytes; pyarrow's derive from these."""
 
 
 class Described(NamedTuple):
-    """What the header of a file says."""
+    """Contents of a file according to its header."""
 
     n_signals: int
     n_features: int
     dtype: np.dtype[Any]
-    array: str | None = None  # which array or column holds the signals
-    names: tuple[str, ...] | None = None  # of the columns, where each feature is one
+    array: str | None = None  # array or column that holds the signals
+    names: tuple[str, ...] | None = None  # column names, if each feature is a column
 
 
 @contextmanager
 def reading(place: Place, section: str = "signals") -> Iterator[None]:
-    """Turns what a format's package refuses into a StorageError that names the file."""
+    """Convert the errors of a format's parser into a StorageError that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def described(
     array: str | None = None,
     names: tuple[str, ...] | None = None,
 ) -> Described:
-    """A matrix of real numbers, one signal per row, or one signal; StorageError for anything else."""
+    """Describe a real matrix with one signal per row, or a single signal; raise StorageError for anything else."""
     section = array or "signals"
     if len(shape) == 1:
         shape = (1, *shape)
@@ -79,7 +79,7 @@ def described(
 
 
 def choose(place: Place, names: Sequence[str], wanted: str | None, what: str) -> str:
-    """The array asked for, or the only one; ValueError lists those there are."""
+    """Return the requested array, or the only one; otherwise raise ValueError and list the available arrays."""
     if wanted is not None and wanted not in names:
         raise ValueError(f"{place.url} has no {what} {wanted!r}; it has {', '.join(names) or 'none'}")
     if wanted is None and not names:
@@ -90,7 +90,7 @@ def choose(place: Place, names: Sequence[str], wanted: str | None, what: str) ->
 
 
 class RawRows(Rows):
-    """Rows that lie one after another in a file that cannot be mapped; closes what was opened when it goes."""
+    """Contiguous rows of a file that cannot be memory-mapped; closes the file when it is garbage-collected."""
 
     def __init__(
         self, place: Place, file: Any, offset: int, shape: tuple[int, int], dtype: np.dtype[Any], opened: ExitStack
@@ -105,7 +105,7 @@ class RawRows(Rows):
             self._file.seek(self._offset + start * row_bytes)
             content = self._file.read((stop - start) * row_bytes)
             if stop == self.shape[0]:
-                self._file.read(1)  # the end, where an archive compares its checksum
+                self._file.read(1)  # zipfile verifies the checksum when it reaches the end
         if len(content) != (stop - start) * row_bytes:
             raise StorageError(self._place.url, "signals", f"truncated: it ends before row {stop - 1}")
         return np.frombuffer(content, self.dtype).reshape(stop - start, self.shape[1])

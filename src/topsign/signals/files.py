@@ -1,4 +1,4 @@
-"""Files of signals: what is in them, and their rows."""
+"""Signal files: their descriptions, rows and table columns."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ SUFFIXES = tuple(READERS)
 
 @dataclass(frozen=True)
 class SignalFile:
-    """One file of signals, and what must stay the same while a job goes on."""
+    """A signal file, with the properties that must not change while a job runs."""
 
     url: str
     n_signals: int
     n_features: int
     dtype: str
     n_bytes: int
-    changed: str  # time of the last change, or the store's ETag
-    array: str | None = None  # which array or column holds the signals
-    aside: tuple[str, ...] = ()  # columns of a table that hold ids and metadata
-    feature_names: tuple[str, ...] | None = None  # columns of a table, where each feature is one
+    changed: str  # modification time, or the ETag of an object store
+    array: str | None = None  # array or column that holds the signals
+    aside: tuple[str, ...] = ()  # table columns that hold ids and metadata
+    feature_names: tuple[str, ...] | None = None  # column names, if each feature is a column
 
     @property
     def name(self) -> str:
@@ -45,20 +45,20 @@ class SignalFile:
         return Place(self.url).name
 
     def rows(self) -> Array | Rows:
-        """The signals: a memory map where that can be, else rows that are read as they are sliced."""
+        """Return the signals: a memory map if possible, otherwise rows that are read when sliced."""
         place = Place(self.url)
         signals: Array | Rows = READERS[place.suffix].rows(place, self.array, self.aside)
         return signals
 
     def columns(self, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
-        """Other columns of a table, or some rows of them, as Arrow arrays by name."""
+        """Return the named columns of a table as Arrow arrays, optionally only some rows of them."""
         place = Place(self.url)
         _check_table(place)
         found: dict[str, Any] = READERS[place.suffix].columns(place, names, rows)
         return found
 
     def to_json(self) -> Record:
-        """A record of plain values, as manifests hold it."""
+        """Return the record that manifests store."""
         place = Place(self.url)
         return {
             "url": f"file://{self.url}" if place.is_local else self.url,
@@ -71,7 +71,7 @@ class SignalFile:
         }
 
     def identity(self) -> Record:
-        """Shape, type, and the CRC-32 of the first and last signal: what a build that goes on compares."""
+        """Return shape, dtype and the CRC-32 of the first and last signal, which a resumed build compares."""
         rows, n = self.rows(), self.n_signals
         ends = [np.ascontiguousarray(rows[slice(at, at + 1)]) for at in (0, n - 1) if n]
         checksum = zlib.crc32(b"".join(end.tobytes() for end in ends))
@@ -79,12 +79,12 @@ class SignalFile:
 
 
 class FilesRows(Rows):
-    """Signals of several files as one matrix, read as it is sliced; one file is open at a time.
+    """Signals of several files as one matrix, read when sliced, with one file open at a time.
 
     Parameters
     ----------
     files : sequence of SignalFile
-        What :func:`open_files` returned; all signals must have one length.
+        Result of :func:`open_files`; all signals must have the same length.
     """
 
     def __init__(self, files: Sequence[SignalFile]) -> None:
@@ -93,7 +93,7 @@ class FilesRows(Rows):
         for file in self._files:
             if file.n_features != first.n_features:
                 what = f"{file.url} has signals of {file.n_features} features, {first.url} of {first.n_features}"
-                raise ValueError(f"{what}; signals must have one length")
+                raise ValueError(f"{what}; all signals must have the same length")
         self._starts = np.cumsum([0, *(file.n_signals for file in self._files)])
         dtype = np.result_type(*(np.dtype(file.dtype) for file in self._files))
         super().__init__((int(self._starts[-1]), first.n_features), dtype)
@@ -106,7 +106,7 @@ class FilesRows(Rows):
     def read_every(self, start: int, stop: int, step: int) -> Array:
         parts = [np.empty((0, self.shape[1]), self.dtype)]
         for number, (first, end) in enumerate(pairwise(self._starts.tolist())):
-            begin = start + max(0, -(-(first - start) // step)) * step  # the first row that is wanted of this file
+            begin = start + max(0, -(-(first - start) // step)) * step  # first requested row in this file
             if begin < min(end, stop):
                 rows = self._rows_of(number)
                 parts.append(np.asarray(rows[slice(begin - first, min(end, stop) - first, step)], self.dtype))
@@ -120,29 +120,29 @@ class FilesRows(Rows):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Columns of a table that are no features."""
+    """Names of the table columns that hold ids and metadata."""
 
     id_column: str | None = None
     metadata_columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, id_column: str | None, metadata_columns: str | None) -> TableColumns:
-        """From texts, the names of the columns of metadata separated by commas."""
+        """Parse the command line's options; metadata columns are separated by commas."""
         names = (metadata_columns or "").split(",")
         return cls(id_column, tuple(name.strip() for name in names if name.strip()))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """Names of all these columns, the id column first."""
         return (*((self.id_column,) if self.id_column else ()), *self.metadata_columns)
 
     def read(self, file: SignalFile) -> Callable[[slice], dict[str, Any]]:
-        """Ids and metadata of rows of a file, as ``add`` takes them; nothing where no column was named."""
+        """Return a function from a slice of rows to the ``ids`` and ``metadata`` arguments of ``add``."""
         columns = file.columns(self.names) if self.names else {}
         return lambda rows: self._values({name: column[rows.start : rows.stop] for name, column in columns.items()})
 
     def read_rows(self, file: SignalFile, rows: slice) -> dict[str, Any]:
-        """Ids and metadata of some rows, of which no others are read where the format allows it."""
+        """Return ids and metadata of some rows, reading only those rows if the format permits it."""
         return self._values(file.columns(self.names, rows) if self.names else {})
 
     def _values(self, columns: dict[str, Any]) -> dict[str, Any]:
@@ -151,15 +151,15 @@ class TableColumns:
 
 
 def list_files(location: Location) -> list[Place]:
-    """The file named, or those of a folder or prefix in the order of their names."""
+    """Return the file itself, or the files of a folder or prefix, sorted by name."""
     return Place.at(location).files(SUFFIXES)
 
 
 def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ()) -> SignalFile:
-    """What a file holds, from its header alone.
+    """Describe a signal file by reading only its header.
 
-    Raises ValueError where the call does not fit the file (its kind, the array asked for), StorageError where its
-    contents cannot be read as signals, ImportError where a package is missing.
+    Raises ValueError if the arguments do not fit the file (its format, the requested array), StorageError if its
+    contents cannot be read as signals, and ImportError if a required package is missing.
     """
     if place.suffix not in READERS:
         raise ValueError(f"{place.url} must be one of {', '.join(SUFFIXES)}, or a folder of such files")
@@ -173,18 +173,18 @@ def open_file(place: Place, array: str | None = None, aside: Sequence[str] = ())
 
 def _check_table(place: Place) -> None:
     if not hasattr(READERS[place.suffix], "columns"):
-        raise ValueError(f"{place.url} is not a table: columns of ids and metadata go with .parquet, .arrow and .csv")
+        raise ValueError(f"{place.url} is not a table; id and metadata columns need .parquet, .arrow, .feather or .csv")
 
 
 def open_files(location: Location, array: str | None = None, aside: Sequence[str] = ()) -> list[SignalFile]:
-    """Every file of signals at a location, in the order of their names."""
+    """Describe all signal files at a location, sorted by name."""
     files = [open_file(place, array, aside) for place in list_files(location)]
     check_same_columns(files)
     return files
 
 
 def check_same_columns(files: Sequence[SignalFile]) -> None:
-    """Raises ValueError where features are columns of other names, or in another order, than in the first table."""
+    """Raise ValueError if the feature columns differ in name or order from those of the first table."""
     named = [file for file in files if file.feature_names is not None]
     for file in named:
         check_feature_names(file.feature_names or (), named[0].feature_names or (), file.url)

@@ -1,4 +1,4 @@
-"""Signals in .npy files: one matrix, mapped where the file is local."""
+"""Signals in .npy files: one matrix, memory-mapped if the file is local."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .place import Place
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
-    """Shape and type."""
+    """Return shape and dtype of the matrix."""
     if array is not None:
-        raise ValueError(f"array= goes with .npz, .parquet and .safetensors; {place.url} has one array only")
+        raise ValueError(f"array= applies to .npz, .parquet and .safetensors; {place.url} has only one array")
     with place.open() as file:
         shape, _, dtype = read_header(place, file)
     return described(place, shape, dtype)
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
-    """The signals."""
+    """Return the signals."""
     with ExitStack() as opened:
         file = opened.enter_context(place.open())
         shape, in_columns, dtype = read_header(place, file)
@@ -35,7 +35,7 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
 
 
 def read_header(place: Place, file: IO[bytes] | Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns come first, and type of an array in .npy form; the file stands at its values then."""
+    """Read a .npy header up to the first value; return shape, whether the order is Fortran, and dtype."""
     with reading(place):
         magic = file.read(6)
         if magic != np.lib.format.MAGIC_PREFIX:
@@ -43,14 +43,16 @@ def read_header(place: Place, file: IO[bytes] | Any) -> tuple[tuple[int, ...], b
             raise StorageError(place.url, "signals", f"{what}; write it with numpy.save")
         version = tuple(file.read(2))
         if version not in ((1, 0), (2, 0), (3, 0)):
-            raise StorageError(place.url, "signals", f"version {version} of the .npy form; 1.0 to 3.0 can be read")
+            raise StorageError(
+                place.url, "signals", f"version {version} of the .npy format; versions 1.0 to 3.0 are supported"
+            )
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, in_columns, dtype = read(file)
         return shape, in_columns, dtype
 
 
 def mapped(place: Place, offset: int, shape: tuple[int, ...], in_columns: bool, dtype: np.dtype[Any]) -> Array:
-    """A read-only memory map of an array that begins at this offset of a local file."""
+    """Return a read-only memory map of the array at this offset of a local file."""
     found = described(place, shape, dtype)
     if not found.n_signals * found.n_features:
         return np.empty((found.n_signals, found.n_features), dtype)
@@ -67,8 +69,8 @@ def raw_rows(
     dtype: np.dtype[Any],
     opened: ExitStack,
 ) -> RawRows:
-    """Rows of an array that can only be read, not mapped; they take over what was opened."""
+    """Return the rows of an array that can be read but not mapped; they take ownership of the open file."""
     found = described(place, shape, dtype)
     if in_columns:
-        raise StorageError(place.url, "signals", "must hold the matrix row after row; save it in C order")
+        raise StorageError(place.url, "signals", "the matrix is in Fortran order; save it in C order")
     return RawRows(place, file, offset, (found.n_signals, found.n_features), dtype, opened)

@@ -1,4 +1,4 @@
-"""Signals in .npz archives: mapped where they are local and not compressed, else decompressed as they are read."""
+"""Signals in .npz archives: memory-mapped if local and uncompressed, otherwise decompressed while reading."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .contents import Described, choose, described, reading
 from .place import Place
 
 CHECKED_BYTES = 2**24
-"""Bytes read at a time for a checksum."""
+"""Bytes per read when a checksum is computed."""
 
 REMEMBERED = 1000
-"""Arrays of which it is remembered that their checksums were compared."""
+"""Number of arrays whose verified checksums are remembered."""
 
 _checked: set[tuple[int, ...]] = set()
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
-    """Shape and type of the array chosen."""
+    """Return shape and dtype of the chosen array."""
     if array is None and (matrix := _sparse(place)) is not None:
         return described(place, matrix.shape, matrix.dtype)
     with ExitStack() as opened:
@@ -39,7 +39,7 @@ def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Desc
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
-    """The signals."""
+    """Return the signals."""
     if array is None and (matrix := _sparse(place)) is not None:
         return SparseRows(matrix)
     with ExitStack() as opened:
@@ -48,7 +48,7 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
         if place.is_local and member.compress_type == zipfile.ZIP_STORED and file is not None:
             with reading(place, chosen):
                 file.seek(member.header_offset + 26)
-                skipped = sum(struct.unpack("<HH", file.read(4)))  # the name and extra field of the local header
+                skipped = sum(struct.unpack("<HH", file.read(4)))  # file name and extra field
             start = member.header_offset + 30 + skipped
             found = os.fstat(file.fileno())
             _check_once(place, file, start, member, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
@@ -62,9 +62,9 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
 
 
 def _check_once(place: Place, file: IO[bytes], start: int, member: zipfile.ZipInfo, state: tuple[int, ...]) -> None:
-    """Compares the checksum that the archive has of an array with its bytes, which a map would not.
+    """Verify the archive's checksum of an array, which a memory map would skip.
 
-    An array of a file that has not changed since is not read again.
+    Each array is verified once as long as its file does not change.
     """
     key = (*state, start, member.file_size, member.CRC)
     if key in _checked:
@@ -85,7 +85,7 @@ def _check_content(place: Place, file: IO[bytes], start: int, member: zipfile.Zi
 
 
 def _sparse(place: Place) -> Any:
-    """The matrix that scipy.sparse.save_npz has written, None where the archive is another."""
+    """Return the matrix written by scipy.sparse.save_npz, or None for any other archive."""
     import scipy.sparse
 
     with place.open() as file, reading(place):
@@ -96,7 +96,7 @@ def _sparse(place: Place) -> Any:
 
 
 def _chosen(place: Place, opened: ExitStack, array: str | None) -> tuple[zipfile.ZipFile, str]:
-    """The archive, and the array asked for."""
+    """Open the archive and choose the array."""
     file = opened.enter_context(place.open())
     with reading(place):
         members = opened.enter_context(zipfile.ZipFile(file))
@@ -104,5 +104,5 @@ def _chosen(place: Place, opened: ExitStack, array: str | None) -> tuple[zipfile
 
 
 def names(members: zipfile.ZipFile) -> list[str]:
-    """Arrays of an archive."""
+    """Return the names of the arrays in an archive."""
     return [name.removesuffix(".npy") for name in members.namelist() if name.endswith(".npy")]

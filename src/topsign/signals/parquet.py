@@ -1,4 +1,4 @@
-"""Signals in Parquet files: lists of one length or numeric columns, decoded a batch at a time."""
+"""Signals in Parquet files: a column of lists or numeric columns, decoded in batches."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .place import Place
 from .tables import check_columns, is_list, stack_columns, vector_columns
 
 BATCH_ROWS = 1024
-"""Rows decoded at a time."""
+"""Rows per decoded batch."""
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
-    """Number and length of the signals, in a column of lists or in numeric columns."""
+    """Return the number of signals, their length and their dtype."""
     with place.open() as file:
         table = _opened(place, file)
         chosen = _chosen(place, table, array, aside)
@@ -33,12 +33,12 @@ def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Desc
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Rows:
-    """The signals."""
+    """Return the signals."""
     return ParquetRows(place, describe(place, array, aside), array, aside)
 
 
 def columns(place: Place, names: Sequence[str], rows: slice | None = None) -> dict[str, Any]:
-    """Other columns, or some rows of them, by name; only row groups that hold such rows are read."""
+    """Return the named columns, or some rows of them, reading only the row groups involved."""
     with place.open() as file:
         table = _opened(place, file)
         check_columns(table.schema_arrow.names, names, place.url)
@@ -51,7 +51,7 @@ def columns(place: Place, names: Sequence[str], rows: slice | None = None) -> di
 
 
 def _groups_of(table: Any, rows: slice | None) -> tuple[list[int], int]:
-    """Row groups that hold these rows, and the first row of the first of them."""
+    """Return the row groups that hold these rows, and the first row of the first group."""
     groups, start, first = list[int](), 0, 0
     for group in range(table.num_row_groups):
         end = start + table.metadata.row_group(group).num_rows
@@ -68,12 +68,12 @@ def _chosen(place: Place, table: Any, array: str | None, aside: Sequence[str]) -
 
 
 def _names_of(table: Any, chosen: Sequence[str]) -> tuple[str, ...] | None:
-    """Names of the features where each is a column."""
+    """Return the feature names if each feature is a column."""
     return None if is_list(table.schema_arrow.field(chosen[0]).type) else tuple(chosen)
 
 
 class ParquetRows(Rows):
-    """Rows of a column of lists, decoded from the row group where reading begins."""
+    """Signals of a Parquet file, decoded from the row group that holds the first requested row."""
 
     def __init__(self, place: Place, found: Described, array: str | None, aside: Sequence[str]) -> None:
         super().__init__((found.n_signals, found.n_features), found.dtype)
@@ -85,7 +85,7 @@ class ParquetRows(Rows):
         self.names = _names_of(self._table, self._columns)
         self._batches: Iterator[Array] | None = None
         self._held = np.empty((0, self.shape[1]), self.dtype)
-        self._at = 0  # row of the file at which what is held begins
+        self._at = 0  # file row of the first decoded row
 
     def read(self, start: int, stop: int) -> Array:
         if self._batches is None or start < self._at:
@@ -98,7 +98,7 @@ class ParquetRows(Rows):
                 what = f"row {end} has {batch.shape[1]} features, row 0 has {self.shape[1]}"
                 raise StorageError(self._place.url, f"column {self._columns[0]}", f"signals differ in length: {what}")
             end += len(batch)
-            parts = [batch] if end - len(batch) <= start else [*parts, batch]  # rows before the first are dropped
+            parts = [batch] if end - len(batch) <= start else [*parts, batch]  # drop batches before start
         if len(parts) > 1 or parts[0] is not self._held:
             self._at = end - sum(map(len, parts))
             skipped = max(0, min(len(parts[0]), start - self._at))
@@ -123,7 +123,7 @@ def _opened(place: Place, file: Any) -> Any:
 
 
 def _batches(place: Place, table: Any, first_group: int, chosen: Sequence[str]) -> Iterator[Array]:
-    """Batches of rows from the beginning of a row group to the end."""
+    """Yield batches of rows from the beginning of a row group to the end of the file."""
     import pyarrow.compute
 
     section = f"column {', '.join(chosen[:3])}"

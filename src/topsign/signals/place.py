@@ -1,4 +1,4 @@
-"""Paths and URLs: files of this machine, or of any file system that fsspec knows."""
+"""Paths and URLs of local files and of any file system that fsspec supports."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ Location = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Place:
-    """A file or folder, by its absolute path or its URL."""
+    """A file or folder, identified by its absolute path or URL."""
 
     url: str
 
     @classmethod
     def at(cls, location: Location) -> Place:
-        """Paths become absolute, since workers of a cluster have working directories of their own."""
+        """Return the place of a path or URL; paths become absolute because workers run in other directories."""
         if not isinstance(location, (str, os.PathLike)):
             raise TypeError(
-                f"signals and shards are found by a path or URL, got {type(location).__name__}; np.save an array "
-                "first, or encode a dask array (dask.array.from_array)"
+                f"expected a path or URL, got {type(location).__name__}; save the array with np.save first, or "
+                "encode a dask array (dask.array.from_array)"
             )
         text = os.fspath(location).removeprefix("file://")
         return cls(text if "://" in text else os.path.abspath(text))
 
     @property
     def is_local(self) -> bool:
-        """Whether the url is a path of this machine."""
+        """Whether this is a path on the local machine."""
         return "://" not in self.url
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Last component of the path."""
         return self.url.rstrip("/").rsplit("/", 1)[-1]
 
     @property
     def suffix(self) -> str:
-        """ ".npy" and so on, in lower case."""
+        """File extension in lower case, for example ".npy"."""
         return os.path.splitext(self.name)[1].lower()
 
     @lazy
@@ -55,10 +55,10 @@ class Place:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Place, (self.url,)  # a file system belongs to the process that made it
+        return Place, (self.url,)  # file systems must not be shared between processes
 
     def open(self) -> IO[bytes]:
-        """The file, for reading at any position."""
+        """Open the file for seekable binary reading."""
         if self.is_local:
             return open(self.url, "rb")
         fs, path = self._found
@@ -66,7 +66,7 @@ class Place:
         return file
 
     def state(self) -> tuple[int, str]:
-        """Bytes, and a mark that changes with the content: time of the last change, or the store's ETag."""
+        """Return the size in bytes, and the modification time or ETag, which changes with the content."""
         if self.is_local:
             stat = os.stat(self.url)
             return stat.st_size, str(stat.st_mtime)
@@ -76,9 +76,9 @@ class Place:
         return int(info["size"]), str(next((one for one in marks if one), ""))
 
     def files(self, suffixes: Sequence[str]) -> list[Place]:
-        """This file, or the files in this folder that end so, in the order of their names.
+        """Return this file, or the files of this folder with one of these suffixes, sorted by name.
 
-        Raises FileNotFoundError where there is nothing, ValueError for a folder without such files.
+        Raises FileNotFoundError if nothing exists here, and ValueError for a folder without such files.
         """
         kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         if self.is_local:

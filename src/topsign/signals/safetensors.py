@@ -1,4 +1,4 @@
-"""Signals in safetensors files: mapped where the file is local."""
+"""Signals in safetensors files, memory-mapped if the file is local."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .place import Place
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
-    """Shape and type of the tensor chosen."""
+    """Return shape and dtype of the chosen tensor."""
     with place.open() as file:
         chosen, _, shape, dtype = _tensor(place, file, array)
     return described(place, shape, dtype, chosen)
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | Rows:
-    """The signals."""
+    """Return the signals."""
     with ExitStack() as opened:
         file = opened.enter_context(place.open())
         _, offset, shape, dtype = _tensor(place, file, array)
@@ -35,7 +35,7 @@ def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Array | 
 
 
 def _tensor(place: Place, file: Any, wanted: str | None) -> tuple[str, int, tuple[int, ...], np.dtype[Any]]:
-    """Name, offset, shape and type of a tensor."""
+    """Return name, offset, shape and dtype of the chosen tensor."""
     n_bytes, _ = place.state()
     with reading(place, "header"):
         text = file.read(header_size(file.read(8), n_bytes))

@@ -1,4 +1,4 @@
-"""Tables of signals: vectors in a column of lists or in numeric columns, ids and metadata in others."""
+"""Tables of signals: vectors in a column of lists or in numeric columns, with ids and metadata beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Note = dict[str, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class TableSignals:
-    """Signals of a table, with the ids and metadata of its rows where they were asked for."""
+    """Signals of a table, with ids and metadata if their columns were named."""
 
     signals: Array | Rows
     ids: list[Any] | None
@@ -32,17 +32,17 @@ def from_table(
     id_column: str | None = None,
     metadata_columns: Sequence[str] = (),
 ) -> TableSignals:
-    """Signals of a pandas or Polars frame, an Arrow table, or anything with Arrow's stream interface.
+    """Read signals from a pandas or Polars frame, an Arrow table, or any object with Arrow's stream interface.
 
-    Vectors are lists of one length in ``vector_column`` (the only column of lists when not given), or all numeric
-    columns that are neither ids nor metadata.
+    Vectors are lists of equal length in ``vector_column`` (by default the only column of lists), or the rows of all
+    numeric columns that hold neither ids nor metadata.
     """
     arrow = import_pyarrow("tables are read with pyarrow")
     try:
         whole = table if isinstance(table, arrow.Table) else arrow.table(table)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"a table is a pandas or Polars frame or an Arrow table, got {type(table).__name__}: {error}"
+            f"table must be a pandas or Polars frame or an Arrow table, got {type(table).__name__}: {error}"
         ) from None
     aside = [*([id_column] if id_column else []), *metadata_columns]
     check_columns(whole.schema.names, aside, "the table")
@@ -53,14 +53,14 @@ def from_table(
 
 
 def check_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Raises ValueError where a column is missing."""
+    """Raise ValueError if a column is missing."""
     missing = [name for name in wanted if name not in names]
     if missing:
         raise ValueError(f"{where} has no column {', '.join(map(repr, missing))}; it has {', '.join(names)}")
 
 
 def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of lists."""
+    """Return whether an Arrow type is a list type."""
     import pyarrow
 
     types = pyarrow.types
@@ -68,7 +68,7 @@ def is_list(kind: Any) -> bool:
 
 
 def vector_columns(schema: Any, wanted: str | None, aside: Sequence[str], where: str) -> list[str]:
-    """The column of lists that holds the vectors, or the numeric columns that are their features."""
+    """Return the column of lists that holds the vectors, or the numeric columns that hold their features."""
     import pyarrow
 
     kinds = {field.name: field.type for field in schema if field.name not in aside}
@@ -99,14 +99,14 @@ def vector_columns(schema: Any, wanted: str | None, aside: Sequence[str], where:
 
 
 def table_rows(table: Any, chosen: Sequence[str], where: str) -> Array | Rows:
-    """Signals in a column of lists, or in numeric columns, whose names they keep."""
+    """Return the signals of a column of lists, or of numeric columns together with their names."""
     if len(chosen) == 1 and is_list(table.schema.field(chosen[0]).type):
         return as_signals(table.column(chosen[0]))
     return NamedRows(as_signals(stack_columns(table, chosen, where)), chosen)
 
 
 def stack_columns(table: Any, names: Sequence[str], where: str) -> Array:
-    """Numeric columns of a table or batch as a matrix, one row per row."""
+    """Stack numeric columns of a table or batch into a matrix."""
     columns = []
     for name in names:
         column = table.column(name)
@@ -118,7 +118,7 @@ def stack_columns(table: Any, names: Sequence[str], where: str) -> Array:
 
 
 def notes_of(columns: dict[str, Any]) -> list[Note] | None:
-    """Metadata of rows: one dict of the columns' values per row, without nulls; None for no columns."""
+    """Return one dict of non-null values per row, or None without columns."""
     if not columns:
         return None
     values = [plain_values(column) for column in columns.values()]
@@ -130,7 +130,7 @@ def notes_of(columns: dict[str, Any]) -> list[Note] | None:
 
 
 def plain_values(column: Any) -> list[Any]:
-    """Values that JSON can hold: dates and the like become texts, nan becomes null."""
+    """Return values that JSON can represent; dates become strings, and NaN and infinities become None."""
     return [_plain(value) for value in column.to_pylist()]
 
 

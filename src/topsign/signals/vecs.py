@@ -1,4 +1,4 @@
-"""Signals in .fvecs and .bvecs files: each row its length, an int32, then so many float32 or bytes."""
+"""Signals in .fvecs and .bvecs files: each row is an int32 length followed by that many float32 values or bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .place import Place
 
 
 def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Described:
-    """Number and length of the signals, from the size of the file and its first row."""
+    """Return the number and length of the signals, from the file size and the first row."""
     if array is not None or aside:
-        raise ValueError(f"{place.url} has no named arrays or columns; leave array= (--array) out")
+        raise ValueError(f"{place.url} has no named arrays or columns; omit array= (--array)")
     n_bytes, _ = place.state()
     dtype: np.dtype[Any] = np.dtype(np.float32 if place.suffix == ".fvecs" else np.uint8)
     with place.open() as file:
@@ -29,12 +29,12 @@ def describe(place: Place, array: str | None, aside: Sequence[str] = ()) -> Desc
 
 
 def rows(place: Place, array: str | None, aside: Sequence[str] = ()) -> Rows:
-    """The signals."""
+    """Return the signals."""
     return VecsRows(place, describe(place, array, aside))
 
 
 class VecsRows(Rows):
-    """Rows behind their lengths."""
+    """Rows of a .fvecs or .bvecs file."""
 
     def __init__(self, place: Place, found: Described) -> None:
         super().__init__((found.n_signals, found.n_features), found.dtype)
