@@ -281,7 +281,7 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
         (table.replace_schema_metadata({b"topsign": json.dumps(longer)}), "do not have .* bytes each"),
         (table.replace_schema_metadata({b"topsign": json.dumps(told | {"form": "text"})}), "got 'text'"),
         (table.replace_schema_metadata({b"topsign": json.dumps({"format": 1, "form": "codes"})}), "has no 'recipe'"),
-        (export.to_arrow(make_index(rng), form="dense"), "it holds vectors, which pyarrow reads"),
+        (export.to_arrow(make_index(rng), form="dense"), "it holds vectors; read them with pyarrow"),
     ]:
         pyarrow.parquet.write_table(damaged, path)
         with pytest.raises(ts.StorageError, match=words) as caught:

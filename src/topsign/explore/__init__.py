@@ -1,4 +1,4 @@
-"""A page in the browser: detection by codes of any size, and contents of an index. Needs the extra explore."""
+"""Browser page for the detection performance of codes and the contents of an index. Needs the extra ``explore``."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from .._checks import as_signals, check_count
 from ..index import Index
 from ..search import make_scans
 
-SAMPLED = 20_000  # entries whose scores make the histogram
+SAMPLED = 20_000  # entries sampled for the histogram of scores
 N_BINS = 40
 
 
 def summary(index: Index) -> dict[str, Any]:
-    """Return the index in a few lines."""
+    """Return a summary of the index."""
     return {
         "description": repr(index),
         "n_entries": len(index),
@@ -50,9 +50,9 @@ def neighbors(index: Index, signal: Array, *, k: int) -> dict[str, Any]:
     """Return the nearest entries of one signal, with p- and E-values, and a histogram of scores beside the null."""
     signal = as_signals(signal, n_features=index.n_features, name="the vector")
     if len(signal) != 1:
-        raise ValueError(f"one vector is looked up at a time, got {len(signal)}")
+        raise ValueError(f"expected one vector, got {len(signal)}")
     found = index.search(signal, k=check_count(k, "k", maximum=1000))
-    kept = ~np.isnan(found.scores[0])  # there may be fewer entries than asked for
+    kept = ~np.isnan(found.scores[0])  # fewer than k entries
     ids = found.ids[0][kept]
     notes = index.get(ids).metadata if len(ids) else []
     measures = (found.scores, found.distances, found.p_values, found.e_values)
@@ -65,7 +65,7 @@ def neighbors(index: Index, signal: Array, *, k: int) -> dict[str, Any]:
 
 
 def _histogram(index: Index, signal: Array) -> dict[str, Any]:
-    """Return how many entries have which scores, and how many impostors would."""
+    """Return a histogram of the entries' scores, with the expected counts under the null distribution."""
     ids = index.ids
     if not len(ids):
         return {"edges": [], "counts": [], "expected": []}

@@ -1,4 +1,4 @@
-"""Server of the page: only on this machine, for whoever has the address."""
+"""HTTP server of the page, bound to 127.0.0.1 and protected by a token in the address."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ..index import Index
 from . import entries, sizes
 
 HOST = "127.0.0.1"
-MAX_UPLOAD = 2**26  # bytes of a vector
+MAX_UPLOAD = 2**26  # bytes of an uploaded vector
 
 
 class OnlyHere:
-    """Refuse requests that were not made by the page itself: other hosts (DNS rebinding) and other origins."""
+    """Middleware that rejects requests from other hosts (DNS rebinding) and other origins."""
 
     def __init__(self, app: ASGIApp, *, port: int) -> None:
         self.app = app
@@ -46,13 +46,13 @@ class OnlyHere:
                 origin is None or origin.removeprefix("http://") in self.hosts
             )
             if not allowed or request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-                await PlainTextResponse("only the page itself is answered", status_code=403)(scope, receive, send)
+                await PlainTextResponse("only the page itself may send requests", status_code=403)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
 def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
-    """Return the application; everything lies under ``/token/``."""
+    """Return the application; all routes are under ``/token/``."""
 
     async def page(request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
@@ -123,13 +123,13 @@ def serve(
     Parameters
     ----------
     index : Index, optional
-        Its entries can be looked at and searched.
+        Index to browse and search.
     port : int
-        0 takes any free one.
+        Port; 0 chooses a free one.
     open_browser : bool
-        Show the page in the browser.
+        Whether to open the page in the browser.
     announce : callable
-        Called with the address, which holds a token that only its reader knows.
+        Called with the address, which contains a secret token.
     """
     check_count(port, "port", minimum=0, maximum=65535)
     with socket.socket() as listening:
@@ -167,7 +167,7 @@ def _in_thread(view: Callable[[Request], Any]) -> Callable[[Request], Awaitable[
 
 
 async def _answer(work: Callable[[], Any]) -> Response:
-    """Return the result of the work as JSON, or the words in which it was refused."""
+    """Return the result of ``work`` as JSON, or its error message with status 400."""
     try:
         return JSONResponse(await run_in_threadpool(work))
     except (ValueError, TypeError, OverflowError) as error:

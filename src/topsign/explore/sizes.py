@@ -1,4 +1,4 @@
-"""Detection by codes of given sizes, as numbers and curves for the page, from ``topsign.theory``."""
+"""Detection performance of codes of given sizes, as numbers and curves for the page, from ``topsign.theory``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Curves = list[dict[str, Any]]
 
 FALSE_ALARMS = np.geomspace(1e-9, 0.5, 28)
 CORRELATIONS = np.linspace(0, 1, 41)
-N_SIZES = 15  # points of the curve of detection against bytes
+N_SIZES = 15  # points of the curve of detection rate against bytes
 
 
 @dataclass(frozen=True)
 class CodeSizes:
-    """Sizes of a code and a target, as the sliders give them."""
+    """Code size and detection target, as set by the sliders."""
 
     n_features: int = 8192
     n_pool: int = 8192
@@ -37,7 +37,7 @@ class CodeSizes:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> CodeSizes:
-        """Return the sizes in the query of an address; ValueError says which value is wrong."""
+        """Parse the query string of a request; raise ValueError that names the invalid value."""
         unknown = sorted(set(given) - set(cls.__dataclass_fields__))
         if unknown:
             raise ValueError(f"unknown values {', '.join(unknown)}; there are {', '.join(cls.__dataclass_fields__)}")
@@ -69,13 +69,13 @@ class CodeSizes:
 
     @property
     def per_entry(self) -> float:
-        """False-alarm rate of one comparison, from that of the whole search."""
+        """False-alarm rate per comparison that gives the requested rate per search."""
         return float(-np.expm1(np.log1p(-self.false_alarm) / self.n_entries))
 
 
 @lru_cache(maxsize=64)
 def describe(choice: CodeSizes) -> dict[str, Any]:
-    """Return numbers and curves for these sizes, ready for JSON."""
+    """Return numbers and curves for these sizes as JSON values."""
     adaptive = _curve(choice, "asymmetric", choice.n_bits, choice.n_pool)
     hamming = _curve(choice, "hamming", choice.n_bits, choice.n_pool)
     signs = _curve(choice, "sign_asymmetric", 8 * choice.code_bytes)
@@ -112,7 +112,7 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def make_plan(choice: CodeSizes) -> dict[str, Any]:
-    """Return the cheapest code that reaches the wanted detection, with its commands; or why there is none."""
+    """Return the smallest code that reaches the requested detection rate, with its commands, or the reason for none."""
     try:
         plan = theory.plan(
             correlation=choice.correlation,
@@ -146,7 +146,7 @@ def _detection(choice: CodeSizes, n_bits: int, n_pool: int) -> float:
 
 
 def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
-    """Return the detection at the wanted false alarm by codes smaller and larger than the chosen one."""
+    """Return detection rates at the requested false-alarm rate for smaller and larger codes."""
     sizes = list(_sizes(choice))
     widths = [Layout(choice.layout, n_bits, choice.n_pool).code_bytes for n_bits in sizes]
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
@@ -163,13 +163,13 @@ def _sizes(choice: CodeSizes) -> Iterator[int]:
 
 
 def _limit(choice: CodeSizes, d_prime: float, n_bytes: int, false_alarms: Float64) -> Float64:
-    """Return the detection of the best code of so many bytes, by rate-distortion theory; scores are taken as normal."""
+    """Return the detection rate of an ideal code of n_bytes by rate-distortion theory, assuming normal scores."""
     share = float(theory.rate_distortion_limit(8 * n_bytes / choice.n_features))
     return np.asarray(ndtr(ndtri(false_alarms) + d_prime * np.sqrt(share)))
 
 
 def _roc_line(name: str, curve: theory.RocCurve) -> dict[str, Any]:
-    """Return the part of a curve that the page shows, thinned to what a screen resolves."""
+    """Return the displayed part of a ROC curve, thinned to screen resolution."""
     shown = np.flatnonzero((curve.pfa >= FALSE_ALARMS[0]) & (curve.pfa <= FALSE_ALARMS[-1]))
     thinned = shown[:: max(1, len(shown) // 80)]
     return _line(name, curve.pfa[thinned], curve.pd[thinned])

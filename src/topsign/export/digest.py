@@ -1,4 +1,4 @@
-"""Digest of the rows of a table in any order, which no checksum of a Parquet file covers."""
+"""Order-independent digest of table rows, because Parquet checksums do not cover a whole file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MASK = 2**64 - 1
 
 
 class Digest:
-    """Sum of the hashes of all rows, modulo 2**64, with the columns and the number of rows that it was taken of."""
+    """Sum of all row hashes modulo 2**64, with the column names and the number of rows."""
 
     def __init__(self) -> None:
         self.n_rows, self.total = 0, 0
@@ -31,14 +31,14 @@ class Digest:
         self.n_rows += len(content)
 
     def to_json(self) -> str:
-        """Return the record that a file keeps."""
+        """Return the record that is stored in the file."""
         return json.dumps({"columns": self.columns, "rows": self.n_rows, "digest": f"{self.total:016x}"})
 
 
 def check_digest(table: Any, kept: bytes | None, path: Path) -> None:
-    """Raise StorageError unless a table is what was written with the digest that a file kept.
+    """Raise StorageError unless a table matches the digest stored in its file.
 
-    Files that other programs wrote, of filtered rows for example, have none.
+    Files written by other programs, for example with filtered rows, have no digest.
     """
     if kept is None:
         return
@@ -61,7 +61,7 @@ def check_digest(table: Any, kept: bytes | None, path: Path) -> None:
 
 
 def _column_bytes(column: Any, n_rows: int) -> Bytes:
-    """Return the values of a column as rows of bytes; texts by their CRC-32."""
+    """Return the values of a column as rows of bytes; strings are represented by their CRC-32."""
     chunk = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     kind = str(chunk.type)
     if kind == "string":
@@ -77,7 +77,7 @@ def _column_bytes(column: Any, n_rows: int) -> Bytes:
 
 
 def _row_hashes(content: Bytes) -> Array:
-    """Return one 64-bit hash per row: words times odd constants, mixed."""
+    """Return one 64-bit multiplicative hash per row."""
     n_rows, width = content.shape
     words = np.zeros((n_rows, -(-width // 8) * 8), np.uint8)
     words[:, :width] = content

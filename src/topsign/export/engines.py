@@ -1,15 +1,15 @@
-"""Codes in other search engines: adapters that make entries and queries, and turn answers back into mismatches.
+"""Adapters for other search engines: convert codes and queries, and convert the engine's results to mismatches.
 
-Two identities, both exact, make it possible:
+They rest on two exact identities:
 
-- one-hot codes (:meth:`topsign.AdaptiveCodes.to_bits`) lie at a plain Hamming distance of
-  ``n_pool - n_bits + 2 * mismatches`` from a query's bits; codes that keep the whole pool, as sign codes do, need no
-  one-hot code: the distance of their signs from those of a query is ``mismatches``;
+- one-hot codes (:meth:`topsign.AdaptiveCodes.to_bits`) have the Hamming distance ``n_pool - n_bits + 2 * mismatches``
+  from a query's bits. Codes that keep the whole pool, such as sign codes, need no one-hot encoding, because the Hamming
+  distance of their signs is already ``mismatches``;
 - rows of +-1 (:meth:`topsign.AdaptiveCodes.to_sparse`) have the dot product ``n_bits - 2 * mismatches`` with a
   query's signs.
 
-No engine's package is imported here. The answers are exact if the engine compares every entry; a graph index
-(HNSW and the like) finds most of the nearest entries, not all.
+This module imports no engine's package. Results are exact if the engine compares every entry; an approximate index
+such as HNSW finds most of the nearest entries, but not all.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 SparseVector = dict[str, list[int] | list[float]]
 
 MAX_SPARSEVEC = 16_000
-"""Values other than zero that pgvector takes in one sparsevec; a query has ``n_pool``."""
+"""Maximum number of nonzero values in pgvector's sparsevec; a query has ``n_pool``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter(ABC):
-    """How one engine holds codes of ``n_bits`` out of ``n_pool``, and what its answers mean."""
+    """Adapter between codes of ``n_bits`` out of ``n_pool`` and the data types of one engine."""
 
     form: ClassVar[str]
-    """Form of codes that the engine compares, one of :attr:`topsign.Codes.forms`."""
+    """Form of the codes that the engine compares, one of :attr:`topsign.Codes.forms`."""
 
     n_bits: int
     n_pool: int
     space: str | None = field(default=None, compare=False, repr=False)
-    """Space of the codes, if it is known: entries and queries must then have the same."""
+    """Space of the codes if known; entries and queries must then share it."""
 
     def __post_init__(self) -> None:
         check_pool(self.n_bits, self.n_pool)
 
     @classmethod
     def of(cls, source: Codes | Index) -> Self:
-        """Return the adapter for these codes, or for the codes of this index; ValueError if they lack the form."""
+        """Return the adapter for these codes or this index; raise ValueError if the family lacks the required form."""
         recipe: Any = source.recipe
         cls._check_form(recipe)
         return cls(n_bits=recipe.n_bits, n_pool=recipe.n_pool, space=recipe.space)
@@ -68,7 +68,7 @@ class Adapter(ABC):
             )
 
     def entries(self, codes: Codes) -> Any:
-        """Return what the engine stores, one element or row for each code."""
+        """Convert codes to the engine's data type, one element or row per code."""
         recipe: Any = codes.recipe
         self._check_form(recipe)
         if (recipe.n_bits, recipe.n_pool) != (self.n_bits, self.n_pool):
@@ -84,14 +84,14 @@ class Adapter(ABC):
         return self._entries(codes)
 
     def queries(self, projected: npt.ArrayLike) -> Any:
-        """Return what the engine is asked, one element or row for each row of projections (of ``project``).
+        """Convert projected queries (from ``project``) to the engine's data type, one element or row per query.
 
-        An adapter made ``of`` codes or an index takes only projections of the same encoder or index.
+        An adapter made by ``of`` accepts only projections of the same encoder or index.
         """
         return self._queries(as_projected(projected, n_pool=self.n_pool, space=self.space))
 
     def mismatches(self, answer: npt.ArrayLike) -> Int64:
-        """Return how many signs differ, from the engine's answer in any shape; raise if the answer cannot be right."""
+        """Convert the engine's distances or scores, of any shape, to mismatches; raise ValueError if impossible."""
         mismatches = self._halves(np.asarray(answer, np.float64))
         wrong = ~((mismatches >= 0) & (mismatches <= self.n_bits) & (mismatches == np.rint(mismatches)))
         if wrong.any():
@@ -110,22 +110,22 @@ class Adapter(ABC):
 
     @abstractmethod
     def _halves(self, answer: Float64) -> Float64:
-        """Return the mismatches, unless the answer is of something else."""
+        """Convert distances or scores to mismatches without validation."""
 
 
 class _Hamming(Adapter):
-    """Engines of plain Hamming distance."""
+    """Adapter for engines with the plain Hamming distance."""
 
     form = "bits"
 
     @property
     def is_one_hot(self) -> bool:
-        """Whether each location has two bits, one per sign: not needed if all locations are kept."""
+        """Whether each location has two bits, one per sign; not needed if all locations are kept."""
         return self.n_bits < self.n_pool
 
     @property
     def n_engine_bits(self) -> int:
-        """Bits of an entry that are compared."""
+        """Number of compared bits per entry."""
         return 2 * self.n_pool if self.is_one_hot else self.n_pool
 
     def _halves(self, answer: Float64) -> Float64:
@@ -139,16 +139,16 @@ class _Hamming(Adapter):
 
 
 class _PackedBits(_Hamming):
-    """Bits in bytes, uint8; bits that fill the last byte are zero on both sides."""
+    """Bits packed in uint8; padding bits of the last byte are zero in entries and queries."""
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of an entry."""
+        """Bytes per entry."""
         return -(-self.n_engine_bits // 8)
 
     @property
     def dimension(self) -> int:
-        """Bits of an entry, as the engine counts them."""
+        """Number of bits per entry, including padding."""
         return 8 * self.n_bytes
 
     def _entries(self, codes: Any) -> Any:
@@ -159,15 +159,15 @@ class _PackedBits(_Hamming):
 
 
 class FaissBinary(_PackedBits):
-    """``faiss.IndexBinaryFlat(engine.dimension)``; its distances are the answer."""
+    """FAISS: ``faiss.IndexBinaryFlat(engine.dimension)``; pass its distances to ``mismatches``."""
 
 
 class USearchBits(_PackedBits):
-    """``usearch.index.Index(ndim=engine.dimension, metric="hamming", dtype="b1")``, searched with ``exact=True``."""
+    """USearch: ``Index(ndim=engine.dimension, metric="hamming", dtype="b1")``, searched with ``exact=True``."""
 
 
 class LanceBinary(_PackedBits):
-    """LanceDB: a column of fixed-size lists of uint8, ``distance_type("hamming")``; ``_distance`` is the answer.
+    """LanceDB: a column of fixed-size lists of uint8 with ``distance_type("hamming")``; results are in ``_distance``.
 
     Needs pyarrow, as LanceDB does.
     """
@@ -178,7 +178,7 @@ class LanceBinary(_PackedBits):
 
 
 class _BitText(_Hamming):
-    """Bits as text of zeros and ones."""
+    """Bits as a string of zeros and ones."""
 
     def _entries(self, codes: Any) -> list[str]:
         return bit_texts(self._entry_bits(codes), self.n_engine_bits)
@@ -188,7 +188,7 @@ class _BitText(_Hamming):
 
 
 class PgvectorBits(_BitText):
-    """PostgreSQL with pgvector: a column of ``engine.column``, ordered by ``code <~> query``, which is the answer."""
+    """PostgreSQL with pgvector: a column of type ``engine.column``; the distance is ``code <~> query``."""
 
     @property
     def column(self) -> str:
@@ -197,11 +197,11 @@ class PgvectorBits(_BitText):
 
 
 class DuckDBBits(_BitText):
-    """DuckDB: a column of BIT, ordered by ``bit_count(xor(code, query::BIT))``, which is the answer."""
+    """DuckDB: a column of type BIT; the distance is ``bit_count(xor(code, query::BIT))``."""
 
 
 class _Signs(Adapter):
-    """Engines of sparse dot products."""
+    """Adapter for engines with sparse dot products."""
 
     form = "sparse"
 
@@ -210,7 +210,7 @@ class _Signs(Adapter):
 
 
 class ScipySparse(_Signs):
-    """``entries @ queries.T``, a CSR matrix of +-1 times a dense one, is the answer: (n_codes, n_queries)."""
+    """SciPy: ``entries @ queries.T``, a CSR matrix of +-1 times a dense one, gives scores (n_codes, n_queries)."""
 
     def _entries(self, codes: Any) -> scipy.sparse.csr_array:
         return codes.to_sparse()
@@ -220,9 +220,9 @@ class ScipySparse(_Signs):
 
 
 class QdrantSparse(_Signs):
-    """Qdrant: ``SparseVector(**vector)`` for each entry and query; the score, a dot product, is the answer.
+    """Qdrant: ``SparseVector(**vector)`` for each entry and query; the score is the dot product.
 
-    Entries with exactly half of their signs differing, a product of zero, are not among Qdrant's answers.
+    Qdrant omits entries with a dot product of zero, that is, with exactly half of their signs differing.
     """
 
     def _entries(self, codes: Any) -> list[SparseVector]:
@@ -235,9 +235,9 @@ class QdrantSparse(_Signs):
 
 
 class PgvectorSparse(_Signs):
-    """PostgreSQL with pgvector: a column of ``engine.column``, ordered by ``code <#> query``, which is the answer.
+    """PostgreSQL with pgvector: a column of type ``engine.column``; the score is ``code <#> query``.
 
-    pgvector takes pools of up to 16,000 so, since a query has a value for every row; :class:`PgvectorBits` takes any.
+    This supports pools of up to 16,000, because a query has a value for every row; :class:`PgvectorBits` has no limit.
     """
 
     def __post_init__(self) -> None:
@@ -267,18 +267,18 @@ class PgvectorSparse(_Signs):
 def nearest(
     ids: npt.ArrayLike, mismatches: npt.ArrayLike, *, k: int, n_entries: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the k nearest of an engine's answer, closest first and ties by ascending id, as an index orders them.
+    """Return the k nearest of an engine's results, closest first and ties by ascending id, as an index orders them.
 
-    Engines break ties as they like, so ask them for more than k. ValueError if entries that the engine left out may
-    tie with the k-th.
+    Engines break ties arbitrarily, so request more than k results. Raises ValueError if an entry that the engine
+    omitted may tie with the k-th.
 
     Parameters
     ----------
-    ids, mismatches : arrays of shape (..., n_asked)
-        What the engine found, in any order.
+    ids, mismatches : arrays of shape (..., n_requested)
+        The engine's results, in any order.
     k : int
     n_entries : int
-        Entries the engine holds.
+        Number of entries in the engine.
 
     Examples
     --------
@@ -298,7 +298,7 @@ def nearest(
 
 
 def bit_texts(packed: Bytes, n_bits: int) -> list[str]:
-    """Return rows of packed bits as texts of zeros and ones."""
+    """Return rows of packed bits as strings of zeros and ones."""
     return [(np.unpackbits(row, count=n_bits, bitorder="little") + ord("0")).tobytes().decode() for row in packed]
 
 

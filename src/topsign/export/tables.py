@@ -1,15 +1,14 @@
-"""Codes as Arrow tables and Parquet files, with the recipe that made them in the schema's metadata.
+"""Codes as Arrow tables and Parquet files, with the recipe in the schema's metadata.
 
-One row per entry: ``id`` (int64, or text); the code in one of the forms of its family; the columns that the recipe
-keeps beside codes, such as ``norms`` and ``scales`` (float32); ``metadata`` (JSON text, null if there is none). The
-forms:
+Each row is an entry: ``id`` (int64 or string); the code in one of the forms of its family; the additional columns of
+the recipe, such as ``norms`` and ``scales`` (float32); and ``metadata`` (JSON text or null). The forms are:
 
-- ``codes``, of every family: ``code``, the packed bytes (binary), the smallest form;
-- ``bits``, of adaptive and sign codes: ``bits`` (binary), for Hamming distances in SQL;
-- ``sparse``, of adaptive codes: ``locations`` (lists of int32) and ``signs`` (lists of int8);
-- ``dense``, of every family: ``vector``, the reconstructed signals (lists of float32).
+- ``codes``, for every family: ``code``, the packed bytes (binary), which is the smallest form;
+- ``bits``, for adaptive and sign codes: ``bits`` (binary), for Hamming distances in SQL;
+- ``sparse``, for adaptive codes: ``locations`` (lists of int32) and ``signs`` (lists of int8);
+- ``dense``, for every family: ``vector``, the reconstructed signals (lists of float32).
 
-All forms but ``dense`` are read back as the same codes. Needs pyarrow (the extra ``files``).
+All forms except ``dense`` are lossless. Needs pyarrow (the extra ``files``).
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from .digest import Digest, check_digest
 
 FORMAT = 1
 KEY = b"topsign"
-PART_ROWS = 16_384  # entries of a row group, and held at a time
-PART_BYTES = 2**30  # of their codes in any form: Arrow's offsets are 32 bits
+PART_ROWS = 16_384  # entries per row group
+PART_BYTES = 2**30  # bytes of codes per row group: Arrow's offsets have 32 bits
 
 NEEDS_PYARROW = "tables are made with pyarrow"
 Source = Index | Codes
@@ -46,22 +45,22 @@ Source = Index | Codes
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
-    """What a table of codes holds."""
+    """Contents of a table of codes."""
 
     entries: Entries  # ids, codes and metadata
 
     @property
     def codes(self) -> Codes:
-        """Codes of all entries, of the type that the recipe has."""
+        """Codes of all entries."""
         return self.entries.codes
 
     @property
     def recipe(self) -> Recipe:
-        """Everything that the codes were made with."""
+        """Recipe of the codes."""
         return self.codes.recipe
 
     def project(self, queries: npt.ArrayLike) -> Float32:
-        """Return real projections of queries to compare with the codes, less the mean if they were centred."""
+        """Project queries for comparison with the codes, after centring if the codes were centred."""
         signals = as_signals(queries, n_features=self.recipe.n_features, name="queries")
         return Projected.of(self.recipe.project(signals)[0], self.recipe)
 
@@ -78,12 +77,12 @@ def to_arrow(
     Parameters
     ----------
     source : Index or Codes
-        Of any family. An index has its own ids and metadata.
+        Entries of any family. An index has its own ids and metadata.
     form : str
         One of ``source.recipe.codes_type.forms``: "codes" and "dense" for every family; "bits" for adaptive and sign
         codes; "sparse" for adaptive codes.
     ids, metadata
-        Ids and metadata of codes that are not in an index; ids are 0, 1, ... by default.
+        Ids and metadata for codes that are not in an index; ids are 0, 1, ... by default.
     """
     arrow = import_pyarrow(NEEDS_PYARROW)
     parts, schema = _parts(arrow, source, form, ids, metadata)
@@ -98,7 +97,7 @@ def write_parquet(
     ids: npt.ArrayLike | None = None,
     metadata: Iterable[Note] | None = None,
 ) -> None:
-    """Write what :func:`to_arrow` makes into a Parquet file, a part at a time; it appears when it is complete."""
+    """Write the table of :func:`to_arrow` to a Parquet file in row groups; the file appears when it is complete."""
     arrow = import_pyarrow(NEEDS_PYARROW)
     import pyarrow.parquet as parquet
 
@@ -117,15 +116,15 @@ def write_parquet(
 
 
 def from_arrow(table: Any) -> CodeTable:
-    """Return what :func:`to_arrow` made, checked; rows may have been filtered or reordered since.
+    """Read and validate a table made by :func:`to_arrow`; its rows may have been filtered or reordered.
 
-    Raises StorageError if the table holds something else, or is damaged.
+    Raises StorageError if the table has other contents or is damaged.
     """
     return _read(table, "Arrow table")
 
 
 def read_parquet(path: Path) -> CodeTable:
-    """Return what :func:`write_parquet` wrote; StorageError if the file holds anything else."""
+    """Read a file written by :func:`write_parquet`; raise StorageError if it has other contents or is damaged."""
     arrow = import_pyarrow(NEEDS_PYARROW)
     import pyarrow.parquet as parquet
 
@@ -144,15 +143,15 @@ def _read(table: Any, path: Path) -> CodeTable:
     """Return the codes of a table that was read from ``path``."""
     raw = (table.schema.metadata or {}).get(KEY)
     if raw is None:
-        _raise_not_codes(path, "its schema has no metadata of topsign")
+        _raise_not_codes(path, "its schema has no topsign metadata")
     try:
         record = json.loads(raw)
         if record["format"] != FORMAT:
             _raise_not_codes(path, f"this version reads format {FORMAT}")
         recipe, form = Recipe.from_json(record["recipe"], path), record["form"]
         if form == "dense":
-            _raise_not_codes(path, "it holds vectors, which pyarrow reads")
-        wanted = Codes.empty(recipe).to_form(form)  # with the names, types and widths of columns
+            _raise_not_codes(path, "it holds vectors; read them with pyarrow")
+        wanted = Codes.empty(recipe).to_form(form)  # for the names, types and widths of columns
         names = ("id", *wanted, *recipe.column_names, "metadata")
         missing = [name for name in names if name not in table.column_names]
         if missing:
@@ -176,7 +175,7 @@ def _raise_not_codes(path: Path, why: str) -> NoReturn:
 def _parts(
     arrow: Any, source: Source, form: str, ids: npt.ArrayLike | None, metadata: Iterable[Note] | None
 ) -> tuple[Iterator[Any], Any]:
-    """Return record batches, made as they are asked for, and their schema."""
+    """Return an iterator over record batches, and their schema."""
     if not isinstance(source, (Index, Codes)):
         raise TypeError(
             f"source must be an Index or Codes, got {type(source).__name__}; topsign.open_index opens an index"
@@ -187,7 +186,7 @@ def _parts(
     if isinstance(source, Codes):
         entries, texts = _entries_of_codes(source, ids, metadata, n_rows), False
     elif ids is not None or metadata is not None:
-        raise ValueError("an index has its own ids and metadata; give those with codes")
+        raise ValueError("an index has its own ids and metadata; ids= and metadata= apply only to codes")
     else:
         entries, texts = _entries_of_index(source, n_rows), source.has_text_ids
     types = {"id": arrow.string() if texts else arrow.int64()}
@@ -200,7 +199,7 @@ def _parts(
 
 
 def _part_rows(columns: dict[str, Array]) -> int:
-    """Return the number of entries in a part: fewer if their codes are long."""
+    """Return the number of entries per row group, fewer if their codes are long."""
     row_bytes: int = sum(values.dtype.itemsize * values.shape[1] for values in columns.values())
     return max(1, min(PART_ROWS, PART_BYTES // row_bytes))
 
@@ -225,7 +224,7 @@ def _entries_of_index(index: Index, n_rows: int) -> Iterator[Entries]:
 
 
 def _type(arrow: Any, values: Array) -> Any:
-    """Return the Arrow type of the rows of a matrix: bytes, vectors of one length, or lists."""
+    """Return the Arrow type for the rows of a matrix: binary, fixed-size lists, or lists."""
     if values.dtype == np.uint8:
         return arrow.binary()
     kind = arrow.from_numpy_dtype(values.dtype)
@@ -233,7 +232,7 @@ def _type(arrow: Any, values: Array) -> Any:
 
 
 def _batch(arrow: Any, entries: Entries, form: str, schema: Any) -> Any:
-    """Return entries as a record batch."""
+    """Convert entries to a record batch."""
     codes = entries.codes
     texts = [None if note is None else json.dumps(note, ensure_ascii=False) for note in entries.metadata]
     arrays = {"id": arrow.array(entries.ids), "metadata": arrow.array(texts, arrow.string())}
@@ -243,7 +242,7 @@ def _batch(arrow: Any, entries: Entries, form: str, schema: Any) -> Any:
 
 
 def _rows(arrow: Any, matrix: Array, kind: Any) -> Any:
-    """Return each row of a matrix as one value."""
+    """Convert a matrix to an Arrow array with one value per row."""
     offsets = np.arange(0, matrix.size + 1, matrix.shape[1], dtype=np.int32)
     flat = np.ascontiguousarray(matrix).ravel()
     if arrow.types.is_binary(kind):
@@ -255,7 +254,7 @@ def _rows(arrow: Any, matrix: Array, kind: Any) -> Any:
 
 
 def _matrix(column: Any, name: str, like: Array, path: Path) -> Array:
-    """Return a column whose values have one length as the rows of a matrix."""
+    """Convert a column with values of equal length to a matrix."""
     return (_matrix_of_bytes if like.dtype == np.uint8 else _matrix_of_lists)(column, name, like.shape[1], path)
 
 

@@ -1,4 +1,4 @@
-"""Random operators known by their kind and seed."""
+"""Random and learned linear operators, each determined by its kind, seed and options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: dict[str, type[Projection]] = {cls.kind: cls for cls in (Gaussian, Radema
 def make_projection(
     kind: str, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None, **options: Any
 ) -> Projection:
-    """A random projection from n_features to n_pool dimensions.
+    """Make a random projection from n_features to n_pool dimensions.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ def make_projection(
     n_features : int
         Length of a signal.
     n_pool : int, optional
-        Projections computed; n_features when not given.
+        Number of projections; n_features by default.
     random_state : int, Generator or None
-        Recorded as one integer in ``.seed``; None takes fresh entropy.
+        Stored as one integer in ``.seed``; None draws a fresh seed.
     **options
-        Of the kind: ``rounds`` (hadamard), ``density`` (sparse), ``spectrum`` (circulant).
+        Options of the kind: ``rounds`` (hadamard), ``density`` (sparse), ``spectrum`` (circulant).
 
     Examples
     --------
@@ -68,15 +68,15 @@ def make_projection(
 def resolve_projection(
     projection: str | Projection, *, n_features: int, n_pool: int, random_state: RandomState
 ) -> Projection:
-    """The projection of these sizes that a caller named by its kind, or made beforehand."""
+    """Return a projection of these sizes from its kind, or check an existing projection."""
     if not isinstance(projection, Projection):
         check_choice(projection, "projection", tuple(KINDS))
         return make_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
     if projection.shape != (n_pool, n_features):
         raise ValueError(
-            f"the projection given has shape {projection.shape}, but this data needs "
-            f"(n_pool, n_features) = {(n_pool, n_features)}; make it for these numbers, or name its kind"
+            f"the given projection has shape {projection.shape}, but these data need "
+            f"(n_pool, n_features) = {(n_pool, n_features)}; make one with this shape, or pass its kind as a string"
         )
     if random_state is not None:
-        raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
+        raise ValueError("an existing projection has its own seed; leave random_state=None")
     return projection

@@ -1,4 +1,4 @@
-"""The base class of random projections."""
+"""Abstract base class of projections."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .projected import Projected
 
 
 class Projection(ABC):
-    """A random operator (n_pool, n_features) known by its kind, its seed and a few options.
+    """Linear operator of shape (n_pool, n_features), determined by its kind, seed and options.
 
-    Entries behave like independent standard normal ones: every projection of a signal v has mean 0 and
-    variance ``|v|**2`` over the seeds, so theory and thresholds are the same for all kinds.
+    Its entries behave like independent standard normal variables: over random seeds, each projection of a signal v has
+    mean 0 and variance ``|v|**2``, so the theory and the thresholds are the same for all kinds.
     """
 
     kind: ClassVar[str]
-    revision: ClassVar[int] = 1  # raised when the same seed would give other projections
-    block_bytes: ClassVar[int] = 2**22  # projections computed in one go: they stay in the cache, threads get enough
+    revision: ClassVar[int] = 1  # increased whenever the same seed gives different projections
+    block_bytes: ClassVar[int] = 2**22  # bytes of projections per block: fits the cache, keeps threads busy
 
     def __init__(self, *, n_features: int, n_pool: int | None = None, random_state: RandomState = None) -> None:
         self.n_features = check_count(n_features, "n_features")
@@ -43,25 +43,25 @@ class Projection(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the kind, besides its shape and seed."""
+        """Options besides shape and seed."""
         return {}
 
     @property
     def block_signals(self) -> int:
-        """Number of signals projected at a time."""
+        """Number of signals per block."""
         return max(1, self.block_bytes // (4 * max(self.shape)))
 
     def apply(
         self, signals: npt.ArrayLike, *, rows: npt.ArrayLike | None = None, n_threads: int | None = None
     ) -> Float32:
-        """Projections of each signal, all of them or those on ``rows``.
+        """Project signals on all rows of the pool, or only on ``rows``.
 
         Parameters
         ----------
         signals : array of shape (n_signals, n_features) or (n_features,)
-            float16, float32, float64 or integers; computed in float32.
+            float16, float32, float64 or integers, converted to float32.
         rows : sequence of int, optional
-            Rows of the pool, in the order wanted.
+            Rows of the pool, in any order.
 
         Returns
         -------
@@ -84,18 +84,18 @@ class Projection(ABC):
 
     @lazy
     def space(self) -> str:
-        """What codes and queries of this projection, no mean removed, share: see :attr:`topsign.Recipe.space`."""
+        """Identifier of codes and queries of this projection without centring; see :attr:`topsign.Recipe.space`."""
         return hashlib.sha256(self.fingerprint().encode()).hexdigest()[:32]
 
     def rows(self, locations: npt.ArrayLike) -> Float32:
-        """The chosen rows of the operator, (len(locations), n_features); row i depends on the seed and on i alone."""
+        """Return rows of the operator, (len(locations), n_features); row i depends only on the seed and on i."""
         return self._rows(check_rows(locations, self.n_pool, "locations"))
 
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that identify this projection.
+        """Return 32 hexadecimal digits that identify this projection.
 
-        Taken over the description and the random bits themselves, so that it also notices a random
-        generator that does not do what it did when a file was written.
+        The digest covers the description and the random bits themselves, so it also detects a random generator whose
+        stream has changed since a file was written.
         """
         digest = hashlib.sha256(json.dumps([self.revision, *self._key()]).encode())
         for array in self._material():
@@ -104,10 +104,10 @@ class Projection(ABC):
 
     @abstractmethod
     def project_block(self, values: Float32, rows: Array | None, out: Float32, n_threads: int) -> None:
-        """Writes the projections of a block of float32 signals into ``out``; nothing is checked."""
+        """Write the projections of a block of float32 signals into ``out`` without validation."""
 
     def panels(self, rows: Array) -> kernels.Panels | None:
-        """Return the matrix of these rows if multiplying with it is how signals are projected, else None."""
+        """Return the matrix of these rows if signals are projected by matrix multiplication, otherwise None."""
         return None
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Projection(ABC):
 
     @abstractmethod
     def _material(self) -> Iterator[Array]:
-        """Random bits that go into the fingerprint."""
+        """Yield the random bits that the fingerprint covers."""
 
     def _key(self) -> tuple[Any, ...]:
         return self.kind, self.n_features, self.n_pool, self.seed, sorted(self.options.items())

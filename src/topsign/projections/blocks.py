@@ -1,4 +1,4 @@
-"""Signals as blocks of float32 rows, checked as they are read, so that a memory map is never held whole."""
+"""Signals as blocks of validated float32 rows, so that a memory-mapped file is never loaded completely."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .._arrays import Array, Float32, Float64
 from .._checks import raise_unusable
 
 MIN_NORM, MAX_NORM = 1e-18, 1e18
-"""Norms of signals that are not zero: scores, which are of the size of two norms' product, then fit float32."""
+"""Range of nonzero signal norms for which scores, products of two norms, are representable in float32."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive or evenly spaced signals and their squared norms."""
+    """Block of consecutive or evenly spaced signals with their squared norms."""
 
     rows: slice
     values: Float32  # (n_rows, n_features), C order
     square_norms: Float64  # (n_rows,)
-    raw: Float32  # the signals before anything was subtracted
-    name: str = "signals"  # of the argument that the signals came in
+    raw: Float32  # the signals before centring
+    name: str = "signals"  # name of the argument that held the signals
 
     def row(self, position: int) -> str:
         """Return the name of a signal for error messages: its row in the whole argument."""
@@ -40,11 +40,11 @@ def float_blocks(
     n_threads: int | None = None,
     name: str = "signals",
 ) -> Iterator[Block]:
-    """Blocks of ``n_rows`` signals, all or a part of them, as float32 and less the vector ``minus``.
+    """Yield blocks of ``n_rows`` signals as float32, after subtracting the vector ``minus``.
 
-    Of a part with a step, rows between those wanted are not read where signals are an array or a memory map.
+    If ``part`` has a step and the signals are an array or a memory map, the rows in between are not read.
 
-    Raises ValueError, naming the row, at the first signal that is not finite or whose norm is out of range.
+    Raises ValueError with the row of the first signal that is not finite or whose norm is out of range.
     """
     n_threads = kernels.n_threads(n_threads)
     first, end, step = (part or slice(None)).indices(len(signals))
@@ -57,19 +57,19 @@ def float_blocks(
         usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
         for place in np.flatnonzero(~usable):
             row = start + step * int(place)
-            if square_norms[place] != 0 or np.any(signals[row]):  # zero signals are the caller's matter
+            if square_norms[place] != 0 or np.any(signals[row]):  # callers decide about zero signals
                 _check_norm(signals, row, minus, name)
         yield Block(rows, values, square_norms, raw, name)
         release_pages(signals)
 
 
 def _check_norm(signals: Array, row: int, minus: Float32 | None, name: str) -> None:
-    """Raises ValueError that says why a signal cannot be used."""
+    """Raise ValueError with the reason why a signal cannot be used."""
     values = np.asarray(signals[row])
     if not np.isfinite(values.astype(np.float64)).all():
         raise_unusable(signals, row, name)
     if minus is not None and np.array_equal(values.astype(np.float32), minus):
-        return  # zero once the mean is removed
+        return  # zero after centring
     norm = float(np.linalg.norm(values.astype(np.float64) - (0.0 if minus is None else minus)))
     size = "large" if norm > 1 else "small"
     raise ValueError(
@@ -79,10 +79,10 @@ def _check_norm(signals: Array, row: int, minus: Float32 | None, name: str) -> N
 
 
 def release_pages(signals: Array) -> None:
-    """Release the pages of a read-only memory map of a file; they stay in the system's cache, not in our memory.
+    """Release the pages of a read-only memory-mapped file; they stay in the page cache but not in resident memory.
 
-    Only for maps that NumPy made read-only (``np.memmap`` or ``np.load`` with mode "r"): the system would drop the
-    content of any other map that holds private or anonymous pages.
+    This affects only read-only maps made by NumPy (``np.memmap`` or ``np.load`` with mode "r"), because the kernel
+    would discard the content of private or anonymous pages.
     """
     base: object = signals
     read_only = False

@@ -15,7 +15,7 @@ from .._checks import check_positive
 from .._random import RandomState, bits_from_words, normals_from_words, word_rows
 from .base import Projection
 
-if TYPE_CHECKING:  # the rest takes longer to import than a head may
+if TYPE_CHECKING:  # slow to import, and heads do not need it
     import scipy.sparse
 
 Words = npt.NDArray[np.uint64]
@@ -23,10 +23,10 @@ Made = TypeVar("Made")
 
 
 class IndependentRows(Projection):
-    """A matrix whose row i is made from stream i of the seed, alone.
+    """Random matrix whose row i is generated only from stream i of the seed.
 
-    At most ``workspace_bytes`` of the matrix are held. One that fits is made at the first use and kept;
-    of a larger one, blocks of rows are made again at every call and multiplied.
+    At most ``workspace_bytes`` of the matrix are in memory. A matrix that fits is generated at its first use and kept;
+    a larger one is generated in blocks of rows at every call.
     """
 
     workspace_bytes: ClassVar[int] = 2**28
@@ -34,12 +34,12 @@ class IndependentRows(Projection):
 
     @property
     def fits(self) -> bool:
-        """Whether the whole matrix is kept."""
+        """Whether the complete matrix fits the workspace and is kept."""
         return self.n_pool <= self._rows_in_workspace
 
     @property
     def block_signals(self) -> int:
-        """Number of signals projected at a time; many where the matrix must be made again for each block."""
+        """Number of signals per block; large if the matrix has to be generated again for each block."""
         block_bytes = self.block_bytes if self.fits else self.workspace_bytes
         return max(1, block_bytes // (4 * max(self.shape)))
 
@@ -53,10 +53,10 @@ class IndependentRows(Projection):
 
     @abstractmethod
     def _from_words(self, raw: Words) -> Any:
-        """Rows of the matrix from rows of random words."""
+        """Convert rows of random words to rows of the matrix."""
 
     def _make_rows(self, rows: Array) -> Any:
-        """The chosen rows as a matrix."""
+        """Generate the chosen rows."""
         matrix = np.empty((len(rows), self.n_features), np.float32)
 
         def fill(part: slice) -> None:
@@ -66,14 +66,14 @@ class IndependentRows(Projection):
         return matrix
 
     def _multiply(self, values: Float32, matrix: Any, out: Float32) -> None:
-        """Writes ``values @ matrix.T`` into ``out``."""
+        """Write ``values @ matrix.T`` into ``out``."""
         np.matmul(values, matrix.T, out=out)
 
     def _words(self, rows: Array) -> Words:
         return word_rows(self.seed, self.kind, rows, self._words_per_row)
 
     def _in_parts(self, make: Callable[[slice], Made], n_rows: int) -> list[Made]:
-        """``make`` of slices of a few megabytes of words each, in threads: NumPy and SciPy release the lock."""
+        """Call ``make`` in threads for slices of a few megabytes of words each; NumPy and SciPy release the GIL."""
         size = max(1, 2**19 // self._words_per_row)
         parts = [slice(start, start + size) for start in range(0, max(1, n_rows), size)]
         if len(parts) == 1:
@@ -107,7 +107,7 @@ class IndependentRows(Projection):
 
 
 class Gaussian(IndependentRows):
-    """Independent standard normal entries: the paper's projection."""
+    """Projection with independent standard normal entries, as in the paper."""
 
     kind = "gaussian"
 
@@ -116,7 +116,7 @@ class Gaussian(IndependentRows):
 
 
 class Rademacher(IndependentRows):
-    """Independent fair signs."""
+    """Projection with independent random signs."""
 
     kind = "rademacher"
 
@@ -131,13 +131,13 @@ class Rademacher(IndependentRows):
 
 
 class Sparse(IndependentRows):
-    """Independent entries: zero but for a fraction ``density``, there +-1/sqrt(density).
+    """Sparse projection: a fraction ``density`` of the entries is +-1/sqrt(density), the others are zero.
 
     Parameters
     ----------
     density : float or "auto"
-        1/3 is Achlioptas's choice; "auto" is 1/sqrt(n_features) (Li, Hastie and Church), the fastest that
-        is still right for signals that spread over many features.
+        1/3 follows Achlioptas. "auto" is 1/sqrt(n_features) (Li, Hastie and Church), the lowest density that is still
+        accurate for signals whose energy is spread over many features.
     """
 
     kind = "sparse"
@@ -162,7 +162,7 @@ class Sparse(IndependentRows):
         return 8 * self.density * self.n_features + 4
 
     def _from_words(self, raw: Words) -> scipy.sparse.csr_array:
-        """The high half of a word decides whether its entry is zero, its lowest bit signs the entry."""
+        """Take from each word its high half to decide whether the entry is zero, and its lowest bit as the sign."""
         import scipy.sparse
 
         rows, columns = np.nonzero((raw >> np.uint64(32)) < round(self.density * 2**32))

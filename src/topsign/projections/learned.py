@@ -1,4 +1,4 @@
-"""Principal axes: a projection learned from signals, in bytes, with a random rotation of what is left."""
+"""Projection on learned principal axes, stored as bytes, with a random rotation of their orthogonal complement."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .structured import Hadamard
 
 Int8 = npt.NDArray[np.int8]
 
-MATRIX_FEATURES = 2048  # up to here signals are multiplied with a matrix; beyond it they are reflected
+MATRIX_FEATURES = 2048  # signals up to this length are multiplied with a matrix; longer ones use reflections
 
 
 class Principal(Projection):
-    """Coordinates along given axes, then a randomised Hadamard rotation of the space that they leave.
+    """Coordinates along given axes, followed by a randomised Hadamard rotation of their orthogonal complement.
 
-    Square and orthonormal, times sqrt(n_features) like all projections here. Axes are kept as bytes and made
-    orthonormal again by Householder reflections, in their order, so that rounding them costs nothing but a slight turn.
+    The operator is square and orthonormal up to the factor sqrt(n_features) of all projections. Axes are stored as
+    bytes and orthonormalised in order by Householder reflections, so rounding them only rotates the axes slightly.
 
     Parameters
     ----------
-    axes : int8 array of shape (n_axes, n_features), or the text of it that ``options`` gives
+    axes : int8 array of shape (n_axes, n_features), or its base64 text from ``options``
     """
 
     kind = "principal"
@@ -52,7 +52,7 @@ class Principal(Projection):
 
     @property
     def n_axes(self) -> int:
-        """Axes that were given."""
+        """Number of given axes."""
         return len(self.axes)
 
     @lazy
@@ -61,10 +61,10 @@ class Principal(Projection):
 
     @lazy
     def _reflections(self) -> tuple[Float64, Float64, Float64]:
-        """V and T of the reflections ``Q = I - V T V'`` whose first columns are the axes, and their signs."""
-        reduced, factors = np.linalg.qr(self.axes.T.astype(np.float64), mode="raw")  # LAPACK's, by blocks
+        """V and T of the block reflector ``Q = I - V T V'`` whose first columns are the axes, and their signs."""
+        reduced, factors = np.linalg.qr(self.axes.T.astype(np.float64), mode="raw")  # LAPACK's blocked QR
         vectors = np.tril(reduced.T, -1) + np.eye(self.n_features, self.n_axes)
-        vectors[:, factors == 0] = 0  # depends on the axes before it, or stands already where it should
+        vectors[:, factors == 0] = 0  # linearly dependent on earlier axes, or already in place
         products = np.triu(vectors.T @ vectors, 1)
         triangle = np.linalg.inv(products + np.diag(1 / np.where(factors == 0, 1, factors)))
         signs = np.where(np.diag(reduced) > 0, 1.0, -1.0)
@@ -77,15 +77,15 @@ class Principal(Projection):
 
     @lazy
     def _reflectors(self) -> tuple[Float32, Float32, Float32]:
-        """The reflections and signs in float32."""
+        """Reflectors and signs in float32."""
         vectors, triangle, signs = self._reflections
         return vectors.astype(np.float32), triangle.astype(np.float32), signs.astype(np.float32)
 
     @lazy
     def _matrix(self) -> Float32:
-        """The operator, (n_pool, n_features), of few features: made in float64, so that processors agree about it."""
+        """Operator of shape (n_pool, n_features) for short signals, computed in float64 so that processors agree."""
         vectors, triangle, signs = self._reflections
-        turns = np.eye(self.n_features) - (vectors @ triangle) @ vectors.T  # columns are axes and what they leave
+        turns = np.eye(self.n_features) - (vectors @ triangle) @ vectors.T  # columns: axes, then their complement
         matrix = np.empty(self.shape, np.float32)
         matrix[: self.n_axes] = (turns[:, : self.n_axes] * (signs * np.sqrt(self.n_features))).T
         if self._rest is not None:
@@ -100,7 +100,7 @@ class Principal(Projection):
         return kernels.Panels.of(self._matrix[rows]) if self.n_features <= MATRIX_FEATURES else None
 
     def _rotated(self, left: Float32, n_threads: int) -> Float32:
-        """Projections of coordinates in the space that the axes leave."""
+        """Rotate coordinates in the orthogonal complement of the axes."""
         assert self._rest is not None
         rotated = np.empty_like(left)
         self._rest.project_block(left, None, rotated, n_threads)
@@ -121,7 +121,7 @@ class Principal(Projection):
             out[:] = whole[:, rows]
 
     def transposed(self, values: Float32) -> Float32:
-        """The transpose applied to rows: n_features times the signals that have these projections."""
+        """Apply the transpose to rows, which gives n_features times the signals with these projections."""
         vectors, triangle, signs = self._reflectors
         root = np.float32(np.sqrt(self.n_features))
         turned = np.empty_like(values)
@@ -146,13 +146,13 @@ class Principal(Projection):
 
 
 def round_axes(axes: Float64) -> Int8:
-    """Axes as bytes, each scaled to its largest entry."""
+    """Round axes to bytes, each scaled by its largest entry."""
     largest = np.abs(axes).max(axis=1, keepdims=True)
     return np.rint(axes / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
 
 
 def read_axes(text: str, n_features: int, most: int) -> Int8:
-    """Axes from the text of their bytes; ValueError where it is anything else."""
+    """Decode axes from base64 text; raise ValueError if it is invalid."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -163,21 +163,21 @@ def read_axes(text: str, n_features: int, most: int) -> Int8:
 
 
 class Moments:
-    """Mean and covariance of rows that come in blocks."""
+    """Mean and covariance, accumulated over blocks of rows."""
 
     def __init__(self, n_features: int) -> None:
         self.count, self.total = 0, np.zeros(n_features)
         self.products = np.zeros((n_features, n_features))
 
     def add(self, values: Float32) -> None:
-        """Another block."""
+        """Add a block of rows."""
         self.count += len(values)
         self.total += values.sum(axis=0, dtype=np.float64)
         wide = values.astype(np.float64)
         self.products += wide.T @ wide
 
     def around(self, center: Float64) -> Float64:
-        """Second moments of the rows around a point: around their mean, the covariance."""
+        """Return the second moments about a point; about the mean they are the covariance."""
         moments: Float64 = self.products / self.count
         if not center.any():
             return moments
@@ -187,9 +187,10 @@ class Moments:
 
 
 def leading_axes(blocks: Any, mean: Float64, n_axes: int, seed: int) -> tuple[Float64, Float64, float]:
-    """The first axes and variances of many features, by a randomised range finder, and the sum of all variances.
+    """Return the leading principal axes, their variances and the total variance, by a randomised range finder.
 
-    ``blocks`` gives the rows in blocks, anew at each call. One power iteration (Halko, Martinsson and Tropp 2011).
+    ``blocks()`` yields the rows in blocks, from the beginning at each call. One power iteration is used (Halko,
+    Martinsson and Tropp 2011).
     """
     n_features, width = len(mean), min(len(mean), n_axes + 16)
     basis = np.random.Generator(np.random.Philox(seed)).standard_normal((n_features, width))
@@ -210,7 +211,7 @@ def leading_axes(blocks: Any, mean: Float64, n_axes: int, seed: int) -> tuple[Fl
 
 
 def transposed(projection: Projection, values: Float32) -> Float32:
-    """The transpose of a square projection applied to rows."""
+    """Apply the transpose of a square projection to rows."""
     if isinstance(projection, (Hadamard, Principal)):
         return projection.transposed(values)
     out: Float32 = values @ projection.rows(np.arange(projection.n_pool))
@@ -218,7 +219,7 @@ def transposed(projection: Projection, values: Float32) -> Float32:
 
 
 def is_orthonormal(projection: Projection) -> bool:
-    """Whether rows are orthonormal, times sqrt(n_features), and as many as features."""
+    """Return whether the projection is square and orthonormal up to the factor sqrt(n_features)."""
     flat = projection.options.get("spectrum", "unimodular") == "unimodular"
     return projection.n_pool == projection.n_features and flat and projection.kind in _ORTHONORMAL
 

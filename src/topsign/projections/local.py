@@ -1,4 +1,4 @@
-"""Axes of several cells: a projection learned from signals that lie in clusters."""
+"""Local principal axes: a projection learned from clustered signals, with separate axes for each cell."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .learned import Int8, read_axes
 
 
 class Local(Projection):
-    """Coordinates along the axes of each cell, one cell after the other, then products with the means of the cells.
+    """Coordinates along the axes of all cells, cell by cell, followed by inner products with the cell means.
 
-    Axes are orthonormal within a cell, times sqrt(n_features) like all projections here, and so are the means. They are
-    kept as bytes and made orthonormal again, in their order.
+    The axes of a cell are orthonormal up to the factor sqrt(n_features) of all projections, which also multiplies the
+    means. Axes are stored as bytes and orthonormalised in order.
 
     Parameters
     ----------
-    axes : int8 array of shape (sum of n_axes, n_features), or the text of it that ``options`` gives
+    axes : int8 array of shape (sum of n_axes, n_features), or its base64 text from ``options``
     n_axes : sequence of int
-        Axes of each cell, none of them zero.
-    means : float32 array of shape (n_cells, n_features), or its text
+        Number of axes of each cell, at least one.
+    means : float32 array of shape (n_cells, n_features), or its base64 text
     """
 
     kind = "local"
@@ -55,7 +55,7 @@ class Local(Projection):
         self.means = _read_means(means, n_features) if isinstance(means, str) else np.ascontiguousarray(means)
         if self.axes.shape != (total, n_features) or self.means.shape != (n_cells, n_features):
             raise ValueError(
-                f"{n_cells} cells of {total} axes in all need as many rows of {n_features} features, "
+                f"{n_cells} cells with {total} axes in total need as many rows of {n_features} features, "
                 f"got axes {self.axes.shape} and means {self.means.shape}"
             )
         if self.n_pool != total + n_cells:
@@ -65,11 +65,11 @@ class Local(Projection):
 
     @property
     def n_cells(self) -> int:
-        """Clusters, each with its own axes and mean."""
+        """Number of clusters, each with its own axes and mean."""
         return len(self.n_axes)
 
     def rows_of(self, cell: int) -> slice:
-        """Where the coordinates of a cell lie."""
+        """Return the slice of coordinates that belong to a cell."""
         start = sum(self.n_axes[:cell])
         return slice(start, start + self.n_axes[cell])
 
@@ -83,7 +83,7 @@ class Local(Projection):
 
     @lazy
     def matrix(self) -> Float32:
-        """The operator, (n_pool, n_features)."""
+        """Operator of shape (n_pool, n_features)."""
         rows: Float32 = np.empty(self.shape, np.float32)
         for cell in range(self.n_cells):
             part = self.rows_of(cell)
@@ -93,7 +93,7 @@ class Local(Projection):
         return rows * np.float32(np.sqrt(self.n_features))
 
     def nearest(self, values: Float32, factors: Float32, n_threads: int) -> Array:
-        """Return the cell of each signal, that of the nearest mean; factors make signals units."""
+        """Return the cell with the nearest mean for each signal; ``factors`` normalise the signals."""
         products = [kernels.Product(self._mean_panels)]
         (found,) = kernels.active().multiply(values, products, factors=factors, n_threads=n_threads)
         return np.asarray((found - half_squares(self.means.astype(np.float64))).argmax(axis=1))
@@ -126,17 +126,17 @@ class Local(Projection):
 
 
 def nearest_means(values: Float32, means: Float64) -> Array:
-    """The nearest of the means to each row."""
+    """Return the index of the nearest mean for each row."""
     return np.asarray((values @ means.T.astype(np.float32) - half_squares(means)).argmax(axis=1))
 
 
 def half_squares(means: Float64) -> Float64:
-    """Half the square norms of means: of unit signals, products less these are greatest for the nearest mean."""
+    """Return half the squared norms of the means; the nearest mean maximises the inner product minus this value."""
     return np.asarray((means * means).sum(axis=1) / 2)
 
 
 def cluster(signals: Float32, n_cells: int, seed: int, *, n_rounds: int = 20) -> Float64:
-    """Means of clusters by k-means: seeded far apart (k-means++), then moved so many times."""
+    """Return cluster means by k-means with k-means++ seeding and ``n_rounds`` Lloyd iterations."""
     rng = np.random.Generator(np.random.Philox(seed))
     means = signals[rng.integers(len(signals), size=1)].astype(np.float64)
     least = np.full(len(signals), np.inf)
@@ -149,7 +149,7 @@ def cluster(signals: Float32, n_cells: int, seed: int, *, n_rounds: int = 20) ->
         nearest = nearest_means(signals, means)
         for cell in range(n_cells):
             members = signals[nearest == cell]
-            if len(members):  # a cell that nobody is near stays where it is
+            if len(members):  # the mean of an empty cell does not move
                 means[cell] = members.mean(axis=0, dtype=np.float64)
     return means
 

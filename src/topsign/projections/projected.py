@@ -1,4 +1,4 @@
-"""Projections of queries that know what they were made with."""
+"""Projected queries that carry the identifier of their projection."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .._arrays import Float32
 
 
 class Space(Protocol):
-    """A projection, or a recipe: what codes and queries must share to be compared."""
+    """Anything with a ``space``, a projection or a recipe; codes and queries must share it to be comparable."""
 
     @property
     def space(self) -> str: ...
 
 
 class Projected(np.ndarray[Any, np.dtype[np.float32]]):
-    """An array of projections that remembers its space, through slices and arithmetic too."""
+    """Array of projections that keeps its space, also through slicing and arithmetic."""
 
     source: Space | None = None
 
@@ -26,12 +26,12 @@ class Projected(np.ndarray[Any, np.dtype[np.float32]]):
 
     @classmethod
     def of(cls, values: Float32, source: Space) -> Projected:
-        """The same values, with their space."""
+        """Return a view of the values that carries their space."""
         projected = values.view(cls)
         projected.source = source
         return projected
 
     @property
     def space(self) -> str | None:
-        """Digest of the projection and of the mean that was removed; None where it is not known."""
+        """Digest of the projection and of the subtracted mean, or None if unknown."""
         return None if self.source is None else self.source.space

@@ -17,9 +17,9 @@ from .base import Projection
 
 
 class StackedBlocks(Projection):
-    """Independent square operators of size n_features on top of each other, until the pool is full.
+    """Independent square operators of size n_features, stacked until the pool is full.
 
-    The last one, where the pool ends inside it, gives a random subset of its rows.
+    If the pool ends inside the last operator, a random subset of its rows is used.
     """
 
     @property
@@ -28,22 +28,22 @@ class StackedBlocks(Projection):
 
     @abstractmethod
     def _rotate(self, block: int, values: Float32, out: Float32, n_threads: int) -> None:
-        """All n_features projections of one square operator."""
+        """Apply one square operator."""
 
     @abstractmethod
     def _rotate_back(self, block: int, values: Float32) -> Float32:
-        """The transposed operator."""
+        """Apply the transpose of one square operator."""
 
     @lazy
     def last_coordinates(self) -> Array:
-        """Rows of the last block that the pool keeps."""
+        """Rows of the last block that belong to the pool."""
         size = self.n_pool - (self.n_blocks - 1) * self.n_features
         if size == self.n_features:
             return np.arange(size)
         return subset(self.seed, f"{self.kind} rows", self.n_blocks - 1, size=size, of=self.n_features)
 
     def _place(self, rows: Array) -> tuple[Array, Array]:
-        """Block of each pool row, and its coordinate in the block."""
+        """Return the block of each pool row and its coordinate in that block."""
         blocks, coordinates = np.divmod(rows, self.n_features)
         last = blocks == self.n_blocks - 1
         coordinates[last] = self.last_coordinates[coordinates[last]]
@@ -71,15 +71,15 @@ class StackedBlocks(Projection):
 
 
 class Hadamard(StackedBlocks):
-    """Random signs and a Walsh-Hadamard transform, a few rounds: the default.
+    """Randomised Hadamard projection: several rounds of random signs and a Walsh-Hadamard transform.
 
-    Orthonormal of size exactly n_features times sqrt(n_features): nothing is padded. The same seed gives
-    the same bits on every machine.
+    This is the default. Each block is orthonormal up to the factor sqrt(n_features) and works for any n_features
+    without padding. The same seed gives the same bits on every machine.
 
     Parameters
     ----------
     rounds : int, optional
-        3 when n_features is a power of two and 6 otherwise, which stays right for spiky signals too.
+        By default 3 if n_features is a power of two and 6 otherwise, which is accurate for sparse signals too.
     """
 
     kind = "hadamard"
@@ -109,7 +109,7 @@ class Hadamard(StackedBlocks):
         return kernels.active().rotate(values, self.signs[block], transpose=True)
 
     def transposed(self, values: Float32) -> Float32:
-        """The transpose of a square one applied to rows: n_features times the signals that have these projections."""
+        """Apply the transpose of a square projection to rows: n_features times the signals with these projections."""
         return self._rotate_back(0, values)
 
     def _material(self) -> Iterator[Array]:
@@ -118,13 +118,13 @@ class Hadamard(StackedBlocks):
 
 
 class Circulant(StackedBlocks):
-    """Random signs, then a circular convolution with a random sequence, by FFT.
+    """Random signs followed by a circular convolution with a random sequence, computed by FFT.
 
     Parameters
     ----------
     spectrum : "unimodular" or "gaussian"
-        Unimodular (random phases of modulus one) is orthonormal and detects better; Gaussian is the
-        convolution with independent normal values.
+        "unimodular" (random phases of modulus one) is orthonormal and detects better; "gaussian" convolves with
+        independent normal values.
     """
 
     kind = "circulant"
@@ -149,13 +149,13 @@ class Circulant(StackedBlocks):
 
     @lazy
     def _flips(self) -> Float32:
-        """Random signs, (n_blocks, n_features): without them a constant signal would give equal projections."""
+        """Random signs, (n_blocks, n_features); without them all projections of a constant signal would be equal."""
         bits = np.stack([self._flip_bits(block) for block in range(self.n_blocks)])
         return np.unpackbits(bits, axis=1, count=self.n_features, bitorder="little").astype(np.float32) * 2 - 1
 
     @lazy
     def _spectra(self) -> Array:
-        """Transform of each block's sequence, (n_blocks, n_features // 2 + 1) complex64."""
+        """Fourier transform of each block's sequence, (n_blocks, n_features // 2 + 1) complex64."""
         import scipy.fft
 
         spectra = []
@@ -166,7 +166,7 @@ class Circulant(StackedBlocks):
                 continue
             turns = uniforms(self.seed, "circulant unimodular", block, self.n_features // 2 + 1)
             phases = np.exp(2j * np.pi * turns)
-            phases[0] = 1 if turns[0] < 0.5 else -1  # the transform of a real sequence is real at zero,
+            phases[0] = 1 if turns[0] < 0.5 else -1  # the transform of a real sequence is real at frequency zero
             if self.n_features % 2 == 0:
                 phases[-1] = 1 if turns[-1] < 0.5 else -1  # and at the highest frequency of an even length
             spectra.append(phases * np.sqrt(self.n_features))

@@ -368,7 +368,7 @@ def check_basis(basis: str | Projection, n_features: int, random_state: RandomSt
             f"got {basis!r}"
         )
     if random_state is not None:
-        raise ValueError("a projection made beforehand has its own seed; leave random_state=None")
+        raise ValueError("an existing projection has its own seed; leave random_state=None")
     return basis
 
 
