@@ -274,7 +274,7 @@ def test_what_is_not_codes_is_refused(rng, tmp_path):
     told = json.loads(table.schema.metadata[b"topsign"])
     longer = told | {"recipe": told["recipe"] | {"n_bits": 13}}
     for damaged, words in [
-        (pyarrow.table({"id": [1]}), "not a table of codes that topsign wrote: its schema has no metadata"),
+        (pyarrow.table({"id": [1]}), "not a table of codes that topsign wrote: its schema has no topsign metadata"),
         (table.drop_columns(["code"]), "it has no column code"),
         (table.replace_schema_metadata({b"topsign": json.dumps(told | {"format": 2})}), "this version reads format 1"),
         (table.drop_columns(["scales"]), "it has no column scales"),

@@ -202,7 +202,7 @@ def test_frames_are_tables(signals):
     assert plain.add(wide).tolist() == list(range(100, 150))
     with pytest.raises(ValueError, match="upsert needs id_column"):
         plain.add_table(wide, upsert=True)
-    with pytest.raises(TypeError, match="a table is a pandas or Polars frame or an Arrow table, got int"):
+    with pytest.raises(TypeError, match="table must be a pandas or Polars frame or an Arrow table, got int"):
         plain.add_table(7)
 
 
