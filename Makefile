@@ -110,7 +110,7 @@ bench: $(VENV)/bench
 # The same at small sizes, into build/bench-quick: to see that it runs, not to publish.
 bench-quick: $(VENV)/bench
 	$(BIN)/python benchmarks/run.py --quick $(if $(RESIDUALS),--residuals $(RESIDUALS))
-	mkdir -p build/bench-quick/docs && cp README.md build/bench-quick && cp docs/scale.md build/bench-quick/docs
+	mkdir -p build/bench-quick && cp -r README.md docs build/bench-quick
 	$(BIN)/python benchmarks/page.py --charts --results build/bench-quick --out build/bench-quick
 
 $(VENV)/bench: $(VENV)/ready

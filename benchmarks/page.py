@@ -1,10 +1,10 @@
-"""Writes docs/benchmarks.md and the measured parts of other pages from the results.
+"""Write docs/reference/benchmarks.md and the measured parts of other pages from the results.
 
     python benchmarks/page.py [--check] [--results FOLDER] [--out FOLDER] [--charts]
 
-A section whose results are missing does not appear; of the README and of docs/cameras.md, scale.md and trellis.md
-the text between two markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and
-fails where a page differs from its results. --charts draws the charts as well.
+Sections without results are left out. In the README and in the pages of PARTS, the text between the markers
+``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced. --check writes nothing and fails if a page differs from
+its results. --charts draws the charts as well.
 """
 
 import argparse
@@ -77,21 +77,26 @@ def camera_blocks(results):
     return {"simulated cameras": simulated_cameras(results), "real cameras": real_cameras(results)}
 
 
+PAGE = "docs/reference/benchmarks.md"
+PARTS = {
+    "docs/how-to/cameras.md": camera_blocks,
+    "docs/how-to/scale.md": scale_page.blocks,
+    "docs/reference/trellis-measurements.md": trellis_page.blocks,
+    "README.md": lambda results: {"headline": headline(results)},
+}
+
+
 def pages(results, root):
     """Path -> text."""
-    written = {
-        "docs/benchmarks.md": benchmarks_page(results),
-        "docs/cameras.md": fill(root / "docs/cameras.md", camera_blocks(results)),
-        "docs/scale.md": fill(root / "docs/scale.md", scale_page.blocks(results)),
+    written = {PAGE: benchmarks_page(results)} | {
+        name: fill(root / name, make(results)) for name, make in PARTS.items()
     }
-    written["docs/trellis.md"] = fill(root / "docs/trellis.md", trellis_page.blocks(results))
-    written["README.md"] = fill(root / "README.md", {"headline": headline(results)})
     return {root / name: text for name, text in written.items() if text}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="fail where a page differs from its results")
+    parser.add_argument("--check", action="store_true", help="fail if a page differs from its results")
     parser.add_argument("--charts", action="store_true", help="draw the charts as well")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results")
     parser.add_argument("--out", type=Path, default=ROOT, help="folder that holds README.md and docs")

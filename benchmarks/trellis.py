@@ -2,11 +2,11 @@
 
     python benchmarks/trellis.py [shares] [detection] [scores] [pairs] [speed] [long] [--json FILE]
 
-``shares`` is what docs/trellis.md and ``topsign.theory`` quote: the mean squared cosine of white signals and their
-reconstructions. ``scores`` ranks what one code keeps by two scores. ``pairs`` are the scores of near-duplicates among
-the sentences of text_embeddings.py, by their exact cosine, from which a threshold can be read. Speed is one thread, in
-processor time, medians of interleaved repeats. What trellis codes find in real sets, beside other codes, is measured by
-trellis_peers.py, trellis_heads.py and trellis_cameras.py.
+``shares`` is the mean squared cosine of white signals and their reconstructions, which trellis-measurements.md and
+``topsign.theory`` quote. ``scores`` compares two scores on the same codes. ``pairs`` gives scores of near-duplicates
+among the sentences of text_embeddings.py by their exact cosine, to choose a threshold. Speed is measured on one thread,
+in processor time, as medians of interleaved repeats. trellis_peers.py, trellis_heads.py and trellis_cameras.py measure
+trellis codes beside other codes on real data.
 """
 
 import argparse

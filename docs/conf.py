@@ -1,4 +1,4 @@
-"""Sphinx: ``make docs``."""
+"""Sphinx configuration, used by ``make docs``."""
 
 import sys
 from pathlib import Path
@@ -10,8 +10,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_tools"))
 
 import command_line  # noqa: E402
+import notebook_pages  # noqa: E402
 import reference_pages  # noqa: E402
-import stories  # noqa: E402
 from inventories import write_inventories  # noqa: E402
 
 import topsign  # noqa: E402
@@ -35,7 +35,7 @@ exclude_patterns = ["_build", "_tools"]
 
 autodoc_member_order = "bysource"
 toc_object_entries_show_parents = "hide"
-autodoc_typehints = "none"  # parameters say their types and shapes themselves
+autodoc_typehints = "none"  # descriptions of parameters state types and shapes
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_use_ivar = True
@@ -49,18 +49,17 @@ html_static_path = ["_static"]
 html_css_files = ["topsign.css"]
 html_copy_source = False
 
-MEASUREMENTS = ("benchmarks", "scale")
-
 
 def write_generated(app):
-    """Writes the pages of the reference and of the notebooks."""
+    """Write the pages of the API reference, of the command line and of the notebooks."""
     pages = {f"{name}.rst": text for name, text in reference_pages.pages().items()} | {"cli.md": command_line.page()}
-    write_pages(Path(app.srcdir) / "reference", pages)
-    write_pages(Path(app.srcdir) / "stories", {f"{name}.md": text for name, text in stories.pages().items()})
+    write_pages(Path(app.srcdir) / "reference" / "api", pages)
+    notebooks = {f"{name}.md": text for name, text in notebook_pages.pages().items()}
+    write_pages(Path(app.srcdir) / "tutorials" / "notebooks", notebooks)
 
 
 def write_pages(folder, pages):
-    """Writes what changed: a page that did not change is not built again."""
+    """Write pages that have changed, so that Sphinx does not rebuild the others."""
     folder.mkdir(exist_ok=True)
     for old in set(folder.iterdir()) - {folder / name for name in pages}:
         old.unlink()
@@ -70,15 +69,8 @@ def write_pages(folder, pages):
             page.write_text(text)
 
 
-def list_what_exists(app, page, source):
-    """Pages of measurements are listed where they are there."""
-    for name in MEASUREMENTS if page == "index" else ():
-        if not (Path(app.srcdir) / f"{name}.md").exists():
-            source[0] = source[0].replace(f"\n{name}\n", "\n")
-
-
 def complete_docstring(app, what, name, value, options, lines):
-    """Gives every parameter of the reference its sentence."""
+    """Describe every parameter in the reference."""
     if what in ("class", "function", "method") and not isinstance(value, property):
         lines[:] = reference_pages.complete(name, value, list(lines))
 
@@ -88,7 +80,7 @@ ELSEWHERE = {"array": "numpy.ndarray", "Generator": "numpy.random.Generator"}
 
 
 def link_types(app, doctree):
-    """Types of parameters link to classes; other words of their descriptions, such as a shape, link to nothing."""
+    """Link types of parameters to classes, and leave other words, such as a shape, without a link."""
     for node in [*doctree.findall(pending_xref)]:
         if node.get("refdomain") == "py" and node.get("reftype") == "class" and node.get("refspecific"):
             target = node["reftarget"]
@@ -99,6 +91,5 @@ def link_types(app, doctree):
 
 def setup(app):
     app.connect("builder-inited", write_generated)
-    app.connect("source-read", list_what_exists)
     app.connect("doctree-read", link_types)
     app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon

@@ -10,9 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+# Pages of one level of the site; tutorials/notebooks and reference/api are written when it is built.
+FOLDERS = ("", "tutorials", "how-to", "explanation", "explanation/decisions", "reference")
+PAGES = [ROOT / "README.md", *(page for name in FOLDERS for page in sorted((ROOT / "docs" / name).glob("*.md")))]
+
 # Pages that need other people's engines: make test-engines runs them.
 PEERS = ("faiss", "usearch", "hnswlib", "sentence-transformers")
-ENGINE_PAGES = [ROOT / "docs" / f"{name}.md" for name in ("engines", *(f"from-{peer}" for peer in PEERS))]
+ENGINE_PAGES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("engines", *(f"from-{peer}" for peer in PEERS))]
 
 
 def blocks(page, language):

@@ -42,7 +42,7 @@ BY_HAND = {
     "trellis/gpu-encoding",
     "trellis/shares",
     "trellis/threads",
-}  # of which docs/gpu.md and docs/trellis.md tell
+}  # written by hand into gpu.md, kernels.md and trellis-measurements.md
 RESULTS = BENCHMARKS / "results"
 PATHS = [path for folder in ("", "trellis/", "regions/") for path in RESULTS.glob(f"{folder}*.json")]
 GENERATED = sorted({str(path.relative_to(RESULTS).with_suffix("")) for path in PATHS} - BY_HAND)
@@ -69,7 +69,7 @@ def doubled(value):
 
 def test_the_page_of_the_card_shows_what_was_measured():
     report = json.loads((BENCHMARKS / "results/gpu.json").read_text())
-    text = (ROOT / "docs/gpu.md").read_text()
+    text = (ROOT / "docs/how-to/gpu.md").read_text()
     for head in report["heads"]:
         for row in head["top_10"]:
             took = row["microseconds"]
@@ -90,11 +90,11 @@ def test_a_page_edited_by_hand_is_told(tmp_path):
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "README.md", tmp_path)
     assert run("page.py", "--check", "--out", tmp_path).returncode == 0
-    page = tmp_path / "docs/benchmarks.md"
+    page = tmp_path / "docs/reference/benchmarks.md"
     page.write_text(page.read_text().replace("0.", "0.9", 1))
     shown = run("page.py", "--check", "--out", tmp_path)
     assert shown.returncode == 1
-    assert shown.stderr.startswith("docs/benchmarks.md: not what")
+    assert shown.stderr.startswith("docs/reference/benchmarks.md: not what")
 
 
 def test_results_carry_machine_versions_commit_and_spread(tmp_path):

@@ -6,12 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from pages import ENGINE_PAGES, ROOT, blocks, commands, files_of, run_blocks, run_commands
+from pages import ENGINE_PAGES, PAGES, ROOT, blocks, commands, files_of, run_blocks, run_commands
 
 pytestmark = pytest.mark.slow
 
-PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md")} - set(ENGINE_PAGES))  # those are run by tests/engines
+RUN_HERE = [page for page in PAGES if page not in ENGINE_PAGES]  # those are run by tests/engines
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +24,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("reader")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", RUN_HERE, ids=name_of)
 def test_code_blocks_run_twice(page, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     languages = re.findall(r"^ *```(\w+)", page.read_text(), flags=re.MULTILINE)
@@ -29,7 +33,7 @@ def test_code_blocks_run_twice(page, folder, monkeypatch, capsys):
     run_blocks(page, capsys)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if [*commands(page)]], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in RUN_HERE if [*commands(page)]], ids=name_of)
 def test_commands_print_what_the_pages_show_twice(page, folder):
     """The lines below a command, up to the next "$", are what it prints; the second time too."""
     pairs = [*commands(page)] * 2
@@ -54,10 +58,10 @@ def test_examples_run_twice(example, capsys, folder, monkeypatch):
 def test_pages_and_examples_write_different_files():
     """So that they can be run in any order in one folder; within a page, order is the reader's."""
     owners = {}
-    for page in PAGES:
+    for page in RUN_HERE:
         code = [*blocks(page, "python"), *(" ".join(command) for command, _ in commands(page))]
         for name in files_of("\n".join(code)):
-            owners.setdefault(name, set()).add(page.name)
+            owners.setdefault(name, set()).add(name_of(page))
     for example in EXAMPLES:
         for name in files_of(example.read_text()):
             owners.setdefault(name, set()).add(example.name)
@@ -72,7 +76,7 @@ def test_the_readme_fits_two_and_a_half_screens():
     assert len(lines) <= 102
 
 
-@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *PAGES, *ENGINE_PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES], ids=name_of)
 def test_links_lead_to_files_that_exist(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)

@@ -1,4 +1,4 @@
-"""Every family keeps the contract of a recipe: the built-in ones, and the one of docs/families.md."""
+"""Every family keeps the contract of a recipe: the built-in ones, and the one of docs/how-to/families.md."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def test_a_family_whose_columns_are_lost_is_noticed():
 
 
 def test_the_example_of_the_documentation_fits_on_a_page():
-    page = (Path(__file__).parents[1] / "docs" / "families.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "families.md").read_text()
     example = page.split("```python\n")[1].split("```")[0]
     assert "check_family(ScalarRecipe)" in example
     assert len(example.splitlines()) <= 100

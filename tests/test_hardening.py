@@ -227,7 +227,7 @@ def test_adding_to_a_deleted_folder_is_refused(filled, signals):
 
 
 def test_a_copy_is_restored_beside_processes_that_have_the_damaged_index_open(filled, signals):
-    """The steps of docs/reliability.md; the version that is open has the number of one in the copy's future."""
+    """The steps of reliability.md; the version that is open has the number of one in the copy's future."""
     shutil.copytree(filled, filled.with_name("backup"))
     index = ts.open_index(filled)
     index.add(signals[40:])

@@ -7,7 +7,7 @@ import pytest
 from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "_tools"))
-import stories
+import notebook_pages
 
 pytestmark = pytest.mark.slow
 
@@ -31,5 +31,5 @@ def test_notebooks_are_kept_without_outputs_and_have_their_pages():
         assert content["nbformat"] == 4
         for cell in content["cells"]:
             assert cell["cell_type"] == "markdown" or (cell["outputs"], cell["execution_count"]) == ([], None), notebook
-    assert set(stories.pages()) == {notebook.stem for notebook in NOTEBOOKS}
+    assert set(notebook_pages.pages()) == {notebook.stem for notebook in NOTEBOOKS}
     assert len(NOTEBOOKS) >= 5

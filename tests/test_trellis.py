@@ -287,7 +287,7 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
 
 def test_the_page_says_what_white_signals_keep():
     folder = Path(__file__).parents[1]
-    page = (folder / "docs" / "trellis.md").read_text()
+    page = (folder / "docs" / "reference" / "trellis-measurements.md").read_text()
     for name in ("shares", "detection"):
         rows = json.loads((folder / "benchmarks" / "results" / "trellis" / f"{name}.json").read_text())["measured"]
         for row in [row for part in rows.values() for row in part]:

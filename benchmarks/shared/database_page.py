@@ -1,4 +1,4 @@
-"""Ids, filters, pairs and evaluations in docs/benchmarks.md."""
+"""Ids, filters, pairs and evaluations in docs/reference/benchmarks.md."""
 
 from shared.markdown import join, source, table
 

@@ -84,7 +84,7 @@ def cameras_verdict(report):
     (whole,) = (r for r in rows if r["method"] == "uncompressed")
     return (
         f"**Cameras told by their noise** ({len(report['measured']['cameras'])} real cameras, see "
-        f"[cameras](cameras.md)). "
+        f"[cameras](../how-to/cameras.md)). "
         f"In {ours['bytes']:,} bytes a camera, {whole['bytes'] / ours['bytes']:.0f} times less than float32, "
         f"{ours['top1']['mean']:.1%} are right and AUC is {ours['auc']['mean']:.4f}; d' is "
         f"{ours['d_prime']['mean']:.2f}, "
@@ -122,9 +122,9 @@ def text_section(results):
         "definitions as queries; recall@10 against the exact cosine, with half the width of its 95% interval "
         "(bootstrap over queries); "
         f"adaptive and sign codes are means of {options['seeds']} seeds. " + source(results, "text_embeddings"),
-        "Trellis codes of these sentences are on [their page](trellis.md#on-text), beside PCA + ITQ, OPQ and a "
-        "residual quantiser by the cosine of their reconstructions.",
-        "![Recall against bytes](images/text_embeddings.png)",
+        "Trellis codes of these sentences are on [their page](trellis-measurements.md#on-text), beside PCA + ITQ, OPQ "
+        "and a residual quantiser by the cosine of their reconstructions.",
+        "![Recall against bytes](../images/text_embeddings.png)",
     ]
     for equal, words in [
         ("information", "At equal information, n_bits + log2 C(n_pool, n_bits) bits for adaptive codes"),
@@ -249,9 +249,8 @@ def heads_section(results):
 
 def paper_section(results):
     words = roc_section(results)
-    picture = (
-        "![Detection against false alarm: broad pale lines are exact theory, thin lines are measured](images/roc.png)"
-    )
+    legend = "Detection against false alarm: broad pale lines are exact theory, thin lines are measured"
+    picture = f"![{legend}](../images/roc.png)"
     head = (
         "A match is a reference of 8192 features in noise, at a correlation of 0.0735; codes keep 512 of 8192. "
         "`make reproduce` measures every figure and the table of the paper."
@@ -316,8 +315,8 @@ def evidence_section(results):
         table(titles, lines),
         f"In words, of the {n_matches} matches with {rows[-1]['kept']} kept: {words}. Cllr is the cost of the ratios "
         "in bits, 0 for perfect evidence and 1 for none.",
-        "![Tippett plot](images/camera_tippett.png)",
-        f"![DET curve](images/camera_det.png)\n\nTippett plot of {rows[-1]['kept']} kept, DET curve of "
+        "![Tippett plot](../images/camera_tippett.png)",
+        f"![DET curve](../images/camera_det.png)\n\nTippett plot of {rows[-1]['kept']} kept, DET curve of "
         f"{rows[0]['kept']} kept. Six cameras make too few pairs for `index.calibrate`, which takes 1,000; a normal "
         'null of the known impostors (`EmpiricalNull(scores, method="normal")`) stands in. The example prints the same '
         "for one split, and draws both plots.",
@@ -335,12 +334,12 @@ def real_cameras(results):
     (whole,) = (row for row in rows if row["method"] == "uncompressed")
     found = measured["identification"]
     parts = [
-        cameras_verdict(report).replace(", see [cameras](cameras.md)", ""),
+        cameras_verdict(report).replace(", see [cameras](../how-to/cameras.md)", ""),
         "Every sensor leaves a faint pattern in its photographs, which stays when the scene is filtered out. A "
         "camera's "
         "fingerprint is the mean of such residuals; a photograph is compared with the fingerprints of all cameras. "
         "`python examples/camera_fingerprints.py residuals.npz --bits 2048` enrols and identifies, with p-values.",
-        "![Scores of photographs](images/camera_scores.png)",
+        "![Scores of photographs](../images/camera_scores.png)",
         "The theoretical null takes an impostor as independent and isotropic. Real ones are not: cameras of one maker "
         "share parts of their pattern and of their processing, and score a little above zero and more widely. "
         f"In the picture ({found['kept']} bits kept, the second half of the photographs), {found['right']} of "
@@ -383,7 +382,7 @@ def real_cameras(results):
     parts += [
         "Bits of information / bytes a camera takes, by projections kept:",
         table(["", *kept], sizes),
-        "![Quality against bytes](images/cameras.png)",
+        "![Quality against bytes](../images/cameras.png)",
         source(results, "cameras"),
         evidence_section(results),
         "**Patents.** Matching compressed camera fingerprints is the subject of patents. This page and the "

@@ -1,4 +1,4 @@
-"""Searches for a recall in docs/benchmarks.md."""
+"""Searches for a recall in docs/reference/benchmarks.md."""
 
 from shared.markdown import join, source, table
 

@@ -1,4 +1,4 @@
-"""The measured parts of docs/scale.md: how cost grows, what a cluster costs, a billion entries on paper."""
+"""The measured parts of docs/how-to/scale.md: how cost grows, what a cluster costs, a billion entries on paper."""
 
 from shared.markdown import join, number, source, table
 
@@ -9,7 +9,7 @@ REALS_AND_ID = 20  # bytes: norm, scale, weight, id
 
 
 def blocks(results):
-    """The measured parts of docs/scale.md, by the names of their markers."""
+    """The measured parts of docs/how-to/scale.md, by the names of their markers."""
     return {
         "entries": against_entries(results),
         "features": against_features(results),
@@ -41,7 +41,7 @@ def against_entries(results):
             table(["", "bytes", *(f"{n:,}" for n in sizes), "slope"], lines),
         ]
         if name == "scale":
-            parts.append("![Cost against the number of entries](images/scale.png)")
+            parts.append("![Cost against the number of entries](../images/scale.png)")
     return join(*parts) if parts else ""
 
 

@@ -1,4 +1,4 @@
-"""The section on simulated cameras of docs/cameras.md."""
+"""The section on simulated cameras of docs/how-to/cameras.md."""
 
 from .markdown import bold_best, join, source, table
 
@@ -26,7 +26,7 @@ def simulated_cameras(results):
         f"sensors. Share detected "
         "at a false alarm of 1e-6 (threshold of a normal law of the impostor scores), by bytes per fingerprint:",
         *(_detection(rows, enrolled, options["bytes"]) for enrolled in options["enrolled"]),
-        "![Detection against bytes](images/cameras_simulation.png)",
+        "![Detection against bytes](../images/cameras_simulation.png)",
         "Digests are the largest pixels with their places (Goljan, Fridrich and Filler 2010), binarised fingerprints "
         "are signs of a random part of the pixels (Bayram, Sencar and Memon 2012), all at equal bytes and "
         "compared with a "

@@ -105,7 +105,7 @@ def searching(results):
         "parentheses.",
     ]
     if MAIN in results:
-        head.append("![Nanoseconds against queries at a time](images/search.png)")
+        head.append("![Nanoseconds against queries at a time](../images/search.png)")
     return join(*head, *parts)
 
 

@@ -1,4 +1,4 @@
-"""Durable indexes on docs/benchmarks.md."""
+"""Durable indexes on docs/reference/benchmarks.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured parts of docs/trellis.md: recall beside other codes, heads, cameras and speeds."""
+"""Tables of docs/reference/trellis-measurements.md: recall beside other codes, heads, cameras and speed."""
 
 from __future__ import annotations
 

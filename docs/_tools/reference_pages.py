@@ -43,7 +43,7 @@ MODULES = (
     "paper.printed",
 )
 
-# Names that rooms of the library share with each other. They promise nothing to users.
+# Names that packages of the library share with each other; they are not part of the public API.
 SHARED = {
     "families": {
         "CodeColumns",
@@ -85,7 +85,7 @@ SHARED = {
 GROUPS = {
     "Codes": {"codes", "embeddings", "encoders", "families"},
     "Search": {"index", "neighbors"},
-    "Heads and classifiers": {"heads", "heads.classifiers", "heads.report"},
+    "Heads and classifiers": {"heads"},
     "Evaluation and errors": {"evaluation", "errors"},
 }
 
@@ -294,12 +294,14 @@ def entry(full: str, value: object) -> str:
 
 def index_page(names: dict[str, object]) -> str:
     text = title("API reference") + (
-        "Every name here is a promise; nothing else is. What methods return is NumPy's, whatever signals were given\n"
-        "(:doc:`/interchange`). Words that come up again and again are in the :doc:`/glossary`.\n\n"
+        "Only the names listed here are public. Methods return NumPy arrays for every type of input\n"
+        "(:doc:`/how-to/interchange`). The :doc:`/reference/glossary` defines the terms.\n\n"
     )
     homes = {full: topsign._HOMES[full.removeprefix("topsign.")] for full in names if full.count(".") == 1}
-    for group, rooms in GROUPS.items():
-        classes = [full for full, home in homes.items() if home in rooms and inspect.isclass(names[full])]
+    for group, packages in GROUPS.items():
+        classes = [
+            full for full, home in homes.items() if home.split(".")[0] in packages and inspect.isclass(names[full])
+        ]
         text += tree(group, [full.removeprefix("topsign.") for full in classes])
     return text + tree("Functions and modules", ["functions", *MODULES])
 

@@ -11,7 +11,7 @@ def test_the_page_about_engines_runs(tmp_path, monkeypatch, capsys, postgres_set
     monkeypatch.chdir(tmp_path)
     for name, value in postgres_settings.items():
         monkeypatch.setenv(name, value)
-    run_blocks(ROOT / "docs" / "engines.md", capsys)
+    run_blocks(ROOT / "docs" / "how-to" / "engines.md", capsys)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the peers
@@ -20,14 +20,14 @@ def test_the_same_task_in_another_library(peer, tmp_path, monkeypatch, capsys):
     """Pages "Coming from ...": both sides run, twice."""
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        run_blocks(ROOT / "docs" / f"from-{peer}.md", capsys)
+        run_blocks(ROOT / "docs" / "how-to" / f"from-{peer}.md", capsys)
 
 
 def test_sql_on_parquet(problem, tmp_path, monkeypatch):
     import duckdb
 
     monkeypatch.chdir(tmp_path)
-    (sql,) = blocks(ROOT / "docs" / "interchange.md", "sql")
+    (sql,) = blocks(ROOT / "docs" / "how-to" / "interchange.md", "sql")
     ts.export.write_parquet("codes.parquet", problem.index, form="bits")
     for row, query in enumerate(ts.query_bits(problem.projected)):
         found = duckdb.execute(sql, [query.tobytes()]).fetchnumpy()
