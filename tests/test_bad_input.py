@@ -51,7 +51,7 @@ CALLS = [
     (lambda: PROJECTION.apply(X[:, :19]), ValueError, "signals must have 20 features, got 19 (shape (5, 19))"),
     (lambda: PROJECTION.apply(X[None]), ValueError, "got shape (1, 5, 20)"),
     (lambda: PROJECTION.apply(X.astype(complex)), TypeError, "must be real numbers"),
-    (lambda: PROJECTION.apply(X.astype(np.longdouble)), TypeError, "float64 at most"),
+    (lambda: PROJECTION.apply(X.astype(np.longdouble)), TypeError, "at most float64"),
     (lambda: PROJECTION.apply([["a"] * 20]), TypeError, "must be real numbers"),
     (lambda: ENCODER.encode(np.zeros(20)), ValueError, "signals[0] is all zeros and cannot be encoded; drop that row"),
     (lambda: ENCODER.encode(np.vstack([X, X[0] * 0])), ValueError, "signals[5] is all zeros and cannot be encoded"),
@@ -77,7 +77,7 @@ CALLS = [
         TypeError,
         "use numpy.random.default_rng(seed)",
     ),
-    (lambda: ts.SignEmbedding(n_bits=6, projection=PROJECTION).fit(X), ValueError, "shape (20, 20), but this data"),
+    (lambda: ts.SignEmbedding(n_bits=6, projection=PROJECTION).fit(X), ValueError, "shape (20, 20), but these data"),
     (
         lambda: ts.SignEmbedding(n_bits=20, projection=PROJECTION, random_state=1).fit(X),
         ValueError,
@@ -217,8 +217,8 @@ CALLS = [
     (lambda: ts.theory.universal_expected_hamming(-1.0, step=2.0), ValueError, "finite and not negative"),
     (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "too many terms"),
     # the verbs of a database
-    (lambda: INDEX.add(column(list(X))), TypeError, "got a column of 5 ndarrays; np.stack(column) makes a matrix"),
-    (lambda: ENCODER.fit(column(X.tolist())), TypeError, "got a column of 5 lists; np.stack(column)"),
+    (lambda: INDEX.add(column(list(X))), TypeError, "got a column of 5 ndarrays; convert it with np.stack(column)"),
+    (lambda: ENCODER.fit(column(X.tolist())), TypeError, "got a column of 5 lists; convert it with np.stack(column)"),
     (lambda: INDEX.search(None), TypeError, "queries must be an array of signals, got None"),
     (lambda: INDEX.add([None] * 20), TypeError, "signals must be real numbers"),
     (lambda: INDEX.add([[1.0, 2.0], [1.0]]), ValueError, "rows of different lengths; pad or cut them"),

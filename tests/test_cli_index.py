@@ -359,7 +359,7 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
         ("build signals.npy -o a.topsign --resume --center", 2, "begun with --no-center, got --center"),
         ("build signals.npy -o a.topsign --resume --seed 8", 2, "begun with --seed 7, got --seed 8"),
         ("build signals.npy -o a.topsign --resume --local 2", 2, "--family adaptive does not take --local"),
-        ("build signals.npy -o b.topsign --array x", 2, "array= goes with .npz, .parquet and .safetensors"),
+        ("build signals.npy -o b.topsign --array x", 2, "array= applies to .npz, .parquet and .safetensors"),
         ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
         ("build two.npz -o b.topsign --array z", 2, "has no array 'z'; it has x, y"),
         ("add a.topsign narrow.npy", 1, "narrow.npy has signals of 5 features, a.topsign takes 128"),

@@ -186,7 +186,7 @@ def test_metadata_come_back(path, signals):
         ([{}, 3], TypeError, "got 3 of type int at row 1"),
         ([{"x": np.int64(3)}, {}], ValueError, "metadata at row 0 is not JSON: Object of type int64"),
         ([{"x": float("nan")}, {}], ValueError, "metadata at row 0 is not JSON"),
-        ([{}, {1: 2}], ValueError, "row 1 would not come back from JSON as it is, got {1: 2}"),
+        ([{}, {1: 2}], ValueError, "row 1 is not preserved by JSON, got {1: 2}"),
     ],
 )
 def test_bad_metadata_are_refused(signals, metadata, error, words):

@@ -55,7 +55,7 @@ def test_columns_in_another_order_are_refused(rng, kind, frame, tmp_path):
         lambda: index.calibrate(other),
         lambda: index.check_null(other),
     ):
-        with pytest.raises(ValueError, match=r"column 0 is 'f01', and was 'f00'; put the columns in their order first"):
+        with pytest.raises(ValueError, match=r"column 0 is 'f01', and was 'f00'; reorder the columns first"):
             call()
     assert len(index) == 700
     assert index.sources == {}
@@ -83,7 +83,7 @@ def test_a_table_after_arrays_gives_the_names(rng):
     assert index.feature_names is None
     frame = FRAMES["pandas"](values)
     index.add(frame)
-    with pytest.raises(ValueError, match="columns of the tables before"):
+    with pytest.raises(ValueError, match="columns of earlier tables"):
         index.add(turned(frame))
 
 
@@ -130,7 +130,7 @@ def test_files_of_a_folder_must_have_the_same_columns(rng, tmp_path, suffix):
     folder.mkdir()
     for name, one in (("a", table), ("b", turned(table))):
         write(one, folder / f"{name}{suffix}")
-    with pytest.raises(ValueError, match=rf"b\{suffix} must have the columns of the tables before"):
+    with pytest.raises(ValueError, match=rf"b\{suffix} must have the columns of earlier tables"):
         open_files(folder)
     index, run = str(tmp_path / "i.topsign"), CliRunner()
     built = run.invoke(app, ["build", str(folder / f"a{suffix}"), "-o", index, "--family", "trellis", "--bytes", "5"])

@@ -214,7 +214,7 @@ REFUSED = {
     "negative ids": ({"ids": np.arange(700) - 1}, r"ids must lie in \[0, 2\*\*63\)"),
     "few notes": ({"metadata": [{}]}, "got 1 for 700 signals"),
     "notes": ({"metadata": [{"a": {1}}] * 700}, "metadata at row 0 is not JSON"),
-    "source": ({"source": ("name", {"a": {1}})}, "source must be a name and a dict that JSON can hold"),
+    "source": ({"source": ("name", {"a": {1}})}, "source must be a name and a JSON-serialisable dict"),
     "threads": ({"n_threads": 0}, "n_threads must be"),
 }
 

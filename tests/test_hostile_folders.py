@@ -101,7 +101,7 @@ def tensor(name, **changes):
         (tensor("codes", data_offsets=[2**61, 2**61 + 400]), "overlap or leave a gap"),
         (tensor("codes", extra=1), "must have dtype, shape and data_offsets"),
         (lambda header: header.update(codes=7), "must have dtype, shape and data_offsets"),
-        (lambda header: header.update(__metadata__=[]), "__metadata__ must be an object of texts"),
+        (lambda header: header.update(__metadata__=[]), "__metadata__ must be an object of strings"),
         (lambda header: header["__metadata__"].update({"crc32:codes": ""}), "codes: damaged: 1 checksums expected"),
         (lambda header: header["__metadata__"].update({"crc32:codes": "zzzzzzzz"}), "1 checksums expected"),
         (lambda header: header.update(none={"dtype": "U8", "shape": [2**61, 0], "data_offsets": [0, 0]}), None),

@@ -1,6 +1,6 @@
-"""Binary codes of signals that adapt to each signal: random projections, the largest kept, their signs.
+"""Compact codes for high-dimensional signals: detection, search and classification on the codes.
 
-Names are imported when they are first asked for: ``import topsign`` itself takes milliseconds.
+Public names are imported at their first use, so ``import topsign`` takes only milliseconds.
 """
 
 from importlib import import_module as _import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Every public name and its home; a module is its own home. nn needs PyTorch, distributed Dask, cameras Pillow.
+# Each public name and the module that defines it. nn needs PyTorch, distributed needs Dask, cameras needs Pillow.
 _HOMES = {
     **dict.fromkeys(("cameras", "distributed", "export", "families", "gpu", "heads", "kernels", "nn"), ""),
     **dict.fromkeys(("plots", "projections", "signals", "testing", "theory"), ""),

@@ -1,4 +1,4 @@
-"""``python -m topsign``: the command line where its script is not on the path."""
+"""Entry point of ``python -m topsign``."""
 
 from .cli import main
 

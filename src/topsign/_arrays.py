@@ -1,4 +1,4 @@
-"""Names for the array types that the package passes around."""
+"""Type aliases for arrays."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from ._rows import Rows, SparseRows
 from .errors import install
 
 MAX_POOL = 2**24
-"""Largest pool: a location and its sign fit one 32-bit word, and the set coder divides exactly enough."""
+"""Largest pool: a location and its sign fit one 32-bit word, and the arithmetic coder of sets stays exact."""
 
 MAX_ID = 2**63 - 1
 """Largest id of an entry."""
 
 
 def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
-    """An integer in [minimum, maximum]; booleans and floats are refused, not rounded."""
+    """Check an integer in [minimum, maximum]; reject booleans and floats."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -37,7 +37,7 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
 
 
 def check_positive(value: object, name: str, *, maximum: float = math.inf) -> float:
-    """A finite real number in (0, maximum]."""
+    """Check a finite real number in (0, maximum]."""
     number = _as_real(value, name)
     if not (math.isfinite(number) and 0 < number <= maximum):
         limits = "positive and finite" if maximum == math.inf else f"in (0, {maximum:g}]"
@@ -46,7 +46,7 @@ def check_positive(value: object, name: str, *, maximum: float = math.inf) -> fl
 
 
 def check_real(value: object, name: str, *, minimum: float = -math.inf, maximum: float = math.inf) -> float:
-    """A finite real number in [minimum, maximum]."""
+    """Check a finite real number in [minimum, maximum]."""
     number = _as_real(value, name)
     if not (math.isfinite(number) and minimum <= number <= maximum):
         limits = f"in [{minimum:g}, {maximum:g}]" if maximum < math.inf else "finite"
@@ -63,7 +63,7 @@ def _as_real(value: object, name: str) -> float:
 
 
 def check_false_alarm(value: object) -> float:
-    """A probability strictly between 0 and 1."""
+    """Check a probability strictly between 0 and 1."""
     level = _as_real(value, "false_alarm")
     if not 0 < level < 1:
         raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {value!r}")
@@ -71,21 +71,21 @@ def check_false_alarm(value: object) -> float:
 
 
 def check_flag(value: object, name: str) -> bool:
-    """True or False, and nothing that merely looks like it."""
+    """Check a boolean; reject other truthy or falsy values."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
     return bool(value)
 
 
 def check_choice(value: object, name: str, choices: Sequence[str]) -> str:
-    """One of a few words."""
+    """Check a string against the permitted choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
 
 
 def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:
-    """Bits kept and the pool they are kept from."""
+    """Check n_bits and n_pool."""
     pool = check_count(n_pool, "n_pool", maximum=MAX_POOL)
     bits = check_count(n_bits, "n_bits")
     if bits > pool:
@@ -97,7 +97,7 @@ def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:
 
 
 def check_rows(rows: npt.ArrayLike, n_pool: int, name: str = "rows") -> Array:
-    """Row numbers of a pool, as int64."""
+    """Check rows of a pool; return them as int64."""
     array = np.asarray(rows)
     if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
         raise TypeError(
@@ -116,11 +116,11 @@ def as_signals(
     name: str = "signals",
     feature_names: Sequence[str] | None = None,
 ) -> Array:
-    """One signal or a matrix of them as rows, not copied and not yet converted.
+    """Check one signal or a matrix of signals; return a matrix without copying or converting it.
 
-    One signal of shape (n_features,) becomes a matrix of one row. NumPy arrays and memory maps, nested lists, PyTorch
-    tensors, Arrow arrays and anything with ``__array__`` or DLPack are taken. Finiteness is checked later, block by
-    block, so that a memory map is read once. Columns of a table must have the ``feature_names``, in their order.
+    One signal of shape (n_features,) becomes a matrix with one row. Accepts NumPy arrays and memory maps, nested lists,
+    PyTorch tensors, Arrow arrays and any object with ``__array__`` or DLPack. Finiteness is checked later, block by
+    block, so that a memory-mapped file is read once. Columns of a table must match ``feature_names`` in order.
     """
     if signals is None:
         raise TypeError(f"{name} must be an array of signals, got None")
@@ -130,9 +130,9 @@ def as_signals(
     if hasattr(signals, "tocsr") and hasattr(signals, "nnz"):
         signals = SparseRows(signals)
     if isinstance(signals, Rows):
-        return _check_shape(cast(Array, signals), n_features, name)  # sliced like an array, and never held whole
+        return _check_shape(cast(Array, signals), n_features, name)  # sliced like an array, and never loaded completely
     values = interchanged(signals, name)
-    array = values if isinstance(values, np.ndarray) else _as_array(values, name)  # a memory map stays one
+    array = values if isinstance(values, np.ndarray) else _as_array(values, name)  # keep memory maps
     if array.ndim == 1:
         _check_no_column(array, name)
         array = array[np.newaxis]
@@ -140,12 +140,12 @@ def as_signals(
 
 
 def names_of_columns(table: Any) -> tuple[str, ...] | None:
-    """Names of the columns of a pandas, Polars or Arrow table of features; None for anything else."""
+    """Return the column names of a pandas, Polars or Arrow table, or None for any other object."""
     if isinstance(table, Rows):
         return table.names
     if len(getattr(table, "shape", ())) != 2:
         return None
-    for attribute in ("columns", "column_names"):  # of pandas and Polars; of Arrow, whose columns are the values
+    for attribute in ("columns", "column_names"):  # pandas and Polars; Arrow, whose ``columns`` are the values
         names = getattr(table, attribute, None)
         if isinstance(names, Iterable) and (named := tuple(names)) and all(isinstance(one, str) for one in named):
             return named
@@ -153,7 +153,7 @@ def names_of_columns(table: Any) -> tuple[str, ...] | None:
 
 
 def check_feature_names(given: Sequence[str], known: Sequence[str], name: str) -> None:
-    """Raises ValueError unless the columns of a table are those of the tables before, in their order."""
+    """Raise ValueError unless the columns of a table match those of earlier tables, in the same order."""
     differing = [row for row, (one, other) in enumerate(zip(given, known, strict=False)) if one != other]
     if not differing and len(given) == len(known):
         return
@@ -162,8 +162,8 @@ def check_feature_names(given: Sequence[str], known: Sequence[str], name: str) -
         what = f"column {at} is {given[at]!r}, and was {known[at]!r}"
     else:
         what = f"it has {len(given)} columns, and had {len(known)}"
-    remedy = "put the columns in their order" if sorted(given) == sorted(known) else "give a table of the same columns"
-    raise ValueError(f"{name} must have the columns of the tables before, in the same order: {what}; {remedy} first")
+    remedy = "reorder the columns" if sorted(given) == sorted(known) else "give a table of the same columns"
+    raise ValueError(f"{name} must have the columns of earlier tables, in the same order: {what}; {remedy} first")
 
 
 def _as_array(values: object, name: str) -> Array:
@@ -173,25 +173,25 @@ def _as_array(values: object, name: str) -> Array:
         if "inhomogeneous" not in str(error):
             raise
         raise ValueError(
-            f"{name} must be rows of one length, got rows of different lengths; pad or cut them to one length first"
+            f"{name} must be rows of equal length, got rows of different lengths; pad or cut them first"
         ) from None
 
 
 def _check_no_column(array: Array, name: str) -> None:
-    """Raises where an array holds lists, as a column of a table does."""
+    """Raise ValueError if an array holds lists, as a table column does."""
     if array.dtype == object and len(array) and isinstance(array[0], (list, tuple, np.ndarray)):
         raise TypeError(
-            f"{name} must be a matrix, got a column of {len(array)} {type(array[0]).__name__}s; np.stack(column) makes "
-            "a matrix of it, and index.add_table(table, vector_column=...) takes the table itself"
+            f"{name} must be a matrix, got a column of {len(array)} {type(array[0]).__name__}s; convert it with "
+            "np.stack(column), or pass the table to index.add_table(table, vector_column=...)"
         )
 
 
 def _check_shape(array: Array, n_features: int | None, name: str) -> Array:
-    """Real numbers, as many features as wanted."""
+    """Raise unless an array has real values and the expected number of features."""
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be real numbers (float16, float32, float64 or integers), got dtype {array.dtype}")
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        raise TypeError(f"{name} must be float64 at most, got dtype {array.dtype}; convert them first")
+        raise TypeError(f"{name} must have at most float64 precision, got dtype {array.dtype}; convert them first")
     if len(array.shape) != 2:
         raise ValueError(
             f"{name} must be one signal (n_features,) or a matrix (n_signals, n_features), got shape {array.shape}"
@@ -199,19 +199,19 @@ def _check_shape(array: Array, n_features: int | None, name: str) -> Array:
     if n_features is not None and array.shape[1] != n_features:
         raise ValueError(
             f"{name} must have {n_features} features, got {array.shape[1]} (shape {array.shape}); "
-            "every signal must have the length the projection was made for"
+            "every signal must have the length of the projection"
         )
     return array
 
 
 def interchanged(values: Any, name: str = "signals") -> Any:
-    """NumPy's view of a PyTorch tensor, an Arrow array of lists or a DLPack array; anything else as it is."""
+    """Return a PyTorch tensor, an Arrow array of lists or a DLPack array as a NumPy array, other objects unchanged."""
     if isinstance(values, np.ndarray):
         return values
-    if str(getattr(values, "dtype", "")) == "object" and getattr(values, "ndim", 0) == 1:  # a column of pandas
+    if str(getattr(values, "dtype", "")) == "object" and getattr(values, "ndim", 0) == 1:  # a pandas column
         _check_no_column(np.asarray(values), name)
     try:
-        if hasattr(values, "detach"):  # a tensor, perhaps one that gradients flow to
+        if hasattr(values, "detach"):  # a tensor, possibly with gradients
             return np.asarray(values.detach())
         if hasattr(getattr(values, "type", None), "value_type"):
             return _arrow_rows(values, name)
@@ -226,7 +226,7 @@ def interchanged(values: Any, name: str = "signals") -> Any:
 
 
 def _arrow_rows(lists: Any, name: str) -> Array:
-    """Rows of an Arrow array of lists of one length, or of its chunks; a single chunk is not copied."""
+    """Return the rows of an Arrow array of equally long lists; a single chunk is not copied."""
     rows = []
     for chunk in getattr(lists, "chunks", [lists]):
         flat = chunk.flatten()
@@ -244,7 +244,7 @@ def _arrow_rows(lists: Any, name: str) -> Array:
 
 
 def raise_unusable(signals: Array, row: int, name: str = "signals") -> NoReturn:
-    """Says what is wrong with a signal whose projections would not be finite."""
+    """Raise ValueError for a signal whose projections would not be finite."""
     values = np.asarray(signals[row])
     bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
     if bad.size:
@@ -259,7 +259,7 @@ def raise_unusable(signals: Array, row: int, name: str = "signals") -> NoReturn:
 
 
 def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
-    """Ids of entries: a one-dimensional sequence of integers in [0, 2**63)."""
+    """Check ids of entries: a one-dimensional sequence of integers in [0, 2**63)."""
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
         raise TypeError(
@@ -272,12 +272,12 @@ def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
 
 
 def raise_unknown_ids(ids: Array, name: str = "ids") -> NoReturn:
-    """Some ids belong to no entry."""
+    """Raise ValueError for ids that belong to no entry."""
     raise ValueError(f"{name} must be in the index, but {listed(ids)} not; index.ids lists those that are")
 
 
 def check_metadata(metadata: object, n_signals: int) -> list[bytes] | None:
-    """JSON of each entry's dict, nothing for None; what would not come back as it was given is refused."""
+    """Return each entry's metadata as JSON, empty for None; reject values that JSON does not preserve."""
     if metadata is None:
         return None
     if isinstance(metadata, (str, bytes, dict)) or not isinstance(metadata, Iterable):
@@ -295,18 +295,18 @@ def _json(entry: object, row: int) -> bytes:
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         same = json.loads(text) == entry
     except (TypeError, ValueError) as error:
-        remedy = "give plain numbers (.item()), texts, and dates as texts (.isoformat())"
+        remedy = "use plain numbers (.item()), strings, and dates as strings (.isoformat())"
         raise ValueError(f"metadata at row {row} is not JSON: {error}; {remedy}") from None
     if not same:
         raise ValueError(
-            f"metadata at row {row} would not come back from JSON as it is, got {entry!r}; "
+            f"metadata at row {row} is not preserved by JSON, got {entry!r}; "
             "use strings as keys, and lists instead of tuples"
         )
     return text.encode()
 
 
 def check_part(rows: object, n_rows: int) -> slice:
-    """Consecutive rows of a matrix, all for None, as a slice with both ends."""
+    """Check a slice of consecutive rows; return it with both ends set, all rows for None."""
     if rows is None:
         return slice(0, n_rows)
     if not isinstance(rows, slice) or rows.step not in (None, 1):
@@ -316,7 +316,7 @@ def check_part(rows: object, n_rows: int) -> slice:
 
 
 def check_source(source: Any) -> None:
-    """The name and record of a source of signals, as JSON can hold them; None for no source."""
+    """Check the name and JSON record of a source of signals, or None."""
     if source is None:
         return
     try:
@@ -325,11 +325,11 @@ def check_source(source: Any) -> None:
     except (TypeError, ValueError):
         sound = False
     if not sound:
-        raise TypeError(f"source must be a name and a dict that JSON can hold, got {source!r}")
+        raise TypeError(f"source must be a name and a JSON-serialisable dict, got {source!r}")
 
 
 def import_pyarrow(why: str) -> Any:
-    """pyarrow, or how to get it."""
+    """Import pyarrow, or raise ImportError with the command that installs it."""
     try:
         import pyarrow
     except ImportError:
@@ -338,14 +338,14 @@ def import_pyarrow(why: str) -> Any:
 
 
 def listed(ids: Array) -> str:
-    """The first few ids, and how many more."""
+    """Format the first few ids and the number of others."""
     named = ", ".join(str(one) for one in ids[:3])
     more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
     return f"{named}{more} {'is' if len(ids) == 1 else 'are'}"
 
 
 def check_index(index: Any, kinds: tuple[type, ...], name: str = "index") -> None:
-    """An index of this process."""
+    """Check an index of this process."""
     if not isinstance(index, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name} must be an {names}, got {type(index).__name__}; topsign.open_index opens a file")

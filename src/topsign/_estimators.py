@@ -1,4 +1,4 @@
-"""What the estimators that take signals share: signals checked as scikit-learn does."""
+"""Base class of the scikit-learn estimators, with scikit-learn's validation of signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._checks import as_signals, interchanged
 
 
 class SignalsTransformer(TransformerMixin, BaseEstimator):
-    """A transformer of signals, dense or sparse."""
+    """Transformer of dense or sparse signals."""
 
     n_features_in_: int
 
@@ -24,9 +24,9 @@ class SignalsTransformer(TransformerMixin, BaseEstimator):
 
 
 def check_signals(estimator: BaseEstimator, signals: object, *, reset: bool = False) -> Array:
-    """Shape, type and feature names; finiteness is checked block by block where signals are read.
+    """Validate shape, dtype and feature names; finiteness is checked block by block when signals are read.
 
-    Sparse rows become dense a block at a time, see ``as_signals``.
+    Sparse rows are converted to dense blocks, see ``as_signals``.
     """
     array: Array = validate_data(
         estimator,
@@ -41,6 +41,6 @@ def check_signals(estimator: BaseEstimator, signals: object, *, reset: bool = Fa
 
 
 def as_fitted_signals(estimator: SignalsTransformer, signals: object, *, name: str = "signals") -> Array:
-    """Signals as they are, neither converted nor held whole, of the features that an estimator was fitted with."""
+    """Validate signals against the features of a fitted estimator, without copying or converting them."""
     names = getattr(estimator, "feature_names_in_", None)
     return as_signals(signals, n_features=estimator.n_features_in_, name=name, feature_names=names)

@@ -1,7 +1,7 @@
-"""Optional extensions, which are loaded by name when they are first asked for.
+"""Table of optional extensions, imported by name at their first use.
 
-The only place that imports upwards: extensions need packages that the library itself does not, and register what they
-add with the layers below. ``tests/test_layers.py`` knows this table and sees every other import.
+This is the only module that imports from higher layers. Extensions need optional packages, and register their engines
+and encoders with the lower layers. ``tests/test_layers.py`` reads this table and checks all other imports.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ EXTENSIONS = {"gpu": "topsign.gpu"}
 
 
 def load_extension(name: str) -> ModuleType:
-    """Return the module of an extension; ImportError says what to install."""
+    """Import an extension; raise ImportError that names the package to install."""
     return import_module(EXTENSIONS[name])

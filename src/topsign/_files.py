@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and JSON behind a checksum."""
+"""Atomic file writes, and JSON records with checksums."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Record = dict[str, Any]
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object], *, new: bool = False) -> None:
-    """A file that appears when ``write`` has ended and its bytes are on disk; ``new`` refuses one that is there.
+    """Write a file atomically: it appears once ``write`` has returned and its bytes are synced.
 
-    A device, a pipe or a symbolic link is written through, never replaced by a regular file.
+    With ``new``, an existing file raises FileExistsError. Devices, pipes and symbolic links are written through, not
+    replaced by a regular file.
     """
     target = os.path.realpath(path)
     if _is_special(target):
@@ -40,7 +41,7 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object], *, new: bool = 
 
 @contextmanager
 def draft_of(target: str) -> Iterator[str]:
-    """A name beside ``target`` that nobody can guess, for a file that is not complete yet; removed at the end."""
+    """Yield a random temporary name next to ``target``, and remove the file at the end if it still exists."""
     folder, name = os.path.split(os.path.abspath(target))
     draft = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
     try:
@@ -51,7 +52,7 @@ def draft_of(target: str) -> Iterator[str]:
 
 
 def publish(draft: str, target: str, *, new: bool = False) -> None:
-    """Gives a complete file its name, for good; with ``new`` FileExistsError where something has it already."""
+    """Rename a complete file to its target and sync the folder; with ``new``, raise FileExistsError if it exists."""
     if not new:
         os.replace(draft, target)
     else:
@@ -60,13 +61,13 @@ def publish(draft: str, target: str, *, new: bool = False) -> None:
 
 
 def pack_record(record: Record) -> bytes:
-    """The CRC-32 of a record's JSON, little-endian, then the JSON."""
+    """Serialise a record as the CRC-32 of its JSON, little-endian, followed by the JSON."""
     text = json.dumps(record, separators=(",", ":")).encode()
     return zlib.crc32(text).to_bytes(4, "little") + text
 
 
 def unpack_record(value: bytes, path: Path, section: str) -> Record:
-    """What :func:`pack_record` packed; StorageError where it is anything else."""
+    """Parse the bytes of :func:`pack_record`; raise StorageError if they are damaged."""
     stored, text = int.from_bytes(value[:4], "little"), value[4:]
     computed = zlib.crc32(text)
     if len(value) < 5 or stored != computed:
@@ -75,12 +76,12 @@ def unpack_record(value: bytes, path: Path, section: str) -> Record:
 
 
 def seal_record(record: Record) -> bytes:
-    """JSON that people can read, with the CRC-32 of its body (keys sorted, no spaces) beside it."""
+    """Serialise a record as indented JSON together with the CRC-32 of its canonical form (sorted keys, no spaces)."""
     return json.dumps({"crc32": _body_checksum(record), "body": record}, indent=1).encode()
 
 
 def open_record(text: bytes, path: Path, section: str) -> Record:
-    """The body that :func:`seal_record` sealed; StorageError where it is anything else."""
+    """Parse the bytes of :func:`seal_record`; raise StorageError if they are damaged."""
     whole = _parsed(text, path, section)
     stored, body = whole.get("crc32"), whole.get("body")
     if not isinstance(stored, int) or not isinstance(body, dict):
@@ -96,7 +97,7 @@ def _body_checksum(body: Record) -> int:
 
 
 def parse_json(text: bytes) -> Any:
-    """The value of a JSON text that follows the standard; ValueError for NaN, repeated names and too deep nesting."""
+    """Parse standard JSON; raise ValueError for NaN, duplicate keys and excessive nesting."""
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_distinct)
     except RecursionError:
@@ -117,7 +118,7 @@ def _finite(text: str) -> float:
 def _distinct(pairs: list[tuple[str, Any]]) -> Record:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise ValueError("an object has two members of one name")
+        raise ValueError("an object has duplicate keys")
     return record
 
 

@@ -1,4 +1,4 @@
-"""A property that is computed once."""
+"""Cached property without a lock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Value = TypeVar("Value")
 
 
 class lazy(Generic[Value]):
-    """Decorator of a method: its result is kept in the object, under the method's name.
+    """Cached property: the method's result is stored in the object under the method's name.
 
-    As ``functools.cached_property``, whose lock in Python 3.11 is shared by all objects of a class and stays
-    locked in a process that is forked while another thread holds it. Threads may compute the same value twice.
+    Unlike ``functools.cached_property`` in Python 3.11, it has no lock, which all objects of a class would share and
+    which would stay locked in a process forked while another thread holds it. Threads may compute a value twice.
     """
 
     def __init__(self, method: Callable[[Any], Value]) -> None:

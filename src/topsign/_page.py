@@ -65,7 +65,7 @@ code{font-size:.85em;overflow-wrap:anywhere}
 
 
 def document(title: str, body: Iterable[str]) -> str:
-    """A whole page; nothing is fetched from anywhere."""
+    """Return a complete HTML page without external resources."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -75,7 +75,7 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def table_rows(kind: str, titles: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """A table; of kind "cards" it becomes one card per row on a phone."""
+    """Yield the HTML of a table; the kind "cards" shows one card per row on narrow screens."""
     yield f'<div class="scroll"><table class="{kind}">'
     if any(titles):
         yield "<thead><tr>" + "".join(f"<th>{escape(title)}</th>" for title in titles) + "</tr></thead>"

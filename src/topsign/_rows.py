@@ -1,4 +1,4 @@
-"""Rows of signals that are read, or made dense, as they are sliced."""
+"""Matrices of signals that are read from files or converted to dense rows when they are sliced."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ._arrays import Array, Int64
 
 
 class Rows(ABC):
-    """A matrix of signals that is never held whole: slices are read, best in ascending order.
+    """Matrix of signals that is never loaded completely; slices are read, most efficiently in ascending order.
 
-    Taken wherever signals are. A single row can be asked for where it lies in the slice that was read last, which is
-    what error messages do.
+    It is accepted wherever signals are. A single row can be indexed if it lies in the slice read last, which error
+    messages rely on.
     """
 
-    names: tuple[str, ...] | None = None  # of the columns, where each feature is a column of a table
+    names: tuple[str, ...] | None = None  # column names, if each feature is a table column
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
@@ -37,20 +37,20 @@ class Rows(ABC):
         return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """All rows at once, for those who want an array."""
+        """Read all rows into an array."""
         return np.asarray(self[:], dtype)
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
-        """The rows from ``start`` up to ``stop``."""
+        """Read the rows from ``start`` up to ``stop``."""
 
     def read_every(self, start: int, stop: int, step: int) -> Array:
-        """Of these rows the first, and every ``step``-th after it; where others need not be read, they are not."""
+        """Read every ``step``-th of these rows, skipping the others if the source permits it."""
         return self.read(start, stop)[::step]
 
 
 class NamedRows(Rows):
-    """Rows of a matrix whose columns have names."""
+    """Rows of a matrix with named columns."""
 
     def __init__(self, values: Array, names: Sequence[str]) -> None:
         super().__init__((len(values), values.shape[1]), values.dtype)
@@ -61,7 +61,7 @@ class NamedRows(Rows):
 
 
 class SparseRows(Rows):
-    """Rows of a SciPy sparse matrix, made dense as they are sliced."""
+    """Rows of a SciPy sparse matrix, converted to dense when sliced."""
 
     def __init__(self, matrix: Any) -> None:
         self._matrix = matrix.tocsr() if len(matrix.shape) == 2 else matrix.reshape(1, -1).tocsr()
@@ -75,7 +75,7 @@ class SparseRows(Rows):
 
 
 def take_rows(signals: Array, rows: Int64) -> Array:
-    """Some rows of an array, or of rows that are read as they are sliced, as an array."""
+    """Return the chosen rows of an array or of ``Rows`` as an array."""
     if isinstance(signals, Rows):
         parts = [signals[int(row) : int(row) + 1] for row in rows]
         return np.concatenate(parts) if parts else np.empty((0, signals.shape[1]), signals.dtype)

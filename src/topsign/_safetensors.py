@@ -1,7 +1,7 @@
-"""safetensors files: a JSON header that names tensors, then their bytes.
+"""Parser and writer of safetensors files: a JSON header that names tensors, followed by their bytes.
 
-The one parser of this format: signals and stored indexes use it. It accepts what the published format allows (tensors
-that cover the data without gaps), and checks every bound before anything is read or allocated.
+Signal files and stored indexes share this parser. It accepts the published format (tensors that cover the data without
+gaps) and checks every bound before it reads or allocates anything.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1"}
 KINDS = {np.dtype(text): kind for kind, text in DTYPES.items()}
 
 MAX_HEADER_BYTES = 100_000_000
-"""Limit of the published format."""
+"""Maximum header size of the published format, in bytes."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Type, shape and bytes of one tensor; offsets are those in the file."""
+    """Dtype, shape and byte range of a tensor; offsets count from the beginning of the file."""
 
     kind: str
     shape: tuple[int, ...]
@@ -36,11 +36,11 @@ class Tensor:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The type in NumPy, None if it has none (BF16, for example)."""
+        """NumPy dtype, or None if NumPy lacks it (BF16, for example)."""
         return np.dtype(DTYPES[self.kind]) if self.kind in DTYPES else None
 
     def view(self, content: Any) -> Array:
-        """The tensor within the bytes of the file, without a copy."""
+        """Return the tensor as a view of the file's bytes."""
         assert self.dtype is not None
         tensor: Array = content[self.start : self.stop].view(self.dtype).reshape(self.shape)
         return tensor
@@ -48,14 +48,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """Tensors by name, and the texts beside them."""
+    """Tensors by name, and the file's metadata strings."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
 
 
 def header_size(prefix: bytes, n_bytes: int) -> int:
-    """Bytes of the JSON that follows the first eight bytes of a file of ``n_bytes``; ValueError if it cannot fit."""
+    """Return the size of the JSON header from the first eight bytes; raise ValueError if it exceeds the file."""
     size = int.from_bytes(prefix[:8], "little")
     if len(prefix) < 8 or size < 2 or size > min(n_bytes - 8, MAX_HEADER_BYTES):
         raise ValueError("not a safetensors file")
@@ -63,13 +63,13 @@ def header_size(prefix: bytes, n_bytes: int) -> int:
 
 
 def parse_header(text: bytes, n_bytes: int) -> Header:
-    """Header of a file of ``n_bytes`` from its JSON; ValueError for anything that does not describe these bytes."""
+    """Parse the JSON header of a file of ``n_bytes``; raise ValueError if it does not describe exactly these bytes."""
     record = parse_json(text)
     if not isinstance(record, dict):
         raise ValueError("the header is not a JSON object")
     metadata = record.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("__metadata__ must be an object of texts")
+        raise ValueError("__metadata__ must be an object of strings")
     tensors = {name: _tensor(name, one, 8 + len(text)) for name, one in record.items()}
     end = 8 + len(text)
     for tensor in sorted(tensors.values(), key=lambda one: (one.start, one.stop)):
@@ -99,12 +99,12 @@ def _are_sizes(values: Any) -> bool:
 
 
 def in_file_order(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays with the largest items first, so that each is aligned without gaps."""
+    """Sort arrays by descending item size, so that each is aligned without gaps."""
     return dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
 
 
 def pack_header(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    """The first bytes of a file that holds these arrays in this order: a multiple of eight."""
+    """Return the header bytes of a file with these arrays in this order, padded to a multiple of eight."""
     record: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for name, array in arrays.items():

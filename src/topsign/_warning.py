@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warns of the nearest line outside this package that led here."""
+    """Issue a warning that points at the nearest caller outside this package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame):
         level, frame = level + 1, frame.f_back
