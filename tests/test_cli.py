@@ -50,7 +50,7 @@ def test_plan_shows_trellis_codes_alone_where_only_they_reach_the_target(tmp_pat
     assert "cannot be reached within 20 bytes" in found["adaptive"]["missed"]
     drawn = run("plan", *within, "--plot", str(tmp_path / "plan.png"))
     assert drawn.exit_code == 1
-    assert "--plot draws adaptive codes" in drawn.output
+    assert "--plot supports only adaptive codes" in drawn.output
     for most, words in ((10, "cannot be reached"), (2, "fits --max-bytes 2")):
         neither = run("plan", *TARGET, "--max-bytes", str(most))
         assert neither.exit_code == 1
@@ -87,7 +87,7 @@ def test_plan_draws(tmp_path, suffix):
         (["plan", *TARGET, "--plot", "plan.bmp"], 2, "takes a .png, .svg or .pdf file"),
         (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
         (["plan", "--correlation", "much"], 2, "Invalid value"),
-        (["plan"], 2, "give --correlation, --false-alarm and --features for a code, or --recall for machines"),
+        (["plan"], 2, "give --correlation, --false-alarm and --features to plan a code, or --recall to plan machines"),
         (["plant"], 2, "No such command"),
     ],
 )

@@ -248,9 +248,9 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     monkeypatch.setattr(ts.Index, "add", interrupted_add)
     shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
     assert (
-        "interrupted: 120 of 300 signals are stored; go on with: topsign build signals.npy -o a.topsign --res" in shown
+        "interrupted: 120 of 300 signals are stored; continue with: topsign build signals.npy -o a.topsign --res" in shown
     )
-    assert "was begun with --bits 32, got --bits 31; leave those" in run(
+    assert "was started with --bits 32, got --bits 31; omit those" in run(
         "build signals.npy -o a.topsign --resume --bits 31", code=2
     )
     assert "300 entries" in run("build signals.npy -o a.topsign --resume")
@@ -259,7 +259,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     memory.add(np.load("signals.npy"))
     assert ts.open_index("a.topsign").get(range(300)).codes == memory.get(range(300)).codes
     np.save("signals.npy", np.load("signals.npy")[::-1])
-    assert "not what this build began with, its first or last" in run("build signals.npy -o a.topsign --resume", code=1)
+    assert "changed since this build started: its first or last" in run("build signals.npy -o a.topsign --resume", code=1)
     np.save("signals.npy", np.load("signals.npy")[:10])
     assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=1)
 
@@ -288,7 +288,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch, interrupti
     monkeypatch.setattr(sys.modules["topsign.cli.build"], "CHUNK_ROWS", 40)
     monkeypatch.setattr(ts.Index, "add", add)
     shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
-    assert "interrupted: 40 of 300 signals are stored; go on with: topsign build" in shown
+    assert "interrupted: 40 of 300 signals are stored; continue with: topsign build" in shown
 
 
 def test_sigint_keeps_what_was_built(folder, rng, interruptible):
@@ -303,7 +303,7 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
         building.send_signal(signal.SIGINT)
         _, complaints = building.communicate(timeout=300)
     assert building.returncode == 130
-    assert "of 40,000 signals are stored; go on with: topsign build many.npy -o m.topsign --resume" in complaints
+    assert "of 40,000 signals are stored; continue with: topsign build many.npy -o m.topsign --resume" in complaints
     assert "Traceback" not in complaints
     assert 0 < len(ts.open_index("m.topsign")) < 40_000
     assert "40,000 entries" in run("build many.npy -o m.topsign --resume")
@@ -330,7 +330,7 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
     ("command", "code", "words"),
     [
         ("build nothing.npy -o b.topsign", 2, "nothing.npy does not exist"),
-        ("build signals.npy -o a.topsign", 2, "a.topsign exists; --resume goes on with it"),
+        ("build signals.npy -o a.topsign", 2, "a.topsign exists; use --resume to continue it"),
         ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; make it first"),
         ("build notes.txt -o b.topsign", 2, "must be one of .npy, .npz, .parquet, .safetensors"),
         ("build broken.npz -o b.topsign", 1, "broken.npz, signals: File is not a zip file"),
@@ -355,9 +355,9 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
         ),
         ("build signals.npy -o b.topsign --family trellis", 2, "--family trellis needs --bytes"),
         ("build signals.npy -o b.topsign --metric cosinus", 2, "--metric must be one of"),
-        ("build signals.npy -o a.topsign --resume --family sign", 2, "begun with --family adaptive, got --family sign"),
-        ("build signals.npy -o a.topsign --resume --center", 2, "begun with --no-center, got --center"),
-        ("build signals.npy -o a.topsign --resume --seed 8", 2, "begun with --seed 7, got --seed 8"),
+        ("build signals.npy -o a.topsign --resume --family sign", 2, "started with --family adaptive, got --family sign"),
+        ("build signals.npy -o a.topsign --resume --center", 2, "started with --no-center, got --center"),
+        ("build signals.npy -o a.topsign --resume --seed 8", 2, "started with --seed 7, got --seed 8"),
         ("build signals.npy -o a.topsign --resume --local 2", 2, "--family adaptive does not take --local"),
         ("build signals.npy -o b.topsign --array x", 2, "array= applies to .npz, .parquet and .safetensors"),
         ("build two.npz -o b.topsign", 2, "has 2 arrays (x, y); choose one with array= (--array)"),
@@ -385,7 +385,7 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
         (
             "export a.topsign -o codes.csv",
             2,
-            "cannot be written into a .csv; a .csv holds texts: add --as bits or --as sparse",
+            "cannot be written into a .csv; a .csv file holds text: use --as bits or --as sparse",
         ),
         (
             "export a.topsign -o codes.npz --as text",

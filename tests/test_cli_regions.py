@@ -58,7 +58,7 @@ def test_regions_are_learned_checked_inspected_and_searched(built):
         (["search", "a", "queries.npy", "--recall", "2"], "--recall must"),
         (["search", "a", "queries.npy", "--recall", "0.9", "--false-alarm", "0.1"], "go with -k"),
         (["plan", "--recall", "1.5", "--entries", "1e9"], "--recall must lie in (0, 1)"),
-        (["plan", "--entries", "1e9"], "--recall for machines"),
+        (["plan", "--entries", "1e9"], "--recall to plan machines"),
     ],
 )
 def test_bad_options_are_refused_in_their_words(built, monkeypatch, arguments, words):

@@ -174,7 +174,7 @@ def test_dedupe_takes_trellis_codes(signals, tmp_path, monkeypatch):
         ("dedupe some.topsign -o no.csv", "trellis codes need --threshold"),
         ("dedupe parts --local 2 -o no.csv", "--family adaptive does not take --local; it takes --bits"),
         ("dedupe parts --family trellis --threshold 0.9 -o no.csv", "--family trellis needs --bytes"),
-        (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "has its codes and ids already"),
+        (f"dedupe some.topsign {codes} --threshold 0.9 -o no.csv", "is an index, which already has codes and ids"),
     ):
         assert why in run(wrong, code=2)
     assert not (tmp_path / "no.csv").exists()

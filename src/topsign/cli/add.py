@@ -16,17 +16,21 @@ from .options import IndexPath, SignalPath, SourceOptions, Threads, Wait, opened
 
 @dataclass(frozen=True)
 class AddOptions(SourceOptions):
-    """Which ids and metadata the signals get."""
+    """Options for the ids and metadata of added signals."""
 
     ids: Annotated[
         Path | None,
-        typer.Option(help="Their ids: a .npy of integers, or texts, one per line. (default: the next free)"),
+        typer.Option(
+            help="Ids: a .npy file of integers, or a text file with one id per line. (default: the next free integers)"
+        ),
     ] = None
-    metadata: Annotated[Path | None, typer.Option(help="A JSON object (or null) per line, one per signal.")] = None
-    upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids are there already.")] = False
+    metadata: Annotated[
+        Path | None, typer.Option(help="Metadata: a file with one JSON object (or null) per line and signal.")
+    ] = None
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace entries whose ids already exist.")] = False
 
     def open_files(self, signals: Location) -> list[SignalFile]:
-        """Return the files of signals; options that do not go together are refused."""
+        """Open the signal files; reject incompatible options."""
         with exit_on_error(2):
             files = open_files(signals, self.array, self.columns().names)
         if self.upsert and self.ids is None and self.id_column is None:
@@ -43,7 +47,7 @@ class AddOptions(SourceOptions):
 def add(
     index: IndexPath, signals: SignalPath, options: AddOptions, threads: Threads = None, timeout: Wait = None
 ) -> None:
-    """Add signals to an index: all signals of a file, or none.
+    """Add signals to an index; each file is added completely or not at all.
 
     [bold]Examples[/]
 
@@ -60,7 +64,7 @@ def add(
 
 
 def add_files(index: Any, name: object, files: list[SignalFile], options: AddOptions, **others: Any) -> None:
-    """Add files to an index, here or on a cluster, each in one transaction."""
+    """Add files to a local index or a cluster index, each in one transaction."""
     for file in files:
         if file.n_features != index.n_features:
             what = f"{file.name} has signals of {file.n_features} features, {name} takes {index.n_features}"

@@ -1,4 +1,4 @@
-"""The application that all commands belong to, and its exit codes."""
+"""The Typer application, its exit codes and its error messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 class DataConsole(Console):
-    """Console for data: text is no markup, and control characters in it are escaped on a terminal."""
+    """Console for data: no markup, and control characters are escaped on a terminal."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
@@ -67,7 +67,7 @@ FLAGS = {
     "random_state": "--seed",
     "originals": "--originals",
 }
-"""Options of codes, by the parameters of the constructors of indexes."""
+"""Options of codes, keyed by the parameters of the index constructors."""
 
 WORDS = FLAGS | {
     "family": "--family",
@@ -85,7 +85,7 @@ WORDS = FLAGS | {
     "seed": "--seed",
     "threshold": "--threshold",
 }
-"""Options by the names of the library's parameters."""
+"""Command-line options, keyed by the library's parameter names."""
 
 PHRASES = {
     "index.ids lists": "topsign list INDEX lists",
@@ -98,14 +98,14 @@ PHRASES = {
 }
 """Phrases of the library's messages that name its methods, in the words of the command line."""
 
-_LONG = "|".join(name for name in WORDS if "_" in name)  # which cannot be anything but parameters
+_LONG = "|".join(name for name in WORDS if "_" in name)  # names with an underscore are always parameters
 _NAMED = re.compile(
     rf"\b({'|'.join(WORDS)})=(True\b|False\b|'[^']*'|\"[^\"]*\")?|\b({_LONG})\b|\b({'|'.join(WORDS)})(?= must\b)"
 )
 
 
 def in_options(message: str) -> str:
-    """Return a message of the library about options in the words of the command line.
+    """Rewrite a message of the library so that it names options instead of parameters.
 
     >>> in_options("n_bits must lie in [1, n_pool], got n_bits=9 with center=False")
     '--bits must lie in [1, --pool], got --bits 9 with --no-center'
@@ -123,14 +123,14 @@ def in_options(message: str) -> str:
 
 
 def in_commands(message: str) -> str:
-    """Return a message of the library with commands in place of methods."""
+    """Rewrite a message of the library so that it names commands instead of methods."""
     for phrase, words in PHRASES.items():
         message = message.replace(phrase, words)
     return message
 
 
 def fail(message: str, *, code: int) -> typer.Exit:
-    """Print an error; code 1 is for the data, 2 for the call."""
+    """Print an error and exit; code 1 stands for bad data, 2 for bad usage."""
     errors.print(Text("error:", "bold red"), message, highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
@@ -153,15 +153,15 @@ def main_options(
 
 @contextmanager
 def exit_on_error(code: int) -> Iterator[None]:
-    """Turn exceptions of the library into a message and an exit code, by their type.
+    """Convert exceptions of the library to a message and an exit code.
 
-    2: a file or package that does not exist. 1: contents of files, and what a machine or cluster lacks. Bad values
-    (ValueError, TypeError) are ``code``: 2 if they come from the options, whose names the message then has, 1 if they
-    come from the data.
+    The code is 2 for a missing file or package, and 1 for bad file contents and failures of the machine or cluster.
+    ValueError and TypeError exit with ``code``: 2 if the options caused them, and the message then names the options,
+    or 1 if the data did.
     """
     try:
         yield
-    except (typer.Exit, typer.Abort):  # RuntimeErrors, too
+    except (typer.Exit, typer.Abort):  # these derive from RuntimeError
         raise
     except (FileNotFoundError, ImportError) as error:
         raise fail(str(error), code=2) from None
@@ -173,7 +173,7 @@ def exit_on_error(code: int) -> Iterator[None]:
 
 @contextmanager
 def printed_warnings() -> Iterator[None]:
-    """Print warnings of the library on the error stream, each once."""
+    """Print each warning of the library once on the error stream."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         yield
@@ -183,7 +183,7 @@ def printed_warnings() -> Iterator[None]:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Name the file whose contents are refused."""
+    """Prefix errors with the name of the file."""
     try:
         yield
     except (ValueError, TypeError) as error:

@@ -29,32 +29,33 @@ from .output import kept_interrupts, progress_bar
 from .regions import show_learned
 
 CHUNK_ROWS, CHUNK_BYTES = 32_768, 2**26
-"""Signals that a build adds in one transaction: what an interruption may cost. Three such chunks are in memory."""
+"""Signals per transaction, the most that an interruption can lose. Three such chunks are in memory."""
 
 INTERRUPTED = 130
-"""Exit code of a build that Ctrl-C ended."""
+"""Exit code of a build interrupted by Ctrl-C."""
 
 
 @app.command()
 @spread
 def build(
     signals: SignalPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The index to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the new index.")],
     codes: CodeOptions,
     source: SourceOptions,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Learn the null of scores from the signals, so that p-values hold.")
+        bool, typer.Option("--calibrate", help="Calibrate p-values with the signals themselves.")
     ] = False,
     originals: Originals = None,
     regions: Annotated[
-        bool, typer.Option("--regions", help="Learn regions, so that topsign search --recall visits a few entries.")
+        bool,
+        typer.Option("--regions", help="Learn regions, so that topsign search --recall visits only part of the index."),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted build.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Make an index of signals; ids are their row numbers, or those of a column.
+    """Build an index from signals; ids are row numbers or come from a column.
 
-    Signals are read in chunks, the next while one is encoded, and each is stored durably before the next, so that
+    Signals are read in chunks while the previous chunk is encoded. Each chunk is stored durably before the next one, so
     --resume continues an interrupted build without duplicates.
 
     [bold]Examples[/]
@@ -74,7 +75,7 @@ def build(
     topsign build docs.parquet --id-column doc_id --vector-column embedding --metadata-columns title,year -o d.topsign
     """
     if output.exists() and not resume:
-        raise fail(f"{output} exists; --resume goes on with it, topsign add adds to it, or choose another name", code=2)
+        raise fail(f"{output} exists; use --resume to continue it, topsign add to add to it, or another name", code=2)
     most = 0 if output.exists() else CHUNK_ROWS
     with _discarded(output, most), exit_on_error(2):
         columns = source.columns()
@@ -102,7 +103,7 @@ def build(
 
 @contextmanager
 def _discarded(output: Path, most: int) -> Iterator[None]:
-    """Remove an index of at most so many entries if a build fails, so that the next one need not be told to resume.
+    """Remove an index of at most so many entries if a build fails, so that the next build needs no --resume.
 
     An interrupted build keeps its entries.
     """
@@ -120,28 +121,28 @@ def _discarded(output: Path, most: int) -> Iterator[None]:
 
 
 def _check_recipe(index: Index, codes: CodeOptions, originals: str | None) -> None:
-    """Raise ValueError unless the options given to resume a build are those that it began with."""
+    """Raise ValueError if the options of a resumed build differ from the original ones."""
     given = parameters_for(codes.family or index.family, codes.given())
     problem = index.recipe.disagreement(codes.family, **given)
     if problem is None and originals not in (None, index.originals):
         problem = f"originals={index.originals!r}, got originals={originals!r}"
     if problem is not None:
-        raise ValueError(f"{index.path} was begun with {problem}; leave those options out to go on with it")
+        raise ValueError(f"{index.path} was started with {problem}; omit those options to continue it")
 
 
 def _check_resumed(file: SignalFile, before: dict[str, Any] | None) -> None:
-    """Raise ValueError if a file has changed since a build began with it."""
+    """Raise ValueError if a file has changed since the build started."""
     if before is not None:
         now = file.identity()
         for name in now:
             if now[name] != before[name]:
                 what = "first or last signal" if name == "crc32" else name
                 values = "" if name == "crc32" else f": {before[name]} then, {now[name]} now"
-                raise ValueError(f"{file.name} is not what this build began with, its {what} differs{values}")
+                raise ValueError(f"{file.name} has changed since this build started: its {what} differs{values}")
 
 
 def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, threads: int | None, again: str) -> None:
-    """Add what is not in the index yet, a chunk at a time."""
+    """Add the remaining signals in chunks."""
     taken = {name: record["taken"] for name, record in index.sources.items()}
     total = sum(file.n_signals for file in files)
     done = sum(taken.get(file.name, 0) for file in files)
@@ -160,7 +161,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
                         progress.update(bar, completed=done)
                         raise_interrupt()
     except KeyboardInterrupt:
-        message = f"interrupted: {len(index):,} of {total:,} signals are stored; go on with: {again}"
+        message = f"interrupted: {len(index):,} of {total:,} signals are stored; continue with: {again}"
         errors.print(message, highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
 

@@ -33,15 +33,15 @@ from .remove import RemovedFile, RemovedIds, check_removed, remove_entries
 from .search import SearchOptions, search_files
 
 cluster = typer.Typer(
-    name="cluster", help="The same on a Dask cluster: an index in a shared folder or an object store."
+    name="cluster", help="Run commands on a Dask cluster, with an index in a shared folder or an object store."
 )
 app.add_typer(cluster)
 
 IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="A folder, s3://, gs:// ...", show_default=False)]
 Scheduler = Annotated[
-    str | None, typer.Option(help="Address of the cluster, say tcp://host:8786; this process alone when not given.")
+    str | None, typer.Option(help="Scheduler address, e.g. tcp://host:8786. (default: a local cluster in this process)")
 ]
-Version = Annotated[int | None, typer.Option("--version", help="Version of the index; the newest by default.")]
+Version = Annotated[int | None, typer.Option("--version", help="Version of the index. (default: the newest)")]
 
 
 @cluster.command()
@@ -51,15 +51,13 @@ def encode(
     output: Annotated[str, typer.Option("--output", "-o", help="The index: a folder, s3://, gs:// ...")],
     codes: CodeOptions,
     source: SourceOptions,
-    segment_entries: Annotated[
-        int | None, typer.Option(help="Entries of a segment. (default: 64 MiB of codes)")
-    ] = None,
+    segment_entries: Annotated[int | None, typer.Option(help="Entries per segment. (default: 64 MiB of codes)")] = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Encode signals into an index; ids are row numbers, through the files in order of their names, or of a column.
+    """Encode signals into an index; ids are row numbers over all files sorted by name, or come from a column.
 
-    The same command continues after an interruption: finished segments are kept. With further files in the folder of
-    signals it adds their signals. topsign search and all other commands take the index too if it is a local folder.
+    Run the same command again to continue after an interruption; finished segments are kept. If the folder has new
+    files, their signals are added. An index in a local folder also works with topsign search and all other commands.
 
     [bold]Examples[/]
 
@@ -98,9 +96,9 @@ def search(
     version: Version = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Find the nearest entries of each query, or all significant ones, as topsign search does.
+    """Find the nearest entries of each query, or all significant ones, like topsign search.
 
-    Workers load the segments for this search; from Python, topsign.distributed.open loads them once for many.
+    Workers load the segments for this search only; in Python, topsign.distributed.open loads them once for many.
 
     [bold]Examples[/]
 
@@ -118,9 +116,9 @@ def search(
 @cluster.command()
 @spread
 def add(index_path: IndexPlace, signals: SignalPath, options: AddOptions, scheduler: Scheduler = None) -> None:
-    """Add a few signals, as topsign add does; each file is a new version.
+    """Add a few signals, like topsign add; each file creates a new version.
 
-    encode is for many signals: there the workers encode them.
+    Use topsign cluster encode for many signals, because there the workers encode them.
 
     [bold]Examples[/]
 
@@ -137,7 +135,7 @@ def add(index_path: IndexPlace, signals: SignalPath, options: AddOptions, schedu
 @cluster.command()
 @spread
 def dedupe(index_path: IndexPlace, options: GroupOptions, version: Version = None, scheduler: Scheduler = None) -> None:
-    """Find groups of near-duplicates among the entries, as topsign dedupe does.
+    """Find groups of near-duplicates among the entries, like topsign dedupe.
 
     [bold]Examples[/]
 
@@ -175,7 +173,7 @@ def list_ids(index_path: IndexPlace, limit: Limit = None, version: Version = Non
 def remove(
     index_path: IndexPlace, ids: RemovedIds = None, ids_file: RemovedFile = None, scheduler: Scheduler = None
 ) -> None:
-    """Remove entries; compact frees their bytes.
+    """Remove entries; topsign cluster compact frees their space.
 
     [bold]Examples[/]
 
@@ -197,7 +195,7 @@ def calibrate(
     array: ArrayName = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Learn the null of scores from signals that match no entry, as topsign calibrate does.
+    """Calibrate false-alarm rates with signals that match no entry, like topsign calibrate.
 
     [bold]Examples[/]
 
@@ -222,7 +220,7 @@ def compact(index_path: IndexPlace, scheduler: Scheduler = None) -> None:
 
 @cluster.command()
 def verify(index_path: IndexPlace, version: Version = None, scheduler: Scheduler = None) -> None:
-    """Read all segments: every checksum, every id.
+    """Verify all segments: every checksum and every id.
 
     [bold]Examples[/]
 
@@ -241,7 +239,7 @@ def _distributed() -> Any:
 
 @contextmanager
 def _client(scheduler: str | None) -> Iterator[Any]:
-    """A client of the cluster named, None for a local one."""
+    """Yield a client of the scheduler, or None for a local cluster."""
     _distributed()
     if scheduler is None:
         yield None
@@ -258,7 +256,7 @@ def _client(scheduler: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _opened(index_path: str, scheduler: str | None, version: int | None = None) -> Iterator[Any]:
-    """The index, on the cluster named."""
+    """Open the index on the cluster."""
     with (
         _client(scheduler) as client,
         exit_on_error(1),
@@ -268,5 +266,5 @@ def _opened(index_path: str, scheduler: str | None, version: int | None = None) 
 
 
 def _print_state(index_path: str, index: Any) -> None:
-    """What is in the index after a change."""
+    """Print the version and the number of entries after a change."""
     console.print(f"{index_path}: version {index.version}: {len(index):,} entries", highlight=False, soft_wrap=True)

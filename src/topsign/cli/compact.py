@@ -8,7 +8,7 @@ from .options import IndexPath, Wait, opened_index
 
 @app.command()
 def compact(index: IndexPath, timeout: Wait = None) -> None:
-    """Free the bytes of removed entries and merge small segments, while searches go on.
+    """Drop removed entries and merge small segments; concurrent searches continue.
 
     [bold]Examples[/]
 

@@ -36,26 +36,28 @@ SUFFIXES = (".parquet", ".csv", ".json")
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """Which pairs count, and where groups are written."""
+    """Options for the limit of pairs and the output file."""
 
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .parquet, .csv or .json of groups to write.")]
-    false_alarm: Annotated[float | None, typer.Option(help="Chance of any wrong pair among all. (default: 0.001)")] = (
-        None
-    )
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file for the groups: .parquet, .csv or .json.")]
+    false_alarm: Annotated[
+        float | None, typer.Option(help="Probability of any false pair among all pairs. (default: 0.001)")
+    ] = None
     threshold: Annotated[
         float | None,
-        typer.Option(help="Instead: the least estimated correlation of a pair; for trellis codes the least cosine."),
+        typer.Option(
+            help="Minimum estimated correlation of a pair, or cosine for trellis codes; instead of --false-alarm."
+        ),
     ] = None
 
     def check(self) -> None:
-        """Refuse options that do not go together."""
+        """Reject incompatible options."""
         if self.output.suffix not in SUFFIXES:
             raise fail(f"--output must be one of {', '.join(SUFFIXES)}, got {self.output}", code=2)
         if self.false_alarm is not None and self.threshold is not None:
             raise fail("give --false-alarm or --threshold, not both", code=2)
 
     def limit(self, recipe: Recipe) -> dict[str, Any]:
-        """Return the limit for codes of this recipe as parameters of ``pairs``."""
+        """Return the limit for codes of this recipe as arguments of ``pairs``."""
         if self.threshold is not None:
             return {"threshold": self.threshold}
         if not recipe.pairing().has_null:
@@ -84,8 +86,8 @@ def dedupe(
 ) -> None:
     """Find groups of near-duplicates among signals, or among the entries of an index.
 
-    Writes one row per entry that has a near-duplicate: its group, a number, and its id. Groups are connected: each
-    member resembles at least one other.
+    Writes one row per entry that has a near-duplicate, with the number of its group and its id. Groups are connected
+    components: each member is similar to at least one other.
 
     [bold]Examples[/]
 
@@ -101,7 +103,9 @@ def dedupe(
     codes = CodeOptions(family=family, bits=bits, n_bytes=n_bytes, n_local=n_local, pool=pool, seed=seed)
     if signals.endswith(".topsign"):
         if codes != CodeOptions() or array is not None or id_column is not None:
-            raise fail(f"{signals} has its codes and ids already; options of these go with signals", code=2)
+            raise fail(
+                f"{signals} is an index, which already has codes and ids; these options apply only to signals", code=2
+            )
         with exit_on_error(2):
             index = open_index(signals, readonly=True)
         limit = options.limit(index.recipe)
@@ -111,7 +115,7 @@ def dedupe(
 
 
 def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int | None = None) -> None:
-    """Find the pairs of an index, here or on a cluster, and write their groups."""
+    """Find the pairs of a local or cluster index, and write their groups."""
     with bar("comparing") as progress, exit_on_error(2):
         groups = index.groups(**limit, n_threads=threads, progress=progress)
     rows = [{"group": number, "id": id} for number, group in enumerate(groups) for id in group]
@@ -130,13 +134,13 @@ def _index_of(
     id_column: str | None,
     threads: int | None,
 ) -> tuple[Index, dict[str, Any]]:
-    """Return an index in memory of the signals of files, and the limit of its pairs."""
+    """Return an in-memory index of the signals, and the limit of its pairs."""
     with exit_on_error(2):
         columns = TableColumns.of(id_column, None)
         files = open_files(signals, array, columns.names)
         index = make_index(codes.family, files[0].n_features, codes.given())
         fit_index(index, files)
-        limit = options.limit(index.recipe)  # refused before signals are encoded
+        limit = options.limit(index.recipe)  # raises before signals are encoded
     with exit_on_error(1):
         for file in files:
             index.add(file.rows(), n_threads=threads, **columns.read(file)(slice(0, file.n_signals)))

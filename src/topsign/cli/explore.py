@@ -13,14 +13,14 @@ from .options import opened_index
 
 @app.command()
 def explore(
-    index: Annotated[Path | None, typer.Argument(help="An index to look into.", show_default=False)] = None,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    index: Annotated[Path | None, typer.Argument(help="Index to browse.", show_default=False)] = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 chooses a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Show what codes of a size detect, and what an index holds, on a page in the browser.
+    """Explore detection performance by code size, and the contents of an index, in the browser.
 
-    The page is served on this machine alone, under an address with a token; nothing leaves the machine. Stop it with
-    Ctrl-C. Needs the extra explore.
+    The page is served only on 127.0.0.1, under an address with a secret token; no data leave the machine. Stop the
+    server with Ctrl-C. Needs the extra explore.
 
     [bold]Examples[/]
 

@@ -26,26 +26,28 @@ from .output import progress_bar
 
 SUFFIXES = (".npz", ".parquet", ".csv")
 TEXTS: dict[str, type[Adapter]] = {"bits": PgvectorBits, "sparse": PgvectorSparse}
-"""Forms that a .csv holds, as texts that pgvector reads."""
+"""Forms that can be written to .csv, as text that pgvector reads."""
 EXPORT_ROWS = 4096
 
 
 @app.command()
 def export(
     index: IndexPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .npz, .parquet or .csv to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file: .npz, .parquet or .csv.")],
     form: Annotated[
         str,
         typer.Option("--as", help="codes, bits (for Hamming engines), sparse (+-1), dense (reconstructed signals)."),
     ] = "codes",
 ) -> None:
-    """Write the codes into a file for other programs, with their ids and their recipe.
+    """Export codes for other programs, with their ids and their recipe.
 
-    Every family has codes, the packed bytes, and dense, the reconstructed signals. Adaptive and sign codes have bits:
-    one-hot codes of 2 * pool bits per entry, little-endian, or the signs themselves if all are kept. Adaptive codes
-    have sparse. .npz: an array named after the form, and the columns kept beside codes; sparse is what
-    scipy.sparse.load_npz reads. .parquet: columns, with metadata and the recipe in the schema, which Python reads
-    again. .csv: bits as text and sparse as pgvector's sparsevec, for COPY and read_csv; without the recipe.
+    Forms: codes (packed bytes) and dense (reconstructed signals) for every family; bits for adaptive and sign codes,
+    that is, one-hot codes of 2 * pool bits per entry, little-endian, or the signs themselves if all are kept; sparse
+    for adaptive codes.
+
+    File formats: .npz has one array named after the form and one per additional column; its sparse form is readable by
+    scipy.sparse.load_npz. .parquet also holds metadata and the recipe, and topsign can read it back. .csv holds bits as
+    text, or sparse in pgvector's sparsevec syntax, for COPY and read_csv, without the recipe.
 
     [bold]Examples[/]
 
@@ -70,34 +72,34 @@ def export(
 
 
 def _check_form(recipe: Recipe, form: str, output: Path) -> None:
-    """Refuse forms that these codes, or the file, cannot have."""
+    """Reject forms that the family or the file format does not support."""
     forms = recipe.codes_type.forms
     if form not in forms:
         raise fail(f"--as must be one of {', '.join(forms)} for {recipe.family} codes, got {form}", code=2)
     texts = [f"--as {name}" for name in TEXTS if name in forms]
     if output.suffix == ".csv" and form not in TEXTS:
-        remedy = f"a .csv holds texts: add {' or '.join(texts)}" if texts else "choose an .npz or .parquet file"
+        remedy = f"a .csv file holds text: use {' or '.join(texts)}" if texts else "choose an .npz or .parquet file"
         raise fail(f"{recipe.family} codes as {form} cannot be written into a .csv; {remedy}", code=2)
 
 
 def _write_csv(target: IO[bytes], ids: Array, index: Index, form: str) -> None:
-    """Write one row per entry: an id and a text."""
+    """Write one row per entry: the id and the code as text."""
     file = io.TextIOWrapper(target, "utf-8", newline="")
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(["id", form])
     adapter = TEXTS[form].of(index)
     for part, codes in _parts(index, ids):
         rows.writerows(zip(part.tolist(), adapter.entries(codes), strict=True))
-    file.detach()  # flushes, and leaves the target open
+    file.detach()  # flushes without closing the target
 
 
 def _write_npz(file: IO[bytes], ids: Array, index: Index, form: str) -> None:
-    """Write array after array, each a part at a time, so that nothing large is held."""
+    """Write the arrays one after another in parts, so that memory stays bounded."""
     recipe: Any = index.recipe
     texts = ids.dtype == object
     values: dict[str, Any] = {"ids": ids.astype(str) if texts else ids, "recipe": json.dumps(recipe.to_json())}
     arrays: dict[str, Callable[[Any], Array]]
-    if form == "sparse":  # as scipy.sparse.save_npz writes it
+    if form == "sparse":  # the layout of scipy.sparse.save_npz
         n_bits = recipe.n_bits
         values |= {"shape": [len(ids), recipe.n_pool], "format": b"csr", "_is_array": True}
         values["indptr"] = np.arange(0, (len(ids) + 1) * n_bits, n_bits, dtype="<i8")

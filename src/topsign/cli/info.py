@@ -14,7 +14,7 @@ from .app import app, console, exit_on_error
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Show the processor, the kernels in use, why not faster ones, threads and versions: for bug reports.
+    """Show processor, kernels, threads and versions for bug reports, and why faster kernels are not used.
 
     [bold]Examples[/]
 

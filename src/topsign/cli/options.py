@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..signals import SUFFIXES, FilesRows, SignalFile, TableColumns
 from .app import FLAGS, exit_on_error, fail
 
 FAMILIES: dict[str, type[Index]] = {"adaptive": AdaptiveIndex, "sign": SignIndex, "trellis": TrellisIndex}
-"""Constructors of indexes; their parameters say which options a family takes."""
+"""Index constructors; their parameters determine the options of a family."""
 FAMILY = "adaptive"
-"""Family of codes when none is given."""
+"""Default family of codes."""
 
 FORMATS = ("table", "json", "csv", "parquet")
 SEED = 0
-"""Seed of the projection when none is given: the same command makes the same codes."""
+"""Default seed of the projection, so that the same command makes the same codes."""
 
 
 def check_index_path(context: typer.Context, path: Path) -> Path:
-    """Refuse a file, which is no index, with the usage of the command: arguments may be swapped."""
+    """Reject a file in place of an index and show the usage, because the arguments may be swapped."""
     if path.is_file():
         arguments = [one.name.upper() for one in context.command.params if one.param_type_name == "argument"]
         usage = " ".join(["topsign", str(context.info_name), *arguments])
@@ -46,24 +46,24 @@ SignalPath = Annotated[
         help=f"Signals: {', '.join(SUFFIXES)}, or a folder of such files; a path or URL.", show_default=False
     ),
 ]
-QueryPath = Annotated[str, typer.Argument(help="Queries, in the forms that build takes.", show_default=False)]
+QueryPath = Annotated[str, typer.Argument(help="Queries: the same file formats as for build.", show_default=False)]
 ArrayName = Annotated[
     str | None,
-    typer.Option("--array", "--vector-column", help="Which array or column of the file holds the signals."),
+    typer.Option("--array", "--vector-column", help="Array or column of the file that holds the signals."),
 ]
-IdColumn = Annotated[str | None, typer.Option(help="Column of a table that holds the ids, texts or integers.")]
-MetadataColumns = Annotated[
-    str | None, typer.Option(help="Columns of a table that become the entries' metadata, separated by commas.")
-]
-Threads = Annotated[int | None, typer.Option(help="Threads; every core when not given.")]
-Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer; no limit when not given.")]
+IdColumn = Annotated[str | None, typer.Option(help="Table column that holds the ids, strings or integers.")]
+MetadataColumns = Annotated[str | None, typer.Option(help="Table columns that become metadata, separated by commas.")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads. (default: all cores)")]
+Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer. (default: no limit)")]
 
 Family = Annotated[
     str | None, typer.Option("--family", help=f"Family of codes: {', '.join(FAMILIES)}. (default: {FAMILY})")
 ]
 Bits = Annotated[int | None, typer.Option(help="Projections kept per signal. (default: an eighth of the pool)")]
-Bytes = Annotated[int | None, typer.Option("--bytes", help="Bytes of one code; instead of --bits.")]
-Local = Annotated[int | None, typer.Option("--local", help="Trellis codes: cells with axes of their own, e.g. 16.")]
+Bytes = Annotated[int | None, typer.Option("--bytes", help="Bytes per code; instead of --bits.")]
+Local = Annotated[
+    int | None, typer.Option("--local", help="Trellis codes: number of cells with their own axes, e.g. 16.")
+]
 Pool = Annotated[int | None, typer.Option(help="Projections computed. (default: the signal's length)")]
 ProjectionKind = Annotated[
     str | None, typer.Option(help=f"{', '.join(KINDS)}; for trellis codes: hadamard or principal (default).")
@@ -77,43 +77,43 @@ Center = Annotated[
     bool | None,
     typer.Option(
         "--center/--no-center",
-        help="Remove the mean of the signals from them and from queries. (default: only for trellis codes)",
+        help="Subtract the mean of the signals from signals and queries. (default: only for trellis codes)",
     ),
 ]
 Originals = Annotated[
-    str | None, typer.Option(help="Keep the signals on disk to rescore candidates by: float32, float16 or int8.")
+    str | None, typer.Option(help="Keep the signals on disk for rescoring: float32, float16 or int8.")
 ]
 Seed = Annotated[int | None, typer.Option(help=f"Seed of the projection. (default: {SEED})")]
 
 Recall = Annotated[float | None, typer.Option(help="Visit only as many regions as this recall needs, e.g. 0.95.")]
 Probes = Annotated[int | None, typer.Option(help="Visit this many regions.")]
 
-Nearest = Annotated[int | None, typer.Option("-k", help="Nearest entries of each query. (default: 10)")]
+Nearest = Annotated[int | None, typer.Option("-k", help="Number of nearest entries per query. (default: 10)")]
 FalseAlarm = Annotated[
-    float | None, typer.Option(help="Instead of -k: every match that is significant at this level, per query.")
+    float | None, typer.Option(help="Return all matches at this false-alarm rate per query; instead of -k.")
 ]
 RescoreFactor = Annotated[
-    int | None, typer.Option(help="Order so many times -k candidates by the original signals that the index keeps.")
+    int | None, typer.Option(help="Rescore this many times -k candidates with the kept originals.")
 ]
 Scoring = Annotated[str, typer.Option(help=f"{' or '.join(SCORINGS)}.")]
-AdaptiveBits = Annotated[int | None, typer.Option(help="Sign codes: number of signs that each query chooses.")]
+AdaptiveBits = Annotated[int | None, typer.Option(help="Sign codes: number of signs chosen by each query.")]
 WhereText = Annotated[
     str | None,
-    typer.Option("--where", help="Only entries whose metadata fulfil this: \"year >= 2020 and lang == 'en'\"."),
+    typer.Option("--where", help="Filter on metadata, e.g. \"year >= 2020 and lang == 'en'\"."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Return even a flood of --false-alarm matches.")]
+Force = Annotated[bool, typer.Option("--force", help="Return --false-alarm matches even if they are implausibly many.")]
 ShowEvidence = Annotated[
     bool, typer.Option("--evidence", help="Show likelihood ratios with 95% bounds and the verbal scale of ENFSI.")
 ]
-ShowMetadata = Annotated[bool, typer.Option("--metadata", help="Show what was noted with each entry.")]
-Limit = Annotated[int | None, typer.Option(help="Print at most so many.")]
+ShowMetadata = Annotated[bool, typer.Option("--metadata", help="Show the metadata of each entry.")]
+Limit = Annotated[int | None, typer.Option(help="Maximum number of lines to print.")]
 EntryIds = Annotated[list[str], typer.Argument(help="Ids of entries.", show_default=False)]
 Format = Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Output file.")]
 
 
 def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = None) -> Index:
-    """Return the index that a command names."""
+    """Open the index named on the command line."""
     if not path.is_dir():
         problem = "is not a topsign index, which is a folder" if path.exists() else "does not exist"
         raise fail(f"{path} {problem}", code=2)
@@ -122,7 +122,7 @@ def opened_index(path: Path, *, readonly: bool = False, timeout: float | None = 
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameters that are dataclasses of options become one option per field."""
+    """Return a command in which each dataclass parameter is expanded to one option per field."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = list[Parameter]()
@@ -138,7 +138,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
 
-    parameters.sort(key=lambda one: one.default is not Parameter.empty)  # as Python wants them
+    parameters.sort(key=lambda one: one.default is not Parameter.empty)  # parameters with defaults must come last
     call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     return call
@@ -146,7 +146,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class CodeOptions:
-    """How signals become codes: options of the commands that begin with signals."""
+    """Options that determine how signals are encoded."""
 
     family: Family = None
     bits: Bits = None
@@ -161,7 +161,7 @@ class CodeOptions:
     seed: Seed = None
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, in the words of a constructor; not the family."""
+        """Return the given options, except the family, as arguments of an index constructor."""
         values: dict[str, Any] = {
             "n_bits": self.bits,
             "n_bytes": self.n_bytes,
@@ -175,19 +175,19 @@ class CodeOptions:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What is read from files of signals."""
+    """Options that select the contents of signal files."""
 
     array: ArrayName = None
     id_column: IdColumn = None
     metadata_columns: MetadataColumns = None
 
     def columns(self) -> TableColumns:
-        """Return the columns of ids and metadata."""
+        """Return the names of the id and metadata columns."""
         return TableColumns.of(self.id_column, self.metadata_columns)
 
 
 def parameters_for(family: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as parameters of the family's constructor; ValueError names those that it does not take."""
+    """Return options as arguments of the family's constructor; raise ValueError for options it does not have."""
     family = FAMILY if family is None else family
     if family not in FAMILIES:
         raise ValueError(f"--family must be one of {', '.join(FAMILIES)}, got {family}")
@@ -201,7 +201,7 @@ def parameters_for(family: str | None, options: dict[str, Any]) -> dict[str, Any
 
 
 def make_index(family: str | None, n_features: int, options: dict[str, Any], path: Path | None = None) -> Index:
-    """Return a new index of a family; options that the family needs, or does not take, are named."""
+    """Return a new index of a family; raise ValueError for missing or unsupported options."""
     family = FAMILY if family is None else family
     given = parameters_for(family, options)
     taken = signature(FAMILIES[family]).parameters
@@ -213,23 +213,23 @@ def make_index(family: str | None, n_features: int, options: dict[str, Any], pat
 
 
 def fit_index(index: Index, files: list[SignalFile]) -> None:
-    """Learn the recipe of an index from the signals of all files, if it is not known yet."""
+    """Learn the recipe of an index from all files if it has not been learned."""
     if not index.is_fitted:
         index.fit(FilesRows(files))
 
 
 def check_output(output_format: str, output: Path | None) -> None:
-    """Refuse unknown formats, and formats that need a file."""
+    """Reject unknown formats, and formats that need a file."""
     if output_format not in FORMATS:
         raise fail(f"--format must be one of {', '.join(FORMATS)}, got {output_format}", code=2)
     if output_format == "parquet" and output is None:
         raise fail("--format parquet needs --output FILE", code=2)
     if output_format == "table" and output is not None:
-        raise fail("--output goes with --format json, csv or parquet", code=2)
+        raise fail("--output requires --format json, csv or parquet", code=2)
 
 
 def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
-    """Return ids from the command line, of the type that the entries of an index have."""
+    """Convert ids from the command line to the id type of the index."""
     if index.has_text_ids:
         return given
     wrong = [one for one in given if not one.isdecimal()]
@@ -239,7 +239,7 @@ def as_ids(index: Any, given: list[str]) -> list[str] | list[int]:
 
 
 def read_ids(path: Path) -> Array:
-    """Return the ids in a .npy file of integers, or one per line in any other."""
+    """Read ids from a .npy file of integers, or from a text file with one id per line."""
     try:
         if path.suffix != ".npy":
             return np.array(path.read_text().splitlines(), object)

@@ -1,4 +1,4 @@
-"""What commands print and write: rows of results, progress, files that appear when they are complete."""
+"""Output of the commands: result rows, progress bars and atomically written files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on the error stream, moved by calls with the numbers done and in all."""
+    """Show a progress bar on the error stream; yield a callback of the numbers done and in total."""
     with progress_bar() as progress:
         shown = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(shown, completed=done, total=total)
@@ -54,7 +54,7 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def kept_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a call that raises KeyboardInterrupt if one was lost: Python drops those raised in finalizers."""
+    """Yield a function that raises a lost KeyboardInterrupt, because Python drops those raised in finalizers."""
     received = []
 
     def receive(number: int, frame: FrameType | None) -> None:
@@ -66,7 +66,7 @@ def kept_interrupts() -> Iterator[Callable[[], None]]:
             raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # ignored, or somebody else's
+    if before is not signal.default_int_handler:  # ignored, or handled by the application
         yield raise_lost
         return
     signal.signal(signal.SIGINT, receive)
@@ -77,7 +77,7 @@ def kept_interrupts() -> Iterator[Callable[[], None]]:
 
 
 def result_rows(found: Neighbors | Matches, first_query: int, *, evidence: bool = False) -> list[Row]:
-    """Return one row per entry found; queries are numbered from ``first_query``."""
+    """Return one row per result; queries are numbered from ``first_query``."""
     rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows()]
     if evidence:
         ratio = found.likelihood_ratio
@@ -88,7 +88,7 @@ def result_rows(found: Neighbors | Matches, first_query: int, *, evidence: bool 
 
 
 def show_null(index: Index) -> None:
-    """Print a warning if p-values do not fit the entries of an index without a learned null."""
+    """Print a warning if the p-values of an uncalibrated index do not fit its entries."""
     if index.calibration is None and not (found := index.check_null()).trusted:
         remedy = "topsign calibrate learns a null that does" + (
             "" if index.recipe.parameters().get("center") else ", --center helps"
@@ -98,14 +98,14 @@ def show_null(index: Index) -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write lines of data: as they are into a pipe, with control characters escaped on a terminal."""
+    """Write lines of data, unchanged into a pipe, and with escaped control characters on a terminal."""
     if sys.stdout.isatty():
         lines = map(escaped, lines)
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def write_rows(rows: list[Row], output_format: str, output: Path | None) -> None:
-    """Write results in the format asked for, on the screen or into a file."""
+    """Write results in the requested format to the screen or a file."""
     names = [*COLUMNS, *(name for name in (*EVIDENCE, "metadata") if rows and name in rows[0])]
     if output_format == "table":
         _show_table(rows, names)

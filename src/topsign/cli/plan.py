@@ -1,4 +1,4 @@
-"""``topsign plan``: how many bits a target needs."""
+"""The command ``plan``."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from .app import app, console, fail, in_options
 @app.command()
 def plan(
     correlation: Annotated[float | None, typer.Option(help="Correlation of a match with its entry, in (0, 1).")] = None,
-    false_alarm: Annotated[float | None, typer.Option(help="Chance that one search accepts any impostor.")] = None,
-    features: Annotated[int | None, typer.Option(help="Length of a signal.")] = None,
-    detection: Annotated[float | None, typer.Option(help="Chance that a match is found, in (0, 1).")] = None,
-    max_bytes: Annotated[int | None, typer.Option(help="Bytes an entry may take.")] = None,
-    entries: Annotated[float, typer.Option(help="Entries per search, 1e9 for example.")] = 1,
-    recall: Annotated[
-        float | None, typer.Option(help="Instead of a code: plan machines for searches that reach this recall.")
+    false_alarm: Annotated[
+        float | None, typer.Option(help="Probability that a search returns any false match.")
     ] = None,
-    queries_per_second: Annotated[float, typer.Option(help="With --recall: queries that machines must answer.")] = 1.0,
-    n_bytes: Annotated[int, typer.Option("--bytes", help="With --recall: bytes of one code.")] = 24,
+    features: Annotated[int | None, typer.Option(help="Length of a signal.")] = None,
+    detection: Annotated[float | None, typer.Option(help="Probability that a match is found, in (0, 1).")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Maximum bytes per entry.")] = None,
+    entries: Annotated[float, typer.Option(help="Number of entries, e.g. 1e9.")] = 1,
+    recall: Annotated[
+        float | None, typer.Option(help="Plan machines for searches with this recall, instead of a code.")
+    ] = None,
+    queries_per_second: Annotated[float, typer.Option(help="With --recall: required queries per second.")] = 1.0,
+    n_bytes: Annotated[int, typer.Option("--bytes", help="With --recall: bytes per code.")] = 24,
     family: Annotated[
-        str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: both are compared)")
+        str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: compare both)")
     ] = None,
     projection: Annotated[str, typer.Option(help=f"Kind of projection: {', '.join(PROJECTIONS)}.")] = "hadamard",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw the plan into this file (png, svg, pdf).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the plan to this file (png, svg, pdf).")] = None,
 ) -> None:
-    """How many bits do I need? The cheapest code that meets a target, or the best within a budget.
+    """Find the smallest code that meets a detection target, or the best code within a budget.
 
     [bold]Examples[/]
 
@@ -53,7 +55,9 @@ def plan(
         show_machines(entries, recall, queries_per_second, 384 if features is None else features, n_bytes, as_json)
         return
     if correlation is None or false_alarm is None or features is None:
-        raise fail("give --correlation, --false-alarm and --features for a code, or --recall for machines", code=2)
+        raise fail(
+            "give --correlation, --false-alarm and --features to plan a code, or --recall to plan machines", code=2
+        )
     target = {
         "correlation": correlation,
         "false_alarm": false_alarm,
@@ -75,7 +79,7 @@ def plan(
         raise fail("\n".join(missed), code=1)
     if plot is not None:
         if not isinstance(reached[0], Plan):
-            raise fail("\n".join(["--plot draws adaptive codes; leave it out for trellis codes", *missed]), code=1)
+            raise fail("\n".join(["--plot supports only adaptive codes; omit it for trellis codes", *missed]), code=1)
         draw_plan(reached[0], plot)
     if as_json:
         shown = {name: one.as_dict() if one is not None else {"missed": reasons[name]} for name, one in plans.items()}
@@ -93,7 +97,7 @@ def plan(
 def show_machines(
     entries: float, recall: float, queries_per_second: float, features: int, n_bytes: int, as_json: bool
 ) -> None:
-    """Print what machines searches for a recall need."""
+    """Print the machines that searches with a given recall need."""
     try:
         found = plan_cluster(
             entries, recall=recall, queries_per_second=queries_per_second, n_features=features, n_bytes=n_bytes
@@ -125,7 +129,7 @@ def show_machines(
 
 
 def _reached(**target: Any) -> tuple[Any, str]:
-    """Return the plan of one family, or None and why there is none."""
+    """Return the plan of one family, or None and the reason."""
     try:
         return make_plan(**target), ""
     except TargetError as error:
@@ -133,7 +137,7 @@ def _reached(**target: Any) -> tuple[Any, str]:
 
 
 def show_plan(found: Plan | TrellisPlan, *, only: bool = False) -> None:
-    """Print the plan as a table, then what it assumes; ``only`` says that other families do not reach the target."""
+    """Print the plan as a table, then its assumptions; ``only`` means that no other family reaches the target."""
     title = f"plan: only {found.family} codes reach it" if only else "plan"
     table = Table(show_header=False, title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column(justify="right", style="bold")
@@ -160,7 +164,7 @@ def show_other(found: Plan | TrellisPlan, other: Plan | TrellisPlan) -> None:
 
 def draw_plan(found: Plan, path: Path) -> None:
     if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise fail(f"--plot takes a .png, .svg or .pdf file, got {path}", code=2)
+        raise fail(f"--plot must be a .png, .svg or .pdf file, got {path}", code=2)
     if not path.absolute().parent.is_dir():
         raise fail(f"--plot: the folder {path.absolute().parent} does not exist; make it first", code=2)
     try:

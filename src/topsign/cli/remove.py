@@ -11,7 +11,9 @@ from .app import app, console, exit_on_error, fail
 from .options import IndexPath, Wait, as_ids, opened_index, read_ids
 
 RemovedIds = Annotated[list[str] | None, typer.Argument(help="Ids to remove.", show_default=False)]
-RemovedFile = Annotated[Path | None, typer.Option("--ids", help="Ids in a .npy file, or texts, one per line.")]
+RemovedFile = Annotated[
+    Path | None, typer.Option("--ids", help="Ids in a .npy file, or in a text file with one id per line.")
+]
 
 
 @app.command()
@@ -21,7 +23,7 @@ def remove(
     ids_file: RemovedFile = None,
     timeout: Wait = None,
 ) -> None:
-    """Remove entries by their ids: all of them, or none where one is unknown.
+    """Remove entries by id; if any id is unknown, none is removed.
 
     [bold]Examples[/]
 
@@ -36,13 +38,13 @@ def remove(
 
 
 def check_removed(ids: list[str] | None, ids_file: Path | None) -> None:
-    """Refuse ids from both or neither of the command line and a file."""
+    """Require ids either on the command line or in a file."""
     if bool(ids) == (ids_file is not None):
         raise fail("give ids, or a file of them with --ids", code=2)
 
 
 def remove_entries(index: Any, name: object, ids: list[str] | None, ids_file: Path | None) -> None:
-    """Remove entries from an index, here or on a cluster."""
+    """Remove entries from a local or cluster index."""
     with exit_on_error(2):
         wanted: Any = as_ids(index, ids) if ids else read_ids(ids_file) if ids_file else []
         index.remove(wanted)
