@@ -1,75 +1,127 @@
-"""The line of headline ratios in the README, each linked to its result file."""
+"""The table of results in the README, each row linked to its files."""
 
 from statistics import NormalDist
 
+from shared.markdown import listed, table
 from shared.quality_page import of_method
 from topsign.theory import rate_distortion_limit
 
 FOLDER = "benchmarks/results"
 N_FEATURES = 8192
+PROCESSORS = {
+    "search-512-8192-t1": "Zen 3",
+    "paths/zen4": "Zen 4",
+    "paths/sapphire-rapids-16": "Sapphire Rapids",
+}
 
 
 def headline(results):
-    """One sentence per result that is there."""
-    parts = [detection(results), head(results), speed(results), encoding(results)]
-    return "Measured: " + "; ".join(part for part in parts if part) + "." if any(parts) else ""
+    """One row per result that is there."""
+    parts = (detection, text, head, speed, encoding)
+    rows = [row for row in (part(results) for part in parts) if row]
+    return table(["task", "measured", "files"], rows) if rows else ""
 
 
-def link(words, name):
-    return f"[{words}]({FOLDER}/{name}.json)"
+def links(*names):
+    return ", ".join(f"[{name}]({FOLDER}/{name}.json)" for name in names)
 
 
 def detection(results):
-    """Weak matches found, as in the picture above the line."""
+    """Weak matches found, as in the figure above the table."""
     if not {"detection", "trellis/detection"} <= results.keys():
-        return ""
+        return []
     report = results["detection"]["measured"]
-    ours = found(of_method(report["rows"], "adaptive", ""))
+    (row,) = [one for one in report["rows"] if (one["method"], one["scoring"]) == ("adaptive", "real query")]
     signs = found(of_method(report["rows"], "sign codes", "equal bytes, compact layout"))
     best = max(results["trellis/detection"]["measured"]["detection"], key=lambda row: row["window"])
     share = rate_distortion_limit(8 * best["bytes"] / N_FEATURES)
     limit = found(report["correlation"] * (N_FEATURES * float(share)) ** 0.5)
-    adaptive = link(f"{ours:.0%} of weak matches found where sign codes of equal bytes find {signs:.0%}", "detection")
-    trellis = link(f"{found(best['d_prime']):.0%} with trellis codes", "trellis/detection")
-    return f"{adaptive}, {trellis} in fewer bytes (no code of that size finds more than {limit:.0%})"
+    return [
+        f"Detect signals of {N_FEATURES:,} features at a correlation of {report['correlation']:.3f}, one false alarm in "
+        "1,000 comparisons",
+        f"adaptive codes of {row['bytes']} bytes find {found(row['d_prime']):.0%}, sign codes of {row['bytes']} bytes "
+        f"{signs:.0%}, trellis codes of {best['bytes']} bytes {found(best['d_prime']):.0%}; no code of "
+        f"{best['bytes']} bytes finds more than {limit:.0%}",
+        links("detection", "trellis/detection"),
+    ]
 
 
 def found(index):
-    """Share of matches at one false alarm in a thousand comparisons, the detection index d' given."""
+    """Share of matches at one false alarm in a thousand comparisons, given the detection index d'."""
     return NormalDist().cdf(index - NormalDist().inv_cdf(0.999))
+
+
+def text(results, n_bytes=24):
+    if "trellis/text" not in results:
+        return []
+    measured = results["trellis/text"]["measured"]
+    recall = {row["method"]: row["recall"] for row in measured["rows"] if row["bytes"] == n_bytes}
+    names = {
+        "trellis, 16 local bases": "trellis codes",
+        "residual quantiser": "residual quantiser",
+        "OPQ": "OPQ",
+        "signs": "sign codes",
+        "adaptive": "adaptive codes",
+    }
+    return [
+        f"Search {measured['entries']:,} sentence embeddings of {measured['features']} features in {n_bytes} bytes each",
+        "recall@10: " + ", ".join(f"{words} {recall[name]:.2f}" for name, words in names.items() if name in recall),
+        links("trellis/text"),
+    ]
 
 
 def head(results):
     if "heads-0.45" not in results:
-        return ""
+        return []
     report = results["heads-0.45"]
     options = report["options"]
     rows = {row["name"]: row for row in report["measured"]["rows"]}
-    kept = f"{options['bits'][0]} of {options['pool']}"
-    fast, compact = rows[f"{kept}, fast"], rows[f"{kept}, compact"]
-    words = f"{fast['times_smaller']:.0f} to {compact['times_smaller']:.0f} times smaller"
-    return (
-        f"a head of {options['classes']:,} classes {link(words, 'heads-0.45')} that finds the top class "
-        f"{compact['times_faster']['median']:.1f} times faster than the matrix product"
-    )
+    compact = rows[f"{options['bits'][0]} of {options['pool']}, compact"]
+    return [
+        f"Compress a head of {options['classes']:,} classes and {options['features']:,} features (synthetic)",
+        f"{compact['times_smaller']:.0f} times smaller, {compact['agreement']:.0%} of the top classes unchanged, "
+        f"{compact['times_faster']['median']:.1f} times as fast as the matrix product on one thread",
+        links("heads-0.45"),
+    ]
+
+
+def hamming(report):
+    """Nanoseconds per pair by number of queries: ours in the compact layout, and FAISS's of equal storage."""
+    rows = report["measured"]["rows"]
+    if report["script"] == "search.py":
+        named = {(row["name"], row["batch"]): row["nanoseconds"]["median"] for row in rows}
+        (peer,) = {name for name, _ in named if "equal storage" in name}
+        return {size: (named["topsign Hamming, compact", size], named[peer, size]) for size in (1, 256)}
+    kept = [row for row in rows if (row["kind"], row["layout"], row["threads"]) == ("Hamming", "compact", 1)]
+    best = {row["queries"]: row["ns"] for row in kept if row["queries"] in (1, 256)}
+    return {size: (ns[report["machine"]["kernels"]], ns["faiss 3272 bits"]) for size, ns in best.items()}
 
 
 def speed(results):
-    name = "search-512-8192-t1"
-    if name not in results:
-        return ""
-    rows = [row for row in results[name]["measured"]["rows"] if row["batch"] == 256]
-    times = {row["name"]: row["nanoseconds"]["median"] for row in rows}
-    ours = times["topsign Hamming, compact"]
-    signs = next(value for search, value in times.items() if "equal storage" in search)
-    words = f"{signs / ours:.0f} times as fast as FAISS searches sign codes"
-    return f"batches searched by Hamming distance {link(words, name)} of equal storage"
+    names = [name for name in PROCESSORS if name in results]
+    if not names:
+        return []
+    times = [hamming(results[name]) for name in names]
+    faster = sorted(theirs / ours for ours, theirs in (one[256] for one in times))
+    slower = sorted(ours / theirs for ours, theirs in (one[1] for one in times))
+    return [
+        "Search by Hamming distance, beside FAISS on sign codes of equal storage, one thread "
+        f"({listed([PROCESSORS[name] for name in names])})",
+        f"256 queries: {faster[0]:.0f} to {faster[-1]:.0f} times as fast as FAISS; a single query takes "
+        f"{slower[0]:.1f} to {slower[-1]:.1f} times as long as with FAISS",
+        links(*names),
+    ]
 
 
 def encoding(results):
-    name = "encode-t1"
-    if name not in results:
-        return ""
-    row = next(row for row in results[name]["measured"]["rows"] if row["name"] == "topsign encode, hadamard")
-    words = f"{row['times_as_fast_as_gemm']['median']:.0f} times as fast as the matrix product"
-    return f"signals encoded {link(words, name)} that others project with"
+    names = [name for name in ("encode-t1", "encode-t2") if name in results]
+    if not names:
+        return []
+    rows = [row for name in names for row in results[name]["measured"]["rows"]]
+    ratios = sorted(row["times_as_fast_as_gemm"]["median"] for row in rows if row["name"] == "topsign encode, hadamard")
+    return [
+        f"Encode signals of {N_FEATURES:,} features, batches of 256",
+        f"{ratios[0]:.0f} (two threads) to {ratios[-1]:.0f} (one thread) times as fast as the matrix product of a dense "
+        "projection",
+        links(*names),
+    ]
