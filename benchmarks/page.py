@@ -22,10 +22,10 @@ from shared.quality_page import (
     heads_section,
     paper_section,
     real_cameras,
-    text_section,
-    verdicts,
 )
 from shared.simulation_page import simulated_cameras
+from shared.summary import summary
+from shared.text_page import text_section
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,7 +39,7 @@ def load(folder):
 def benchmarks_page(results):
     return join(
         f"# Benchmarks\n\n{NOTICE}",
-        verdicts(results),
+        summary(results),
         text_section(results),
         detection_section(results),
         paper_section(results),

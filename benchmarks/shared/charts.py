@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from shared.detection_chart import detection_chart
+from shared.text_chart import text_chart
 from topsign.plots import plot_det, plot_tippett
 
 COLORS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#555555", "#E69F00", "#56B4E9", "#000000", "#A0522D", "#7B68EE")
@@ -17,7 +18,6 @@ def draw(results, folder):
     """Every chart whose results are there."""
     folder.mkdir(parents=True, exist_ok=True)
     charts = {
-        "text_embeddings": ("text_embeddings", text_chart),
         "search": ("search-512-8192-t1", search_chart),
         "scale": ("scale", scale_chart),
         "cameras": ("cameras", cameras_chart),
@@ -26,16 +26,19 @@ def draw(results, folder):
         "camera_scores": ("cameras", scores_chart),
     }
     if {"detection", "trellis/detection"} <= results.keys():
-        figure = detection_chart(results["detection"], results["trellis/detection"])
-        figure.savefig(folder / "detection.png", dpi=130)
-        plt.close(figure)
+        save(detection_chart(results["detection"], results["trellis/detection"]), folder / "detection.png")
+    if {"text_embeddings", "trellis/text"} <= results.keys():
+        save(text_chart(results), folder / "text_embeddings.png")
     if "camera_evidence" in results:
         evidence_charts(results["camera_evidence"], folder)
     for file, (name, chart) in charts.items():
         if name in results:
-            figure = chart(results[name])
-            figure.savefig(folder / f"{file}.png", dpi=130)
-            plt.close(figure)
+            save(chart(results[name]), folder / f"{file}.png")
+
+
+def save(figure, path):
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
 
 
 def simulation_chart(report):
@@ -55,46 +58,6 @@ def simulation_chart(report):
         axes.set(xscale="log", xlabel="bytes per fingerprint", title=f"{enrolled} photographs enrolled", ylim=(0, 1))
     panels[0].set_ylabel("detected at a false alarm of 1e-6")
     panels[0].legend(fontsize=8)
-    return figure
-
-
-def text_chart(report):
-    figure, panels = plt.subplots(1, 2, figsize=(12.5, 5), layout="constrained", sharey=True)
-    sides = [
-        ("information", lambda row: row["bits_per_dimension"], "bits of information per dimension"),
-        ("bytes", lambda row: row["bytes_per_entry"], "all stored bytes an entry, codebooks included"),
-    ]
-    rows = report["measured"]["rows"]
-    for axes, (equal, size, label) in zip(panels, sides, strict=True):
-        for method, color, marker in zip(dict.fromkeys(row["method"] for row in rows), COLORS, MARKERS, strict=False):
-            chosen = [row for row in rows if row["method"] == method and row["equal"] in (equal, "both")]
-            means = [row["recall"]["mean"] for row in chosen]
-            ends = [row["recall"]["interval"] for row in chosen]
-            errors = [
-                [m - e[0] for m, e in zip(means, ends, strict=True)],
-                [e[1] - m for m, e in zip(means, ends, strict=True)],
-            ]
-            line = "-" if method.startswith("adaptive") else "--" if method.startswith("sign") else ":"
-            axes.errorbar(
-                [size(row) for row in chosen],
-                means,
-                errors,
-                color=color,
-                marker=marker,
-                ls=line,
-                capsize=2,
-                label=method,
-            )
-        axes.set(xscale="log", xlabel=label)
-        axes.grid(alpha=0.3, which="both")
-    panels[0].set_xticks([0.1, 0.25, 0.5, 1, 2], ["0.1", "0.25", "0.5", "1", "2"])
-    ticks = [5, 10, 20, 50, 100, 200, 500]
-    panels[1].set_xticks(ticks, [str(tick) for tick in ticks])
-    for axes in panels:
-        axes.minorticks_off()
-    panels[0].set_ylabel("recall@10")
-    panels[0].legend(fontsize=9)
-    figure.suptitle(f"{report['options']['entries']:,} sentence vectors of 384 dimensions", fontsize=12)
     return figure
 
 

@@ -37,8 +37,8 @@ def detection(results):
     share = rate_distortion_limit(8 * best["bytes"] / N_FEATURES)
     limit = found(report["correlation"] * (N_FEATURES * float(share)) ** 0.5)
     return [
-        f"Detect signals of {N_FEATURES:,} features at a correlation of {report['correlation']:.3f}, one false alarm in "
-        "1,000 comparisons",
+        f"Detect signals of {N_FEATURES:,} features at a correlation of {report['correlation']:.3f}, one false alarm "
+        "in 1,000 comparisons",
         f"adaptive codes of {row['bytes']} bytes find {found(row['d_prime']):.0%}, sign codes of {row['bytes']} bytes "
         f"{signs:.0%}, trellis codes of {best['bytes']} bytes {found(best['d_prime']):.0%}; no code of "
         f"{best['bytes']} bytes finds more than {limit:.0%}",
@@ -64,23 +64,31 @@ def text(results, n_bytes=24):
         "adaptive": "adaptive codes",
     }
     return [
-        f"Search {measured['entries']:,} sentence embeddings of {measured['features']} features in {n_bytes} bytes each",
+        f"Search {measured['entries']:,} sentence embeddings of {measured['features']} features in {n_bytes} bytes "
+        "each",
         "recall@10: " + ", ".join(f"{words} {recall[name]:.2f}" for name, words in names.items() if name in recall),
         links("trellis/text"),
     ]
 
 
-def head(results):
+def head_row(results):
+    """The row of the compact layout, or None without results."""
     if "heads-0.45" not in results:
-        return []
+        return None
     report = results["heads-0.45"]
-    options = report["options"]
-    rows = {row["name"]: row for row in report["measured"]["rows"]}
-    compact = rows[f"{options['bits'][0]} of {options['pool']}, compact"]
+    name = f"{report['options']['bits'][0]} of {report['options']['pool']}, compact"
+    return next(row for row in report["measured"]["rows"] if row["name"] == name)
+
+
+def head(results):
+    row = head_row(results)
+    if row is None:
+        return []
+    options = results["heads-0.45"]["options"]
     return [
         f"Compress a head of {options['classes']:,} classes and {options['features']:,} features (synthetic)",
-        f"{compact['times_smaller']:.0f} times smaller, {compact['agreement']:.0%} of the top classes unchanged, "
-        f"{compact['times_faster']['median']:.1f} times as fast as the matrix product on one thread",
+        f"{row['times_smaller']:.0f} times smaller, {row['agreement']:.0%} of the top classes unchanged, "
+        f"{row['times_faster']['median']:.1f} times as fast as the matrix product on one thread",
         links("heads-0.45"),
     ]
 
@@ -97,13 +105,20 @@ def hamming(report):
     return {size: (ns[report["machine"]["kernels"]], ns["faiss 3272 bits"]) for size, ns in best.items()}
 
 
-def speed(results):
-    names = [name for name in PROCESSORS if name in results]
-    if not names:
-        return []
-    times = [hamming(results[name]) for name in names]
+def hamming_ratios(results):
+    """Ratios on all processors, ascending: times as fast with 256 queries, and times as long with one."""
+    times = [hamming(results[name]) for name in PROCESSORS if name in results]
     faster = sorted(theirs / ours for ours, theirs in (one[256] for one in times))
     slower = sorted(ours / theirs for ours, theirs in (one[1] for one in times))
+    return (faster, slower) if times else None
+
+
+def speed(results):
+    ratios = hamming_ratios(results)
+    if ratios is None:
+        return []
+    faster, slower = ratios
+    names = [name for name in PROCESSORS if name in results]
     return [
         "Search by Hamming distance, beside FAISS on sign codes of equal storage, one thread "
         f"({listed([PROCESSORS[name] for name in names])})",
@@ -121,7 +136,7 @@ def encoding(results):
     ratios = sorted(row["times_as_fast_as_gemm"]["median"] for row in rows if row["name"] == "topsign encode, hadamard")
     return [
         f"Encode signals of {N_FEATURES:,} features, batches of 256",
-        f"{ratios[0]:.0f} (two threads) to {ratios[-1]:.0f} (one thread) times as fast as the matrix product of a dense "
-        "projection",
+        f"{ratios[0]:.0f} (two threads) to {ratios[-1]:.0f} (one thread) times as fast as the matrix product of a "
+        "dense projection",
         links(*names),
     ]
