@@ -367,7 +367,7 @@ def weak(options):
     index = ts.TrellisIndex(n_features=256, n_bytes=32, basis="hadamard", center=False, random_state=7)
     index.add(entries)
     index.learn_regions()
-    regions = index._regional.regions(index.store.tables, None)
+    regions = index._learned().regional.regions()
     counts = regions.counts(index.store.snapshot)
     own = index.store.snapshot.gather("regions", np.arange(500)).astype(np.int64)
     for correlation in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9):

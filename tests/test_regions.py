@@ -66,7 +66,7 @@ def built(request):
 def visits_of(index, n_queries, seed=0):
     """Regions of the index, and some of them at random for each query: none for the first, all for the second."""
     store, rng = index.store, np.random.default_rng(seed)
-    regions = index._regional.regions(store.tables, None)
+    regions = index._learned().regional.regions()
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
     starts = np.append(0, np.cumsum([len(one) for one in chosen]))
@@ -126,7 +126,7 @@ def test_scores_of_regions_are_those_of_the_rounded_means():
     index = FAMILIES["trellis"]()
     index.add(clustered(3000))
     index.learn_regions(32)
-    regions = index._regional.regions(index.store.tables, None)
+    regions = index._learned().regional.regions()
     units = clustered(20, seed=4)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     expected = units @ regions.vectors.T - (regions.vectors**2).sum(axis=1) / 2
@@ -247,9 +247,9 @@ def test_results_say_why_all_entries_were_visited(learned):
     assert set(plain.exhaustive) == {"neither recall nor probes was asked for"}
     assert plain.recall.tolist() == plain.visited.tolist() == plain.recall_low.tolist() == [1, 1, 1]
     strangers = np.random.default_rng(0).standard_normal((3000, N_FEATURES))
-    scores = index._regional.regions(index.store.tables, None).scores(unit_queries(index.recipe, strangers)[0])
+    scores = index._learned().regional.regions().scores(unit_queries(index.recipe, strangers)[0])
     best = scores.max(axis=1)
-    least = index._regional.calibration(index.store.tables, None).least
+    least = index._learned().regional.calibration().least
     assert best.min() < least or index.family == "adaptive"  # whose coarse codes are near everything
     cases = {"the query is farther": (strangers[[best.argmin()]], {})} if best.min() < least else {}
     cases |= {

@@ -245,7 +245,7 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
     monkeypatch.setattr(reader, "_batches", counted)
     index.add(rows)
     assert sum(decoded) == 3000
-    sample, ids = index._own_signals()
+    sample, ids = index._learned().own_signals()
     assert len(sample) >= 1000
     assert_array_equal(sample, signals[ids])
 

@@ -28,6 +28,7 @@ from ..errors import StorageError
 from ..families import Recipe
 from ..families.base import check_metric
 from ..index import Index
+from ..index.deferred import DeferredIndex
 from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, list_files, open_file
 from ..signals.files import check_same_columns
 from ..store import exists, open_store, resolve, store_for_recipe
@@ -155,8 +156,8 @@ def _check_encoder(encoder: object) -> None:
 
 def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: _Source, out: Location) -> Recipe:
     """Return the recipe that signals are encoded with."""
-    if isinstance(encoder, Index) and not encoder.is_fitted:
-        recipe = _learned(encoder, source, out)
+    if isinstance(encoder, Index) and encoder.deferred is not None:
+        recipe = _learned(encoder.deferred, source, out)
     elif isinstance(encoder, Index):
         recipe = encoder.recipe
     else:
@@ -170,9 +171,8 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: _S
     return made
 
 
-def _learned(index: Index, source: _Source, out: Location) -> Recipe:
+def _learned(deferred: DeferredIndex, source: _Source, out: Location) -> Recipe:
     """Return the recipe that an index would learn from these signals, or that the index in ``out`` learned."""
-    deferred = index.learner()
     if not exists(out):
         source.check(deferred.n_features)
         return deferred.learn(source.rows(), slice(0, len(source.rows())))

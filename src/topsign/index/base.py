@@ -1,124 +1,45 @@
-"""BaseIndex: the verbs of an index, the same for entries on this machine and on a cluster."""
+"""BaseIndex: the searching methods of an index, the same for entries on this machine and on a cluster."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
-from .._files import Record
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
-from ..search import (
-    Calibration,
-    KeptOriginals,
-    Originals,
-    PairLimit,
-    Progress,
-    RangeLimit,
-    RegionSearch,
-    Scan,
-    Source,
-    Visited,
-    rank_exactly,
-)
-from ..signals import from_table
-from ..store import Note
+from ..search import Calibration, Engine, PairLimit, Progress, RangeLimit, Scan, Source
+from ..store import Store
 from ..theory import LikelihoodRatioModel
+from .deferred import DeferredIndex
 from .entries import Entries, Entry
 from .entry_set import EntrySet
 from .evidence import KEY as EVIDENCE
 from .evidence import learn_evidence
 from .filters import Where
-from .ids import Ids
+from .ids import Ids, rows_of
+from .learned import LearnedIndex
+from .nearest import find_nearest, originals_for
 from .null_check import NullCheck, check_codes, check_pairs
 from .pairing import find_groups, find_pairs
 from .regional import check_visits
 from .results import FoundBlock, Matches, Neighbors, Pairs
-from .significance import KEY, Significance
-
-Found = TypeVar("Found", Neighbors, Matches)
+from .significance import KEY, choose_impostors
 
 
 class BaseIndex(ABC):
-    """Entries known by their ids, and exact search over them. Subclasses know where the entries are."""
+    """Entries known by their ids, and search over them. Subclasses know where the entries are and how they change."""
 
-    @property
-    @abstractmethod
-    def recipe(self) -> Recipe:
-        """Everything that codes are made with."""
-
-    @property
-    @abstractmethod
-    def significance(self) -> Significance:
-        """Calibration and checks of the null in use."""
-
-    @property
-    @abstractmethod
-    def calibration(self) -> Calibration | None:
-        """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
-
-    @property
-    @abstractmethod
-    def evidence(self) -> LikelihoodRatioModel | None:
-        """Likelihood ratios of scores that :meth:`calibrate_evidence` learned, None without them."""
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, if the first table that was added has a column for each; None for other signals.
-
-        Tables that are added or searched later must have the same columns in the same order, else they are refused.
-        """
-        return None
-
-    @property
-    def originals(self) -> str | None:
-        """Type in which the signals themselves are kept: "float32", "float16", "int8" or None."""
-        return None
-
-    @property
-    def n_features(self) -> int:
-        """Length of a signal."""
-        return self.recipe.n_features
-
-    @property
-    def metric(self) -> str:
-        """What scores estimate: "correlation" or "inner_product"."""
-        return self.recipe.metric
-
-    # What subclasses know
-
-    @property
-    @abstractmethod
-    def ids(self) -> Ids:
-        """Ids of the entries: ascending integers, or texts in the order in which they were added."""
-
-    @abstractmethod
-    def __contains__(self, id: object) -> bool:
-        """Return whether an entry has this id."""
-
-    @abstractmethod
-    def get(self, ids: npt.ArrayLike) -> Entries:
-        """Return codes and metadata of these entries, or of this one, in the order asked; an unknown id raises."""
-
-    @abstractmethod
-    def _write(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike | None,
-        metadata: Iterable[Note] | None,
-        n_threads: int | None,
-        device: str | None,
-        replacing: bool,
-    ) -> Ids:
-        """Add signals; entries with the same ids are replaced, or refused."""
+    def __init__(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
+        self._state, self.engine = state, engine
+        self._learning = threading.Lock()  # held while the state changes
 
     @abstractmethod
     def _entries(self) -> EntrySet:
@@ -128,19 +49,85 @@ class BaseIndex(ABC):
     def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
         """Yield blocks of prepared queries, each with its scan."""
 
-    @abstractmethod
-    def _keep_source(self, name: str, record: Record) -> None:
-        """Store a record with the index."""
+    # Parts
 
-    def _own_signals(self) -> tuple[Array, Int64] | None:
-        """Return signals that this object has added, and their internal ids, -1 for removed ones; None if none."""
-        return None
+    @property
+    def recipe(self) -> Recipe:
+        """Everything that codes are made with; NotFittedError before it is learned."""
+        return self._state.recipe
 
-    def _internal_ids(self, ids: npt.ArrayLike) -> Int64:
-        """Return the internal ids of entries; an unknown one raises."""
-        raise ValueError("ids= goes with an index of one machine; give impostors that are no entries")
+    @property
+    def store(self) -> Store:
+        """Where the entries are kept; for the library's own modules."""
+        return self._state.store
+
+    @property
+    def family(self) -> str:
+        """Family of the codes: "adaptive", "sign", "trellis" or one of your own."""
+        return self._state.family
+
+    @property
+    def n_features(self) -> int:
+        """Length of a signal."""
+        return self._state.n_features
+
+    @property
+    def metric(self) -> str:
+        """What scores estimate: "correlation" or "inner_product"."""
+        return self._state.metric
+
+    @property
+    def norms(self) -> bool:
+        """Whether norms of signals are kept."""
+        return self._state.norms
+
+    @property
+    def path(self) -> str | None:
+        """The folder of a durable index, None in memory."""
+        return self._state.path
+
+    @property
+    def originals(self) -> str | None:
+        """Type in which the signals themselves are kept: "float32", "float16", "int8" or None."""
+        return self._state.originals
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, if the first table that was added has a column for each; None for other signals.
+
+        Tables that are added or searched later must have the same columns in the same order, else they are refused.
+        """
+        return self._state.feature_names
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
+        return self._state.calibration
+
+    @property
+    def evidence(self) -> LikelihoodRatioModel | None:
+        """Likelihood ratios of scores that :meth:`calibrate_evidence` learned, None without them."""
+        return self._state.evidence
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the recipe is known, so that entries can be searched."""
+        return isinstance(self._state, LearnedIndex)
 
     # Entries
+
+    @property
+    def ids(self) -> Ids:
+        """Ids of the entries: ascending integers, or texts in the order in which they were added."""
+        return self._entries().ids if self.is_fitted else np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.store.snapshot)
+
+    def __contains__(self, id: object) -> bool:
+        """Return whether an entry has this id."""
+        return self.is_fitted and id in self._entries()
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the ids of the entries, in the order of :attr:`ids`."""
@@ -154,55 +141,9 @@ class BaseIndex(ABC):
             raise KeyError(id)
         return self.get([id])[0]
 
-    def upsert(
-        self,
-        signals: npt.ArrayLike,
-        *,
-        ids: npt.ArrayLike,
-        metadata: Iterable[Note] | None = None,
-        n_threads: int | None = None,
-        device: str | None = None,
-    ) -> Ids:
-        """Add signals, and replace the entries whose ids are in the index already, all in one transaction.
-
-        Entries that are replaced lose their metadata unless some is given. Parameters are those of :meth:`add`.
-        """
-        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, replacing=True)
-
-    def add_table(
-        self,
-        table: Any,
-        *,
-        vector_column: str | None = None,
-        id_column: str | None = None,
-        metadata_columns: Sequence[str] = (),
-        upsert: bool = False,
-        n_threads: int | None = None,
-        device: str | None = None,
-    ) -> Ids:
-        """Add the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replace those of known ids.
-
-        Parameters
-        ----------
-        vector_column : str, optional
-            The column of lists that holds the vectors; by default the only one. Without any, all numeric columns
-            that are neither ids nor metadata are the features; later tables must have the same, in the same order.
-        id_column : str, optional
-            The column of ids, texts or integers.
-        metadata_columns : sequence of str
-            Columns that become the metadata of each entry.
-        """
-        found = from_table(table, vector_column=vector_column, id_column=id_column, metadata_columns=metadata_columns)
-        if upsert and found.ids is None:
-            raise ValueError("upsert needs id_column: entries are replaced by their ids")
-        return self._write(
-            found.signals,
-            ids=found.ids,
-            metadata=found.metadata,
-            n_threads=n_threads,
-            device=device,
-            replacing=upsert,
-        )
+    def get(self, ids: npt.ArrayLike) -> Entries:
+        """Return codes and metadata of these entries, or of this one, in the order asked; an unknown id raises."""
+        return self._entries().get(ids)
 
     # Searching
 
@@ -270,39 +211,23 @@ class BaseIndex(ABC):
         check_choice(scoring, "scoring", SCORINGS)
         whole = self._entries()
         entries = whole.considered(among, where)
-        originals = None if rescore is None or rescore is False else self._originals(rescore, whole)
+        originals = originals_for(rescore, whole, self.recipe, kept=self.originals)
         if adaptive_bits is None:
-            self.significance.observe(whole, queries, scoring, self.calibration)
+            self._learned().significance.observe(whole, queries, scoring, self.calibration)
         scans = self._scans(
             queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
         )
         regional = None
         if recall is not None or probes is not None:
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
-            regional = self._region_search(whole, entries, k=k, recall=recall, probes=probes)
-        blocks, visited = [], []
-        for block, scan in scans:
-            if regional is not None:
-                hits, said = regional.find(scan, queries[block])
-                visited.append(said)
-            elif originals is None:
-                hits = entries.nearest(scan, k)
-            else:
-                hits = rank_exactly(scan, entries.nearest(scan, k * factor), originals, queries[block], k)
-            blocks.append(FoundBlock(block, hits, scan.light()))
-        found = Neighbors.of_blocks(blocks, entries, len(queries), k)
-        if regional is not None:
-            found = found.with_visited(Visited.joined(visited), regional.recall_of)
-        by_signals = originals is not None or (regional is not None and regional.recall_of == "signals")
-        found = self._finished(found, whole, with_metadata)
+            asked: Any = {"k": k, "recall": recall, "probes": probes, "engine": self.engine}
+            regional = self._learned().regional.search(whole, entries, **asked)
+        found = find_nearest(
+            scans, entries, queries, k, originals=originals, rescore_factor=factor, regional=regional
+        ).finished(whole, with_metadata=with_metadata)
+        by_signals = originals is not None or found.recall_of == "signals"
         weighed = scoring == "asymmetric" and not by_signals and self.metric == "correlation"
         return replace(found, evidence=self.evidence) if weighed else found
-
-    def _region_search(
-        self, whole: Any, entries: Any, *, k: int, recall: float | None, probes: int | None
-    ) -> RegionSearch:
-        """Return the search that visits regions of these entries."""
-        raise ValueError("recall and probes go with an index of one machine, not with a cluster")
 
     def within(
         self,
@@ -343,14 +268,14 @@ class BaseIndex(ABC):
         limit = limit.for_entries(len(entries))
         if limit.is_level and adaptive_bits is None:
             calibration, force = self.calibration, check_flag(force, "force")
-            self.significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
+            self._learned().significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
             if calibration is not None:
-                self.significance.observe(whole, queries, scoring, calibration)
+                self._learned().significance.observe(whole, queries, scoring, calibration)
         scans = self._scans(
             queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
         )
         blocks = [FoundBlock(block, entries.within(scan, limit), scan.light()) for block, scan in scans]
-        return self._finished(Matches.of_blocks(blocks, entries), whole, with_metadata)
+        return Matches.of_blocks(blocks, entries).finished(whole, with_metadata=with_metadata)
 
     def pairs(
         self,
@@ -444,31 +369,17 @@ class BaseIndex(ABC):
         are shared among all entries until it is calibrated again. Searches compare their queries, and random entries,
         with it, and warn once if they have drifted.
         """
-        whole, sample, own = self._entries(), self._own_signals(), None
-        if impostors is not None:
-            queries: Array = self._checked(impostors, "impostors")
-            own = None if ids is None else self._internal_ids(ids)
-            if own is not None and len(own) != len(queries):
-                raise ValueError(f"ids must be one per signal, got {len(own)} for {len(queries)} signals")
-        elif ids is not None:
-            raise ValueError("ids are those of signals of entries; give these signals too")
-        elif sample is None:
-            raise ValueError(
-                "this index keeps no sample of its signals to calibrate with; give impostors=, signals that match no "
-                "entry, or signals of some entries with their ids="
-            )
-        else:
-            queries, own = sample
-        learned = self.significance.learn(
-            whole,
-            queries,
-            own,
+        given = None if impostors is None else self._checked(impostors, "impostors")
+        own = None if ids is None else self._internal_ids(ids)
+        learned = self._learned().significance.learn(
+            self._entries(),
+            *choose_impostors(given, own, self._learned().own_signals()),
             false_alarm=false_alarm,
             random_state=random_state,
             n_threads=n_threads,
             progress=progress,
         )
-        self._keep_source(KEY, learned.to_json())
+        self._learned().keep_record(KEY, learned.to_json())
         return learned
 
     def calibrate_evidence(
@@ -496,7 +407,7 @@ class BaseIndex(ABC):
         others = None if impostors is None else self._checked(impostors, "impostors")
         entries = self._entries().considered(np.unique(np.asarray(ids)), None)
         model = learn_evidence(self.recipe, entries, known, chosen, others, n_threads=n_threads)
-        self._keep_source(EVIDENCE, model.to_json())
+        self._learned().keep_record(EVIDENCE, model.to_json())
         return model
 
     def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
@@ -505,7 +416,7 @@ class BaseIndex(ABC):
         Pairs are those of queries with entries. Without queries, those of signals added by this object, or else of
         entries with each other by their codes, which the null of isotropic signals is compared to.
         """
-        whole, sample, own = self._entries(), self._own_signals(), None
+        whole, sample, own = self._entries(), self._learned().own_signals(), None
         if queries is not None:
             signals: Array = self._checked(queries, "queries")
         elif sample is not None:
@@ -516,36 +427,18 @@ class BaseIndex(ABC):
 
     # Shared
 
+    def _learned(self) -> LearnedIndex:
+        """Return the state of an index that has its recipe; NotFittedError before."""
+        return self._state if isinstance(self._state, LearnedIndex) else self._state.recipe
+
+    def _internal_ids(self, ids: npt.ArrayLike) -> Int64:
+        """Return the internal ids of entries; an unknown one raises."""
+        snapshot = self.store.snapshot
+        return snapshot.gather("ids", rows_of(snapshot, ids)).astype(np.int64)
+
     def _checked(self, signals: npt.ArrayLike, name: str) -> Array:
         """Return signals as rows, of the features of this index."""
         return as_signals(signals, n_features=self.recipe.n_features, name=name, feature_names=self.feature_names)
 
     def _nulls(self) -> dict[str, Null] | None:
         return None if self.calibration is None else self.calibration.for_scans()
-
-    def _originals(self, rescore: Source | bool, whole: EntrySet) -> Originals | KeptOriginals:
-        """Return original signals by the ids that the user gave, or those that the index keeps."""
-        if rescore is True:
-            if self.originals is None:
-                raise ValueError(
-                    "rescore=True needs signals that the index keeps; make it with originals=, or give the signals"
-                )
-            return whole.originals()
-        if whole.has_names:
-            if not callable(rescore):
-                raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
-            fetch: Any = rescore
-            rescore = lambda ids: fetch(whole.user_ids(ids))  # noqa: E731
-        return Originals(rescore, n_features=self.recipe.n_features, mean=self.recipe.center)
-
-    def _finished(self, found: Found, whole: EntrySet, with_metadata: bool) -> Found:
-        """Return what was found with the ids that the user gave, and metadata if it was asked for."""
-        notes = None
-        if check_flag(with_metadata, "with_metadata"):
-            notes = np.full(found.ids.shape, None, object)
-            known = found.ids >= 0
-            for at, note in zip(np.argwhere(known), whole.notes(found.ids[known]), strict=True):
-                notes[tuple(at)] = note
-        if notes is None and not whole.has_names:
-            return found
-        return replace(found, ids=whole.user_ids(found.ids), metadata=notes)

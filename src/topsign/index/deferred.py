@@ -15,6 +15,7 @@ from ..families import Encoded, Recipe
 from ..families.base import check_metric
 from ..store import ORIGINAL_TYPES, MemoryStore, Path, Store, check_place, exists, open_store, resolve, store_for_recipe
 from .addition import Addition
+from .sources import keep_feature_names
 
 HELD_BYTES = 2**25  # codes of a first addition that are held, so that it is read once to be checked and encoded
 
@@ -60,7 +61,7 @@ class DeferredIndex:
             "this index has not learned its recipe yet; call fit(sample), or add signals to learn from"
         )
 
-    significance = regional = recipe
+    calibration = evidence = feature_names = None  # there are none before the first signals
 
     @property
     def store(self) -> Store:
@@ -105,7 +106,7 @@ class DeferredIndex:
         """Return the recipe for signals like these rows."""
         return self.recipe_type.learn(signals, part=part, **self.parameters)
 
-    def fit(self, sample: Array) -> tuple[Recipe, Store]:
+    def fit(self, sample: Array, feature_names: tuple[str, ...] | None) -> tuple[Recipe, Store]:
         """Learn from a sample and create the store; ValueError if another process created it meanwhile."""
         recipe = None if self.exists() else self.learn(sample, slice(0, len(sample)))
         store = None if recipe is None else self.create(recipe)
@@ -114,7 +115,15 @@ class DeferredIndex:
                 f"{self.path} was made meanwhile, and has its recipe already; add signals to it without fit, or choose "
                 "another path"
             )
+        if feature_names is not None:
+            store.apply(lambda change: keep_feature_names(change, feature_names))
         return recipe, store
+
+    def can_wait(self, addition: Addition) -> bool:
+        """Return whether an addition has no signals to learn from, so that it changes nothing."""
+        if not len(addition) and addition.source is not None:
+            raise ValueError("a source without signals cannot be kept before the first signals; add some first")
+        return not len(addition)
 
     def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Encoded | None]:
         """Learn from the first addition, and create the store once all of it is known to be usable.

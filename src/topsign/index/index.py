@@ -1,43 +1,41 @@
-"""Index: entries in memory or in a folder, composed of a recipe, a store and an engine."""
+"""Index: a recipe, a store and an engine; the methods that change and store its entries."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Array, Float32, Int64
-from .._checks import as_signals, check_choice, check_metadata, names_of_columns
+from .._arrays import Array, Float32
+from .._checks import as_signals, check_count, names_of_columns
 from .._extensions import load_extension
 from .._files import Record
 from ..families import Recipe
 from ..projections import Projected
-from ..search import ENGINE, Calibration, Engine, Progress, Scan, make_scans, own_signals, pruned
-from ..store import Change, Note, Path, Store, check_absent, save_store, store_for_recipe
-from ..theory import LikelihoodRatioModel
+from ..search import ENGINE, Engine, Progress, Scan, make_scans, pruned
+from ..signals import from_table
+from ..store import Note, Path, Store, save_store
+from . import changes
 from .addition import Addition
+from .base import BaseIndex
 from .deferred import DeferredIndex
 from .devices import coder_for
-from .entries import Entries
 from .entry_set import EntrySet, LocalEntries
-from .evidence import KEY as EVIDENCE
 from .ids import Ids, rows_of
 from .learned import LearnedIndex
 from .pickling import restored, state_of
-from .recall_index import RecallIndex
-from .reencoding import CONSTRUCTORS, copy_entries, sample_of
-from .regional import Regional
-from .significance import KEY, Significance
-from .sources import OWN, keep_feature_names, kept_feature_names
+from .recall_report import RecallCheck, RegionSummary
+from .reencoding import copy_entries, empty_index
+from .sources import OWN
 
 RECENT = 1000  # entries that :meth:`Index.drift` looks at
 
 
-class Index(RecallIndex):
+class Index(BaseIndex):
     """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
 
     :class:`AdaptiveIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one, :func:`open_index` opens one.
@@ -46,7 +44,7 @@ class Index(RecallIndex):
     """
 
     def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
-        self._take(LearnedIndex(recipe, store), engine)
+        super().__init__(LearnedIndex(recipe, store), engine)
 
     def _start(self, recipe_type: type[Recipe], parameters: dict[str, Any], **place: Any) -> None:
         """Construct the index that parameters ask for: an existing one, a new one, or one that learns later.
@@ -55,75 +53,25 @@ class Index(RecallIndex):
         """
         deferred = DeferredIndex.checked(recipe_type, parameters, **place)
         opened = deferred.open()
-        self._take(deferred if opened is None else LearnedIndex(*opened), ENGINE)
+        super().__init__(deferred if opened is None else LearnedIndex(*opened), ENGINE)
 
-    def _take(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
-        """Begin in a state: with a recipe, or with the parameters of one that is learned from the first signals."""
-        self._state, self.engine, self._learning = state, engine, threading.Lock()
-        self._known: dict[str, tuple[Record | None, Any]] = {}  # records that were read, and what they say
+    def _entries(self) -> EntrySet:
+        return LocalEntries(self.recipe, self.store.snapshot)
+
+    def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
+        return make_scans(self.recipe, queries, engine=self.engine, **options)
 
     # Parts
 
     @property
-    def recipe(self) -> Recipe:
-        """Everything that codes are made with; NotFittedError before it is learned."""
-        return self._state.recipe
-
-    @property
-    def store(self) -> Store:
-        """Where the entries are kept; for the library's own modules."""
-        return self._state.store
-
-    @property
-    def significance(self) -> Significance:
-        return self._state.significance
-
-    @property
-    def _regional(self) -> Regional:
-        return self._state.regional
-
-    def learner(self) -> DeferredIndex:
-        """Return the state of an index that has not learned; for the library's own modules."""
-        assert self._deferred is not None
-        return self._deferred
-
-    @property
-    def _deferred(self) -> DeferredIndex | None:
+    def deferred(self) -> DeferredIndex | None:
+        """The state of an index that has not learned, else None; for the library's own modules."""
         return self._state if isinstance(self._state, DeferredIndex) else None
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the recipe is known, so that entries can be searched."""
-        return self._deferred is None
-
-    @property
-    def family(self) -> str:
-        """Family of the codes: "adaptive", "sign", "trellis" or one of your own."""
-        return self._state.family
-
-    @property
-    def n_features(self) -> int:
-        """Length of a signal."""
-        return self._state.n_features
-
-    @property
-    def path(self) -> str | None:
-        """The folder of a durable index, None in memory."""
-        return self._state.path
 
     @property
     def header(self) -> Record:
         """Format and version of the library that wrote a durable index, and the recipe; in memory the recipe."""
         return self.store.header or self.recipe.to_json()
-
-    @property
-    def norms(self) -> bool:
-        """Whether norms of signals are kept."""
-        return self._state.norms
-
-    @property
-    def metric(self) -> str:
-        return self._state.metric
 
     @property
     def n_segments(self) -> int:
@@ -142,10 +90,6 @@ class Index(RecallIndex):
         return sum(segment.nbytes for segment in self.store.snapshot.segments)
 
     @property
-    def originals(self) -> str | None:
-        return self.store.originals if self._deferred is None else self._deferred.originals
-
-    @property
     def originals_nbytes(self) -> int:
         """Bytes of the kept signals: in files that are mapped and read only for candidates, or in memory."""
         return sum(segment.columns.originals_nbytes for segment in self.store.snapshot.segments)
@@ -156,8 +100,9 @@ class Index(RecallIndex):
         return {name: record for name, record in self.store.sources.items() if not name.startswith(OWN)}
 
     @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return kept_feature_names(self.store.sources, self.n_features, self.path)
+    def has_text_ids(self) -> bool:
+        """Whether the ids of the entries are texts."""
+        return bool(self.store.snapshot.has_names)
 
     # Learning
 
@@ -171,14 +116,10 @@ class Index(RecallIndex):
             small.
         """
         values = as_signals(sample, n_features=self.n_features, name="sample")
-        names = names_of_columns(sample)
         with self._learning:
-            if self._deferred is None:
+            if self.deferred is None:
                 raise ValueError("this index has its recipe already; make another index to learn from other signals")
-            learned = LearnedIndex(*self._deferred.fit(values))
-            if names is not None:
-                learned.store.apply(lambda change: keep_feature_names(change, names))
-            self._state = learned
+            self._state = LearnedIndex(*self.deferred.fit(values, names_of_columns(sample)))
         return self
 
     def drift(self) -> float:
@@ -193,22 +134,6 @@ class Index(RecallIndex):
         return float("nan") if found is None else found
 
     # Entries
-
-    @property
-    def ids(self) -> Ids:
-        return self._entries().ids if self.is_fitted else np.empty(0, np.int64)
-
-    @property
-    def has_text_ids(self) -> bool:
-        """Whether the ids of the entries are texts."""
-        return bool(self.store.snapshot.has_names)
-
-    def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self.store.snapshot)
-
-    def __contains__(self, id: object) -> bool:
-        return self.is_fitted and id in self._entries()
 
     def add(
         self,
@@ -257,40 +182,73 @@ class Index(RecallIndex):
         return self._write(signals, device=device, replacing=False, **given)
 
     def _write(self, signals: npt.ArrayLike, *, device: str | None, **options: Any) -> Ids:
-        deferred, made = self._deferred, None
+        deferred, made = self.deferred, None
         coder = coder_for(device, self.recipe if deferred is None else deferred.recipe_type)
         known: dict[str, Any] = {"n_features": self.n_features, "feature_names": self.feature_names, "coder": coder}
         addition = Addition.checked(signals, **known, **options)
         if deferred is not None:
-            if not len(addition):
-                if addition.source is not None:
-                    raise ValueError("a source without signals cannot be kept before the first signals; add some first")
+            if deferred.can_wait(addition):
                 return np.empty(0, np.int64)
             with self._learning:
-                if self._deferred is not None:  # no other thread was first
-                    recipe, store, made = self._deferred.learn_first(addition)
+                if self.deferred is not None:  # no other thread was first
+                    recipe, store, made = self.deferred.learn_first(addition)
                     self._state = LearnedIndex(recipe, store)
+        state = self._learned()
+        return state.store.apply(
+            lambda change: addition.write(
+                change, state.recipe, made, originals=state.originals, assigned=state.regional.assigned(change)
+            )
+        )
 
-        def write(change: Change) -> Ids:
-            assigned = self._regional.assigned(change.tables, self.path)
-            return addition.write(change, self.recipe, made, originals=self.originals, assigned=assigned)
+    def upsert(
+        self,
+        signals: npt.ArrayLike,
+        *,
+        ids: npt.ArrayLike,
+        metadata: Iterable[Note] | None = None,
+        n_threads: int | None = None,
+        device: str | None = None,
+    ) -> Ids:
+        """Add signals, and replace the entries whose ids are in the index already, all in one transaction.
 
-        new = self.store.apply(write)
-        return new
+        Entries that are replaced lose their metadata unless some is given. Parameters are those of :meth:`add`.
+        """
+        return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, replacing=True)
+
+    def add_table(
+        self,
+        table: Any,
+        *,
+        vector_column: str | None = None,
+        id_column: str | None = None,
+        metadata_columns: Sequence[str] = (),
+        upsert: bool = False,
+        n_threads: int | None = None,
+        device: str | None = None,
+    ) -> Ids:
+        """Add the rows of a pandas or Polars frame or an Arrow table; with ``upsert`` replace those of known ids.
+
+        Parameters
+        ----------
+        vector_column : str, optional
+            The column of lists that holds the vectors; by default the only one. Without any, all numeric columns
+            that are neither ids nor metadata are the features; later tables must have the same, in the same order.
+        id_column : str, optional
+            The column of ids, texts or integers.
+        metadata_columns : sequence of str
+            Columns that become the metadata of each entry.
+        """
+        columns: Any = {"vector_column": vector_column, "id_column": id_column, "metadata_columns": metadata_columns}
+        found = from_table(table, **columns)
+        if upsert and found.ids is None:
+            raise ValueError("upsert needs id_column: entries are replaced by their ids")
+        options: dict[str, Any] = {"n_threads": n_threads, "device": device, "replacing": upsert}
+        return self._write(found.signals, ids=found.ids, metadata=found.metadata, **options)
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
         """Replace the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""
         notes = list(metadata)
-
-        def update(change: Change) -> None:
-            rows = rows_of(change.snapshot, ids)
-            texts = check_metadata(notes, len(rows)) or [b""] * len(rows)
-            if len(np.unique(rows)) != len(rows):
-                raise ValueError("ids must differ: each entry has one metadata")
-            if rows.size:
-                change.update_metadata(rows, texts)
-
-        self.store.apply(update)
+        self.store.apply(lambda change: changes.update_metadata(change, ids, notes))
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove entries; an unknown id raises before any is removed.
@@ -311,19 +269,7 @@ class Index(RecallIndex):
         StorageError
             If the entries were removed but a file could not be deleted, because another program has it open on Windows.
         """
-
-        def erase(change: Change) -> None:
-            change.erase(rows_of(change.snapshot, ids))
-            change.tables = pruned(change.tables, change.snapshot)
-
-        self.store.apply(erase)
-
-    def get(self, ids: npt.ArrayLike) -> Entries:
-        return self._entries().get(ids)
-
-    def _internal_ids(self, ids: npt.ArrayLike) -> Int64:
-        snapshot = self.store.snapshot
-        return snapshot.gather("ids", rows_of(snapshot, ids)).astype(np.int64)
+        self.store.apply(lambda change: changes.erase(change, ids))
 
     # Searching
 
@@ -336,12 +282,6 @@ class Index(RecallIndex):
         projected, _ = self.recipe.project(signals, n_threads=kernels.n_threads(n_threads))
         return Projected.of(projected, self.recipe)
 
-    def _entries(self) -> EntrySet:
-        return LocalEntries(self.recipe, self.store.snapshot)
-
-    def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
-        return make_scans(self.recipe, queries, engine=self.engine, **options)
-
     def to(self, device: str, *, memory: int | None = None) -> Any:
         """Return a searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers.
 
@@ -350,31 +290,78 @@ class Index(RecallIndex):
         """
         return load_extension("gpu").GpuIndex(self, device=device, memory=memory)
 
-    # Calibration
+    # Regions and recall
 
     @property
-    def calibration(self) -> Calibration | None:
-        found: Calibration | None = self._stored(KEY, Calibration.from_json)
-        return found
+    def regions(self) -> RegionSummary | None:
+        """What regions the index has; None before :meth:`learn_regions`."""
+        return self._learned().regional.summary()
 
-    @property
-    def evidence(self) -> LikelihoodRatioModel | None:
-        found: LikelihoodRatioModel | None = self._stored(EVIDENCE, LikelihoodRatioModel.from_json)
-        return found
+    def learn_regions(
+        self,
+        n_regions: int | str = "auto",
+        *,
+        random_state: int = 0,
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> RegionSummary | None:
+        """Divide the entries into regions, so that ``search(recall=)`` visits a few of them, and calibrate recall.
 
-    def _stored(self, name: str, parse: Callable[[Record, str], Any]) -> Any:
-        """Return what a stored record says, parsed once; None if there is none."""
-        record, (known, made) = self.store.sources.get(name), self._known.get(name, (None, None))
-        if record is not known:
-            made = None if record is None else parse(record, self.path or "memory")
-            self._known[name] = record, made
-        return made
+        Regions are learned from decoded codes, so that any index can have them. Entries that are added later are
+        assigned to them. Learn again when the index has grown fourfold (:attr:`regions` says when that is due):
+        searches stay right in the meantime, but visit more. Other writers wait while this runs, searches do not.
 
-    def _keep_source(self, name: str, record: Record) -> None:
-        self.store.apply(lambda change: change.keep_source(name, record))
+        Parameters
+        ----------
+        n_regions : int or "auto"
+            "auto" is 8 sqrt(n), rounded to a power of two; below 20,000 entries none, because comparing all of them
+            is faster.
+        random_state : int
+            Seed. The same entries give the same regions, up to the rounding of matrix products.
+        progress : callable, optional
+            Called with a percentage done, and 100.
 
-    def _own_signals(self) -> tuple[Array, Int64] | None:
-        return own_signals(self.store.tables, self.store.snapshot, self.n_features)
+        Notes
+        -----
+        Recall is calibrated with kept originals, else with signals that this object has added, else with decoded
+        codes. These entries do not train the regions. :meth:`calibrate_recall` takes real queries, which are better.
+        """
+        options: dict[str, Any] = {"n_threads": n_threads, "progress": progress}
+        return self._learned().regional.learn(n_regions, seed=random_state, **options)
+
+    def calibrate_recall(
+        self,
+        queries: npt.ArrayLike | None = None,
+        *,
+        random_state: int = 0,
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Calibrate the recall of searches again: with real queries, or with other entries.
+
+        Parameters
+        ----------
+        queries : array of shape (n_queries, n_features), optional
+            Queries like those to come, at least 200 that are no entries; 1,000 or more are better.
+        """
+        given = None if queries is None else self._checked(queries, "queries")
+        self._learned().regional.calibrate(given, seed=random_state, n_threads=n_threads, progress=progress)
+
+    def check_recall(
+        self,
+        queries: npt.ArrayLike | None = None,
+        *,
+        k: int = 10,
+        recall: float = 0.95,
+        n_threads: int | None = None,
+    ) -> RecallCheck:
+        """Search for queries twice, for a recall and among all entries, and return the recall achieved.
+
+        Without queries, entries of the index are the queries, each left out of its own results.
+        """
+        given = None if queries is None else self._checked(queries, "queries")
+        search = partial(self.search, n_threads=n_threads)
+        return self._learned().regional.check(search, given, k=check_count(k, "k"), recall=recall)
 
     # Storage
 
@@ -412,30 +399,13 @@ class Index(RecallIndex):
         parameters
             Other parameters of the family's constructor: ``n_bytes=48``, for example.
         """
-        chosen = check_choice(family or self.family, "family", tuple(Recipe.families))
-        if self.originals is None:
-            raise ValueError("reencode needs signals that the index keeps; make it with originals=")
-        if path is not None:
-            check_absent(path)
-        snapshot = self.store.snapshot
-        make: Any = CONSTRUCTORS.get(chosen)
-        if make is not None:
-            made: Index = make(n_features=self.n_features, originals=originals, path=path, **parameters)
-        else:
-            recipe = Recipe.families[chosen].learn(sample_of(snapshot), n_features=self.n_features, **parameters)
-            made = Index(recipe, store_for_recipe(recipe, path=path, timeout=None, originals=originals))
-        if len(snapshot):
-            copy_entries(snapshot, made, feature_names=self.feature_names, n_threads=n_threads, progress=progress)
+        made: Index = empty_index(self, Index, family, originals=originals, path=path, parameters=parameters)
+        copy_entries(self.store.snapshot, made, self.feature_names, n_threads=n_threads, progress=progress)
         return made
 
     def compact(self) -> None:
         """Drop removed entries and merge small segments, while searches go on."""
-
-        def compact(change: Change) -> None:
-            change.compact()
-            change.tables = pruned(change.tables, change.snapshot)
-
-        self.store.apply(compact)
+        self.store.apply(changes.compact)
 
     def versions(self) -> list[int]:
         """Return the versions of a durable index that are kept: ``open_index(path, version=...)`` opens one."""
@@ -447,8 +417,8 @@ class Index(RecallIndex):
         A search sees the state at the opening, at the last change by this index, or at its last refresh.
         """
         with self._learning:
-            if self._deferred is not None and self._deferred.exists():
-                self._state = LearnedIndex(*self._deferred.joined())
+            if self.deferred is not None and self.deferred.exists():
+                self._state = LearnedIndex(*self.deferred.joined())
                 return True
         return self.store.refresh()
 

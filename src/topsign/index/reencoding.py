@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._arrays import Float32, Int64
-from ..store import Snapshot
+from .._checks import check_choice
+from ..families import Recipe
+from ..store import Path, Snapshot, check_absent, store_for_recipe
 from .ids import user_ids
 from .sources import keep_feature_names
 
@@ -20,16 +22,42 @@ CONSTRUCTORS: dict[str, type[Index]] = {}  # of indexes, by family; others begin
 SAMPLE_BYTES = 2**28  # signals that a recipe is learned from
 
 
+def empty_index(
+    source: Index,
+    plain: type[Index],
+    family: str | None,
+    *,
+    originals: str | None,
+    path: Path | None,
+    parameters: dict[str, Any],
+) -> Index:
+    """Return an index without entries for the signals that another keeps, by default of the same family."""
+    chosen = check_choice(family or source.family, "family", tuple(Recipe.families))
+    if source.originals is None:
+        raise ValueError("reencode needs signals that the index keeps; make it with originals=")
+    if path is not None:
+        check_absent(path)
+    make: Any = CONSTRUCTORS.get(chosen)
+    if make is not None:
+        made: Index = make(n_features=source.n_features, originals=originals, path=path, **parameters)
+        return made
+    sample = sample_of(source.store.snapshot)
+    recipe = Recipe.families[chosen].learn(sample, n_features=source.n_features, **parameters)
+    return plain(recipe, store_for_recipe(recipe, path=path, timeout=None, originals=originals))
+
+
 def copy_entries(
     snapshot: Snapshot,
     target: Index,
-    *,
     feature_names: tuple[str, ...] | None,
+    *,
     n_threads: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Add the entries of a snapshot, which keeps their signals, to an index without entries."""
     rows = _living(snapshot)
+    if not len(rows):
+        return
     n_features = target.n_features
     if not target.is_fitted:
         target.fit(sample_of(snapshot))

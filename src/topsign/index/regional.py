@@ -9,102 +9,76 @@ from typing import TypeVar
 
 import numpy as np
 
-from .._arrays import Array, Bytes, Float32, Float64, Int64
+from .._arrays import Array, Bytes, Float32, Int64
+from .._checks import check_count, check_real
 from ..errors import StorageError
 from ..families import Recipe
 from ..search import (
+    MAX_REGIONS,
     MIN_RECALL_QUERIES,
+    MIN_REGION_ENTRIES,
+    Engine,
     KeptOriginals,
+    KernelEngine,
+    Progress,
     RecallCalibration,
     Regions,
+    RegionSearch,
+    automatic_regions,
     calibrate_recall,
     decoded_rows,
     learn_regions,
     n_calibration,
+    own_signals,
     queries_of,
     sample_rows,
 )
-from ..store import Change, Snapshot, Table
+from ..store import Change, Snapshot, Store, Table
+from .entry_set import EntrySet, LocalEntries
+from .ids import Ids
+from .recall_report import RecallCheck, RegionSummary
+from .results import Neighbors
 
 REGIONS, RECALL = "regions", "recall"
 """Names of tables in a store."""
 
-DUE_GROWTH = 4
-"""Regions should be learned again when an index has grown by this factor."""
-
-Progress = Callable[[int, int], None]
 Parsed = TypeVar("Parsed")
 
 
-@dataclass(frozen=True)
-class RegionSummary:
-    """What regions an index has."""
-
-    n_regions: int
-    n_learned: int  # entries there were when they were learned
-    n_entries: int  # entries there are
-    recall_of: str | None  # "codes" or "signals"; None if recall is not calibrated
-    n_queries: int  # of the calibration
-
-    @property
-    def growth(self) -> float:
-        """Entries there are, relative to those the regions were learned with."""
-        return self.n_entries / max(1, self.n_learned)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether learning again would make searches faster."""
-        return self.growth >= DUE_GROWTH
-
-
-@dataclass(frozen=True)
-class RecallCheck:
-    """Recall of queries, compared with what was asked for."""
-
-    asked: float
-    achieved: float
-    interval: tuple[float, float]  # 95%, of the mean over queries
-    predicted: float
-    visited: float  # mean share of the entries
-    exhaustive: float  # share of the queries for which all entries were visited
-    recall_of: str
-    k: int
-    n_queries: int
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"recall@{self.k} of {self.recall_of}: asked {self.asked:.3f}, achieved {self.achieved:.3f} "
-            f"[{low:.3f}, {high:.3f}] with {self.n_queries:,} queries, which visited {self.visited:.2%} of the entries"
-        )
-
-
 class Regional:
-    """Regions of an index with one recipe; tables are parsed once."""
+    """Regions of an index with one recipe and one store; tables are parsed once."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, store: Store) -> None:
+        self._recipe, self._store = recipe, store
         self._known: dict[str, tuple[Table, Regions | RecallCalibration]] = {}
 
-    def regions(self, tables: Mapping[str, Table], path: str | None) -> Regions | None:
-        """Return the regions in a store, None if there are none."""
+    def regions(self, tables: Mapping[str, Table] | None = None) -> Regions | None:
+        """Return the regions in these tables, by default those of the store; None if there are none."""
         n_features = self._recipe.n_features
-        return self._parsed(tables, REGIONS, path, lambda table: Regions.from_table(table, n_features))
+        return self._parsed(tables, REGIONS, lambda table: Regions.from_table(table, n_features))
 
-    def calibration(self, tables: Mapping[str, Table], path: str | None) -> RecallCalibration | None:
-        """Return the calibration of recall in a store, None if there is none for the regions."""
-        regions = self.regions(tables, path)
-        found = self._parsed(tables, RECALL, path, RecallCalibration.from_table)
+    def calibration(self) -> RecallCalibration | None:
+        """Return the calibration of recall, None if there is none for the regions."""
+        tables = self._store.tables
+        regions, found = self.regions(tables), self._parsed(tables, RECALL, RecallCalibration.from_table)
         if regions is None or found is None or found.generation != regions.generation:
             return None
         if found.path[-1] > len(regions):
-            raise StorageError(path or "memory", RECALL, f"damaged: visits {found.path[-1]} of {len(regions)} regions")
+            problem = f"damaged: visits {found.path[-1]} of {len(regions)} regions"
+            raise StorageError(self._store.path or "memory", RECALL, problem)
         return found
 
-    def _parsed(
-        self, tables: Mapping[str, Table], name: str, path: str | None, parse: Callable[[Table], Parsed]
-    ) -> Parsed | None:
-        table = tables.get(name)
+    def summary(self) -> RegionSummary | None:
+        """Return what regions there are, None if there are none."""
+        regions, known = self.regions(), self.calibration()
+        if regions is None:
+            return None
+        n_queries = 0 if known is None else len(known.strata)
+        recall_of = None if known is None else known.recall_of
+        return RegionSummary(len(regions), regions.n_learned, len(self._store.snapshot), recall_of, n_queries)
+
+    def _parsed(self, tables: Mapping[str, Table] | None, name: str, parse: Callable[[Table], Parsed]) -> Parsed | None:
+        table = (self._store.tables if tables is None else tables).get(name)
         if table is None:
             return None
         known = self._known.get(name)
@@ -112,15 +86,13 @@ class Regional:
             try:
                 made = parse(table)
             except ValueError as error:
-                raise StorageError(path or "memory", name, f"damaged: {error}") from None
+                raise StorageError(self._store.path or "memory", name, f"damaged: {error}") from None
             self._known[name] = known = table, made  # type: ignore[assignment]
         return known[1]  # type: ignore[return-value,index]
 
-    def assigned(
-        self, tables: Mapping[str, Table], path: str | None
-    ) -> Callable[[Bytes, Mapping[str, Float32]], dict[str, Array]]:
+    def assigned(self, change: Change) -> Callable[[Bytes, Mapping[str, Float32]], dict[str, Array]]:
         """Return what computes the region column of new entries: none if there are no regions."""
-        regions = self.regions(tables, path)
+        regions = self.regions(change.tables)
 
         def assign(codes: Bytes, columns: Mapping[str, Float32]) -> dict[str, Array]:
             return {} if regions is None else {REGIONS: regions.assign_codes(self._recipe, codes, columns)}
@@ -128,29 +100,35 @@ class Regional:
         return assign
 
     def learn(
-        self,
-        change: Change,
-        n_regions: int,
-        queries: CalibrationQueries,
-        *,
-        seed: int,
-        n_threads: int | None,
-        progress: Progress | None,
-    ) -> None:
-        """Learn regions, assign all entries to them, and calibrate recall, in one change."""
-        steps = _Steps(progress)
-        regions = learn_regions(
-            self._recipe,
-            change.snapshot,
-            n_regions,
-            left_out=change.snapshot.locate(queries.left_out),
-            generation=secrets.randbits(62),
-            seed=seed,
-            progress=steps.part(0, 40),
-        )
-        change.add_extras(self._assignments(regions, change.snapshot, steps.part(40, 80)))
-        change.tables[REGIONS] = regions.to_table()
-        self.calibrate(change, regions, queries, n_threads=n_threads, progress=steps.part(80, 100))
+        self, n_regions: int | str, *, seed: int, n_threads: int | None, progress: Progress | None
+    ) -> RegionSummary | None:
+        """Learn regions, assign all entries to them, and calibrate recall, in one change; None if there are too few."""
+        if n_regions != "auto":
+            n_regions = check_count(n_regions, "n_regions", minimum=2, maximum=MAX_REGIONS)
+
+        def learn(change: Change) -> bool:
+            n_entries = len(change.snapshot)
+            if n_regions == "auto" and n_entries < MIN_REGION_ENTRIES:
+                return False
+            wanted = automatic_regions(n_entries) if n_regions == "auto" else int(n_regions)
+            if n_entries < 2 * wanted:
+                raise ValueError(f"{wanted} regions need at least {2 * wanted} entries, got {n_entries}")
+            queries, steps = self.queries(change.snapshot, seed), _Steps(progress)
+            regions = learn_regions(
+                self._recipe,
+                change.snapshot,
+                wanted,
+                left_out=change.snapshot.locate(queries.left_out),
+                generation=secrets.randbits(62),
+                seed=seed,
+                progress=steps.part(0, 40),
+            )
+            change.add_extras(self._assignments(regions, change.snapshot, steps.part(40, 80)))
+            change.tables[REGIONS] = regions.to_table()
+            self._calibrate(change, regions, queries, n_threads=n_threads, progress=steps.part(80, 100))
+            return True
+
+        return self.summary() if self._store.apply(learn) else None
 
     def _assignments(self, regions: Regions, snapshot: Snapshot, progress: Progress) -> list[dict[str, Array]]:
         found = []
@@ -160,7 +138,23 @@ class Regional:
             progress(number + 1, len(snapshot.segments))
         return found
 
-    def calibrate(
+    def calibrate(self, signals: Array | None, *, seed: int, n_threads: int | None, progress: Progress | None) -> None:
+        """Calibrate recall again, with these queries or with entries."""
+        if signals is not None:
+            check_count(len(signals), "the number of queries", minimum=200)
+
+        def calibrate(change: Change) -> None:
+            regions = self.regions(change.tables)
+            if regions is None:
+                raise ValueError("recall is calibrated for regions; call learn_regions() first")
+            queries = self.queries(change.snapshot, seed)
+            if signals is not None:
+                queries = CalibrationQueries(signals, None, queries.originals)
+            self._calibrate(change, regions, queries, n_threads=n_threads, progress=progress)
+
+        self._store.apply(calibrate)
+
+    def _calibrate(
         self,
         change: Change,
         regions: Regions,
@@ -169,7 +163,6 @@ class Regional:
         n_threads: int | None,
         progress: Progress | None,
     ) -> None:
-        """Calibrate recall with these queries."""
         learned = calibrate_recall(
             self._recipe,
             change.snapshot,
@@ -181,6 +174,55 @@ class Regional:
             progress=progress,
         )
         change.tables[RECALL] = learned.to_table()
+
+    def queries(self, snapshot: Snapshot, seed: int) -> CalibrationQueries:
+        """Return entries of a snapshot as queries."""
+        originals = None if self._store.originals is None else LocalEntries(self._recipe, snapshot).originals()
+        sample = own_signals(self._store.tables, self._store.snapshot, self._recipe.n_features)
+        return CalibrationQueries.of_entries(self._recipe, snapshot, sample, originals, seed=seed)
+
+    def check(self, search: Callable[..., Neighbors], signals: Array | None, *, k: int, recall: float) -> RecallCheck:
+        """Return the recall that a search achieves, with these queries or with entries."""
+        entries, own = LocalEntries(self._recipe, self._store.snapshot), None
+        if signals is None:
+            chosen = self.queries(entries.snapshot, 1)
+            signals, own = chosen.signals, chosen.own_ids
+        wanted = k + (own is not None)
+        found = search(signals, wanted, recall=recall)
+        exact = search(signals, wanted).ids if found.recall_of == "codes" else self._exact_ids(entries, signals, wanted)
+        return RecallCheck.of_search(found, exact, None if own is None else entries.user_ids(own), k=k, asked=recall)
+
+    def _exact_ids(self, entries: LocalEntries, queries: Array, k: int) -> Ids:
+        """Return the ids of the exact neighbours of queries, by kept originals, (n_queries, k)."""
+        snapshot, k = entries.snapshot, min(k, len(entries))
+        rows = entries.originals().best_rows(snapshot, queries, k, metric=self._recipe.metric)
+        return entries.user_ids(snapshot.gather("ids", rows.ravel()).astype(np.int64)).reshape(rows.shape)
+
+    def search(
+        self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float | None, probes: int | None, engine: Engine
+    ) -> RegionSearch:
+        """Return the search that visits regions of these entries."""
+        if not isinstance(entries, LocalEntries):
+            raise ValueError("recall and probes go with an index of one machine, not with a cluster")
+        if recall is not None:
+            recall = check_real(recall, "recall", minimum=0, maximum=1)
+            if not 0 < recall < 1:
+                raise ValueError(f"recall must lie in (0, 1), got {recall}; search without it to compare all entries")
+        known = self.calibration()
+        has_originals = self._store.originals is not None
+        of_signals = recall is not None and has_originals and (known is None or known.of_signals)
+        return RegionSearch(
+            self._recipe,
+            entries.snapshot,
+            self.regions(),
+            known,
+            whole.originals() if of_signals else None,
+            k,
+            recall,
+            None if probes is None else check_count(probes, "probes"),
+            is_filtered=entries is not whole,
+            can_visit=isinstance(engine, KernelEngine),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,10 +287,3 @@ class _Steps:
                 self._progress(begin + (end - begin) * done // max(1, total), 100)
 
         return report
-
-
-def mean_interval(values: Float64) -> tuple[float, float]:
-    """Return the 95% interval of a mean over queries."""
-    half = 1.96 * float(values.std()) / np.sqrt(max(1, len(values)))
-    mean = float(values.mean()) if len(values) else float("nan")
-    return max(0.0, mean - half), min(1.0, mean + half)

@@ -139,6 +139,24 @@ class Significance:
         return learn if self._recipe.center is not None else f"make the index with center=True, or {learn}"
 
 
+def choose_impostors(
+    given: Array | None, own_ids: Int64 | None, sample: tuple[Array, Int64] | None
+) -> tuple[Array, Int64 | None]:
+    """Return the signals to calibrate with, and the ids of their own entries: those given, else the index's sample."""
+    if given is not None:
+        if own_ids is not None and len(own_ids) != len(given):
+            raise ValueError(f"ids must be one per signal, got {len(own_ids)} for {len(given)} signals")
+        return given, own_ids
+    if own_ids is not None:
+        raise ValueError("ids are those of signals of entries; give these signals too")
+    if sample is None:
+        raise ValueError(
+            "this index keeps no sample of its signals to calibrate with; give impostors=, signals that match no "
+            "entry, or signals of some entries with their ids="
+        )
+    return sample
+
+
 def drift_distance(seen: Float64, learned: Float64) -> float:
     """Return by how much two samples differ beyond chance: Kolmogorov's distance less its critical value, or 0."""
     if not len(seen) or not len(learned):

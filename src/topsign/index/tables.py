@@ -6,15 +6,16 @@ import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from .._arrays import Float32, Float64
-from .._checks import import_pyarrow
+from .._checks import check_flag, import_pyarrow
 from .._lazy import lazy
 from ..theory import LikelihoodRatio, LikelihoodRatioModel
+from .entry_set import EntrySet
 
 Measure = Callable[[], Float64]
 
@@ -87,6 +88,19 @@ class ResultTable(Tabular):
     n_entries: int
     measure: Measure
     evidence: LikelihoodRatioModel | None
+
+    def finished(self, entries: EntrySet, *, with_metadata: bool) -> Self:
+        """Return the same matches with the ids that the user gave, and with metadata if it was asked for."""
+        notes = None
+        if check_flag(with_metadata, "with_metadata"):
+            notes = np.full(self.ids.shape, None, object)
+            known = self.ids >= 0
+            for at, note in zip(np.argwhere(known), entries.notes(self.ids[known]), strict=True):
+                notes[tuple(at)] = note
+        if notes is None and not entries.has_names:
+            return self
+        changed: Any = self
+        return replace(changed, ids=entries.user_ids(self.ids), metadata=notes)  # type: ignore[no-any-return]
 
     @lazy
     def distances(self) -> Float64:
