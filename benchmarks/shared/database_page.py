@@ -6,7 +6,7 @@ NAMES = ("database", "database-pairs")
 
 
 def database(results):
-    """What was measured beside what was wanted."""
+    """Results beside their limits."""
     reports = {name: results[name] for name in NAMES if name in results}
     measured = {part: found for report in reports.values() for part, found in report["measured"].items()}
     lines = []
@@ -29,8 +29,8 @@ def database(results):
             [
                 f"a filter that keeps 1% of {found['n_entries']:,}",
                 f"1.3 times a search of those plus 60 ms: {found['limit_ms']:.0f} ms",
-                f"{found['filtered_ms']['median']:.0f} ms (those alone {found['alone_ms']['median']:.1f}); the first "
-                f"use of a field {found['first_s']:.1f} s ({found['first_cpu_s']:.1f} s of CPU)",
+                f"{found['filtered_ms']['median']:.0f} ms (a search of only those "
+                f"{found['alone_ms']['median']:.1f}); the first use of a field {found['first_s']:.1f} s ({found['first_cpu_s']:.1f} s of CPU)",
             ]
         )
     if "pairs" in measured:
@@ -62,9 +62,9 @@ def evaluation(results):
         for row in results["evaluate"]["measured"]["rows"]
     ]
     return join(
-        "## Evaluating one's own signals",
-        "`topsign evaluate` with its defaults, reading and start included. CPU seconds are those of all threads: half "
-        "of them is the time of two idle cores; the clock's are those of a machine that others kept busy.",
-        table(["signals", "entries in the sample", "codes compared", "CPU seconds", "seconds by the clock"], lines),
+        "## Evaluation of your own signals",
+        "`topsign evaluate` with default options, including start-up and reading. CPU seconds are summed over two "
+        "threads; wall-clock seconds are from a machine shared with other work.",
+        table(["signals", "entries in the sample", "codes compared", "CPU seconds", "wall-clock seconds"], lines),
         source(results, "evaluate"),
     )

@@ -1,4 +1,4 @@
-"""What compression costs the head of a language model."""
+"""Compressed heads of language models in docs/reference/benchmarks.md."""
 
 from .markdown import join, source, table
 
@@ -11,10 +11,10 @@ def lm_section(results):
     parts = [
         "## The head of a language model",
         f"Small decoders of width {' and '.join(str(one['width']) for one in made)}, trained on WordNet's glosses "
-        f"({made[0]['vocabulary']:,} tokens; `experiments/language_model`); held-out positions. Agreement with the "
-        "float32 head: of the best token, and of the best five. With a shortlist, perplexity takes exact logits on it "
-        "and estimates elsewhere; the last column is how often the token that follows is on it. Bytes count all, "
-        "the codebook of product quantisation and the 8-bit weights of a shortlist too.",
+        f'({made[0]["vocabulary"]:,} tokens; `experiments/language_model`) and tested on held-out positions. "Best" '
+        'and "best five" are the agreement with the float32 head. With a shortlist, perplexity uses exact logits for the '
+        "tokens on the list and estimates for the others; the last column is the share of positions whose next token "
+        "is on the list. Bytes include the codebook of product quantisation and the 8-bit weights of a shortlist.",
     ]
     for name in names:
         found = results[name]["measured"]
@@ -38,20 +38,21 @@ def lm_section(results):
             "on the list",
         ]
         parts += [table(header, rows), source(results, name)]
-    return join(*parts, verdict(results[names[0]]["measured"]["rows"]))
+    return join(*parts, conclusion(results[names[0]]["measured"]["rows"]))
 
 
-def verdict(rows):
+def conclusion(rows):
     by_name = {row["name"]: row for row in rows}
     codes, whole = by_name["256 bits"], by_name["float32"]
     quantised = by_name["product quantisation, 128 parts"]
     four, short = by_name["int4"], by_name["256 bits, shortlist of 100 in int8"]
     return (
-        f"Verdict: codes alone are no head for a language model. At {codes['bytes_per_token']:.0f} bytes they beat "
-        f"product quantisation of {quantised['bytes_per_token']:.0f} (perplexity {codes['perplexity']:.1f} beside "
-        f"{quantised['perplexity']:.1f}), but {codes['top1']:.0%} of the best tokens stay, and 4-bit rows of "
-        f"{four['bytes_per_token']:.0f} bytes keep {four['top1']:.0%} at perplexity {four['perplexity']:.1f} (float32: "
-        f"{whole['perplexity']:.1f}). With a shortlist of 100 in 8 bits {short['top1']:.1%} stay; that costs "
-        f"{short['bytes_per_token']:.0f} bytes, more than 8-bit rows alone ({by_name['int8']['bytes_per_token']:.0f}), "
-        "so it buys fewer rows read per token, not a smaller model."
+        f"Codes cannot replace the head of a language model without its weights. At {codes['bytes_per_token']:.0f} "
+        f"bytes they are better than product quantisation of {quantised['bytes_per_token']:.0f} bytes (perplexity "
+        f"{codes['perplexity']:.1f} and {quantised['perplexity']:.1f}), but only {codes['top1']:.0%} of the best "
+        f"tokens are unchanged, while 4-bit rows of {four['bytes_per_token']:.0f} bytes keep {four['top1']:.0%} at a "
+        f"perplexity of {four['perplexity']:.1f} (float32: {whole['perplexity']:.1f}). With a shortlist of 100 in 8 bits "
+        f"{short['top1']:.1%} are unchanged. It takes {short['bytes_per_token']:.0f} bytes, more than 8-bit rows "
+        f"({by_name['int8']['bytes_per_token']:.0f}), so it reads fewer rows per token but does not make the model "
+        "smaller."
     )

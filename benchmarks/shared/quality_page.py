@@ -48,16 +48,15 @@ def detection_section(results):
     ]
     return join(
         "## Detecting weak matches",
-        "The paper's problem: unit references of 8192 features, matches in noise of 0.15 a feature (correlation "
-        "0.0735). d' is the "
-        "distance between scores of matches and of impostors in standard deviations, with its 95% interval. "
-        + source(results, "detection"),
+        "The detection problem of the paper: unit references of 8,192 features, and matches in noise with a standard "
+        "deviation of 0.15 per feature (correlation 0.0735). d' is the distance between the mean scores of matches and "
+        "of impostors in standard deviations, with its 95% interval. " + source(results, "detection"),
         table(["codes", "scoring", "bits", "bytes", "d'", "interval", "theory"], lines),
     )
 
 
 def table_lines(results):
-    """The paper's table in the words of this library; our own first, as a reader would take it."""
+    """The table of the paper in the terms of this library, with our own method first."""
     rows = results["paper"]["measured"]["table"]["rows"]
     kept = sorted({row["kept"] for row in rows})
     names = {
@@ -84,29 +83,30 @@ def table_section(results):
         return ""
     found = report["measured"]["table"]
     return join(
-        f"Points of accuracy lost on those images ({found['accuracy']:.2f}% of {found['images']:,} uncompressed), pool "
-        f"of 1024 Gaussian projections where no other is named, mean of {report['options']['seeds']} seeds with its "
-        "standard error; the network is ours, so drops compare with the paper, not accuracies. Equal storage counts an "
-        "adaptive code's information, as the paper does; the compact layout holds 256, 448, 768 and 1280 bits, and a "
-        "scale of 32 for real-valued inputs. " + source(results, "paper"),
+        f"Points of accuracy lost by the head of a CIFAR-10 network ({found['accuracy']:.2f}% of {found['images']:,} "
+        "images uncompressed), with a pool of 1,024 Gaussian projections unless stated otherwise; means of "
+        f"{report['options']['seeds']} seeds with standard errors. The network differs from the paper's, so compare "
+        "the losses, not the accuracies. Equal storage counts the information of an adaptive code, as the paper does; "
+        "the compact layout takes 256, 448, 768 and 1,280 bits, and 32 more for the scale of real-valued inputs. "
+        + source(results, "paper"),
         table_lines(results),
     )
 
 
 def heads_section(results):
-    words = table_section(results).replace("on those images", "by the head of a CIFAR-10 network")
-    return join("## A network's head, compressed", words) if words else ""
+    words = table_section(results)
+    return join("## A compressed classifier head", words) if words else ""
 
 
 def paper_section(results):
     words = roc_section(results)
-    legend = "Detection against false alarm: broad pale lines are exact theory, thin lines are measured"
+    legend = "Detection rate against false-alarm rate; broad pale lines: exact theory, thin lines: measured"
     picture = f"![{legend}](../images/roc.png)"
     head = (
-        "A match is a reference of 8192 features in noise, at a correlation of 0.0735; codes keep 512 of 8192. "
-        "`make reproduce` measures every figure and the table of the paper."
+        "The same problem as ROC curves; codes keep 512 of 8,192 projections. `make reproduce` reproduces every figure "
+        "and the table of the paper."
     )
-    return join("## The paper's third figure", head, picture, words) if words else ""
+    return join("## Figure 3 of the paper", head, picture, words) if words else ""
 
 
 def roc_section(results):
@@ -128,7 +128,7 @@ def roc_section(results):
         for words, row in ((words, rows[name]) for name, words in names.items())
     ]
     return join(
-        f"Areas under the curves, {found['matches']:,} matches and {found['impostors']:,} impostors, ± standard error. "
+        f"Area under the curves ({found['matches']:,} matches and {found['impostors']:,} impostors; ± standard error). "
         + source(results, "paper"),
         table(["", "bits", "area under the curve", "exact"], lines),
     )

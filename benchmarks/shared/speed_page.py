@@ -1,4 +1,4 @@
-"""How fast and how large: encoding, searching, durable indexes, heads, memory, theory; beside the machine's limits."""
+"""Speed and memory of encoding, searching, durable indexes, heads and theory, with the limits of the machine."""
 
 from math import log2
 
@@ -31,16 +31,14 @@ def limits(results):
     ]
     return join(
         "## Limits of the machine",
-        "Below, in parentheses, stands about the least time that a method needs on this machine: the larger of "
-        "the bytes "
-        "it must read over the measured bandwidth (codes that stay in a cache are read faster), and the fewest "
-        "operations "
-        "of its inner loop over the measured peak. Counted are, for a pair: five logical operations on 256 "
-        "queries' bits "
-        "per kept projection (topsign, Hamming), an addition of sixteen 16-bit values per kept projection (topsign, "
-        "real-valued query), a popcount per 64 bits (sign codes; RaBitQ, for each bit of the query), a shuffle per 32 "
-        "parts (PQ fast-scan), a fused multiply-add of eight floats (float32). " + source(results, "limits"),
-        table(["threads", "GB/s read", "GFLOP/s float32", "10^9 vector operations a second"], lines),
+        "The following sections give in parentheses a lower bound of the time on this machine: the bytes that a method "
+        "must read divided by the measured bandwidth (reads from a cache are faster), or the operations of its inner "
+        "loop divided by the measured peak, whichever is larger. A pair of a query and an entry takes five logical "
+        "operations on the bits of 256 queries per kept projection (topsign, Hamming), an addition of sixteen 16-bit "
+        "values per kept projection (topsign, real-valued query), a popcount per 64 bits (sign codes; RaBitQ, for each "
+        "bit of the query), a shuffle per 32 parts (PQ fast-scan), or a fused multiply-add of eight floats (float32). "
+        + source(results, "limits"),
+        table(["threads", "GB/s read", "GFLOP/s float32", "10^9 vector operations per second"], lines),
     )
 
 
@@ -81,7 +79,7 @@ def search_lines(results, name):
         own = search.startswith("topsign")
         lines.append([f"**{search}**" if own else search, f"{chosen[0]['bytes']:,}", *cells])
     batches = [row["batch"] for row in rows if row["name"] == rows[0]["name"]]
-    return table(["queries at a time", "bytes", *batches], lines)
+    return table(["queries in a batch", "bytes", *batches], lines)
 
 
 def searching(results):
@@ -93,19 +91,19 @@ def searching(results):
         )
         parts.append(f"### {options['bits']} of {options['pool']}, {options['threads']} thread(s)")
         parts.append(
-            f"{options['entries']:,} entries, the ten best; the slowest repeat of any took {largest:.2f} times "
-            f"its median. " + source(results, name)
+            f"{options['entries']:,} entries, k = 10. The slowest repeat took {largest:.2f} times its median. "
+            + source(results, name)
         )
         parts.append(search_lines(results, name))
     if not parts:
         return ""
     head = [
         "## Search",
-        "Nanoseconds per entry and query of an exact search, medians of interleaved repeats, with the limit in "
-        "parentheses.",
+        "Nanoseconds per entry and query of an exhaustive search: medians of interleaved repeats, with the lower bound "
+        "in parentheses. `asymmetric` keeps the query real-valued.",
     ]
     if MAIN in results:
-        head.append("![Nanoseconds against queries at a time](../images/search.png)")
+        head.append("![Nanoseconds per entry and query against queries in a batch](../images/search.png)")
     return join(*head, *parts)
 
 
@@ -139,7 +137,7 @@ def encode_lines(results, name):
         cells = [number(chosen[size]["microseconds"]["median"]) + limit(chosen[size]) for size in batches]
         own = f"**{contestant}**" if contestant == "topsign encode, hadamard" else contestant
         lines.append([own, *cells, f"{chosen[batches[0]]['times_as_fast_as_gemm']['median']:.1f}"])
-    return table(["signals at a time", *batches, f"times as fast as GEMM, {batches[0]}"], lines)
+    return table(["signals in a batch", *batches, f"times as fast as GEMM, {batches[0]}"], lines)
 
 
 def encoding(results):
@@ -154,9 +152,8 @@ def encoding(results):
         ]
     head = [
         "## Encoding",
-        "Microseconds per signal, medians of interleaved repeats, with the limit in parentheses: three rounds "
-        "of n log2 n additions "
-        "for Hadamard pools, a multiplication by a matrix for dense ones.",
+        "Microseconds per signal: medians of interleaved repeats, with the lower bound in parentheses (three rounds of "
+        "n log2 n additions for Hadamard projections, a matrix product for dense ones).",
     ]
     return join(*head, *parts) if parts else ""
 
@@ -169,15 +166,13 @@ def durable_sentence(results, name="durable"):
     fresh, ratios = measured["fresh"], [row["ratio"]["median"] for row in measured["rows"]]
     return (
         f"A durable index of {options['entries']:,} entries of {options['bits']} of {options['pool']} "
-        f"({measured['file_bytes'] / 1e6:,.0f} MB), {options['threads']} thread(s): opened in "
-        f"{1e3 * fresh['open_seconds']['median']:.0f} ms; searched from the map in {min(ratios):.2f} to "
-        f"{max(ratios):.2f} times the time of the same "
-        "entries in memory (medians of ratios within a repeat, 1 and 64 queries, both scorings); the first "
-        "search compares every "
-        f"checksum and takes {fresh['first_search_seconds']['median']:.2f} s, the next "
-        f"{fresh['next_search_seconds']['median']:.2f} s; a process that "
-        f"searches holds {fresh['resident_mb_beyond_file']['median']:.0f} MB beyond the mapped file; `add` reaches "
-        f"{1 / measured['adding']['ratio']['median']:.0%} of the speed of encoding alone. " + source(results, name)
+        f"({measured['file_bytes'] / 1e6:,.0f} MB), {options['threads']} thread(s): it opens in "
+        f"{1e3 * fresh['open_seconds']['median']:.0f} ms. A search of the mapped files takes {min(ratios):.2f} to "
+        f"{max(ratios):.2f} times as long as a search in memory (medians over repeats, 1 and 64 queries, both "
+        "scorings). The first search verifies all checksums and takes "
+        f"{fresh['first_search_seconds']['median']:.2f} s, the next {fresh['next_search_seconds']['median']:.2f} s. "
+        f"The process uses {fresh['resident_mb_beyond_file']['median']:.0f} MB besides the mapped files. `add` reaches "
+        f"{1 / measured['adding']['ratio']['median']:.0%} of the speed of encoding. " + source(results, name)
     )
 
 
@@ -188,7 +183,7 @@ def durable(results):
             parts += [durable_sentence(results, name), durable_lines(results, name)]
     if not parts:
         return ""
-    return join("## Durable indexes", *parts, "Milliseconds of a search, with the limit in parentheses.")
+    return join("## Durable indexes", *parts, "Times are milliseconds per search, with the lower bound in parentheses.")
 
 
 def durable_lines(results, name):
@@ -211,7 +206,7 @@ def durable_lines(results, name):
                 f"{row['ratio']['median']:.2f} ({row['ratio']['least']:.2f} to {row['ratio']['most']:.2f})",
             ]
         )
-    return table(["scoring, queries", "from the map", "in memory", "ratio (least to most)"], lines)
+    return table(["scoring, queries", "mapped files", "in memory", "ratio (min to max)"], lines)
 
 
 def large_heads(results):
@@ -239,11 +234,10 @@ def large_heads(results):
     options = results[names[0]]["options"]
     return join(
         "## Large heads",
-        f"The top class of {options['classes']:,}, {options['features']} features, batches of "
-        f"{options['batch']}; synthetic, the correlation "
-        "of an input with its class's weights says how clear the top class is. Times with the limit in parentheses. A "
-        f"shortlist keeps the weights besides, {4 * options['features']:,} bytes per class in float32. "
-        + source(results, *names),
+        f"Top class of {options['classes']:,} synthetic classes, {options['features']} features, batches of "
+        f"{options['batch']}. The correlation of an input with the weights of its class determines how clear the top "
+        "class is. Times have their lower bound in parentheses. A shortlist also stores the weights, "
+        f"{4 * options['features']:,} bytes per class in float32. " + source(results, *names),
         table(
             [
                 "correlation",
@@ -276,10 +270,9 @@ def memory_sentence(results):
     encoding, long_signal = (results["memory"]["measured"][name] for name in ("encoding", "long_signal"))
     return (
         f"Encoding {encoding['signals']:,} signals of 8192 features from a memory-mapped file of "
-        f"{encoding['file_mb']:,.0f} MB raised the peak memory by "
-        f"{encoding['growth_mb']:.0f} MB, {encoding['codes_mb']:.0f} MB of them codes; one signal of "
-        f"{long_signal['features']:,} features is encoded in "
-        f"{long_signal['milliseconds']['median']:.0f} ms. " + source(results, "memory")
+        f"{encoding['file_mb']:,.0f} MB raises the peak memory by {encoding['growth_mb']:.0f} MB, of which "
+        f"{encoding['codes_mb']:.0f} MB are codes. A signal of {long_signal['features']:,} features takes "
+        f"{long_signal['milliseconds']['median']:.0f} ms to encode. " + source(results, "memory")
     )
 
 
@@ -293,8 +286,8 @@ def memory(results):
     return join(
         "## Memory",
         memory_sentence(results),
-        "Memory that an index grows by, with norms, scales and ids:",
-        table(["layout", "entries", "growth, MB", "at the highest, MB"], lines),
+        "Memory of an index with norms, scales and ids:",
+        table(["layout", "entries", "final, MB", "peak, MB"], lines),
     )
 
 
@@ -307,7 +300,7 @@ def theory(results):
 
 
 def targets(results):
-    """What the library set out to reach, and whether this run did; what is missed has its cause beside it."""
+    """Targets of the library, whether this run reached them, and the likely cause if it did not."""
     lines = [target for target in [*search_targets(results), *other_targets(results)] if target]
     shown = []
     for words, value, bound, at_least, cause in lines:
@@ -318,8 +311,8 @@ def targets(results):
         return ""
     return join(
         "## Targets",
-        "What was set out to be reached, and what this run gave.",
-        table(["", "target", "measured", "held"], shown),
+        "Targets set before the measurement, and the results.",
+        table(["", "target", "measured", "reached"], shown),
     )
 
 
@@ -338,12 +331,8 @@ def search_targets(results):
 
     few, many = "faiss BinaryFlat, equal computation", "faiss BinaryFlat, equal storage"
     hamming, compact, real = "topsign Hamming, fast", "topsign Hamming, compact", "topsign asymmetric, fast"
-    table_cause = (
-        "the table of the queries' bits fills the second-level cache; a slower cache or a busy neighbour shows here"
-    )
-    one_cause = (
-        "one query shares its looked-up values with no other, so that every kept projection costs a load of its own"
-    )
+    table_cause = "the table of query bits fills the second-level cache, so a slower or shared cache has an effect"
+    one_cause = "a single query cannot share loads with others, so every kept projection takes one"
     yield ratio(
         "Hamming, 256 queries: times as fast as BinaryFlat of 512 bits", few, hamming, 256, 1.2, True, table_cause
     )
@@ -363,7 +352,7 @@ def search_targets(results):
         256,
         1.6,
         False,
-        "codes are unpacked once for all queries",
+        "the cost of unpacking codes",
     )
     yield ratio(
         "real-valued, 256 queries: times as fast as RaBitQ, 4-bit",
@@ -385,7 +374,7 @@ def search_targets(results):
             gain,
             1.6,
             True,
-            "the cores share a cache or were not both free",
+            "the cores share a cache, or one was busy",
         )
 
 
@@ -397,14 +386,14 @@ def other_targets(results):
         beyond = measured["fresh"]["resident_mb_beyond_file"]["median"]
         yield "durable: ms to open", 1e3 * measured["fresh"]["open_seconds"]["median"], 50, False, "the disk"
         yield (
-            "durable: search over that in memory",
+            "durable: time of a search relative to memory",
             slowest,
             1.1,
             False,
-            "pages of the map are small, and miss more often",
+            "mapped pages are small, so the TLB misses more often",
         )
-        yield "durable: speed of add over encoding alone", share, 0.6, True, "the disk"
-        yield "durable: MB beyond the mapped file", beyond, 300, False, "workspace of the batch kernels"
+        yield "durable: speed of add relative to encoding", share, 0.6, True, "the disk"
+        yield "durable: MB besides the mapped files", beyond, 300, False, "workspace of the batch kernels"
     if "heads-0.45" in results:
         rows = {row["name"]: row for row in results["heads-0.45"]["measured"]["rows"]}
         fast = next((row for name, row in rows.items() if name.endswith("fast")), None)

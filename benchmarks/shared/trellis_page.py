@@ -7,14 +7,14 @@ import numpy as np
 from .markdown import join, listed, table
 
 SETS = {
-    "text": "**Sentences**, everything learned from the entries: {entries:,} of {features} features.",
-    "few": "**Few sentences**, everything learned from the entries: {entries:,}.",
-    "unseen": "**Unseen sentences**: learned from {learned_from:,}, {entries:,} others coded.",
-    "shift": "**Shift**: learned from {learned_from:,} definitions of nouns, {entries:,} of verbs coded.",
-    "cifar": "**Features of CIFAR-10 images**: {entries:,} of {features} features, learned from the entries.",
-    "source": "**TF-IDF of source files**: {entries:,} of {features} features by SVD, learned from the entries.",
+    "text": "**Sentences**: {entries:,} of {features} features; codes trained on the entries.",
+    "few": "**Few sentences**: {entries:,}; codes trained on the entries.",
+    "unseen": "**Unseen sentences**: codes trained on {learned_from:,} sentences, {entries:,} others encoded.",
+    "shift": "**Shift**: codes trained on {learned_from:,} definitions of nouns, {entries:,} of verbs encoded.",
+    "cifar": "**Features of CIFAR-10 images**: {entries:,} of {features} features; codes trained on the entries.",
+    "source": "**TF-IDF of source files**: {entries:,} of {features} features after SVD; codes trained on the entries.",
 }
-BUSY = 1.2  # times as many that run as there are cores: seconds of such a machine are left out
+BUSY = 1.2  # load per core above which seconds are left out
 LONG = ("OPQ", "residual quantiser")
 ORDER = (
     "trellis, hadamard",
@@ -28,7 +28,7 @@ ORDER = (
 
 
 def blocks(results):
-    """Texts by marker; those whose results are missing stay as they are."""
+    """Texts by marker; empty if the results are missing."""
     made = {"pairs": _pairs, "text": _text, "peers": _peers, "heads": _heads, "cameras": _cameras, "speed": _speeds}
     return {name: make(results).strip() for name, make in made.items()}
 
@@ -60,7 +60,7 @@ def _peers(results):
 
 
 def _contest(results, name):
-    """A table of recalls by code and bytes, what is shared and how long it took on a quiet machine, and differences."""
+    """Recall by code and bytes, size of shared data, time on an idle machine, and differences."""
     report = results.get(f"trellis/{name}")
     if report is None:
         return ""
@@ -73,7 +73,7 @@ def _contest(results, name):
         cells = [_recall(rows.get((method, n_bytes))) for n_bytes in sizes]
         timed = _seconds([row for row in own if _name(row) in quiet])
         lines.append([method, *cells, _range([row["shared_bytes"] / 1000 for row in own]), timed])
-    header = ["code", *(f"{n_bytes} bytes" for n_bytes in sizes), "shared, kB", "seconds to learn; to code"]
+    header = ["code", *(f"{n_bytes} bytes" for n_bytes in sizes), "shared, kB", "seconds to train; to encode"]
     return join(
         SETS[name].format_map(measured),
         table(header, lines),
@@ -84,7 +84,7 @@ def _contest(results, name):
 
 
 def _share(value):
-    """A share without the nought before its point."""
+    """Format a share without the zero before the point."""
     return f"{value:.3f}".removeprefix("0")
 
 
@@ -98,7 +98,7 @@ def _range(values):
 
 
 def _quiet(measured):
-    """Names of rows that were measured while the machine had about as much to do as it has cores."""
+    """Names of rows that were measured while the load was about the number of cores."""
     load = {_name(row): row["load"] for row in measured["rows"] if "load" in row}
     return {
         name
@@ -119,7 +119,7 @@ def _seconds(rows):
 
 
 def _differences(found):
-    """What local bases find more than codes that take long to learn, on the same queries."""
+    """Recall of local bases minus recall of codes that are slow to train, on the same queries."""
     told = {}
     for one in found:
         if one["less"] in LONG:
@@ -127,11 +127,11 @@ def _differences(found):
             text = f"{one['mean']:+.3f} [{low:+.3f}, {high:+.3f}] at {one['bytes']} bytes"
             told.setdefault(one["less"], []).append((one["bytes"], text))
     parts = [f"{method}: {', '.join(text for _, text in sorted(texts))}" for method, texts in sorted(told.items())]
-    return f"Local bases less others, on the same queries: {'; '.join(parts)}." if parts else ""
+    return f"Recall of local bases minus that of others, on the same queries: {'; '.join(parts)}." if parts else ""
 
 
 def _seeds(rows, name="method"):
-    """How many seeds means are of, and what they differ by."""
+    """Number of seeds, and the standard deviation between them."""
     several = [row["by_seed"] for row in rows if len(row["by_seed"]) > 1]
     if not several:
         return "One seed."
@@ -140,7 +140,7 @@ def _seeds(rows, name="method"):
     some = [one for one in dict.fromkeys(alone) if alone.count(one) < sum(row[name] == one for row in rows)]
     once = [f"{one} at {listed(_sizes(rows, one))} bytes" if one in some else one for one in dict.fromkeys(alone)]
     return (
-        f"Means of {listed(counts)} seeds, whose standard deviation is at most {_share(spread)}"
+        f"Means of {listed(counts)} seeds (standard deviation at most {_share(spread)})"
         f"{f'; one seed for {listed(once)}' if once else ''}."
     )
 
@@ -150,7 +150,7 @@ def _sizes(rows, method):
 
 
 def _source(report):
-    """Commands and machines, and rows that are missing."""
+    """Commands, machines, and missing rows."""
     measured, runs = report["measured"], report["measured"].get("runs", [report])
     options = report["options"]
     parts = " ".join(options.get("parts", []))
@@ -167,7 +167,7 @@ def _source(report):
 
 def _threads(options):
     n_threads = options.get("threads")
-    return "" if n_threads is None else f"{n_threads} thread{'s' * (n_threads != 1)} a row, "
+    return "" if n_threads is None else f"{n_threads} thread{'s' * (n_threads != 1)} per row, "
 
 
 def _heads(results):
@@ -194,8 +194,8 @@ def _head(results, name):
     ]
     title = "The head of a CIFAR-10 network" if name == "heads-cifar" else "The head of `benchmarks/heads.py`"
     words = f"**{title}**: {measured['classes']:,} classes, {measured['features']:,} features."
-    words += " Agreement of the top class" + (", and of the ten best." if several else ".")
-    header = ["code", *(f"{rate:g} bit{'s' * (rate != 1)} a weight" for rate in rates), "shared, kB"]
+    words += " Agreement of the top class" + ("; of the ten best classes." if several else ".")
+    header = ["code", *(f"{rate:g} bit{'s' * (rate != 1)} per weight" for rate in rates), "shared, kB"]
     return join(
         words, table(header, lines), f"For comparison, {'; '.join(wholes)}.", _seeds(sized, "name"), _source(report)
     )
@@ -228,10 +228,10 @@ def _cameras(results):
     ]
     return join(
         f"{measured['photographs']} photographs of {measured['cameras']} cameras, {measured['features']:,} features; "
-        f"d' and the share of photographs whose camera comes first, means of {n_seeds} seeds. Uncompressed: "
+        f"d' and the share of photographs whose camera is ranked first; means of {n_seeds} seeds. Uncompressed: "
         f"{_detection(whole)}.",
         table(["code", *(f"{n_bytes:,} bytes" for n_bytes in sizes)], lines),
-        f"d' of trellis codes less that of adaptive codes on the same photographs: {', '.join(gains)} bytes.",
+        f"d' of trellis codes minus d' of adaptive codes, on the same photographs: {', '.join(gains)} bytes.",
         _source(report),
     )
 
@@ -256,18 +256,18 @@ def _speed(report):
     lines = [
         ["encode, microseconds per signal", *(f"{row['encode_us']:.0f}" for row in rows)],
         [
-            "256 queries, ns per pair (faiss; times as fast)",
+            "256 queries, ns per pair (FAISS; times as fast)",
             *(
                 f"{row['batch']['median']:.1f} ({row['batch_faiss']['median']:.1f}; {row['batch_ratio']:.1f})"
                 for row in rows
             ),
         ],
         [
-            "one query, ns per entry (faiss; times its time)",
+            "one query, ns per entry (FAISS; times as long)",
             *(f"{row['one']['median']:.0f} ({row['one_faiss']['median']:.0f}; {row['one_ratio']:.1f})" for row in rows),
         ],
         [
-            "one query, inner products with norms (times the time of faiss)",
+            "one query, inner products with norms (times as long as FAISS)",
             *(f"{row['one_with_norms']['median']:.0f} ({row['one_ratio_with_norms']:.1f})" for row in rows),
         ],
     ]
