@@ -8,7 +8,7 @@ NATIVE := $(wildcard native/* native/*/*)
 # many processes that would compile again where the environment forbids to keep anything.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm lint docs wheel reproduce bench bench-quick clean
+.PHONY: test test-fast test-engines test-faults test-dist test-lowest test-generic test-sanitize test-attack test-statistics test-mutants test-arm test-kubernetes lint docs wheel reproduce bench bench-quick clean
 
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -78,6 +78,12 @@ test-mutants: $(VENV)/ready
 # The NEON kernels in Python on an emulated ARM processor, and index files exchanged with it; on Debian, as root.
 test-arm: $(VENV)/ready
 	tests/arm/run.sh $(BIN)/python -m "not slow and not engines and not statistics"
+
+# The file for Kubernetes against the schema of the Dask operator, which its wheel contains.
+test-kubernetes: $(VENV)/ready
+	$(BIN)/pip install --quiet jsonschema pyyaml
+	$(BIN)/pip download --quiet --no-deps --dest build/kubernetes dask-kubernetes==2026.3.0
+	$(BIN)/python tests/check_kubernetes.py build/kubernetes/dask_kubernetes-2026.3.0-py3-none-any.whl
 
 # Pages in build/docs/index.html; a warning is an error.
 docs: $(VENV)/docs

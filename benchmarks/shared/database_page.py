@@ -30,7 +30,8 @@ def database(results):
                 f"a filter that keeps 1% of {found['n_entries']:,}",
                 f"1.3 times a search of those plus 60 ms: {found['limit_ms']:.0f} ms",
                 f"{found['filtered_ms']['median']:.0f} ms (a search of only those "
-                f"{found['alone_ms']['median']:.1f}); the first use of a field {found['first_s']:.1f} s ({found['first_cpu_s']:.1f} s of CPU)",
+                f"{found['alone_ms']['median']:.1f}); the first use of a field {found['first_s']:.1f} s "
+                f"({found['first_cpu_s']:.1f} s of CPU)",
             ]
         )
     if "pairs" in measured:

@@ -12,9 +12,9 @@ def lm_section(results):
         "## The head of a language model",
         f"Small decoders of width {' and '.join(str(one['width']) for one in made)}, trained on WordNet's glosses "
         f'({made[0]["vocabulary"]:,} tokens; `experiments/language_model`) and tested on held-out positions. "Best" '
-        'and "best five" are the agreement with the float32 head. With a shortlist, perplexity uses exact logits for the '
-        "tokens on the list and estimates for the others; the last column is the share of positions whose next token "
-        "is on the list. Bytes include the codebook of product quantisation and the 8-bit weights of a shortlist.",
+        'and "best five" are the agreement with the float32 head. With a shortlist, perplexity uses exact logits for '
+        "the tokens on the list and estimates for the others; the last column is the share of positions whose next "
+        "token is on the list. Bytes include the codebook of product quantisation and the 8-bit weights of a shortlist.",
     ]
     for name in names:
         found = results[name]["measured"]
@@ -51,8 +51,8 @@ def conclusion(rows):
         f"bytes they are better than product quantisation of {quantised['bytes_per_token']:.0f} bytes (perplexity "
         f"{codes['perplexity']:.1f} and {quantised['perplexity']:.1f}), but only {codes['top1']:.0%} of the best "
         f"tokens are unchanged, while 4-bit rows of {four['bytes_per_token']:.0f} bytes keep {four['top1']:.0%} at a "
-        f"perplexity of {four['perplexity']:.1f} (float32: {whole['perplexity']:.1f}). With a shortlist of 100 in 8 bits "
-        f"{short['top1']:.1%} are unchanged. It takes {short['bytes_per_token']:.0f} bytes, more than 8-bit rows "
+        f"perplexity of {four['perplexity']:.1f} (float32: {whole['perplexity']:.1f}). With a shortlist of 100 in 8 "
+        f"bits {short['top1']:.1%} are unchanged. It takes {short['bytes_per_token']:.0f} bytes, more than 8-bit rows "
         f"({by_name['int8']['bytes_per_token']:.0f}), so it reads fewer rows per token but does not make the model "
         "smaller."
     )

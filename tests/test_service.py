@@ -1,0 +1,126 @@
+"""The HTTP service of examples/service: results, the token and every limit."""
+
+import asyncio
+import json
+import runpy
+import subprocess
+import sys
+import time
+
+import httpx
+import numpy as np
+import pytest
+from pages import ROOT
+from starlette.testclient import TestClient
+
+import topsign as ts
+
+SERVICE = runpy.run_path(str(ROOT / "examples" / "service" / "app.py"))
+HEADERS = {"Authorization": "Bearer secret"}
+
+
+@pytest.fixture(scope="module")
+def signals():
+    return np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def client(signals, tmp_path_factory):
+    path = tmp_path_factory.mktemp("service") / "index.topsign"
+    with ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7, path=path) as index:
+        index.add(signals)
+    with TestClient(SERVICE["make_app"](path, "secret")) as client:
+        client.path = path
+        yield client
+
+
+def post(client, request, **options):
+    return client.post("/search", json=request, headers=HEADERS, **options)
+
+
+def test_results_are_those_of_the_index(client, signals):
+    answer = post(client, {"queries": signals[:5].tolist(), "k": 3})
+    expected = ts.open_index(client.path, readonly=True).search(signals[:5], k=3)
+    assert answer.status_code == 200
+    assert answer.json() == {"ids": expected.ids.tolist(), "scores": expected.scores.tolist()}
+
+
+def test_health_needs_no_token(client):
+    assert client.get("/health").json() == {"entries": 300, "n_features": 64}
+
+
+@pytest.mark.parametrize("token", [None, "", "secret", "Bearer", "Bearer wrong", "Bearer secret2", "bearer secret"])
+def test_searches_need_the_token(client, signals, token):
+    headers = {} if token is None else {"Authorization": token}
+    answer = client.post("/search", json={"queries": signals[:1].tolist()}, headers=headers)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+ROW = [0.5] * 64
+BAD = {
+    "no JSON": (b"{", "send JSON"),
+    "deeply nested": (b"[" * 100_000, "send JSON"),
+    "not an object": (b"[1]", "send JSON"),
+    "no queries": (b"{}", "send JSON"),
+    "text": (json.dumps({"queries": [["a"] * 64]}), "send JSON"),
+    "ragged": (json.dumps({"queries": [ROW, ROW[1:]]}), "send JSON"),
+    "one vector": (json.dumps({"queries": ROW}), "queries must be 1 to 64 rows"),
+    "none": (json.dumps({"queries": []}), "queries must be 1 to 64 rows"),
+    "too many": (json.dumps({"queries": [ROW] * 65}), "queries must be 1 to 64 rows"),
+    "not finite": (b'{"queries": [[NaN' + b", 0.5" * 63 + b"]]}", "finite"),
+    "other length": (json.dumps({"queries": [ROW[1:]]}), "63"),
+    "k of 0": (json.dumps({"queries": [ROW], "k": 0}), "k must be an integer from 1 to 100, got 0"),
+    "k of 101": (json.dumps({"queries": [ROW], "k": 101}), "got 101"),
+    "k of true": (json.dumps({"queries": [ROW], "k": True}), "got True"),
+    "k of text": (json.dumps({"queries": [ROW], "k": "5"}), "got '5'"),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), BAD.values(), ids=BAD)
+def test_bad_requests_are_refused_with_a_reason(client, body, message):
+    answer = client.post("/search", content=body, headers=HEADERS)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_a_long_body_is_refused(client):
+    answer = client.post("/search", content=(b" " * 2**20 for _ in range(5)), headers=HEADERS)  # without Content-Length
+    assert answer.status_code == 413
+    assert "4,194,304 bytes" in answer.json()["error"]
+
+
+def test_few_searches_run_at_once_with_one_thread_each(client, signals, monkeypatch):
+    running, most, threads = [], [], set()
+    plain = ts.Index.search
+
+    def search(self, queries, k, n_threads):
+        running.append(1)
+        most.append(len(running))
+        threads.add(n_threads)
+        time.sleep(0.05)
+        running.pop()
+        return plain(self, queries, k=k, n_threads=n_threads)
+
+    async def ask():
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here", headers=HEADERS) as http:
+            request = {"queries": signals[:1].tolist()}
+            return await asyncio.gather(*(http.post("/search", json=request) for _ in range(8)))
+
+    monkeypatch.setattr(ts.Index, "search", search)
+    assert {answer.status_code for answer in asyncio.run(ask())} == {200}
+    assert (max(most), threads) == (2, {1})
+
+
+def test_a_service_without_a_token_does_not_start(client):
+    script = str(ROOT / "examples" / "service" / "app.py")
+    done = subprocess.run(
+        [sys.executable, script], env={"TOPSIGN_INDEX": str(client.path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "TOPSIGN_TOKEN" in done.stderr
+
+
+def test_an_empty_token_is_refused(client):
+    with pytest.raises(ValueError, match="token is empty"):
+        SERVICE["make_app"](client.path, "")
