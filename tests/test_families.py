@@ -7,7 +7,11 @@ import pytest
 from emulator import COMPILER, EmulatedDevice
 
 import topsign as ts
+from topsign import nn
 from topsign.families import AdaptiveRecipe, Recipe, SignRecipe, TrellisRecipe
+from topsign.heads import Head
+
+DESIGN_ARRAYS = ("coded", "offsets", "amplitudes", "gains", "emphases", "deviations")
 
 FAMILIES = {
     "adaptive": lambda sample: AdaptiveRecipe.learn(sample, n_features=sample.shape[1], n_bits=16, random_state=7),
@@ -91,3 +95,24 @@ def test_built_in_families_keep_the_contract_on_a_cluster(name):
         cluster.get_client() as client,
     ):
         ts.testing.check_family(FAMILIES[name], client=client)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_all_that_report_shared_bytes_report_the_same(name, rng):
+    """A recipe, its copy from a file, a head and a layer: the arrays that were learned, each counted once."""
+    sample = rng.standard_normal((600, 40)).astype(np.float32) + 0.5
+    recipe = FAMILIES[name](sample)
+    learned = [recipe.mean, *(getattr(recipe.projection, part, None) for part in ("axes", "means"))]
+    learned += [getattr(design, part) for design in getattr(recipe, "designs", ()) for part in DESIGN_ARRAYS]
+    if name == "trellis, random basis":
+        learned = []
+    assert recipe.shared_nbytes == sum(array.nbytes for array in learned if array is not None)
+    assert Recipe.from_json(recipe.to_json(), "test").shared_nbytes == recipe.shared_nbytes
+    if name in ("adaptive, fast, centred", "adaptive without norms", "trellis, local bases"):
+        return  # heads refuse these recipes
+    head = Head.of(recipe, sample[:50], np.zeros(50), np.arange(50))
+    held = [head.codes, *head.columns.values()]
+    assert head.nbytes == sum(array.nbytes for array in held) + recipe.shared_nbytes
+    layer = nn.CompressedLinear.from_head(head)
+    assert layer.nbytes == sum(buffer.nbytes for buffer in layer.buffers()) + recipe.shared_nbytes
+    assert layer.nbytes == head.nbytes

@@ -240,6 +240,15 @@ def test_modules_can_be_read_in_one_sitting():
         assert len(source.read_text().splitlines()) <= LONGEST_NATIVE, source
 
 
+def test_a_class_name_has_one_meaning():
+    homes = {}
+    for source, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{'/'.join(parts(source))}:{node.lineno}")
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_public_names_stand_in_one_table():
     """The names for type checkers are those of the table, and dir() shows them alone."""
     (block,) = (node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If))

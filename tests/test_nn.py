@@ -15,6 +15,7 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign import kernels, nn
 from topsign.families import Encoded, Recipe
+from topsign.heads import TopK
 from topsign.kernels import Layout
 from topsign.nn import compression, operators, tensors
 
@@ -116,7 +117,7 @@ def test_the_top_classes_are_those_of_the_logits(monkeypatch, bias):
     for path, logits in (
         (layer.topk, layer(x)),
         (
-            lambda x, k: nn.TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.columns, layer.bias, k)),
+            lambda x, k: TopK(*operators.tensor_topk(layer.recipe, x, layer.codes, layer.columns, layer.bias, k)),
             tensor_logits(layer, x.view(6, 48)),
         ),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,15 @@ from .scores import Scores
 from .shortlist import Shortlist, exact_weights
 from .weights import check_class_labels, check_intercepts, check_weights
 
+Values = TypeVar("Values")
+Indices = TypeVar("Indices")
 
-class TopK(NamedTuple):
+
+class TopK(NamedTuple, Generic[Values, Indices]):
     """Highest logits of each input, falling, and positions of their classes; of equal ones the lower class first."""
 
-    values: Float64
-    indices: Int64
+    values: Values  # (n_inputs, k) array of a head, or tensor of a layer
+    indices: Indices  # (n_inputs, k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +224,7 @@ class Head:
             out[rows] = self._values(signals[rows], inputs)
         return out
 
-    def topk(self, X: npt.ArrayLike, k: int) -> TopK:
+    def topk(self, X: npt.ArrayLike, k: int) -> TopK[Float64, Int64]:
         """Return the k highest scores of each input, and positions in ``classes``.
 
         Scores of all classes are never held at once, unless k is above the size of a shortlist.

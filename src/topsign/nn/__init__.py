@@ -19,7 +19,7 @@ except ImportError:
     raise ImportError(f"topsign.nn needs PyTorch, which is not installed; {_install('torch')}") from None
 
 from .compression import compress, compress_module
-from .layer import CompressedLinear, TopK
+from .layer import CompressedLinear
 from .onnx import export_onnx
 
-__all__ = ["CompressedLinear", "TopK", "compress", "compress_module", "export_onnx"]
+__all__ = ["CompressedLinear", "compress", "compress_module", "export_onnx"]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from .._checks import check_count
 from ..families import Encoded
+from ..heads import TopK
 from ..heads.shortlist import Shortlist
-from .layer import CompressedLinear, TopK, scattered
+from .layer import CompressedLinear, scattered
 
 BLOCK_VALUES = 2**22  # weights decoded at a time
 
@@ -55,7 +56,7 @@ class DequantisedLinear(torch.nn.Module):
             return self._estimates(x).to(x.dtype)
         return scattered(*self._shortlisted(x), self.out_features)
 
-    def topk(self, x: Tensor, k: int) -> TopK:
+    def topk(self, x: Tensor, k: int) -> TopK[Tensor, Tensor]:
         """Return the k highest logits of each input, and their classes."""
         k = check_count(k, "k", maximum=self.shortlist or self.out_features)
         if self.shortlist is None:

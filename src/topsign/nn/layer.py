@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from .._files import Record
 from .._random import RandomState
 from ..errors import StorageError
 from ..families import Recipe
-from ..heads import Head
+from ..heads import Head, TopK
 from ..heads.recipes import RecipeOptions, empty_weights
 from ..heads.shortlist import Shortlist
 from ..projections import Projection
@@ -31,13 +31,6 @@ STORAGES = {
 }
 MEMORIES = ("device", "pinned")
 CHECKED = ("codes", "columns", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state
-
-
-class TopK(NamedTuple):
-    """Highest logits of each input, falling, and their classes; ties by ascending class."""
-
-    values: Tensor
-    indices: Tensor
 
 
 class CompressedLinear(torch.nn.Module):
@@ -197,7 +190,7 @@ class CompressedLinear(torch.nn.Module):
             return logits
         return scattered(*self._shortlisted(x), self.out_features)
 
-    def topk(self, x: Tensor, k: int) -> TopK:
+    def topk(self, x: Tensor, k: int) -> TopK[Tensor, Tensor]:
         """Return the k highest logits of each input and their classes; logits of all are never held at once.
 
         Estimates, or exact logits of a shortlist, which k cannot exceed.

@@ -19,9 +19,9 @@ def unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot, column_names: 
     before = then.locate(ids)
     same = before >= 0
     known: dict[object, int] = {}
-    files, position = _places(now, rows, known)
-    files_then, position_then = _places(then, before, known)
-    moved = same & ((files != files_then) | (position != position_then))
+    files, positions = _positions(now, rows, known)
+    files_then, positions_then = _positions(then, before, known)
+    moved = same & ((files != files_then) | (positions != positions_then))
     if moved.any():
         here, there = rows[moved], before[moved]
         equal = np.array(now.texts(here), object) == np.array(then.texts(there), object)
@@ -32,11 +32,11 @@ def unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot, column_names: 
     return same
 
 
-def _places(snapshot: Snapshot, rows: Int64, known: dict[object, int]) -> tuple[Int64, Int64]:
-    """Return a number of the files that hold each entry, equal for equal files, and its position there."""
+def _positions(snapshot: Snapshot, rows: Int64, known: dict[object, int]) -> tuple[Int64, Int64]:
+    """Return the file that holds each entry, as an index into ``known``, and the entry's position there."""
     owners = np.searchsorted(snapshot.starts, rows, side="right") - 1
-    numbers = [known.setdefault(_key(segment.columns), len(known)) for segment in snapshot.segments]
-    return np.array([*numbers, -1], np.int64)[owners], rows - snapshot.starts[owners]
+    files = [known.setdefault(_key(segment.columns), len(known)) for segment in snapshot.segments]
+    return np.array([*files, -1], np.int64)[owners], rows - snapshot.starts[owners]
 
 
 def _key(columns: object) -> object:
