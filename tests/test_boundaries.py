@@ -40,8 +40,10 @@ def test_an_entry_at_the_threshold_is_found(kind, metric, rng):
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "sign", "trellis"])
-def test_an_entry_at_the_level_is_found(kind, rng):
-    index = make(kind, "correlation", rng)
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
+def test_an_entry_at_the_level_is_found(kind, metric, rng):
+    """Kernels are given a bound a little below the level; the p-value as it is reported decides."""
+    index = make(kind, metric, rng)
     queries = rng.standard_normal((60, N_FEATURES))
     found = index.search(queries, k=120)
     for query, p_values, ids in zip(queries, found.p_values, found.ids, strict=True):
@@ -50,8 +52,7 @@ def test_an_entry_at_the_level_is_found(kind, rng):
             false_alarm = -np.expm1(120 * np.log1p(-level))
             if false_alarm < 0.9:  # nearer to 1 the level is lost in rounding
                 matches = index.within(query, false_alarm=float(false_alarm), force=True)
-                assert ids[rank] in matches.ids
-                assert set(matches.ids) >= set(ids[:rank])
+                assert_array_equal(matches.ids, ids[p_values <= level])
 
 
 def test_overflows_are_filled_in_the_order_of_ids(rng, monkeypatch):

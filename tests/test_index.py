@@ -72,7 +72,7 @@ class Naive:
         return compare(values, bits, locations)
 
     def keys(self, row, ids, scoring):
-        """What entries are ordered by: mismatches, or negative float32 scores before the query's norm."""
+        """What entries are ordered by: mismatches, or negative float32 sums."""
         if scoring == "hamming":
             return [self.mismatches[row][i] for i in ids]
         return [-(self.sums[row][i] * self._weight(i)) for i in ids]
@@ -86,23 +86,23 @@ class Naive:
         return scale if self.metric == "inner_product" else scale / norm
 
     def score(self, row, i, scoring):
-        """The float32 score of an entry, rounded as the index rounds it."""
+        """The score of an entry: a float32 sum, divided in float64."""
         norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
         if query_norm == 0:
             return 0.0
         if scoring == "hamming":
             d = self.mismatches[row][i] / self.n_bits
             rho = float(ts.theory.correlation_from_hamming(d, n_bits=self.n_bits, n_pool=self.n_pool))
-            return np.float32(rho * (query_norm * norm if self.metric == "inner_product" else 1))
-        value = -self.keys(row, [i], scoring)[0]
+            return rho * (query_norm * norm if self.metric == "inner_product" else 1)
+        value = -float(self.keys(row, [i], scoring)[0])
         if self.kind == "chosen":
             energy = reference.square_norm(self._visible(self.projected_queries[row]))
             power = 2 if self.metric == "inner_product" else 1
-            return value / np.float32(energy / (query_norm**power * np.sqrt(np.pi / 2)))
+            return value / (energy / (query_norm**power * np.sqrt(np.pi / 2)))
         if not self.norms:
             kept = ts.theory.mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)
-            value = value * np.float32(1 / (self.n_bits * kept))
-        return value if self.metric == "inner_product" else value / np.float32(query_norm)
+            value = value * float(np.float32(1 / (self.n_bits * kept)))
+        return value if self.metric == "inner_product" else value / query_norm
 
     def p_value(self, row, i, scoring):
         norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
@@ -146,7 +146,7 @@ def assert_neighbors(found, naive, ids, k, scoring):
         real = [i for i in wanted if i >= 0]
         n_real = len(real)
         assert_array_equal(found.distances[row, :n_real], [naive.mismatches[row][i] / naive.n_bits for i in real])
-        assert_array_equal(found.scores[row, :n_real], np.float32([naive.score(row, i, scoring) for i in real]))
+        assert_array_equal(found.scores[row, :n_real], [naive.score(row, i, scoring) for i in real])
         for filler in (found.distances, found.scores, found.p_values):
             assert filler.shape == found.ids.shape
             assert np.isnan(filler[row, n_real:]).all()
@@ -218,7 +218,7 @@ def assert_within(found, naive, ids, scoring, false_alarm):
         expected = [i for _, i in reference.nearest(naive.keys(row, matching, scoring), matching, len(matching))]
         part = slice(*found.starts[row : row + 2])
         assert_array_equal(found.ids[part], expected)
-        assert_array_equal(found.scores[part], np.float32([naive.score(row, i, scoring) for i in expected]))
+        assert_array_equal(found.scores[part], [naive.score(row, i, scoring) for i in expected])
         assert_array_equal(found.distances[part], [naive.mismatches[row][i] / naive.n_bits for i in expected])
         assert_allclose(found.p_values[part], [p_values[i] for i in expected], rtol=P_VALUE_ERROR)
         total += len(matching)

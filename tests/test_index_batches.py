@@ -28,8 +28,8 @@ METRICS = ["correlation", "inner_product"]
 class Compared:
     """Every query against every entry, by the definitions: (n_queries, n_entries), entries by ascending id.
 
-    Nothing here is approximate: mismatches are counts, sums have the one order of all kernels, and what follows is
-    rounded to float32 once a step, as documented.
+    Nothing here is approximate: mismatches are counts, sums are float32 and have the one order of all kernels, and
+    scores are quotients in float64.
     """
 
     def __init__(self, projection, n_bits, signals, entered, queries):
@@ -53,10 +53,10 @@ class Compared:
         if scoring == "hamming":
             keys = self.mismatches
             factors = self.query_norms * self.norms if metric == "inner_product" else 1.0
-            scores = np.float32(self.correlations[self.mismatches] * factors)
+            scores = self.correlations[self.mismatches] * factors
         else:
             keys = -(self.sums * self.weights[metric])
-            scores = -keys if metric == "inner_product" else -keys / np.float32(self.query_norms)
+            scores = -keys.astype(float) / (1 if metric == "inner_product" else self.query_norms)
         n_entries = keys.shape[1]
         nearest = [reference.nearest(row, range(n_entries), n_entries) for row in keys.tolist()]
         return np.array([[position for _, position in row] for row in nearest]), scores

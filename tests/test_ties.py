@@ -1,13 +1,17 @@
-"""Entries with equal reported scores are in ascending order of their ids, whatever was rounded away."""
+"""Entries with equal reported scores are in ascending order of their ids, at the last place too, on every path."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.families.sign_comparison import AsymmetricComparison
-from topsign.search import Hits
+from topsign.families.decoded import DecodedComparison
+from topsign.families.trellis import TrellisRecipe
+from topsign.search import Hits, rescoring
+from topsign.store import segments
 
-N_FEATURES = 64
+N_FEATURES, N_ENTRIES = 64, 300
+KINDS = ["adaptive", "without norms", "sign", "chosen rows", "trellis", "decoded"]
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.CalibrationWarning")
 
 
@@ -23,32 +27,78 @@ def queries(rng, base):
     return (near * rng.uniform(0.5, 2, (40, 1))).astype(np.float32)
 
 
-def assert_ordered(ids, scores):
-    """Descending scores, ascending ids among equal ones; and there are such, else nothing was tested."""
-    ties = np.diff(scores) == 0
-    assert (np.diff(scores) <= 0).all()
-    assert (np.diff(ids)[ties] > 0).all()
-    return int(ties.sum())
+def near_copies(base, metric):
+    """Signals with equal codes, whose values differ in the last digits or not at all, and shuffled ids."""
+    rng = np.random.default_rng(3)
+    scales = rng.uniform(1, 1.9 if metric == "correlation" else 1 + 1e-6, (N_ENTRIES, 1))
+    signals = (base * scales + 1e-6 * rng.standard_normal((N_ENTRIES, N_FEATURES))).astype(np.float32)
+    signals[::3] = signals[1::3]
+    return signals, rng.permutation(10 * N_ENTRIES)[:N_ENTRIES]
 
 
-@pytest.mark.parametrize("kind", ["adaptive", "sign", "trellis"])
+def make(kind, metric="correlation", **more):
+    """Return an index, and options of its searches."""
+    options = {"n_features": N_FEATURES, "metric": metric, "random_state": 7, **more}
+    if kind in ("trellis", "decoded"):
+        return ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False, norms=True), {}
+    if kind in ("adaptive", "without norms"):
+        return ts.AdaptiveIndex(**options, n_bits=16, norms=kind == "adaptive"), {}
+    return ts.SignIndex(**options), {"adaptive_bits": 16} if kind == "chosen rows" else {}
+
+
+def decode(monkeypatch):
+    """Compare trellis codes by decoding them, as codes of a family without a comparison of its own."""
+
+    def prepare(self, queries, *, part=None, n_threads=1, name="queries", **_):
+        return DecodedComparison.of(self, queries, part=part, n_threads=n_threads, name=name)
+
+    monkeypatch.setattr(TrellisRecipe, "prepare", prepare)
+
+
+def assert_decided(index, queries, n_entries=N_ENTRIES, **options):
+    """The k best, for every k, are the first of all by descending score and ascending id; and there are ties."""
+    whole = index.search(queries, k=n_entries, **options)
+    order = np.lexsort((whole.ids, -whole.scores))
+    assert_array_equal(order, np.broadcast_to(np.arange(n_entries), order.shape))
+    assert (np.diff(whole.scores) == 0).sum() > 100
+    for k in (1, 2, 3, 7, 50, n_entries - 1):
+        found = index.search(queries, k=k, **options)
+        assert_array_equal(found.ids, whole.ids[:, :k])
+        assert_array_equal(found.scores, whole.scores[:, :k])
+    return whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
-def test_equal_scores_are_in_the_order_of_ids(base, queries, kind, metric):
-    options = {"n_features": N_FEATURES, "metric": metric, "random_state": 7}
-    if kind == "trellis":
-        index = ts.TrellisIndex(**options, n_bytes=8, basis="hadamard", center=False, norms=True)
-    else:
-        index = ts.AdaptiveIndex(**options, n_bits=16) if kind == "adaptive" else ts.SignIndex(**options)
-    # Codes are equal; values differ in the last digits.
-    scales = np.random.default_rng(3).uniform(1, 1.9 if metric == "correlation" else 1 + 1e-6, (400, 1))
-    index.add((base * scales).astype(np.float32))
-    found = index.search(queries, k=400)
-    n_ties = sum(assert_ordered(ids, scores) for ids, scores in zip(found.ids, found.scores, strict=True))
-    assert n_ties > 0
-    matches = index.within(queries, threshold=-100)
-    for query in range(len(queries)):
-        part = slice(matches.starts[query], matches.starts[query + 1])
-        assert_ordered(matches.ids[part], matches.scores[part])
+def test_reported_scores_and_ids_decide(base, queries, kind, metric, path, monkeypatch):
+    if kind == "without norms" and metric == "inner_product":
+        pytest.skip("inner products need norms")
+    if kind == "decoded":
+        decode(monkeypatch)
+    index, options = make(kind, metric)
+    signals, ids = near_copies(base, metric)
+    for part in np.array_split(np.arange(N_ENTRIES), 3):
+        index.add(signals[part], ids=ids[part])
+    whole = assert_decided(index, queries, **options)
+    matches = index.within(queries, threshold=-100, **options)
+    assert_array_equal(matches.ids, whole.ids.ravel())
+    assert_array_equal(matches.scores, whole.scores.ravel())
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "trellis"])
+def test_reported_scores_and_ids_decide_in_regions_and_on_a_cluster(base, queries, kind, tmp_path):
+    signals, ids = near_copies(base, "correlation")
+    index, _ = make(kind, path=tmp_path / "index")
+    index.add(signals, ids=ids)
+    whole = assert_decided(index, queries)
+    cluster = ts.distributed.open(tmp_path / "index")
+    found = assert_decided(cluster, queries)
+    cluster.close()
+    index.learn_regions(n_regions=2)
+    visited = assert_decided(index, queries, probes=2)
+    for other in (found, visited):
+        assert_array_equal(other.ids, whole.ids)
+        assert_array_equal(other.scores, whole.scores)
 
 
 def test_rescored_ties_are_in_the_order_of_ids(base, queries):
@@ -56,32 +106,43 @@ def test_rescored_ties_are_in_the_order_of_ids(base, queries):
     index.add(np.tile(base, (64, 1)))
     tilted = base + 1e-9 * np.arange(64)[:, np.newaxis] * queries[0].astype(np.float64)
     found = index.search(queries[:1], k=64, rescore=tilted)
-    assert assert_ordered(found.ids[0], found.scores[0]) == 63
+    assert len(set(found.scores[0])) == 1
+    assert_array_equal(found.ids[0], np.arange(64))
 
 
-def test_scores_as_they_are_reported_decide(rng, queries, monkeypatch):
-    """Scores rounded to one digit: many values share one, and ids must ascend among them."""
-    estimates = AsymmetricComparison.estimates
+@pytest.mark.parametrize("metric", ["correlation", "inner_product"])
+def test_equal_signals_that_are_kept_are_found_in_the_order_of_ids(base, queries, rng, metric, monkeypatch):
+    """More equal signals than candidates: which of them float32 products choose does not matter."""
+    monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4 * N_FEATURES * 64)  # several blocks
+    index, _ = make("adaptive", metric, originals="float32", center=True)
+    signals = np.vstack([rng.standard_normal((600, N_FEATURES)), np.tile(base, (200, 1))])
+    shuffled = rng.permutation(800)
+    ids = rng.permutation(9000)[:800]
+    monkeypatch.setattr(segments, "MERGED_ENTRIES", 200)
+    for part in np.array_split(np.arange(800), 4):
+        index.add(signals[shuffled[part]], ids=ids[part])
+    queries = np.vstack([base, queries[:5]])
+    by_id = dict(zip(ids.tolist(), signals[shuffled], strict=True))
+    mean = index.recipe.center.astype(np.float64)
+    for k in (3, 40, 250):
+        found = index.search(queries, k=k, recall=0.9)
+        assert (found.recall == 1).all()
+        for query, got in zip(queries, found.ids, strict=True):
+            inner = {i: (query - mean) @ (np.float32(signal) - mean) for i, signal in by_id.items()}
+            if metric == "correlation":
+                norms = {i: np.linalg.norm(np.float32(signal) - mean) for i, signal in by_id.items()}
+                inner = {i: value / norms[i] / np.linalg.norm(query - mean) for i, value in inner.items()}
+            expected = sorted(inner, key=lambda i: (-np.float32(inner[i]), i))[:k]
+            assert_array_equal(got, expected)
 
-    def rounded(self, *arguments):
-        scores, correlations = estimates(self, *arguments)
-        return np.round(scores, 1), correlations
 
-    monkeypatch.setattr(AsymmetricComparison, "estimates", rounded)
-    index = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16, random_state=7)
-    index.add(rng.standard_normal((300, N_FEATURES)))
-    found = index.search(queries, k=300)
-    for ids, scores in zip(found.ids, found.scores, strict=True):
-        assert assert_ordered(ids, scores) > 200
-
-
-def test_merged_hits_are_in_the_order_of_reported_scores():
+def test_merged_hits_are_in_the_order_of_scores_and_ids():
     def part(ids, values):
-        scores = np.round(np.array(values, np.float32), 3)
         nothing = np.zeros(len(ids), np.int64)
-        return Hits(nothing, nothing, np.array(ids), np.array(values), scores, np.zeros(len(ids)), np.zeros(len(ids)))
+        values = np.array(values, np.float32)
+        return Hits(nothing, nothing, np.array(ids), values, values / 3.0, np.zeros(len(ids)), np.zeros(len(ids)))
 
-    parts = [part([5, 9], [1.0002, 0.5]), part([3, 7], [1.0001, 0.9])]
+    parts = [part([5, 9], [1, 0.5]), part([3, 7], [1, 0.9])]
     assert Hits.merge(parts, descending=True).ids.tolist() == [3, 5, 7, 9]
     assert Hits.merge(parts, descending=True, k=2).ids.tolist() == [3, 5]
-    assert Hits.merge(parts, descending=True, k=1).ids.tolist() == [5]  # the largest value is found first
+    assert Hits.merge(parts, descending=True, k=1).ids.tolist() == [3]

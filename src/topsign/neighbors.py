@@ -112,7 +112,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         for at, row in enumerate(asked):
             here = slice(int(found.starts[at]), int(found.starts[at + 1]))
             ids[row] = found.ids[here]
-            distances[row] = np.maximum(0.0, 1 - found.scores[here].astype(np.float64))
+            distances[row] = np.maximum(0.0, 1 - found.scores[here])
         if X is None:
             for row, near in enumerate(ids):
                 ids[row], distances[row] = near[near != row], distances[row][near != row]
@@ -142,7 +142,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         missing = np.setdiff1d(np.arange(self.n_samples_fit_), self._rows)
         for row in np.flatnonzero((ids < 0).any(axis=1)):
             ids[row, ids[row] < 0] = missing[: (ids[row] < 0).sum()]
-        return np.maximum(0.0, 1 - scores.astype(np.float64)), ids
+        return np.maximum(0.0, 1 - scores), ids
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

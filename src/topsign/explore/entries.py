@@ -71,7 +71,7 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
         return {"edges": [], "counts": [], "expected": []}
     if len(ids) > SAMPLED:
         ids = ids[np.random.default_rng(0).choice(len(ids), SAMPLED, replace=False)]
-    scores = index.search(signal, k=len(ids), among=ids).scores[0].astype(np.float64)
+    scores = index.search(signal, k=len(ids), among=ids).scores[0]
     counts, edges = np.histogram(scores, bins=N_BINS)
     nulls = None if index.calibration is None else index.calibration.for_scans()
     ((_, scan),) = make_scans(index.recipe, signal, scoring="asymmetric", nulls=nulls)

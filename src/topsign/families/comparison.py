@@ -167,8 +167,12 @@ class Comparison(ABC):
         """Return starts, rows and values of every entry that reaches the bound of its query."""
 
     @abstractmethod
-    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
-        """Return scores and estimated correlations of hits; both are zero for a zero query."""
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
+        """Return scores and estimated correlations of hits; both are zero for a zero query.
+
+        For each query, scores must be a strictly monotone function of the values, so that entries with equal scores
+        have equal values, among which engines order by ascending id. Quotients of float32 values in float64 are.
+        """
 
     @abstractmethod
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
@@ -196,9 +200,9 @@ class Comparison(ABC):
         """Return what the null distribution is about: by default the estimated correlation."""
         return correlations
 
-    def reaches(self, scores: Float32, distances: Callable[[], Float64], limit: float) -> Array:
+    def reaches(self, scores: Float64, distances: Callable[[], Float64], limit: float) -> Array:
         """Return whether each hit is within ``limit``."""
-        return scores.astype(np.float64) >= limit
+        return scores >= limit
 
     def light(self) -> Comparison:
         """Return a comparison that still knows distances, in less memory if possible."""
@@ -207,10 +211,6 @@ class Comparison(ABC):
     def correlated(self) -> Comparison:
         """Return the comparison by correlation, in which significance is decided."""
         return self
-
-    def revalue(self, queries: Int64, values: Array, gather: Gather) -> Array:
-        """Return this comparison's values of hits that :meth:`correlated` found."""
-        return values
 
 
 class Pairing(ABC):

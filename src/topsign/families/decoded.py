@@ -66,9 +66,9 @@ class DecodedComparison(Comparison):
     def _vectors(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
         return self.recipe.reference(codes, columns)
 
-    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         correlations = np.where(self.norms[queries] > 0, values.astype(np.float64), 0.0)
-        return correlations.astype(np.float32), correlations
+        return correlations, correlations
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
         return np.asarray(np.arccos(np.clip(values.astype(np.float64), -1, 1)) / np.pi)

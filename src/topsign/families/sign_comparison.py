@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,8 +17,8 @@ from .laws import MismatchNull, NormalNull, ScoreNull, SignLaw
 
 PAIRS = 2**15  # codes gathered at a time when single pairs of query and entry are compared
 
-# Kernels compare float32 scores with a threshold; a little below it none is missed, and the measured score decides.
 SLACK = 1e-5
+"""By which thresholds of significance are lowered for kernels, relatively; the p-value of a hit decides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,17 +104,17 @@ class HammingComparison(SignComparison):
             self.layout, code_ranges(ranges), self.queries.bits, bounds, masks=self.queries.masks, n_threads=n_threads
         )
 
-    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         estimated = self.law.correlations(values.astype(np.int32))
         correlations = np.where(self.norms[queries] > 0, estimated, 0.0)
         if self.metric == "correlation":
-            return correlations.astype(np.float32), correlations
-        return (correlations * (self.norms[queries] * gather("norms"))).astype(np.float32), correlations
+            return correlations, correlations
+        return correlations * (self.norms[queries] * gather("norms")), correlations
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
         return np.asarray(values.astype(np.int32) / self.law.n_bits)
 
-    def reaches(self, scores: Float32, distances: Callable[[], Float64], limit: float) -> Array:
+    def reaches(self, scores: Float64, distances: Callable[[], Float64], limit: float) -> Array:
         return distances() <= limit
 
     def bounds(self, limit: float) -> Array:
@@ -141,8 +140,6 @@ class AsymmetricComparison(SignComparison):
     Subclasses choose what kernels multiply these sums with, what each query divides them by, and the null distribution.
     """
 
-    inner_weights: ClassVar[str] = "scales"  # column that sums are weighted with for inner products
-
     def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
         weighted = code_ranges(ranges, self.weights())
         return kernels.active().rank_scores(self.layout, weighted, self.queries.projected, k, n_threads=n_threads)
@@ -161,21 +158,19 @@ class AsymmetricComparison(SignComparison):
         """Return the name of the column that sums are multiplied with, None for none."""
         return "scales" if self.metric == "inner_product" else "weights"
 
-    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         divisors = self._divisors()[queries]
-        sums = self._scaled(values)
-        scores: Float32 = np.divide(sums, divisors, out=np.zeros(len(divisors), np.float32), where=divisors > 0)
-        correlations = scores.astype(np.float64)
-        if self.metric == "inner_product":
-            norms = self.norms[queries] * gather("norms")
-            correlations = np.divide(correlations, norms, out=np.zeros(len(norms)), where=norms > 0)
-        return scores, correlations
+        scores = np.divide(values * self._factor, divisors, out=np.zeros(len(divisors)), where=divisors > 0)
+        if self.metric == "correlation":
+            return scores, scores
+        norms = self.norms[queries] * gather("norms")
+        return scores, np.divide(scores, norms, out=np.zeros(len(norms)), where=norms > 0)
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
         return np.asarray(self._mismatches(queries, gather) / self.law.n_bits)
 
     def bounds(self, limit: float) -> Array:
-        return self._lowered(np.full(len(self), limit))
+        return self._sums(np.full(len(self), limit))
 
     def null_bounds(self, threshold: float) -> Array:
         return self._lowered(np.full(len(self), threshold))
@@ -187,29 +182,25 @@ class AsymmetricComparison(SignComparison):
     def correlated(self) -> Comparison:
         return self if self.metric == "correlation" else replace(self, metric="correlation")
 
-    def revalue(self, queries: Int64, values: Array, gather: Gather) -> Array:
-        """Return the values, and so the order, that a scan by inner products gives."""
-        sums, chosen = np.empty(len(queries), np.float32), kernels.active()
-        for query, part, codes in _pairs(queries, gather):
-            projected = self.queries.projected[query : query + 1]
-            sums[part] = chosen.score_sums(self.layout, codes, projected, n_threads=1)[0]
-        return sums * gather(self.inner_weights)
-
     def _lowered(self, thresholds: Float64) -> Array:
         """Return bounds of the kernels' sums a little below thresholds of the scores."""
-        divisors = self._divisors().astype(np.float64)
-        lowered = thresholds - SLACK * np.abs(thresholds) - 1e-12
-        never = np.where(thresholds > 0, np.inf, -np.inf)  # a zero query scores zero with every entry
+        return self._sums(thresholds - SLACK * np.abs(thresholds) - 1e-12)
+
+    def _sums(self, scores: Float64) -> Array:
+        """Return the kernels' sums for which :meth:`estimates` returns these scores."""
+        divisors = self._divisors()
+        never = np.where(scores > 0, np.inf, -np.inf)  # a zero query scores zero with every entry
         with np.errstate(over="ignore"):
-            return np.where(divisors > 0, lowered * divisors, never).astype(np.float32)
+            return np.where(divisors > 0, scores / self._factor * divisors, never).astype(np.float32)
 
-    def _scaled(self, values: Array) -> Array:
-        return values
+    @property
+    def _factor(self) -> np.float64:
+        """Factor of all sums."""
+        return np.float64(1)
 
-    def _divisors(self) -> Float32:
-        if self.metric == "inner_product":
-            return np.ones(len(self), np.float32)
-        return self.norms.astype(np.float32)
+    def _divisors(self) -> Float64:
+        """Return what sums of each query are divided by."""
+        return np.ones(len(self)) if self.metric == "inner_product" else self.norms
 
 
 class ExpectedScaleComparison(AsymmetricComparison):
@@ -218,11 +209,9 @@ class ExpectedScaleComparison(AsymmetricComparison):
     def weights(self) -> str | None:
         return None
 
-    def _scaled(self, values: Array) -> Array:
-        return values * self.law.expected_scale
-
-    def _lowered(self, thresholds: Float64) -> Array:
-        return super()._lowered(thresholds / self.law.expected_scale)
+    @property
+    def _factor(self) -> np.float64:
+        return np.float64(self.law.expected_scale)
 
 
 class ChosenRowsComparison(AsymmetricComparison):
@@ -233,8 +222,6 @@ class ChosenRowsComparison(AsymmetricComparison):
     at 0.3, 12% at 0.5. For an impostor the sum is taken as normal with variance ``sum(z**2)``; if the pool's rows are
     independent, the sample correlation of the two signals adds to it as it does to every estimate.
     """
-
-    inner_weights = "norms"
 
     def weights(self) -> str | None:
         return "norms" if self.metric == "inner_product" else None
@@ -253,10 +240,9 @@ class ChosenRowsComparison(AsymmetricComparison):
     def null_bounds(self, threshold: float) -> Array:
         return self._lowered(np.asarray(threshold * self._spreads))
 
-    def _divisors(self) -> Float32:
+    def _divisors(self) -> Float64:
         over = self.norms ** (2 if self.metric == "inner_product" else 1) * np.sqrt(np.pi / 2)
-        quotients: Float32 = np.divide(self._energies, over, out=np.zeros(len(over)), where=over > 0).astype(np.float32)
-        return quotients
+        return np.asarray(np.divide(self._energies, over, out=np.zeros(len(over)), where=over > 0))
 
     @lazy
     def _energies(self) -> Float64:

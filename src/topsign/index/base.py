@@ -171,7 +171,7 @@ class BaseIndex(ABC):
         k : int
             If fewer entries are considered, ids of -1 and nan fill the rest.
         scoring : "asymmetric" or "hamming"
-            ``asymmetric`` keeps the query's real projections and orders by the estimated score, a float32.
+            ``asymmetric`` keeps the query's real projections and orders by the estimated score.
             ``hamming`` orders by the number of differing signs; scores and p-values follow from it.
         adaptive_bits : int in [1, n_pool], optional
             For a :class:`SignIndex`: each query compares only its largest projections, this many of them; distances

@@ -47,4 +47,4 @@ def _all_scores(
     for block, scan in make_scans(recipe, signals, scoring="asymmetric", n_threads=n_threads, n_bytes=n_bytes):
         hits = entries.nearest(scan.correlated(), len(entries))
         shape = (block.stop - block.start, -1)
-        yield block, hits.ids.reshape(shape), hits.scores.astype(np.float64).reshape(shape)
+        yield block, hits.ids.reshape(shape), hits.scores.reshape(shape)

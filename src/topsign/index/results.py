@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Float32, Float64, Int64
+from .._arrays import Float64, Int64
 from ..search import NOT_ASKED, Hits, Scan, Visited
 from ..theory import LikelihoodRatioModel
 from .entry_set import EntrySet
@@ -37,7 +37,7 @@ class Neighbors(ResultTable):
     """
 
     ids: Any  # (n_queries, k) int64, -1 where fewer than k entries are considered; or texts, and None
-    scores: Float32  # (n_queries, k) estimated correlations or inner products, nan where id is -1
+    scores: Float64  # (n_queries, k) estimated correlations or inner products, nan where id is -1
     p_values: Float64  # (n_queries, k) chance that one impostor looks as close, nan where id is -1
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with, or chosen from
@@ -89,7 +89,7 @@ class Neighbors(ResultTable):
             return distances
 
         ids = filled(np.full((n_queries, k), -1, np.int64), lambda one: one.hits.ids)
-        scores = filled(np.full((n_queries, k), np.nan, np.float32), lambda one: one.hits.scores)
+        scores = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.scores)
         p_values = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.p_values)
         return cls(ids, scores, p_values, n_entries=len(entries), measure=measure)
 
@@ -110,7 +110,7 @@ class Matches(ResultTable):
 
     starts: Int64  # (n_queries + 1,)
     ids: Any  # (n_matches,) int64, or texts
-    scores: Float32  # (n_matches,) estimated correlations or inner products
+    scores: Float64  # (n_matches,) estimated correlations or inner products
     p_values: Float64  # (n_matches,) chance that one impostor looks as close
     metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
@@ -125,7 +125,7 @@ class Matches(ResultTable):
             counts.append(np.bincount(one.hits.queries, minlength=one.rows.stop - one.rows.start).astype(np.int64))
         starts = np.cumsum(np.concatenate(counts))
         ids = np.concatenate([np.empty(0, np.int64), *(one.hits.ids for one in blocks)])
-        scores = np.concatenate([np.empty(0, np.float32), *(one.hits.scores for one in blocks)])
+        scores = np.concatenate([np.empty(0), *(one.hits.scores for one in blocks)])
         p_values = np.concatenate([np.empty(0), *(one.hits.p_values for one in blocks)])
 
         def measure() -> Float64:

@@ -82,7 +82,7 @@ class ResultTable(Tabular):
     """What a search found: ``found[i]`` is the list of matches of query i, closest first."""
 
     ids: Any
-    scores: Float32
+    scores: Float64
     p_values: Float64
     metadata: Any
     n_entries: int

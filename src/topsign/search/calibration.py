@@ -167,7 +167,7 @@ def _impostor_scores(
 def best_by_query(scan: Scan, hits: Hits, own: Int64 | None) -> Float64:
     """Return the best statistic of each query but for its own entry; -inf for zero queries and without entries."""
     best = np.full(len(scan.comparison), -np.inf)
-    statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores.astype(np.float64))
+    statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
     others = scan.comparison.norms[hits.queries] > 0
     if own is not None:
         others &= hits.ids != own[hits.queries]
@@ -178,7 +178,7 @@ def best_by_query(scan: Scan, hits: Hits, own: Int64 | None) -> Float64:
 def bulk_scores(scan: Scan, some: Snapshot, own: Int64 | None = None) -> Float64:
     """Return statistics of each query with each of some entries, descending; nan for its own entry and zero queries."""
     hits = scan.measure(some, scan.rank(some, len(some)))
-    statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores.astype(np.float64))
+    statistics = scan.comparison.statistics(hits.queries, hits.values, hits.scores)
     known = scan.comparison.norms[hits.queries] > 0
     if own is not None:
         known &= hits.ids != own[hits.queries]

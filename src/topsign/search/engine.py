@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .._arrays import Array
+from .._arrays import Array, Int64
 from ..families import Comparison, PairComparison, Range
 from ..store import Snapshot
 from .hits import Hits
@@ -48,6 +48,17 @@ def living_ranges(snapshot: Snapshot, *, first_id: int = 0) -> list[Range]:
             living[: np.searchsorted(segment.ids, first_id)] = False
             alive = np.packbits(living, bitorder="little")
         ranges.append(Range(segment.columns, int(first_row), alive))
+    return ranges
+
+
+def row_ranges(snapshot: Snapshot, rows: Int64) -> list[Range]:
+    """Return the segments with only the entries in these rows."""
+    ranges = []
+    for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+        kept = np.zeros(len(segment), bool)
+        kept[rows[(rows >= first_row) & (rows < first_row + len(segment))] - first_row] = True
+        if kept.any():
+            ranges.append(Range(segment.columns, int(first_row), np.packbits(kept, bitorder="little")))
     return ranges
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from .._arrays import Array, Float32, Float64, Int64
+from .._arrays import Array, Float64, Int64
 from ..store import Snapshot
 
 
@@ -23,7 +23,7 @@ class Hits:
     rows: Int64  # of the snapshot
     ids: Int64
     values: Array  # mismatches or scores as the engine computed them: these decide the order
-    scores: Float32 = field(default_factory=lambda: np.empty(0, np.float32))  # empty until measured
+    scores: Float64 = field(default_factory=lambda: np.empty(0))  # empty until measured
     p_values: Float64 = field(default_factory=lambda: np.empty(0))
     distances: Float64 = field(default_factory=lambda: np.empty(0))
 
@@ -54,15 +54,11 @@ class Hits:
         whole = whole.ordered(descending=descending)
         if k is not None:
             whole = whole[np.arange(len(whole.queries)) - np.searchsorted(whole.queries, whole.queries) < k]
-        return whole.ordered_by_score() if descending and len(whole.scores) == len(whole) else whole
+        return whole
 
     def ordered(self, *, descending: bool) -> Hits:
         """Return the same hits, closest first within each query."""
         return self[np.lexsort((self.ids, -self.values if descending else self.values, self.queries))]
-
-    def ordered_by_score(self) -> Hits:
-        """Return the same hits with ties of equal scores by ascending id, though values differ in the last digits."""
-        return self[np.lexsort((self.ids, -self.scores, self.queries))]
 
     def __getitem__(self, kept: Array) -> Hits:
         columns = [getattr(self, one.name) for one in fields(self)]

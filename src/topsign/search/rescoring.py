@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +11,15 @@ import numpy.typing as npt
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
-from ..families import Range
 from ..families.laws import PairNull, SampleNull
 from ..store import Snapshot
+from .engine import row_ranges
 from .hits import Hits
 from .scan import Scan
 
 BLOCK_BYTES = 2**25  # kept signals that are compared at a time
+SPARE = 16  # rows by float32 products beyond those needed
+ROUNDING = 2.0**-21  # error of such products, in norms of the signals and square roots of their length
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 
@@ -86,24 +88,61 @@ class KeptOriginals:
     def best_rows(self, snapshot: Snapshot, queries: Array, n_rows: int, *, metric: str) -> Int64:
         """Return the rows of the entries nearest to each query by their signals, (n_queries, n_rows).
 
-        Scores are float32 here: give a few rows more than needed to :func:`rank_exactly`.
+        Exact: the best by float32 products are compared exactly, and every entry for which rounding leaves open
+        whether it is among them, for example one of many equal signals.
         """
         units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
         best, rows = np.empty((len(units), 0), np.float32), np.empty((len(units), 0), np.int64)
+        n_held, margin = n_rows + SPARE, 0.0
+        for some, scores, margins in self._products(snapshot, units, metric):
+            best = np.hstack([best, scores])
+            rows = np.hstack([rows, np.broadcast_to(some, scores.shape)])
+            margin = max(margin, float(margins.max()))
+            if best.shape[1] > n_held:
+                kept = np.argpartition(-best, n_held - 1, axis=1)[:, :n_held]
+                best, rows = np.take_along_axis(best, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
+        rows, exact = self._best_of(snapshot, rows, queries, n_rows, metric)
+        if len(snapshot) > n_held:
+            open_ones = np.flatnonzero(best.min(axis=1) + margin >= exact[:, -1])
+            if open_ones.size:
+                rows[open_ones] = self._all_compared(snapshot, queries[open_ones], n_rows, exact[open_ones, -1], metric)
+        return rows
+
+    def _products(self, snapshot: Snapshot, units: Float32, metric: str) -> Iterator[tuple[Int64, Float32, Float64]]:
+        """Yield rows of living entries, float32 products with unit queries, and by how much rounding changes these."""
         size = max(1, BLOCK_BYTES // (4 * self.n_features))
         for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             living = np.flatnonzero(segment.living)
             for start in range(0, len(living), size):
                 some = living[start : start + size]
-                signals = self._signals(segment.ids[some])
-                scores = units @ _units(signals, self.mean, scaled=metric == "correlation").T
-                best = np.hstack([best, scores])
-                rows = np.hstack([rows, np.broadcast_to(first_row + some, scores.shape)])
-                if best.shape[1] > n_rows:
-                    kept = np.argpartition(-best, n_rows - 1, axis=1)[:, :n_rows]
-                    best, rows = np.take_along_axis(best, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
-        order = np.lexsort((rows, -best), axis=1)
-        return np.take_along_axis(rows, order, axis=1)
+                signals = _units(self._signals(segment.ids[some]), self.mean, scaled=metric == "correlation")
+                norms = np.sqrt(np.einsum("if,if->i", signals, signals, dtype=np.float64))
+                yield first_row + some, units @ signals.T, ROUNDING * np.sqrt(self.n_features) * norms
+
+    def _all_compared(self, snapshot: Snapshot, queries: Array, n_rows: int, least: Float64, metric: str) -> Int64:
+        """Return the nearest rows by exact comparison of all entries whose products reach ``least`` within rounding."""
+        units = _units(np.asarray(queries, np.float32), self.mean, scaled=True)
+        held = [np.empty(0, np.int64)] * len(units)
+        for some, scores, margins in self._products(snapshot, units, metric):
+            for query, bound in enumerate(least):
+                reaching = some[scores[query] + margins >= bound]
+                if reaching.size:
+                    rows = np.concatenate([held[query], reaching])[np.newaxis]
+                    held[query] = self._best_of(snapshot, rows, queries[query : query + 1], n_rows, metric)[0][0]
+        return np.array(held)
+
+    def _best_of(
+        self, snapshot: Snapshot, rows: Int64, queries: Array, n_rows: int, metric: str
+    ) -> tuple[Int64, Float64]:
+        """Return the best of some rows of each query and their scores for unit queries; ties by ascending id."""
+        ids = snapshot.gather("ids", rows.ravel()).reshape(rows.shape)
+        inner, correlations = self.compare(ids, queries)
+        scores = _reported(inner if metric == "inner_product" else correlations)
+        order = np.lexsort((ids, -scores), axis=1)[:, :n_rows]
+        if metric == "inner_product":
+            values = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
+            scores = scores / np.sqrt((values**2).sum(axis=1))[:, np.newaxis]
+        return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
     def candidates(
         self, scan: Scan, snapshot: Snapshot, queries: Array, which: Int64, n_rows: int
@@ -117,17 +156,6 @@ class KeptOriginals:
             rows.append(found[query])
             values.append(value[query])
         return np.array(rows).reshape(len(which), -1), np.array(values).reshape(len(which), -1)
-
-
-def row_ranges(snapshot: Snapshot, rows: Int64) -> list[Range]:
-    """Return the segments with only the entries in these rows."""
-    ranges = []
-    for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
-        kept = np.zeros(len(segment), bool)
-        kept[rows[(rows >= first_row) & (rows < first_row + len(segment))] - first_row] = True
-        if kept.any():
-            ranges.append(Range(segment.columns, int(first_row), np.packbits(kept, bitorder="little")))
-    return ranges
 
 
 def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
@@ -152,6 +180,11 @@ def _compare(signals: Float64, queries: Array, mean: Float32 | None) -> tuple[Fl
     return inner, np.divide(inner, norms, out=np.zeros(inner.shape), where=norms > 0)
 
 
+def _reported(exact: Float64) -> Float64:
+    """Return exact scores as they are reported: sums of batches of other sizes may differ in the last bits."""
+    return exact.astype(np.float32).astype(np.float64)
+
+
 def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOriginals, queries: Array, k: int) -> Hits:
     """Return the k best candidates of each query by exact comparison, with exact scores and p-values.
 
@@ -162,7 +195,7 @@ def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOrigin
     ids = candidates.ids.reshape(shape)
     inner, correlations = originals.compare(ids, queries)
     exact = inner if scan.comparison.metric == "inner_product" else correlations
-    scores = exact.astype(np.float32)  # as they are reported: these decide ties
+    scores = _reported(exact)
     order = np.lexsort((ids, -scores))[:, :k]
     kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
     hits = replace(candidates[kept], scores=scores.ravel()[kept])

@@ -12,11 +12,12 @@ from .. import kernels
 from .._arrays import Array, Float64
 from ..families import Comparison, Gather, Null, Recipe
 from ..store import Snapshot
-from .engine import ENGINE, Engine
+from .engine import ENGINE, Engine, row_ranges
 from .hits import Hits
 from .limits import RangeLimit
 
 QUERY_BYTES = 2**26  # prepared queries held at a time
+BLOCK_PAIRS = 2**22  # values computed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +58,27 @@ class Scan:
         bounds = found.null_bounds(self.null.search_threshold(false_alarm, n_entries))
         hits = self.engine.within(found, snapshot, bounds, n_threads=self.n_threads)
         if found is not self.comparison:
-            values = self.comparison.revalue(hits.queries, hits.values, self._gather(snapshot, hits))
-            hits = replace(hits, values=values).ordered(descending=self.comparison.descending)
+            hits = replace(hits, values=self._values(snapshot, hits)).ordered(descending=self.comparison.descending)
         hits = self.measure(snapshot, hits)
         reached = self.null.significant(self.statistics(snapshot, hits), false_alarm, n_entries)
         return hits[reached & (self.comparison.norms[hits.queries] > 0)]
 
+    def _values(self, snapshot: Snapshot, hits: Hits) -> Array:
+        """Return this comparison's values of hits that another found, with the bits that :meth:`rank` gives them."""
+        values, rows = np.empty(len(hits), np.float32), np.unique(hits.rows)
+        n_rows = max(1, BLOCK_PAIRS // max(1, len(self.comparison)))
+        n_all, everything = int(rows.max(initial=0)) + 1, np.full(len(self.comparison), -np.inf, np.float32)
+        for start in range(0, len(rows), n_rows):
+            some = rows[start : start + n_rows]
+            ranges = row_ranges(snapshot, some)
+            starts, found, computed = self.comparison.within(ranges, everything, n_threads=self.n_threads)
+            keys = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * n_all + found
+            here = np.flatnonzero((hits.rows >= some[0]) & (hits.rows <= some[-1]))
+            values[here] = computed[np.searchsorted(keys, hits.queries[here] * n_all + hits.rows[here])]
+        return values
+
     def measure(self, snapshot: Snapshot, hits: Hits) -> Hits:
-        """Return the same hits with their scores and p-values; equal scores by ascending id."""
+        """Return the same hits with their scores and p-values."""
         gather = self._gather(snapshot, hits)
         scores, correlations = self.comparison.estimates(hits.queries, hits.values, gather)
         p_values = np.full(len(hits), np.nan)
@@ -72,8 +86,7 @@ class Scan:
             known = self.comparison.norms[hits.queries] > 0
             statistics = self.comparison.statistics(hits.queries, hits.values, correlations)
             p_values = np.where(known, self.null.p_values(statistics), 1.0)
-        measured = replace(hits, scores=scores, p_values=p_values)
-        return measured.ordered_by_score() if self.comparison.descending else measured
+        return replace(hits, scores=scores, p_values=p_values)
 
     def statistics(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the statistics of hits, which nulls are learned from."""

@@ -12,10 +12,8 @@ from ..store import Snapshot
 from .hits import Hits
 from .recall import N_NEIGHBORS, RecallCalibration, Setting
 from .regions import MIN_ENTRIES, Regions
-from .rescoring import KeptOriginals, rank_exactly
+from .rescoring import SPARE, KeptOriginals, rank_exactly
 from .scan import Scan
-
-SPARE = 16  # candidates more than k, for scores that differ by rounding
 
 CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 50_000.0, 15.0
 """Nanoseconds to choose regions: of a search, of each of its queries, and of each query and region."""
@@ -101,7 +99,7 @@ class RegionSearch:
         if self.originals is None or not len(self.snapshot):
             return scan.nearest(self.snapshot, self.k)
         everyone = np.arange(len(queries))
-        found = self.originals.candidates(scan, self.snapshot, queries, everyone, self.k + SPARE)
+        found = self.originals.candidates(scan, self.snapshot, queries, everyone, self.k)
         return self._ranked(scan, queries, *found)
 
     def _ranked(self, scan: Scan, queries: Array, rows: Int64, values: Array) -> Hits:

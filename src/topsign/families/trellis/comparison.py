@@ -15,7 +15,6 @@ from ..laws import SampleNull
 from .codes import unpacked_norms
 from .recipe import TrellisRecipe
 
-SLACK = 1e-5  # of thresholds of inner products, relatively
 NULL_SLACK = 1e-6  # of thresholds of cosines
 
 
@@ -71,13 +70,13 @@ class TrellisComparison(Comparison):
             return [(0, None)]
         return [(cell.number, positions) for cell, positions in cells.of_codes(columns.codes)]
 
-    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float32, Float64]:
+    def estimates(self, queries: Int64, values: Array, gather: Gather) -> tuple[Float64, Float64]:
         cosines, scores = values.astype(np.float64), values.astype(np.float64)
         if self.metric == "inner_product":
             norms = unpacked_norms(gather("codes")).astype(np.float64)
             cosines = np.divide(cosines, norms, out=np.zeros(len(norms)), where=norms > 0)
             scores = scores * self.norms[queries]
-        return scores.astype(np.float32), np.where(self.norms[queries] > 0, cosines, 0.0)
+        return scores, np.where(self.norms[queries] > 0, cosines, 0.0)
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
         # A reconstruction has lost a part of its signal: cosines over what is kept estimate correlations.
@@ -89,7 +88,7 @@ class TrellisComparison(Comparison):
             return _lowered(np.full(len(self), limit))
         none = np.full(len(self), np.inf if limit > 0 else -np.inf)
         needed = np.divide(limit, self.norms, out=none, where=self.norms > 0)
-        return _lowered(needed - SLACK * np.abs(needed))
+        return _lowered(needed)
 
     def null_bounds(self, threshold: float) -> Array:
         return _lowered(np.where(self.norms > 0, threshold - NULL_SLACK, np.inf))
@@ -100,9 +99,6 @@ class TrellisComparison(Comparison):
 
     def correlated(self) -> Comparison:
         return self if self.metric == "correlation" else replace(self, metric="correlation")
-
-    def revalue(self, queries: Int64, values: Array, gather: Gather) -> Array:
-        return values * unpacked_norms(gather("codes"))
 
 
 def _lowered(thresholds: Float64) -> Float32:
