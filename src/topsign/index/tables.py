@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import Float32, Float64
+from .._arrays import Float64
 from .._checks import check_flag, import_pyarrow
 from .._lazy import lazy
 from ..theory import LikelihoodRatio, LikelihoodRatioModel
