@@ -14,7 +14,7 @@ def lm_section(results):
         f'({made[0]["vocabulary"]:,} tokens; `experiments/language_model`) and tested on held-out positions. "Best" '
         'and "best five" are the agreement with the float32 head. With a shortlist, perplexity uses exact logits for '
         "the tokens on the list and estimates for the others; the last column is the share of positions whose next "
-        "token is on the list. Bytes include the codebook of product quantisation and the 8-bit weights of a shortlist.",
+        "token is on the list. Bytes include the codebook of product quantisation and the int8 weights of a shortlist.",
     ]
     for name in names:
         found = results[name]["measured"]
