@@ -1,7 +1,7 @@
-"""Draws the idea into docs/_static/idea.svg: projections, the largest kept, their signs, and a query beside them.
+"""Draw docs/_static/idea.svg: projections of a signal, the largest of them, their signs, and another signal.
 
-The numbers are real: a Hadamard pool of 24, the same bits on every machine. Colours are of middle lightness, so that
-they are read on light and on dark pages alike.
+The values are computed with a Hadamard pool of 24 rows. Colours have medium lightness, so that they are legible on
+light and on dark pages.
 """
 
 import sys
@@ -60,7 +60,7 @@ def draw():
         height = 68 + side * limit * scale * 0.985
         parts.append(line(LEFT, height, WIDTH - LEFT, height, GREY, dashes="3 4"))
     parts += bars(projected, kept, 68, scale)
-    parts += [text(LEFT, 138, "the largest are kept: places and signs", weight="600")]
+    parts += [text(LEFT, 138, "the largest are kept: locations and signs", weight="600")]
     parts += [text(WIDTH - LEFT, 138, f"n_bits = {N_BITS}", size=13, anchor="end")]
     for slot, sign in kept.items():
         x, colour = middle(slot), colour_of(sign)
@@ -78,7 +78,7 @@ def draw():
             )
         )
         parts.append(text(x, 187, slot, size=12, anchor="middle"))
-    parts += [text(LEFT, 222, "another signal, at those places", weight="600")]
+    parts += [text(LEFT, 222, "another signal, at those locations", weight="600")]
     parts += bars(other, kept, 272, scale)
     n_differ = int(code.mismatches(encoder.project(query))[0, 0])
     for slot, sign in kept.items():

@@ -1,6 +1,6 @@
-"""Draws how a trellis code is read into docs/_static/trellis.svg: a ring of bits, and windows that overlap.
+"""Draw docs/_static/trellis.svg: a ring of bits and the overlapping windows that the coordinates read.
 
-The numbers are real: the first eight coordinates of a code of 24 bits, decoded by the kernels.
+The values are the first eight coordinates of a code of 24 bits, decoded by the kernels.
 """
 
 import sys

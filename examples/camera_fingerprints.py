@@ -1,20 +1,18 @@
-"""Which camera took this photograph? Fingerprints of sensors as adaptive codes, p-values and likelihood ratios.
+"""Identify the camera of a photograph by its sensor fingerprint, with p-values and likelihood ratios.
 
     python examples/camera_fingerprints.py [residuals.npz] [--bits 2048] [--enrol 5] [--figure camera_scores.png]
 
-Every sensor leaves a faint pattern in the noise of its photographs. The file holds that noise: ``residuals``
-(n_photographs, n_features), times ``scale`` where there is one, with the number of the ``camera`` of each and perhaps
-the names of the ``cameras``. The mean residual of a few photographs of a camera is its fingerprint; only its code is
-kept.
-Without a file, simulated sensors stand in.
+Every sensor leaves a faint pattern in the noise of its photographs. The file contains this noise as ``residuals``
+(n_photographs, n_features), optionally with a ``scale``, the number of the ``camera`` of each photograph, and
+optionally the names of the ``cameras``. The fingerprint of a camera is the mean residual of a few photographs; the
+index stores its code. Without a file, sensors are simulated.
 
-Two nulls say how surprising a match is. The theoretical one takes an impostor as independent and isotropic. Cameras of
-one maker share some of their pattern and their processing, so that real impostors score higher: the empirical null is
-learned from the enrolled photographs and the fingerprints of the other cameras.
+P-values use one of two null distributions. The theoretical one assumes that impostors are independent and isotropic.
+Cameras of one maker share parts of their pattern and their processing, so real impostors score higher; the empirical
+null distribution is learned from the enrolled photographs and the fingerprints of the other cameras.
 
-The weight of a match as evidence is its likelihood ratio, learned from the enrolled photographs alone: each is compared
-with fingerprints of the others, so that none is in the fingerprint it is compared with. The questioned photographs then
-judge what was learned, in a Tippett plot and a DET curve beside the figure.
+Likelihood ratios are learned only from the enrolled photographs: each is compared with fingerprints that do not contain
+it. The other photographs then test the ratios, in a Tippett plot and a DET curve.
 """
 
 import argparse
@@ -91,7 +89,7 @@ def learn_evidence(residuals, cameras, n_bits):
 
 
 def report_evidence(genuine, impostor, matches, null, figure):
-    """Prints what the learned threshold and likelihood ratios do on photographs they were not learned from."""
+    """Print error rates of the learned threshold and likelihood ratios on the other photographs."""
     threshold = float(null.threshold(0.01))
     print(
         f"\nthreshold for one false alarm in 100: {threshold:.4f}; {np.mean(genuine < threshold):.1%} of the questioned"
@@ -119,7 +117,7 @@ def draw(path, genuine, impostor, null, n_bits):
     axes.hist(genuine, bins, density=True, color="#0072B2", alpha=0.7, hatch="//", label="photographs of the camera")
     mean, spread = np.mean(null.impostors), np.std(null.impostors, ddof=1)
     normal = np.exp(-(((bins - mean) / spread) ** 2) / 2) / (spread * np.sqrt(2 * np.pi))
-    axes.plot(bins, normal, "k--", lw=1.5, label="null learned from enrolled photographs")
+    axes.plot(bins, normal, "k--", lw=1.5, label="null distribution from enrolled photographs")
     axes.set(xlabel=f"estimated correlation with a fingerprint, {n_bits} bits kept", ylabel="density")
     axes.margins(y=0.3)  # room for the legend
     axes.legend(loc="upper right")
@@ -128,9 +126,9 @@ def draw(path, genuine, impostor, null, n_bits):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("residuals", nargs="?", help=".npz file; simulated sensors when not given")
-    parser.add_argument("--bits", type=int, default=2048, help="projections kept of a fingerprint")
-    parser.add_argument("--enrol", type=int, default=5, help="photographs that make a fingerprint")
+    parser.add_argument("residuals", nargs="?", help=".npz file; simulated sensors by default")
+    parser.add_argument("--bits", type=int, default=2048, help="projections kept per fingerprint")
+    parser.add_argument("--enrol", type=int, default=5, help="photographs per fingerprint")
     parser.add_argument("--figure", default="camera_scores.png")
     options = parser.parse_args()
     residuals, cameras, names = load(options.residuals) if options.residuals else simulate(np.random.default_rng(1))
@@ -139,7 +137,7 @@ def main():
     index = ts.AdaptiveIndex(n_features=n_features, n_bits=options.bits, norms=False, random_state=7)  # a Hadamard pool
     index.add(fingerprints(residuals[enrolled], cameras[enrolled]), ids=np.arange(len(names)))
     code_bytes = index.get([0]).codes.nbytes
-    print(f"{options.bits} of {n_features} projections kept: {code_bytes} bytes a camera", end=", ")
+    print(f"{options.bits} of {n_features} projections kept: {code_bytes} bytes per camera", end=", ")
     print(
         f"{4 * n_features / code_bytes:.0f} times less than float32; {len(names)} cameras, {options.enrol} "
         f"photographs each"

@@ -1,11 +1,10 @@
-"""Which sentences say the same? Paraphrase mining by codes, as ``sentence_transformers.util.paraphrase_mining`` does.
+"""Find paraphrases among sentences, like ``sentence_transformers.util.paraphrase_mining``.
 
     python examples/paraphrases.py [sentences.txt] [--model all-MiniLM-L6-v2] [--threshold 0.4]
 
-One sentence per line; without a file, a few below. With --model they are embedded by sentence-transformers; without it,
-by weighted character n-grams, a sparse matrix of 65,536 columns that is never made dense. All pairs are compared by
-their codes (``index.pairs``, each pair once, in bounded memory); exact scores of the original vectors decide among the
-candidates.
+The file has one sentence per line; by default, a few built-in sentences are used. With --model, sentence-transformers
+embeds them; otherwise they become TF-IDF vectors of character n-grams, a sparse matrix of 65,536 columns. All pairs are
+compared by their codes (``index.pairs``, in bounded memory), and candidates are ranked by exact cosines.
 """
 
 import argparse
@@ -35,7 +34,7 @@ My phone does not charge any more
 
 
 def embed(sentences, model):
-    """Rows of length one: dense by a model, or sparse by character n-grams."""
+    """Embed sentences as unit rows: dense with a model, or sparse with character n-grams."""
     if model is not None:
         from sentence_transformers import SentenceTransformer
 
@@ -45,10 +44,10 @@ def embed(sentences, model):
 
 
 def mine(vectors, *, threshold, margin=0.2):
-    """Triples (cosine, i, j) of rows at least as similar as the threshold, the most similar first."""
+    """Return triples (cosine, i, j) above the threshold in descending order."""
     index = ts.AdaptiveIndex(n_features=vectors.shape[1], n_bits=min(2048, vectors.shape[1] // 8), random_state=7)
     index.add(vectors)
-    candidates = index.pairs(threshold=max(0.05, threshold - margin))  # by codes, which err: exact scores decide
+    candidates = index.pairs(threshold=max(0.05, threshold - margin))  # scores of codes are estimates, hence the margin
     first, second = (normalize(vectors[part]) for part in (candidates.first, candidates.second))
     products = first.multiply(second) if hasattr(first, "multiply") else first * second
     cosines = np.asarray(products.sum(axis=1)).ravel()
@@ -60,7 +59,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sentences", nargs="?", help="a text file, one sentence per line")
     parser.add_argument("--model", help="a model of sentence-transformers")
-    parser.add_argument("--threshold", type=float, default=0.4, help="least cosine of a pair")
+    parser.add_argument("--threshold", type=float, default=0.4, help="smallest cosine of a pair")
     options = parser.parse_args()
     text = SENTENCES if options.sentences is None else Path(options.sentences).read_text(encoding="utf-8")
     sentences = [line for line in text.splitlines() if line.strip()]

@@ -1,7 +1,6 @@
-"""Search with no training set: a durable index, a query of many, the same codes in Parquet and in another engine.
+"""Search without a training set, in a durable index and in another engine, and export the codes to Parquet.
 
-A search engineer keeps 5,000 vectors of 2048 dimensions in a hundredth of their bytes, without learning anything from
-them, and moves the codes wherever they are needed.
+5,000 vectors of 2,048 dimensions take about 1/100 of their size.
 """
 
 import tempfile
@@ -24,7 +23,7 @@ def main(folder):
         index.add(vectors, metadata=[{"row": row} for row in range(N_ENTRIES)])
     index = ts.open_index(file, readonly=True)
     code_bytes = len(index.get([0]).codes.data[0])
-    print(f"{code_bytes} bytes a code, {vectors[0].nbytes // code_bytes} times smaller than float32")
+    print(f"{code_bytes} bytes per code, {vectors[0].nbytes // code_bytes} times smaller than float32")
     for scoring in ("asymmetric", "hamming"):
         found = index.search(queries, k=1, scoring=scoring)
         print(f"{scoring:>10}: {(found.ids[:, 0] == np.arange(200)).mean():.1%} of the first hits are right")
@@ -41,7 +40,7 @@ def main(folder):
         print(error)
     else:
         table = ts.export.read_parquet(folder / "example.parquet")
-        print("through Parquet nothing is lost:", table.entries.codes == index.get(index.ids).codes)
+        print("Parquet preserves the codes:", table.entries.codes == index.get(index.ids).codes)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The paper's first two figures from theory alone, saved as theory_figures.png.
+"""Draw the first two figures of the paper from theory, as theory_figures.png.
 
 Left: expected distance to the reference against the inner product with it. Right: expected distance between two
-other signals against their inner product, when both have the same inner product with the reference.
+other signals against their inner product, if both have the same inner product with the reference.
 """
 
 import matplotlib
@@ -26,7 +26,7 @@ def main():
     left.set(xlabel="inner product with the reference (unit norms)", ylabel="expected Hamming distance")
     left.set_title("A signal and its reference")
     for shared, style in zip((0.0, 0.3, 0.5, 0.7), ("-", "--", "-.", ":"), strict=True):
-        lowest = max(-1.0, 2 * shared**2 - 1)  # the least inner product two such signals can have
+        lowest = max(-1.0, 2 * shared**2 - 1)  # smallest possible inner product of two such signals
         vw = np.linspace(lowest, 1, 201)
         distances = theory.expected_pair_hamming(uv=shared, uw=shared, vw=vw, **POOL)
         right.plot(vw, distances, style, lw=1.9, label=f"both at {shared:g} to the reference")

@@ -1,7 +1,7 @@
-"""Detection: plan a code, build it, and see that it keeps its promises.
+"""Plan a code for a detection problem, build the index, and measure detection and false alarms.
 
-A detection engineer looks for 2,000 known fingerprints in noisy recordings that contain one of them at a correlation
-of 0.15, or none at all. The plan says beforehand how many bytes that takes and where to put the threshold.
+400 noisy recordings contain one of 2,000 known fingerprints at a correlation of 0.15, and 400 contain none. The plan
+predicts the number of bytes and the threshold.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ def main():
     plan = ts.theory.plan(
         correlation=CORRELATION, detection=0.95, false_alarm=0.01, n_features=N_FEATURES, n_entries=N_ENTRIES
     )
-    print(f"plan: {plan.n_bits} of {plan.n_pool} projections, {plan.bytes_per_entry} bytes an entry")
-    print(f"      accept from an estimated correlation of {plan.threshold:.4f} on")
+    print(f"plan: {plan.n_bits} of {plan.n_pool} projections, {plan.bytes_per_entry} bytes per entry")
+    print(f"      accept estimated correlations of at least {plan.threshold:.4f}")
 
     rng = np.random.default_rng(1)
     fingerprints = rng.standard_normal((N_ENTRIES, N_FEATURES)).astype(np.float32)
@@ -31,7 +31,7 @@ def main():
     detected = (found.ids == queries).sum()
     print(f"detected {detected / N_RECORDINGS:.1%} of {N_RECORDINGS} (planned: {plan.detection:.1%})")
     alarms = np.diff(index.within(noise, false_alarm=0.01).starts) > 0
-    print(f"false alarms in {alarms.mean():.2%} of {N_RECORDINGS} searches for nothing (planned: 1%)")
+    print(f"false alarms in {alarms.mean():.2%} of {N_RECORDINGS} searches without a match (planned: 1%)")
 
     best = index.search(present[0], k=2)
     shape = {"n_bits": plan.n_bits, "n_pool": N_FEATURES}

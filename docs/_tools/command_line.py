@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands themselves."""
+"""The reference of the command line, generated from the commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topsign.cli.app import app
 
 
 def commands() -> Iterator[tuple[str, typer.core.TyperCommand]]:
-    """Every command and its full name, groups first."""
+    """Yield the full name and the command of every command, groups first."""
     import topsign.cli  # noqa: F401  (registers the commands)
 
     yield from below("topsign", get_command(app))
@@ -25,10 +25,10 @@ def below(name: str, command) -> Iterator[tuple[str, typer.core.TyperCommand]]:
 
 
 def page() -> str:
-    """The page, in MyST Markdown."""
+    """Return the page in MyST Markdown."""
     text = (
-        "# Command line\n\n`python -m topsign` is `topsign`, where that script is not on the path. Every command has "
-        "`--help`. Exit codes: 0 done, 1 the data, 2 the call.\n\n"
+        "# Command line\n\nUse `python -m topsign` if the script `topsign` is not on the path. Every command "
+        "has `--help`. Exit codes: 0 for success, 1 for invalid data, 2 for an invalid call.\n\n"
     )
     return text + "\n".join(section(name, command) for name, command in commands())
 
@@ -46,7 +46,7 @@ def cell(text: str | None) -> str:
 
 
 def prose(text: str) -> str:
-    """Help of a command in Markdown: Rich's markup, and command lines as blocks."""
+    """Convert the help of a command to Markdown, with command lines as blocks."""
     text = re.sub(r"\[bold\](.*?)\[/\w*\]", r"**\1**", text.replace("\f", ""))
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):

@@ -1,4 +1,4 @@
-"""Sphinx inventories of the names in ``links.toml``: links to other projects without a network."""
+"""Sphinx inventories of the names in ``links.toml``, for links to other projects without a network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINKS = Path(__file__).parent / "links.toml"
 
 
 def write_inventories(folder: Path) -> dict[str, tuple[str, str]]:
-    """Writes one inventory per project and returns Sphinx's ``intersphinx_mapping``."""
+    """Write one inventory per project and return ``intersphinx_mapping`` for Sphinx."""
     folder.mkdir(parents=True, exist_ok=True)
     mapping = {}
     for project, entries in tomllib.loads(LINKS.read_text()).items():
@@ -21,7 +21,7 @@ def write_inventories(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def inventory(project: str, entries: dict[str, str]) -> bytes:
-    """An inventory in Sphinx's second format; entries are "domain:role name" and the page."""
+    """Return an inventory in version 2 of the format; entries map "domain:role name" to a page."""
     lines = "".join(f"{key.split()[1]} {key.split()[0]} 1 {page} -\n" for key, page in entries.items())
     head = f"# Sphinx inventory version 2\n# Project: {project}\n# Version: \n"
     head += "# The remainder of this file is compressed using zlib.\n"

@@ -1,4 +1,4 @@
-"""Pages of the notebooks, in Markdown."""
+"""Pages of the notebooks in Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ORDER = ("near_duplicates", "weak_match", "smaller_head", "cameras", "your_own_d
 
 
 def pages() -> dict[str, str]:
-    """Text of the page of every notebook, by its name, in the order of the menu."""
+    """Return the text of every page by the name of its notebook."""
     return {name: page(name) for name in ORDER}
 
 

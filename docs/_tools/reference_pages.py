@@ -1,7 +1,7 @@
-"""Pages of the reference, from the public names themselves: one per class, one per module of functions.
+"""Pages of the API reference, generated from the public names: one per class, and one per module of functions.
 
-A parameter's sentence stands in the docstring, behind the field of a dataclass, or, where a word means the same
-everywhere, in ``words.toml``. Nothing here needs Sphinx: the tests read the same pages.
+The description of a parameter is taken from the docstring, from the comment on a field of a dataclass, or from
+``words.toml`` if the parameter means the same everywhere. This module does not need Sphinx; tests read the same pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topsign._lazy import lazy
 FOLDER = Path(__file__).parent
 WORDS = tomllib.loads((FOLDER / "words.toml").read_text())
 
-# Public modules besides topsign itself, in the order of the menu; what they lack, an extra brings.
+# Public modules besides topsign, in the order of the menu; some need an extra.
 MODULES = (
     "theory",
     "signals",
@@ -91,7 +91,7 @@ GROUPS = {
 
 
 def public_names(module: str) -> list[str]:
-    """Public names of a module, "" for topsign itself, modules left out."""
+    """Public names of a module ("" for topsign), without modules."""
     home = load(module)
     names = getattr(home, "__all__", None)
     if names is None:
@@ -103,13 +103,13 @@ def public_names(module: str) -> list[str]:
 
 @cache
 def load(module: str):
-    """A module of the package by its name below topsign."""
+    """Import a module by its name below topsign."""
     return importlib.import_module(f"topsign.{module}".rstrip("."))
 
 
 @cache
 def documented() -> dict[str, object]:
-    """Every public name and what it is; a name that topsign itself has is not repeated below a module."""
+    """All public names with their values; names of topsign are not repeated for its modules."""
     found = {f"topsign.{name}": getattr(topsign, name) for name in public_names("")}
     for module in MODULES:
         for name in public_names(module):
@@ -120,7 +120,7 @@ def documented() -> dict[str, object]:
 
 
 def members(cls: type) -> dict[str, object]:
-    """Public members of a class that the library defines, those of its bases too, in the order of the source."""
+    """Public members that the library defines, including those of base classes, in source order."""
     found: dict[str, object] = {}
     for base in cls.__mro__:
         if base.__module__.startswith("topsign"):
@@ -150,7 +150,7 @@ def parameters(value: object) -> dict[str, inspect.Parameter]:
 
 
 def described(lines: list[str]) -> dict[str, str]:
-    """Sentences of the sections Parameters and Attributes of a docstring, by name."""
+    """Descriptions in the sections Parameters and Attributes of a docstring, by name."""
     found: dict[str, str] = {}
     section, names = "", []
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
@@ -165,7 +165,7 @@ def described(lines: list[str]) -> dict[str, str]:
 
 
 def field_sentences(cls: type) -> dict[str, str]:
-    """What stands behind the fields of a dataclass or named tuple in the source: comments and strings."""
+    """Comments and strings that follow the fields of a dataclass or named tuple in the source."""
     sentences: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("topsign"):
@@ -181,12 +181,12 @@ def field_sentences(cls: type) -> dict[str, str]:
 
 
 def sentence(text: str) -> str:
-    """Text with a capital and a full stop."""
+    """Capitalise the text and end it with a full stop."""
     return text and text[0].upper() + text[1:] + ("" if text.endswith((".", ":")) else ".")
 
 
 def missing(name: str, value: object, lines: list[str]) -> dict[str, str]:
-    """Sentences for the parameters that a docstring leaves out; empty where none is known."""
+    """Descriptions of parameters that the docstring does not describe; empty if none is known."""
     given = described(lines)
     fields = field_sentences(value) if is_record(value) else {}
     shared = {**WORDS["words"], **WORDS.get(name.removeprefix("topsign."), {})}
@@ -194,12 +194,12 @@ def missing(name: str, value: object, lines: list[str]) -> dict[str, str]:
 
 
 def is_record(value: object) -> bool:
-    """Whether a class is little more than its fields."""
+    """Whether a class is a dataclass or a named tuple."""
     return dataclasses.is_dataclass(value) or hasattr(value, "_fields")
 
 
 def complete(name: str, value: object, lines: list[str]) -> list[str]:
-    """A docstring with a sentence for every parameter."""
+    """Add missing descriptions of parameters to a docstring."""
     additions = []
     known = parameters(value)
     given = described(lines)
@@ -225,12 +225,12 @@ def complete(name: str, value: object, lines: list[str]) -> list[str]:
 
 
 def trimmed(lines: list[str]) -> list[str]:
-    """Lines without empty ones at the end."""
+    """Remove empty lines at the end."""
     return "\n".join(lines).rstrip().split("\n")
 
 
 def type_of(parameter: inspect.Parameter) -> str:
-    """The type of a parameter in few words, nothing where that takes more."""
+    """Short type of a parameter; empty if it is not short."""
     kind = parameter.annotation if isinstance(parameter.annotation, str) else ""
     kind = kind.replace("npt.ArrayLike", "array").replace("RandomState", "int or Generator, optional")
     kind = re.sub(r"\b(Float|Int|UInt)\d+\b|\bBytes\b|\bArray\b", "array", kind)
@@ -255,7 +255,7 @@ def pages() -> dict[str, str]:
 
 
 def of(full: str, module: str) -> bool:
-    """Whether a name is one of this module."""
+    """Whether a name belongs to this module."""
     return full.rpartition(".")[0] == f"topsign.{module}"
 
 
@@ -313,7 +313,7 @@ def tree(caption: str, entries: list[str]) -> str:
 
 
 def resolve(full: str) -> object:
-    """What a dotted name below topsign is."""
+    """Return the object with this dotted name."""
     value: object = topsign
     for part in full.split(".")[1:]:
         value = getattr(value, part)

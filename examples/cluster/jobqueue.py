@@ -1,4 +1,4 @@
-"""The same through dask-jobqueue (pip install dask-jobqueue), from a login node: python jobqueue.py SIGNALS CODES."""
+"""Encode on a Slurm cluster with dask-jobqueue, from a login node: python jobqueue.py SIGNALS CODES."""
 
 import sys
 

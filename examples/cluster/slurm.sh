@@ -11,16 +11,16 @@ set -euo pipefail
 
 signals=$1
 codes=$2
-told=$PWD/scheduler-$SLURM_JOB_ID.json
+scheduler_file=$PWD/scheduler-$SLURM_JOB_ID.json
 
-dask scheduler --port 0 --scheduler-file "$told" &
+dask scheduler --port 0 --scheduler-file "$scheduler_file" &
 scheduler=$!
-trap 'kill $scheduler; rm -f "$told"' EXIT
-until [ -s "$told" ]; do sleep 1; done
+trap 'kill $scheduler; rm -f "$scheduler_file"' EXIT
+until [ -s "$scheduler_file" ]; do sleep 1; done
 
-# One worker a node; the first node also runs the scheduler and this script.
-srun dask worker --scheduler-file "$told" --nworkers 1 --nthreads 16 --memory-limit 56GiB &
+# One worker per node; the first node also runs the scheduler and this script.
+srun dask worker --scheduler-file "$scheduler_file" --nworkers 1 --nthreads 16 --memory-limit 56GiB &
 
-address=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['address'])" "$told")
+address=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['address'])" "$scheduler_file")
 topsign cluster encode "$signals" -o "$codes" --bits 512 --scheduler "$address"
 topsign cluster verify "$codes" --scheduler "$address"

@@ -1,0 +1,166 @@
+"""Phrases that the style guide replaced stay replaced, and first lines of docstrings are imperatives or noun phrases.
+
+SCOPE names the files that are checked. Text is taken from Markdown (without code), notebooks, TOML values, and from
+comments, docstrings and messages of Python files.
+"""
+
+import ast
+import io
+import json
+import re
+import tokenize
+import tomllib
+
+import pytest
+from pages import ROOT
+
+SCOPE = (
+    "*.md",
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/explanation/decisions/*.md",
+    "docs/*.py",
+    "docs/_tools/*",
+    "examples/**/*.py",
+    "notebooks/*.ipynb",
+)  # add "src/**/*.py", "benchmarks/**/*.py" and "tests/**/*.py" as they are rewritten
+
+UNITS = "bytes?|bits?|ns|us|ms|s|microseconds|milliseconds|nanoseconds|seconds|minutes|operations|multiplications|GB|MB"
+THINGS = "batch|camera|class|dimension|entry|feature|machine|pair|query|row|search|shard|signal|token|weight"
+
+# Pattern -> what to write instead.
+PHRASES = {
+    r"(?<!let )\balone\b": "only",
+    r"\b(?:tell|tells|told|telling) (?:\w+ )?apart\b|\bbe told from\b": "distinguish",
+    r"\blodgers?\b|\brooms? of\b|\bfaces? of\b|'s face\b": "package, interface, or the standard term",
+    r"(?:^|[.:;] )What (?!is|are|if|to)[^.?!]*\.": "make the noun the subject",
+    r"\bwhat is lost\b|\bwhat (?:it|they|that) costs? is\b": "name the quantity",
+    r"\breturned from survives\b": "once `add` returns, its entries survive",
+    r"\breported, never answered\b|\bnever answers?\b": "raise an error; never produce results",
+    r"\b(?:refused|raises?|said|raised),? in words\b": "raise an error that says ...",
+    r"\b(?:the|a|one|on|its) card\b|\bcard's\b": "GPU, or GPU memory",
+    r"\b(?:by|of) the clock\b|\b(?:seconds|ms) of processor\b": "wall-clock time, processor time",
+    r"\bhangs? on\b|\bhang upon\b": "depend on",
+    rf"\b(?:{UNITS}) an? (?:{THINGS})\b": "per",
+    r"\bas they like\b|\bthat anyone would\b|\bfor those who\b": "be specific",
+    r"\bcosts? what\b|\bis worth what\b": "name the cost",
+    r"\bunder \w+ times its energy\b": "buried in noise with ... times its energy",
+    r"\bfirst day\b|\bwhere (?:it|they) (?:lie|lies|stand|stands)\b": "be literal",
+    r"\bwhere (?:there is none|none is|nothing is|no \w+ is given|it is missing|they are missing)\b": "if",
+    r"\bno (?:promise|promises) to\b|\bis a promise\b": "guarantee",
+    r"\bfrom strangers? of\b|\bby itself alone\b": "be specific",
+    r"\bplaces? of -1\b": "position -1",
+    r"\bhere or on any\b|\bthis machine alone\b": "local or remote",
+    r"\b(?:faiss)(?=['’ ](?:s |codes|takes|ran|is|was|searches))": "FAISS",
+}
+
+VERBS = (
+    "add|answer|appl|ask|assign|begin|build|call|change|check|choose|close|collect|compare|compute|cop|count|create|"
+    "decide|decode|delete|draw|encode|fill|find|fit|get|give|go|hold|join|keep|learn|leave|list|load|look|map|make|merge|"
+    "move|open|pack|pass|predict|prepare|print|put|raise|read|refuse|register|remove|replace|return|run|save|say|search|"
+    "send|set|show|sort|split|start|store|take|tell|test|turn|unpack|update|use|verif|wait|want|write|yield"
+)
+WORDS = "what|where|how|so|if|when|as|it|this|they|there"
+OPENINGS = re.compile(rf"(?:(?:{VERBS})(?:s|es|ies)(?! of\b| and\b|,)|{WORDS})\b", flags=re.IGNORECASE)
+
+
+def files():
+    paths = {path for pattern in SCOPE for path in ROOT.glob(pattern)}
+    generated = {ROOT / "docs" / "reference" / "api", ROOT / "docs" / "tutorials" / "notebooks"}
+    paths = (path for path in paths if path.suffix in READERS and not generated & set(path.parents))
+    return sorted(path for path in paths if name_of(path) not in PENDING)
+
+
+def markdown(text):
+    """Paragraphs without code, with their line numbers."""
+    plain = re.sub(
+        r"^( *)```.*?^\1```", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
+    )
+    plain = re.sub(r"`[^`\n]*`|\]\([^)\s]*\)|https?://\S+", " code ", plain)
+    line = 1
+    for paragraph in re.split(r"(\n\s*\n|\n(?=\s*[-|] ))", plain):
+        yield line, " ".join(paragraph.split())
+        line += paragraph.count("\n")
+
+
+def notebook(text):
+    for number, cell in enumerate(json.loads(text)["cells"]):
+        source = "".join(cell["source"])
+        for line, one in markdown(source) if cell["cell_type"] == "markdown" else python(source):
+            yield f"cell {number}, {line}", one
+
+
+def toml(text):
+    for section in tomllib.loads(text).values():
+        for name, value in section.items() if isinstance(section, dict) else ():
+            if isinstance(value, str) and " " in value:
+                yield name, value
+
+
+def python(text):
+    """Comments (consecutive lines joined), docstrings and messages."""
+    lines = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0]] = token.string.lstrip("# ")
+    start = None
+    for line in sorted(lines):
+        start = line if line - 1 not in lines else start
+        if line + 1 not in lines:
+            yield start, " ".join(lines[one] for one in range(start, line + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") > 1:
+            yield from ((node.lineno, one) for _, one in markdown(node.value))
+
+
+PENDING = ("docs/how-to/cameras.md", "docs/how-to/gpu.md", "docs/how-to/scale.md", "docs/how-to/searching.md")
+PENDING += ("docs/reference/benchmarks.md", "docs/reference/trellis-measurements.md", "CHANGELOG.md")  # being rewritten
+READERS = {".md": markdown, ".ipynb": notebook, ".toml": toml, ".py": python}
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_replaced_phrases_stay_replaced(path):
+    found = []
+    for line, text in READERS[path.suffix](path.read_text()):
+        for pattern, better in PHRASES.items():
+            match = re.search(pattern, text)
+            if match:
+                shown = text[max(match.start() - 30, 0) : match.end() + 30]
+                found.append(f"{name_of(path)}:{line}: ...{shown}...; write: {better}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", [path for path in files() if path.suffix == ".py"], ids=name_of)
+def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases(path):
+    tree = ast.parse(path.read_text())
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    for node in [node for node in ast.walk(tree) if isinstance(node, kinds)]:
+        lines = (ast.get_docstring(node) or "").splitlines()
+        where = f"{name_of(path)}:{getattr(node, 'lineno', 1)}"
+        assert not lines or not OPENINGS.match(lines[0]), f"{where}: {lines[0]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What `add` returned from survives a crash.",
+        "Damage is reported, never answered.",
+        "Codes alone are kept.",
+        "Classes told apart by small differences.",
+        "It takes 448 bytes an entry.",
+        "An index larger than the card is searched so.",
+        "Bad files are refused in words.",
+    ],
+)
+def test_phrases_are_found(text):
+    (plain,) = [one for _, one in markdown(text)]
+    assert any(re.search(pattern, plain) for pattern in PHRASES)
+
+
+def test_standard_english_passes():
+    text = "Once `add` returns, its entries survive a crash. What is a p-value? Codes take only 448 bytes per entry."
+    assert not [pattern for _, one in markdown(text) for pattern in PHRASES if re.search(pattern, one)]
