@@ -187,8 +187,13 @@ def bulk_scores(scan: Scan, some: Snapshot, own: Int64 | None = None) -> Float64
 
 def bulk_quantiles(scores: Float64) -> Float64:
     """Return the 90% quantile of each query's scores with random entries, for the queries that have any."""
-    scores = scores[np.isfinite(scores).any(axis=1)]
-    return np.asarray(np.nanquantile(scores, 0.9, axis=1)) if scores.size else np.empty(0)
+    finite = np.isfinite(scores)
+    whole = finite.all(axis=1)
+    found = np.empty(len(scores))
+    found[whole] = np.quantile(scores[whole], 0.9, axis=1) if whole.any() else 0.0
+    for row in np.flatnonzero(~whole & finite.any(axis=1)):  # nanquantile of a matrix takes a hundred times as long
+        found[row] = np.quantile(scores[row][finite[row]], 0.9)
+    return found[finite.any(axis=1)]
 
 
 def bulk_of_queries(recipe: Recipe, entries: Population, queries: Array) -> Float64:
