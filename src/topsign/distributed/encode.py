@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
-from .._arrays import Array
+from .._arrays import Array, Int64
 from .._checks import as_signals, check_count
 from .._files import Record
 from .._rows import Rows
@@ -29,6 +29,7 @@ from ..families import Recipe
 from ..families.base import check_metric
 from ..index import Index
 from ..index.deferred import DeferredIndex
+from ..search import keep_signals, likely_excluded, sampled_rows
 from ..signals import FilesRows, Location, Place, SignalFile, TableColumns, list_files, open_file
 from ..signals.files import check_same_columns
 from ..store import exists, open_store, resolve, store_for_recipe
@@ -37,7 +38,15 @@ from ..store.folder_store import FolderStore
 from ..store.versions import PENDING
 from .cluster import resolve_client, run_all, send
 from .plan import PlannedSegment, plan_blocks, plan_files
-from .segment_writing import Written, find_segment, write_from_block, write_from_files
+from .segment_writing import (
+    Sample,
+    Written,
+    find_segment,
+    joined_samples,
+    sample_files,
+    write_from_block,
+    write_from_files,
+)
 from .unique import check_unique
 
 SEGMENT_BYTES = 2**26
@@ -135,8 +144,10 @@ def encode(
     n_entries = source.n_signals(missing)
     first_id = _reserve(store, n_entries)
     plans = source.plan(missing, first_id, limit)
-    written = _run(client, store, send(client, recipe), plans, source, progress)
-    _commit(client, store, written, missing, first_id, n_entries, explicit=id_column is not None)
+    below = likely_excluded(store.tables, recipe.n_features, len(store.snapshot) + n_entries)
+    written = _run(client, store, send(client, recipe), plans, source, below, progress)
+    sample = _sample(client, source, plans, written, recipe.n_features, below)
+    _commit(client, store, written, sample, missing, first_id, n_entries, explicit=id_column is not None)
     return _encoded(store, sum(one.is_new for one in written))
 
 
@@ -203,7 +214,7 @@ class _FileSource:
     submit_block = None
 
     def __init__(self, client: Client, places: list[Place], array: str | None, columns: TableColumns) -> None:
-        self._columns = columns
+        self._client, self._columns = client, columns
         groups = [tuple(places[at : at + HEADERS_PER_TASK]) for at in range(0, len(places), HEADERS_PER_TASK)]
         found: dict[str, SignalFile] = {}
         submit = partial(client.submit, _open_group, array, columns.names, pure=False)
@@ -234,6 +245,10 @@ class _FileSource:
 
     def n_signals(self, missing: dict[str, Record]) -> int:
         return sum(record["taken"] for record in missing.values())
+
+    def submit_sample(self, plan: PlannedSegment, n_features: int, below: int | None) -> Future:
+        """Read the sample of a segment that is encoded already."""
+        return self._client.submit(sample_files, plan, n_features, below, pure=False)
 
     def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
         new = [file for file in self._files if file.to_json()["url"] in missing]
@@ -270,12 +285,23 @@ class _ArraySource:
     def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
         return list(plan_blocks(self._array, first_id))
 
-    def submit_block(self, store: FolderStore, recipe: Future, name: str, plan: PlannedSegment) -> Future:
+    def submit_block(
+        self, store: FolderStore, recipe: Future, name: str, plan: PlannedSegment, below: int | None
+    ) -> Future:
         """Encode a block, which is computed for it."""
         (part,) = plan.parts
         block = self._array.blocks[part.number, 0].to_delayed().item()  # type: ignore[union-attr]
-        task = delayed(write_from_block, pure=False)(store.backend, recipe, name, plan, block)
+        task = delayed(write_from_block, pure=False)(store.backend, recipe, name, plan, below, block)
         future: Future = self._client.compute(task, optimize_graph=True)
+        return future
+
+    def submit_sample(self, plan: PlannedSegment, n_features: int, below: int | None) -> Future:
+        """Read the sample of a block that is encoded already."""
+        (part,) = plan.parts
+        ids = np.arange(plan.first_id, plan.first_id + plan.n_entries)
+        chosen = sampled_rows(ids, n_features, below)
+        signals = self._array[part.start + chosen].astype(np.float32)
+        future: Future = self._client.compute(delayed(_pair, pure=False)(ids[chosen], signals))
         return future
 
 
@@ -291,6 +317,10 @@ class _DaskRows(Rows):
 
     def read(self, start: int, stop: int) -> Array:
         return np.asarray(self._client.compute(self._array[start:stop]).result())
+
+
+def _pair(ids: Int64, signals: Array) -> Sample:
+    return ids, np.asarray(signals, np.float32)
 
 
 def _open_group(array: str | None, aside: tuple[str, ...], places: tuple[Place, ...]) -> list[SignalFile]:
@@ -335,6 +365,7 @@ def _commit(
     client: Client,
     store: FolderStore,
     written: list[Written],
+    sample: Sample,
     sources: dict[str, Record],
     first_id: int,
     n_entries: int,
@@ -358,6 +389,7 @@ def _commit(
             except ValueError as error:
                 raise ValueError(f"{error}; nothing was changed: mend the files and run again") from None
         change.add_stored(records)
+        keep_signals(change, *sample)
         if explicit and change.next_id == first_id + n_entries:
             change.next_id = first_id  # the reserved ids were not needed
         change.next_id = max(change.next_id, last + 1)
@@ -374,6 +406,7 @@ def _run(
     recipe: Future,
     plans: list[PlannedSegment],
     source: _Source,
+    below: int | None,
     progress: Progress | None,
 ) -> list[Written]:
     """Return all segments, in the order of the plans."""
@@ -390,14 +423,14 @@ def _run(
 
     def submit(plan: PlannedSegment) -> Future:
         if write is None:
-            return client.submit(write_from_files, store.backend, sent(), names[plan], plan, pure=False)
+            return client.submit(write_from_files, store.backend, sent(), names[plan], plan, below, pure=False)
         if f"{names[plan]}.safetensors" in there:
             return client.submit(find_segment, store.backend, sent(), names[plan], plan, pure=False)
         return again(plan)
 
     def again(plan: PlannedSegment) -> Future:
         assert write is not None
-        return write(store, sent(), names[plan], plan)
+        return write(store, sent(), names[plan], plan, below)
 
     total, done = sum(plan.n_entries for plan in plans), 0
     written: dict[PlannedSegment, Written] = {}
@@ -417,6 +450,27 @@ def _run(
     if failed:
         _raise_failed(store.path, [failed[plan] for plan in plans if plan in failed], len(plans))
     return [written[plan] for plan in plans]
+
+
+def _sample(
+    client: Client,
+    source: _Source,
+    plans: list[PlannedSegment],
+    written: list[Written],
+    n_features: int,
+    below: int | None,
+) -> Sample:
+    """Return the signals for the calibration sample; those of segments that an earlier run wrote are read again."""
+    parts = [one.sample for one in written if one.sample is not None]
+    found = [plan for plan, one in zip(plans, written, strict=True) if one.sample is None]
+    submit = partial(source.submit_sample, n_features=n_features, below=below)
+    for _, part, error in run_all(client, found, submit, name=str):
+        if error is not None:
+            raise error
+        parts.append(part)
+    ids, signals = joined_samples(parts, n_features)
+    order = np.argsort(ids)
+    return ids[order], signals[order]
 
 
 def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoReturn:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import Array, Int64
+from .._arrays import Array, Float32, Int64
 from .._checks import as_signals, check_metadata
-from .._rows import Rows
+from .._rows import Rows, take_rows
 from ..encoding import encode
 from ..errors import StorageError
 from ..families import Recipe
 from ..index.ids import check_new_ids
+from ..search import SampleDraw, sampled_rows
 from ..store import Arrays, make_segments, merge_segments
 from ..store.backend import Backend
 from ..store.manifest import SegmentRecord
@@ -24,13 +26,22 @@ ENCODED_ROWS = 8192
 """Signals encoded at a time, whose codes are held besides those of the segment."""
 
 
+Sample = tuple[Int64, Float32]
+"""Ids and signals that may belong to the calibration sample."""
+
+
 class Written(NamedTuple):
     """A segment whose file is in the store."""
 
     record: SegmentRecord
     has_names: bool
     last_id: int
-    is_new: bool  # whether it was written now, and not by an earlier run
+    sample: Sample | None  # None if an earlier run wrote the segment
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the segment was written now."""
+        return self.sample is not None
 
 
 class BlockRows(Rows):
@@ -54,33 +65,62 @@ def find_segment(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegme
         columns.read()
     except StorageError:
         return None
-    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), False)
+    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), None)
 
 
-def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment) -> Written:
+def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, below: int | None) -> Written:
     """Write a segment from pieces of files, unless it is there already."""
     found = find_segment(backend, recipe, name, plan)
     if found is not None:
         return found
-    filled = _SegmentArrays(recipe, plan)
+    filled = _SegmentArrays(recipe, plan, below)
     for piece in plan.parts:
         assert isinstance(piece, Piece)
         try:
             rows = slice(piece.start, piece.stop)
-            filled.take(piece.file.rows(), rows)
-            filled.note(rows.stop - rows.start, **plan.columns.read_rows(piece.file, rows))
+            beside = plan.columns.read_rows(piece.file, rows)
+            filled.take(piece.file.rows(), rows, beside["ids"])
+            filled.note(rows.stop - rows.start, **beside)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{piece.file.url}: {error}") from None
     return _write(backend, name, plan, filled)
 
 
-def write_from_block(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, values: Array) -> Written:
+def sample_files(plan: PlannedSegment, n_features: int, below: int | None) -> Sample:
+    """Return the sample of a segment that an earlier run wrote; only these signals are read."""
+    first, found = plan.first_id, []
+    for piece in plan.parts:
+        assert isinstance(piece, Piece)
+        rows = slice(piece.start, piece.stop)
+        ids = ids_of_rows(first, rows.stop - rows.start, plan.columns.read_rows(piece.file, rows)["ids"])
+        chosen = sampled_rows(ids, n_features, below)
+        found.append((ids[chosen], np.asarray(take_rows(piece.file.rows(), piece.start + chosen), np.float32)))
+        first += len(ids)
+    return joined_samples(found, n_features)
+
+
+def joined_samples(parts: Iterable[Sample], n_features: int) -> Sample:
+    """Return several samples as one."""
+    parts = [(np.empty(0, np.int64), np.empty((0, n_features), np.float32)), *parts]
+    return np.concatenate([ids for ids, _ in parts]), np.concatenate([signals for _, signals in parts])
+
+
+def ids_of_rows(first: int, n_rows: int, given: list[Any] | None) -> Int64:
+    """Return the numbers of rows: integers of their own, or consecutive ones."""
+    if given and all(isinstance(one, int) and abs(one) < 2**62 for one in given):
+        return np.array(given, np.int64)
+    return np.arange(first, first + n_rows)
+
+
+def write_from_block(
+    backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, below: int | None, values: Array
+) -> Written:
     """Write a segment from a block of an array."""
     (part,) = plan.parts
     assert isinstance(part, ArrayBlock)
-    filled = _SegmentArrays(recipe, plan)
+    filled = _SegmentArrays(recipe, plan, below)
     try:
-        filled.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop))
+        filled.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop), None)
     except (ValueError, TypeError) as error:
         raise type(error)(f"block {part.number} of the array: {error}") from None
     return _write(backend, name, plan, filled)
@@ -94,30 +134,39 @@ def _write(backend: Backend, name: str, plan: PlannedSegment, filled: _SegmentAr
     backend.delete(f"segments/{name}.safetensors")  # which a run that died may have left torn
     file = write_columns(backend, "segments", columns_of(columns), len(columns), name=name)
     backend.sync([file.path])
-    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), True)
+    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), filled.sample())
 
 
 class _SegmentArrays:
     """The columns of a planned segment, filled part after part."""
 
-    def __init__(self, recipe: Recipe, plan: PlannedSegment) -> None:
+    def __init__(self, recipe: Recipe, plan: PlannedSegment, below: int | None) -> None:
         self._recipe, self._filled, n_entries = recipe, 0, plan.n_entries
+        self._first_id, self._below, self._samples = plan.first_id, below, list[Sample]()
         self._numbers: Int64 = np.arange(plan.first_id, plan.first_id + n_entries)
         self._codes = np.empty((n_entries, recipe.code_bytes), np.uint8)
         self._values = {name: np.empty(n_entries, np.float32) for name in recipe.column_names}
         self._ids: list[Any] = []
         self._texts: list[bytes] = []
 
-    def take(self, signals: Any, part: slice) -> None:
-        """Encode a part of signals that are read as they are sliced."""
+    def take(self, signals: Any, part: slice, given: list[Any] | None) -> None:
+        """Encode a part of signals that are read as they are sliced, and draw their sample by the ids given."""
+        ids = ids_of_rows(self._first_id + self._filled, part.stop - part.start, given)
+        drawn = SampleDraw(ids, self._recipe.n_features, first=part.start, below=self._below)
         for start in range(part.start, part.stop, ENCODED_ROWS):
             rows = slice(start, min(start + ENCODED_ROWS, part.stop))
-            made = encode(self._recipe, signals, part=rows, n_threads=1)  # other threads have segments of their own
+            # Other threads have segments of their own.
+            made = encode(self._recipe, signals, part=rows, n_threads=1, observe=drawn.observe)
             filled = slice(self._filled, self._filled + rows.stop - rows.start)
             self._codes[filled] = made.codes
             for name, values in self._values.items():
                 values[filled] = made.columns[name]
             self._filled = filled.stop
+        self._samples.append(drawn.chosen(ids))
+
+    def sample(self) -> Sample:
+        """Return the signals that may belong to the calibration sample."""
+        return joined_samples(self._samples, self._recipe.n_features)
 
     def note(self, n_entries: int, *, ids: list[Any] | None, metadata: Any) -> None:
         """Take the ids and metadata of so many further entries."""

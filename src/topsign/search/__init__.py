@@ -14,7 +14,7 @@ from .recall_learning import calibrate_recall, n_calibration, queries_of, sample
 from .regions import MAX_REGIONS, Regions, automatic_regions, decoded_rows, learn_regions
 from .regions import MIN_ENTRIES as MIN_REGION_ENTRIES
 from .rescoring import KeptOriginals, Originals, Source, rank_exactly
-from .sample import SampleDraw, first_excluded, own_signals, pruned
+from .sample import SampleDraw, first_excluded, keep_signals, likely_excluded, own_signals, pruned, sampled_rows
 from .scan import Scan, make_scans
 from .visiting import NOT_ASKED, RegionSearch, Visited
 
@@ -48,8 +48,10 @@ __all__ = [
     "compare_entries",
     "decoded_rows",
     "first_excluded",
+    "keep_signals",
     "learn_calibration",
     "learn_regions",
+    "likely_excluded",
     "living_ranges",
     "make_scans",
     "n_calibration",
@@ -58,4 +60,5 @@ __all__ = [
     "queries_of",
     "rank_exactly",
     "sample_rows",
+    "sampled_rows",
 ]

@@ -20,6 +20,9 @@ MAX_SIGNALS, MAX_BYTES, MIN_SIGNALS = 2000, 2**26, 32
 MIN_SHARE = 0.9
 """Share of the entries of lowest priority that a sample must hold to speak for the index."""
 
+MARGIN = 8
+"""Standard deviations by which the expected number of entries of low priority is exceeded."""
+
 PREFIX = "sample."
 """Names of the tables that hold the parts of a sample, before their number."""
 
@@ -49,16 +52,19 @@ def lowest(ids: Int64, n_kept: int) -> Int64:
     return np.sort(np.argsort(priorities(ids), kind="stable")[:n_kept])
 
 
+def sampled_rows(ids: Int64, n_features: int, below: int | None) -> Int64:
+    """Return the positions, ascending, of ids that may be in a sample: those of lowest priority, below a limit."""
+    chosen = lowest(ids, capacity(n_features))
+    return chosen if below is None else chosen[priorities(ids[chosen]) < np.uint64(below)]
+
+
 class SampleDraw:
     """The signals of an addition that belong to the sample; they are copied while they are encoded."""
 
     def __init__(self, ids: Int64, n_features: int, *, first: int, below: int | None = None) -> None:
         self._first = first
-        chosen = lowest(ids, capacity(n_features))
-        if below is not None:
-            chosen = chosen[priorities(ids[chosen]) < np.uint64(below)]
-        self._positions = chosen
-        self._signals = np.empty((len(chosen), n_features), np.float32)
+        self._positions = sampled_rows(ids, n_features, below)
+        self._signals = np.empty((len(self._positions), n_features), np.float32)
 
     def observe(self, block: Block) -> None:
         """Copy the chosen signals of a block."""
@@ -66,14 +72,35 @@ class SampleDraw:
         low, high = np.searchsorted(self._positions, [start, stop])
         self._signals[low:high] = block.raw[self._positions[low:high] - start]
 
+    def chosen(self, ids: Int64) -> tuple[Int64, Float32]:
+        """Return the chosen ids of all signals' ids, and the chosen signals."""
+        return ids[self._positions], self._signals
+
     def keep(self, change: Change, ids: Int64) -> None:
         """Add the chosen signals to the sample of a change that gave the signals these ids."""
-        if len(self._positions):
-            chosen = ids[self._positions]
-            parts: list[Table] = [*_parts(change.tables).values(), {IDS: chosen, SIGNALS: self._signals}]
-            while len(parts) > 1 and 2 * len(parts[-1][IDS]) >= len(parts[-2][IDS]):
-                parts[-2:] = [_merged(parts[-2:], change.snapshot, added=chosen)]
-            change.tables = _with_parts(change.tables, parts)
+        keep_signals(change, *self.chosen(ids))
+
+
+def keep_signals(change: Change, ids: Int64, signals: Float32) -> None:
+    """Add signals of lowest priority to the sample of a change that adds their entries."""
+    if len(ids):
+        parts: list[Table] = [*_parts(change.tables).values(), {IDS: ids, SIGNALS: signals}]
+        while len(parts) > 1 and 2 * len(parts[-1][IDS]) >= len(parts[-2][IDS]):
+            parts[-2:] = [_merged(parts[-2:], change.snapshot, added=ids)]
+        change.tables = _with_parts(change.tables, parts)
+
+
+def likely_excluded(tables: Mapping[str, Table], n_features: int, n_entries: int) -> int | None:
+    """Return a priority from which on no entry of so many is in the sample, but for a chance of 1e-14.
+
+    Workers that add parts of many entries send the signals below it: hardly more than the sample.
+    """
+    n_kept, excluded = capacity(n_features), first_excluded(tables, n_features)
+    share = (n_kept + MARGIN * n_kept**0.5) / max(1, n_entries)
+    if share >= 1:
+        return excluded
+    likely = int(share * 2**64)
+    return likely if excluded is None else min(likely, excluded)
 
 
 def first_excluded(tables: Mapping[str, Table], n_features: int) -> int | None:
@@ -111,7 +138,7 @@ def own_signals(tables: Mapping[str, Table], snapshot: Snapshot, n_features: int
 def _is_uniform(sampled: Int64, ids: Int64) -> bool:
     """Return whether a sample holds the entries of lowest priority.
 
-    Entries that a cluster encoded are in none, and signals that were added later would speak for themselves only.
+    Signals that were added later to an index without a sample would speak for themselves only.
     """
     if not len(sampled):
         return False
