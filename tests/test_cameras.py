@@ -394,12 +394,14 @@ def test_p_values_rest_on_a_normal_law_only_if_it_fits():
     more = {"matches": np.full(12, 9.0), "source": "simulated", "n_photographs": 10, "n_cameras": 4, "date": "today"}
     normal = CameraCalibration(rng.standard_normal(40), **more)
     assert normal.tail_fits
-    assert normal.p_values(np.array(8.0)) < 1e-6
-    assert normal.p_values(np.array(8.0)) > scipy.stats.norm.sf(8.0)  # 40 scores do not know the deviation exactly
+    assert normal.log10_p_values(np.array(8.0)) < -6
+    assert normal.log10_p_values(np.array(8.0)) > np.log10(
+        scipy.stats.norm.sf(8.0)
+    )  # 40 scores do not know the deviation exactly
     assert "rest on a model of the tail, a normal law" in normal.statement()
     heavy = CameraCalibration(rng.standard_t(1.5, size=200), **more)
     assert not heavy.tail_fits
-    assert heavy.p_values(np.array(1e9)) == 1 / 201
+    assert heavy.log10_p_values(np.array(1e9)) == -np.log10(201)
     assert heavy.threshold(1e-6) == np.inf
     assert "never below 0.005" in heavy.statement()
     again = CameraCalibration.from_json(json.loads(json.dumps(normal.to_json())), "x")

@@ -68,7 +68,7 @@ def test_search_formats(built):
     table = run("search a.topsign queries.npy -k 1")
     assert "query rank id score distance p_value e_value 0 1 42" in table
     lines = run("search a.topsign queries.npy -k 1 --format csv --scoring hamming").split()
-    assert lines[0] == "query,rank,id,score,distance,p_value,e_value"
+    assert lines[0] == "query,rank,id,score,distance,p_value,log10_p_value,e_value"
     assert [line.split(",")[2] for line in lines[1:]] == ["42", "7"]
     run("search a.topsign queries.npy --false-alarm 1e-3 --format csv -o found.csv")
     assert [line.split(",")[2] for line in Path("found.csv").read_text().split()[1:]] == ["42", "7"]
@@ -248,7 +248,8 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     monkeypatch.setattr(ts.Index, "add", interrupted_add)
     shown = run("build signals.npy -o a.topsign --bits 32 --seed 7", code=130)
     assert (
-        "interrupted: 120 of 300 signals are stored; continue with: topsign build signals.npy -o a.topsign --res" in shown
+        "interrupted: 120 of 300 signals are stored; continue with: topsign build signals.npy -o a.topsign --res"
+        in shown
     )
     assert "was started with --bits 32, got --bits 31; omit those" in run(
         "build signals.npy -o a.topsign --resume --bits 31", code=2
@@ -259,7 +260,9 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
     memory.add(np.load("signals.npy"))
     assert ts.open_index("a.topsign").get(range(300)).codes == memory.get(range(300)).codes
     np.save("signals.npy", np.load("signals.npy")[::-1])
-    assert "changed since this build started: its first or last" in run("build signals.npy -o a.topsign --resume", code=1)
+    assert "changed since this build started: its first or last" in run(
+        "build signals.npy -o a.topsign --resume", code=1
+    )
     np.save("signals.npy", np.load("signals.npy")[:10])
     assert "its shape differs: [300, 128] then, [10, 128] now" in run("build signals.npy -o a.topsign --resume", code=1)
 
@@ -355,7 +358,11 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
         ),
         ("build signals.npy -o b.topsign --family trellis", 2, "--family trellis needs --bytes"),
         ("build signals.npy -o b.topsign --metric cosinus", 2, "--metric must be one of"),
-        ("build signals.npy -o a.topsign --resume --family sign", 2, "started with --family adaptive, got --family sign"),
+        (
+            "build signals.npy -o a.topsign --resume --family sign",
+            2,
+            "started with --family adaptive, got --family sign",
+        ),
         ("build signals.npy -o a.topsign --resume --center", 2, "started with --no-center, got --center"),
         ("build signals.npy -o a.topsign --resume --seed 8", 2, "started with --seed 7, got --seed 8"),
         ("build signals.npy -o a.topsign --resume --local 2", 2, "--family adaptive does not take --local"),

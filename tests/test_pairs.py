@@ -64,7 +64,7 @@ def test_pairs_are_those_of_the_plain_comparison(signals, kind, monkeypatch):
     for limit, kept in (
         ({"threshold": 0.5}, law.scores(values) >= 0.5),
         ({"threshold": -1}, values >= -index.recipe.n_bits),
-        ({"false_alarm": 0.01}, law.p_values(values) <= level),
+        ({"false_alarm": 0.01}, law.log10_p_values(values) <= np.log10(level)),
     ):
         found = index.pairs(**limit, progress=lambda *done: calls.append(done))
         order = np.lexsort((second[kept], first[kept], -values[kept]))
@@ -93,7 +93,13 @@ def test_groups_are_connected(signals):
     groups = index.groups(false_alarm=1e-3)
     assert groups == [[row, row + 1, row + 2] for row in range(0, 120, 10)]
     assert index.groups(threshold=1) == []
-    assert list(index.pairs(threshold=0.8).to_pandas().columns) == ["first", "second", "score", "p_value"]
+    assert list(index.pairs(threshold=0.8).to_pandas().columns) == [
+        "first",
+        "second",
+        "score",
+        "p_value",
+        "log10_p_value",
+    ]
     assert repr(index.pairs(threshold=0.8)).startswith("Pairs: ")
     for limits in ({}, {"k": 2, "threshold": 0.5}):
         with pytest.raises(ValueError, match="give exactly one of false_alarm, threshold and k"):
@@ -166,7 +172,15 @@ def test_p_values_are_the_tail_of_the_law():
             chances[2 * agree - common] = chances.get(2 * agree - common, 0) + weight
     for value in range(-6, 7):
         tail = sum(chance for other, chance in chances.items() if other >= value)
-        assert_allclose(law.p_values(np.array([value])), tail, rtol=1e-12)
+        assert_allclose(law.log10_p_values(np.array([value])), np.log10(tail), rtol=1e-12, atol=1e-15)
+
+
+def test_p_values_too_small_for_a_float_have_logarithms():
+    law = Agreement(2048, 8192)
+    codes = 2048 * np.log10(2) + np.log10(float(comb(8192, 2048) >> 6000)) + 6000 * np.log10(2)
+    assert_allclose(law.log10_p_values(np.array([2048])), -codes, rtol=1e-12)  # equal codes, about 1e-2615
+    logs = law.log10_p_values(np.arange(-2048, 2049, 64))
+    assert (np.diff(logs) <= 0).all()
 
 
 @pytest.mark.parametrize("correlation", [0.3, 0.7, 0.95])

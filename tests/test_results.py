@@ -48,7 +48,17 @@ def test_tables_have_one_row_per_match(found):
     assert rows[5][:3] == (1, 1, neighbors.ids[1, 0])
     pandas = pytest.importorskip("pandas")
     frame = neighbors.to_pandas()
-    assert list(frame.columns) == ["query", "rank", "id", "score", "distance", "p_value", "e_value", "metadata"]
+    assert list(frame.columns) == [
+        "query",
+        "rank",
+        "id",
+        "score",
+        "distance",
+        "p_value",
+        "log10_p_value",
+        "e_value",
+        "metadata",
+    ]
     assert frame["id"].tolist() == [row[2] for row in rows]
     assert isinstance(frame, pandas.DataFrame)
     pytest.importorskip("pyarrow")

@@ -76,9 +76,9 @@ class CameraCalibration:
         except ValueError:
             return None
 
-    def p_values(self, scores: Float64) -> Float64:
-        """Return the probability that the score of one comparison with an impostor is as high."""
-        return self.null.pvalue(scores)
+    def log10_p_values(self, scores: Float64) -> Float64:
+        """Return decimal logarithms of the probability that the score of one comparison with an impostor is as high."""
+        return self.null.log10_pvalue(scores)
 
     def threshold(self, level: float) -> float:
         """Return the lowest score of one comparison that is significant at a level; infinite if none is."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..theory.log_tails import probabilities
 from .calibration import MIN_IMPOSTORS, CameraCalibration
 from .database import CameraDatabase
 from .images import ORIENTATIONS, Photograph, PhotographError
@@ -29,7 +30,8 @@ class CameraMatch:
 
     camera: str
     score: float  # estimated correlation of the residual with the pattern that the camera would leave
-    p_value: float  # chance that one impostor scores as high
+    p_value: float  # chance that one impostor scores as high; never 0
+    log10_p_value: float  # its decimal logarithm, also if the p-value is too small for a float
     e_value: float  # impostors to expect that score as high in all comparisons
     log10_likelihood_ratio: float | None  # None if too few matches are known
     interval: tuple[float, float] | None  # of the former; ends may be infinite
@@ -272,12 +274,14 @@ def _candidate(
     calibration: CameraCalibration,
     n_comparisons: int,
 ) -> CameraMatch:
-    p_value = float(calibration.p_values(np.array(score)))
+    log10 = float(calibration.log10_p_values(np.array(score)))
+    p_value = float(probabilities(log10))
     ratio = None if calibration.evidence is None else calibration.evidence.ratio([score])
     return CameraMatch(
         camera,
         score,
         p_value,
+        log10,
         p_value * n_comparisons,
         None if ratio is None else float(ratio.log10[0]),
         None if ratio is None else (float(ratio.low[0]), float(ratio.high[0])),

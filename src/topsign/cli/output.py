@@ -21,9 +21,10 @@ from rich.text import Text
 from .._files import write_file
 from ..errors import install
 from ..index import Index, Matches, Neighbors
+from ..theory import probability_text
 from .app import console, errors, escaped, exit_on_error
 
-COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "log10_p_value", "e_value")
 
 EVIDENCE = ("log10_lr", "log10_lr_low", "log10_lr_high", "support")
 
@@ -134,11 +135,13 @@ def encode_table(rows: list[Row], names: Sequence[str], output_format: str) -> b
 def _show_table(rows: list[Row], names: list[str]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in names:
+        if name == "log10_p_value":  # which p-values are written from
+            continue
         table.add_column(name, justify="left" if name in ("metadata", "support") else "right")
     for row in rows:
         shown = [str(row["query"]), str(row["rank"]), str(row["id"]), f"{row['score']:.4f}", f"{row['distance']:.4f}"]
         shown += [
-            f"{row['p_value']:.2g}",
+            probability_text(row["log10_p_value"]),
             f"{row['e_value']:.2g}",
             *(["-" if row[name] is None else f"{row[name]:.2f}" for name in EVIDENCE[:3]] if "support" in row else []),
             *([row["support"]] if "support" in row else []),
@@ -157,7 +160,7 @@ def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:
             import pyarrow.parquet as parquet
         except ImportError:
             raise ImportError(f"writing Parquet needs pyarrow: {install('files')}") from None
-    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 4, strict=True)) | {"group": arrow.int64()}
+    types = dict(zip(COLUMNS, (arrow.int64(),) * 3 + (arrow.float64(),) * 5, strict=True)) | {"group": arrow.int64()}
     types |= dict.fromkeys(EVIDENCE[:3], arrow.float64()) | {"support": arrow.string()}
     types |= {"id": arrow.string()} if any(isinstance(row["id"], str) for row in rows) else {}
     columns = {name: arrow.array([row[name] for row in rows], types[name]) for name in names if name != "metadata"}

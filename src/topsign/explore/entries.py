@@ -12,6 +12,7 @@ from .._arrays import Array
 from .._checks import as_signals, check_count
 from ..index import Index
 from ..search import make_scans
+from ..theory.log_tails import probabilities
 
 SAMPLED = 20_000  # entries sampled for the histogram of scores
 N_BINS = 40
@@ -55,12 +56,10 @@ def neighbors(index: Index, signal: Array, *, k: int) -> dict[str, Any]:
     kept = ~np.isnan(found.scores[0])  # fewer than k entries
     ids = found.ids[0][kept]
     notes = index.get(ids).metadata if len(ids) else []
-    measures = (found.scores, found.distances, found.p_values, found.e_values)
+    measures = (found.scores, found.distances, found.p_values, found.log10_p_values, found.e_values)
     columns = [[None if np.isnan(value) else value for value in column[0][kept].tolist()] for column in measures]
-    rows = [
-        {"id": _plain(id), "score": score, "distance": distance, "p_value": p, "e_value": e, "metadata": note}
-        for id, score, distance, p, e, note in zip(ids, *columns, notes, strict=True)
-    ]
+    names = ("id", "score", "distance", "p_value", "log10_p_value", "e_value", "metadata")
+    rows = [dict(zip(names, row, strict=True)) for row in zip(map(_plain, ids), *columns, notes, strict=True)]
     return {"neighbors": rows, "histogram": _histogram(index, signal)}
 
 
@@ -77,7 +76,7 @@ def _histogram(index: Index, signal: Array) -> dict[str, Any]:
     ((_, scan),) = make_scans(index.recipe, signal, scoring="asymmetric", nulls=nulls)
     expected: list[float] = []
     if index.metric == "correlation" and scan.null is not None:
-        expected = (len(ids) * -np.diff(scan.null.p_values(edges))).tolist()
+        expected = (len(ids) * -np.diff(probabilities(scan.null.log10_p_values(edges)))).tolist()
     return {"edges": edges.tolist(), "counts": counts.tolist(), "expected": expected}
 
 

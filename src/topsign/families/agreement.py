@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy  # whose modules are loaded when they are first used
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 
 from .._arrays import Array, Bytes, Float32, Float64, Int64
 from .._lazy import lazy
 from ..kernels import Layout
+from ..theory.log_tails import log10_tail, log_binomial_cdf, probabilities
 from .comparison import Pairing
 from .sign_comparison import AgreementComparison
 
@@ -47,11 +48,11 @@ class AgreementPairing(Pairing):
     def bound(self, score: float) -> float:
         return self._law.least(lambda value: self._law.scores(value) >= score)
 
-    def p_values(self, values: Array) -> Float64:
-        return self._law.p_values(values)
+    def log10_p_values(self, values: Array) -> Float64:
+        return self._law.log10_p_values(values)
 
     def null_bound(self, level: float) -> float:
-        return self._law.least(lambda value: self._law.p_values(value) <= level)
+        return self._law.least(lambda value: probabilities(self._law.log10_p_values(value)) <= level)
 
     @lazy
     def _law(self) -> Agreement:
@@ -65,14 +66,31 @@ class Agreement:
     n_bits: int
     n_pool: int
 
-    def p_values(self, agreements: Array) -> Float64:
-        """Return the probability that the codes of independent signals agree at least so much."""
+    def log10_p_values(self, agreements: Array) -> Float64:
+        """Return decimal logarithms of the probability that codes of independent signals agree at least so much."""
         values, inverse = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
         common = np.arange(self.n_bits + 1)
         weights = scipy.stats.hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
-        common, weights = common[weights > 0], weights[weights > 0]
-        tails = [float(weights @ scipy.stats.binom.sf((common + value + 1) // 2 - 1, common, 0.5)) for value in values]
-        return np.asarray(np.minimum(1.0, np.array(tails))[inverse], np.float64)
+
+        def tail(agreed: Float64) -> Float64:
+            some, shares = common[weights > 0], weights[weights > 0]
+            needed = (some + agreed[:, np.newaxis].astype(np.int64) + 1) // 2 - 1
+            return np.asarray(scipy.stats.binom.sf(needed, some, 0.5) @ shares)
+
+        def log_tail(agreed: Float64) -> Float64:
+            found = []
+            for value in agreed.astype(np.int64):
+                some = common[abs(value) :]  # fewer common locations do not agree so much
+                logs = scipy.stats.hypergeom.logpmf(some, self.n_pool, self.n_bits, self.n_bits)
+                differing = (some - value) // 2  # at most so many of the common signs differ
+                logs += [
+                    log_binomial_cdf(np.array([k]), int(n), np.array([0.5]))[0, 0]
+                    for k, n in zip(differing, some, strict=True)
+                ]
+                found.append(logsumexp(logs))
+            return np.array(found)
+
+        return np.minimum(log10_tail(values.astype(np.float64), tail, log_tail), 0.0)[inverse]
 
     def scores(self, agreements: Array) -> Float64:
         """Return the correlations at which these agreements are expected."""

@@ -110,8 +110,8 @@ class Visits:
 class Null(Protocol):
     """Distribution of a statistic of impostors; larger values are closer matches."""
 
-    def p_values(self, statistics: Float64) -> Float64:
-        """Return the probability that an impostor reaches each value; never 0."""
+    def log10_p_values(self, statistics: Float64) -> Float64:
+        """Return decimal logarithms of the probability that an impostor reaches each value."""
 
     def search_threshold(self, false_alarm: float, n_entries: int) -> float:
         """Return the least value of a match in a search of so many entries, or a little less."""
@@ -232,8 +232,8 @@ class Pairing(ABC):
     def bound(self, score: float) -> float:
         """Return the least value whose score is at least ``score``."""
 
-    def p_values(self, values: Array) -> Float64:
-        """Return the probability that codes of independent signals are so similar; nan if it is unknown."""
+    def log10_p_values(self, values: Array) -> Float64:
+        """Return decimal logarithms of the chance that codes of independent signals are so similar; nan if unknown."""
         return np.full(len(values), np.nan)
 
     def null_bound(self, level: float) -> float:

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy  # whose modules are loaded when they are first used
-from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
+from scipy.special import log_ndtr, ndtri, ndtri_exp
 
 from .._arrays import Float64
 from .._lazy import lazy
-from ..theory import correlation_from_hamming, match_pvalue, mean_kept_magnitude
+from ..theory import correlation_from_hamming, match_log10_pvalue, mean_kept_magnitude
 from ..theory.inference import tail_threshold
+from ..theory.log_tails import LN10, log10_tail, log_coordinate_tail, probabilities
 
-N_NODES = 600
-
-SMALLEST = 1e-250
-"""P-values are never smaller: tables of the laws end there."""
+N_NODES, N_FAR_NODES = 600, 100
+FAR, FARTHEST = -250.0, -1000.0
+"""Decimal logarithms of p-values from which on nodes of the table are sparser, and at which it ends: the floor of
+p-values of estimated correlations."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,22 @@ class SignLaw:
         monotonically. Measured down to 1e-30, relatively: within 2e-5 for 1,000 features and more. With 64 to 384
         features over an orthonormal pool the law, itself a finite mixture, has corners. Norms kept: within 2e-4 for
         n_bits up to a quarter of the features, 1% at half. Norms not kept: 2e-3 and 13% above 1e-8, and in the far
-        tail off by factors up to six. Below 64 features, 5% at p-values near 0.01. Zero from 1e-250.
+        tail off by factors up to six. Below 64 features, 5% at p-values near 0.01. The floor is 1e-1000.
         Impostors are as often below zero as above it, so one half is tabulated.
         """
+        upper = np.exp(self._log_upper(correlations))
+        return np.where(correlations < 0, 1 - upper, upper)
+
+    def score_log10_pvalues(self, correlations: Float64) -> Float64:
+        """Return decimal logarithms of :meth:`score_pvalues`."""
+        logs = self._log_upper(correlations)
+        return np.where(correlations < 0, np.log1p(-np.exp(logs)), logs) / LN10
+
+    def _log_upper(self, correlations: Float64) -> Float64:
+        """Return logarithms of the chance that an impostor reaches the magnitudes of correlations."""
         spline, end = self._deviates
         magnitudes = np.abs(correlations)
-        upper = np.where(magnitudes < end, np.exp(log_ndtr(-spline(np.minimum(magnitudes, end)))), 0.0)
-        return np.where(correlations < 0, 1 - upper, upper)
+        return np.where(magnitudes < end, log_ndtr(-spline(np.minimum(magnitudes, end))), FARTHEST * LN10)
 
     @lazy
     def expected_scale(self) -> np.float32:
@@ -69,28 +79,34 @@ class SignLaw:
         return np.full(self.n_bits + 1, np.nan)
 
     @lazy
-    def mismatch_pvalues(self) -> Float64:
-        """Chance that an impostor differs in so few signs, for 0 to ``n_bits`` mismatches."""
-        return self._pvalues(np.arange(self.n_bits + 1), "hamming")
+    def mismatch_log10_pvalues(self) -> Float64:
+        """Decimal logarithms of the chance that an impostor differs in so few signs, for 0 to ``n_bits``."""
+        return self._log10_pvalues(np.arange(self.n_bits + 1), "hamming")
 
     @lazy
     def _deviates(self) -> tuple[scipy.interpolate.PchipInterpolator, float]:
         """Normal deviates of the upper tail against the estimate: nearly a straight line, and where it ends."""
+        far, end = self._score_of(FAR), self._score_of(FARTHEST)
+        # Nodes crowd where a bounded estimate ends, and its deviate turns up.
+        nodes = far * np.sin(np.linspace(0, np.pi / 2, N_NODES))
+        if end > far:
+            nodes = np.append(nodes, far + (end - far) * np.sin(np.linspace(0, np.pi / 2, N_FAR_NODES))[1:])
+        logs = np.minimum(self._log10_pvalues(nodes, "asymmetric") * LN10, np.log(0.5))
+        return scipy.interpolate.PchipInterpolator(nodes, -ndtri_exp(logs)), end
+
+    def _score_of(self, log10: float) -> float:
+        """Return the largest estimate whose p-value is above a limit, within the precision of a bisection."""
         low, high = 0.0, 1.0
-        while self._pvalues(np.array([high]), "asymmetric")[0] > 1e-250 and high < 1e3:
+        while self._log10_pvalues(np.array([high]), "asymmetric")[0] > log10 and high < 1e3:
             low, high = high, 2 * high
         for _ in range(30):
             middle = (low + high) / 2
-            low, high = (
-                (low, middle) if self._pvalues(np.array([middle]), "asymmetric")[0] <= 1e-250 else (middle, high)
-            )
-        # Nodes crowd where a bounded estimate ends, and its deviate turns up.
-        nodes = low * np.sin(np.linspace(0, np.pi / 2, N_NODES))
-        tails = np.minimum(self._pvalues(nodes, "asymmetric"), 0.5)
-        return scipy.interpolate.PchipInterpolator(nodes, -ndtri_exp(np.log(tails))), low
+            within = self._log10_pvalues(np.array([middle]), "asymmetric")[0] > log10
+            low, high = (middle, high) if within else (low, middle)
+        return low
 
-    def _pvalues(self, observed: npt.ArrayLike, scoring: str) -> Float64:
-        return match_pvalue(
+    def _log10_pvalues(self, observed: npt.ArrayLike, scoring: str) -> Float64:
+        return match_log10_pvalue(
             observed,
             n_bits=self.n_bits,
             n_pool=self.n_pool,
@@ -114,21 +130,18 @@ class PairNull(ABC):
     """Null distribution of one comparison; entries are independent of an impostor, so levels of searches follow."""
 
     @abstractmethod
-    def tail(self, statistics: Float64) -> Float64:
-        """Return the probability that one impostor reaches each value."""
+    def log10_p_values(self, statistics: Float64) -> Float64:
+        """Return decimal logarithms of the probability that one impostor reaches each value."""
 
     @abstractmethod
     def threshold(self, level: float) -> float:
         """Return the smallest value whose p-value is at most ``level``."""
 
-    def p_values(self, statistics: Float64) -> Float64:
-        return np.maximum(self.tail(statistics), SMALLEST)
-
     def search_threshold(self, false_alarm: float, n_entries: int) -> float:
         return self.threshold(entry_level(false_alarm, n_entries))
 
     def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> npt.NDArray[np.bool_]:
-        return self.p_values(statistics) <= entry_level(false_alarm, n_entries)
+        return np.asarray(probabilities(self.log10_p_values(statistics)) <= entry_level(false_alarm, n_entries))
 
 
 def entry_level(false_alarm: float, n_entries: int) -> float:
@@ -140,14 +153,14 @@ def entry_level(false_alarm: float, n_entries: int) -> float:
 class MismatchNull(PairNull):
     """Null distribution of mismatches, negated so that larger is closer."""
 
-    table: Float64  # p-values of 0, 1, ... mismatches, ascending
+    table: Float64  # decimal logarithms of p-values of 0, 1, ... mismatches, ascending
 
-    def tail(self, statistics: Float64) -> Float64:
+    def log10_p_values(self, statistics: Float64) -> Float64:
         return self.table[(-statistics).astype(np.int64)]
 
     def threshold(self, level: float) -> float:
         """The negated largest number of mismatches whose p-value is at most ``level``; 1 if none has."""
-        return 1.0 - int(np.searchsorted(self.table, level, side="right"))
+        return 1.0 - int(np.searchsorted(probabilities(self.table), level, side="right"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +169,8 @@ class ScoreNull(PairNull):
 
     law: SignLaw
 
-    def tail(self, statistics: Float64) -> Float64:
-        return self.law.score_pvalues(statistics)
+    def log10_p_values(self, statistics: Float64) -> Float64:
+        return self.law.score_log10_pvalues(statistics)
 
     def threshold(self, level: float) -> float:
         return tail_threshold(self.law.score_pvalues, level)
@@ -166,8 +179,8 @@ class ScoreNull(PairNull):
 class NormalNull(PairNull):
     """Standard normal null distribution."""
 
-    def tail(self, statistics: Float64) -> Float64:
-        return np.asarray(ndtr(-statistics))
+    def log10_p_values(self, statistics: Float64) -> Float64:
+        return np.asarray(log_ndtr(-statistics) / LN10)
 
     def threshold(self, level: float) -> float:
         return float(-ndtri(level))
@@ -179,8 +192,8 @@ class SampleNull(PairNull):
 
     n_features: int
 
-    def tail(self, statistics: Float64) -> Float64:
-        return sample_pvalues(statistics, self.n_features)
+    def log10_p_values(self, statistics: Float64) -> Float64:
+        return sample_log10_pvalues(statistics, self.n_features)
 
     def threshold(self, level: float) -> float:
         degrees = self.n_features - 1
@@ -188,11 +201,17 @@ class SampleNull(PairNull):
         return float(deviate / np.sqrt(deviate**2 + degrees))
 
 
-def sample_pvalues(correlations: Float64, n_features: int) -> Float64:
-    """Chance that two independent isotropic signals have so high a correlation.
+def sample_log10_pvalues(correlations: Float64, n_features: int) -> Float64:
+    """Decimal logarithm of the chance that two independent isotropic signals have so high a correlation.
 
-    Exact: ``r * sqrt(n - 1) / sqrt(1 - r**2)`` is Student's t with n - 1 degrees of freedom.
+    Exact: ``r * sqrt(n - 1) / sqrt(1 - r**2)`` is Student's t with n - 1 degrees of freedom. A correlation of 1 counts
+    as the next smaller float, which is the floor.
     """
-    r = np.clip(correlations, -1, 1)
-    with np.errstate(divide="ignore"):
-        return np.asarray(scipy.stats.t.sf(r * np.sqrt((n_features - 1) / (1 - r**2)), n_features - 1))
+    r = np.clip(correlations, -1, np.nextafter(1, 0))
+
+    def tail(inside: Float64) -> Float64:
+        with np.errstate(divide="ignore"):
+            deviates = inside * np.sqrt((n_features - 1) / (1 - inside**2))
+        return np.asarray(scipy.stats.t.sf(deviates, n_features - 1))
+
+    return log10_tail(r, tail, lambda inside: log_coordinate_tail(inside, n_features))

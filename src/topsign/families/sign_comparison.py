@@ -128,7 +128,7 @@ class HammingComparison(SignComparison):
 
     @property
     def null(self) -> Null:
-        return MismatchNull(self.law.mismatch_pvalues)
+        return MismatchNull(self.law.mismatch_log10_pvalues)
 
     def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
         return -values.astype(np.float64)

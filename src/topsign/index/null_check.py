@@ -11,6 +11,7 @@ from .._arrays import Array, Int64
 from .._rows import take_rows
 from ..families import Null, Recipe
 from ..search import Population, make_scans
+from ..theory.log_tails import probabilities
 
 LEVEL, TOO_MANY = 1e-3, 10
 N_PAIRS, MIN_PAIRS, MIN_ENTRIES = 8192, 2000, 200
@@ -66,7 +67,7 @@ def check_pairs(
         hits = scan.measure(some, scan.rank(some, len(some)))
         kept = np.ones(len(hits.ids), bool) if own_ids is None else hits.ids != own_ids[rows][block][hits.queries]
         n_pairs += int(kept.sum())
-        n_below += int((hits.p_values[kept] <= level).sum())
+        n_below += int((probabilities(hits.log10_p_values[kept]) <= level).sum())
     return NullCheck(n_below / max(1, n_pairs), n_pairs, level)
 
 

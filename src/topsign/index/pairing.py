@@ -41,7 +41,9 @@ def find_pairs(
         _raise_too_many(f"{count:,}", most)
     first, second, values = limit.join(equal.expand(part) for part in parts)
     pairing = limit.pairing
-    return Pairs(entries.user_ids(first), entries.user_ids(second), pairing.scores(values), pairing.p_values(values))
+    return Pairs(
+        entries.user_ids(first), entries.user_ids(second), pairing.scores(values), pairing.log10_p_values(values)
+    )
 
 
 def find_groups(

@@ -11,8 +11,11 @@ import numpy as np
 from .._arrays import Float64, Int64
 from ..search import NOT_ASKED, Hits, Scan, Visited
 from ..theory import LikelihoodRatioModel
+from ..theory.log_tails import probabilities
 from .entry_set import EntrySet
 from .tables import Measure, ResultTable, Tabular, no_distances
+
+PAIR_COLUMNS = ("first", "second", "score", "p_value", "log10_p_value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class Neighbors(ResultTable):
 
     ids: Any  # (n_queries, k) int64, -1 where fewer than k entries are considered; or texts, and None
     scores: Float64  # (n_queries, k) estimated correlations or inner products, nan where id is -1
-    p_values: Float64  # (n_queries, k) chance that one impostor looks as close, nan where id is -1
+    log10_p_values: Float64  # (n_queries, k) of the chance that one impostor looks as close, nan where id is -1
     metadata: Any = None  # (n_queries, k) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with, or chosen from
     measure: Measure = no_distances  # computes the distances
@@ -90,8 +93,8 @@ class Neighbors(ResultTable):
 
         ids = filled(np.full((n_queries, k), -1, np.int64), lambda one: one.hits.ids)
         scores = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.scores)
-        p_values = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.p_values)
-        return cls(ids, scores, p_values, n_entries=len(entries), measure=measure)
+        logs = filled(np.full((n_queries, k), np.nan), lambda one: one.hits.log10_p_values)
+        return cls(ids, scores, logs, n_entries=len(entries), measure=measure)
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -111,7 +114,7 @@ class Matches(ResultTable):
     starts: Int64  # (n_queries + 1,)
     ids: Any  # (n_matches,) int64, or texts
     scores: Float64  # (n_matches,) estimated correlations or inner products
-    p_values: Float64  # (n_matches,) chance that one impostor looks as close
+    log10_p_values: Float64  # (n_matches,) of the chance that one impostor looks as close
     metadata: Any = None  # (n_matches,) dicts and None, where they were asked for
     n_entries: int = 0  # entries that each query was compared with
     measure: Measure = no_distances  # computes the distances
@@ -126,12 +129,12 @@ class Matches(ResultTable):
         starts = np.cumsum(np.concatenate(counts))
         ids = np.concatenate([np.empty(0, np.int64), *(one.hits.ids for one in blocks)])
         scores = np.concatenate([np.empty(0), *(one.hits.scores for one in blocks)])
-        p_values = np.concatenate([np.empty(0), *(one.hits.p_values for one in blocks)])
+        logs = np.concatenate([np.empty(0), *(one.hits.log10_p_values for one in blocks)])
 
         def measure() -> Float64:
             return np.concatenate([np.empty(0), *(one.distances(entries) for one in blocks)])
 
-        return cls(starts, ids, scores, p_values, n_entries=len(entries), measure=measure)
+        return cls(starts, ids, scores, logs, n_entries=len(entries), measure=measure)
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -148,19 +151,24 @@ class Pairs(Tabular):
     first: Any  # (n_pairs,) ids; of numbers the smaller, of texts the one added earlier
     second: Any  # (n_pairs,) ids
     scores: Float64  # (n_pairs,) estimated correlations, or cosines of reconstructions
-    p_values: Float64  # (n_pairs,) chance that two independent signals look as much alike; nan if it is unknown
+    log10_p_values: Float64  # (n_pairs,) of the chance that independent signals look as much alike; nan if unknown
+
+    @property
+    def p_values(self) -> Float64:
+        """Chance that two independent signals look as much alike, (n_pairs,); never 0, nan if it is unknown."""
+        return probabilities(self.log10_p_values)
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Columns by name; one value per pair."""
-        columns = {"first": self.first, "second": self.second, "score": self.scores, "p_value": self.p_values}
-        return {name: column.tolist() for name, column in columns.items()}
+        columns = (self.first, self.second, self.scores, self.p_values, self.log10_p_values)
+        return {name: column.tolist() for name, column in zip(PAIR_COLUMNS, columns, strict=True)}
 
     def _kinds(self, arrow: Any) -> dict[str, Any]:
         id_kind = arrow.string() if self.first.dtype == object else arrow.int64()
-        return {"first": id_kind, "second": id_kind, "score": arrow.float64(), "p_value": arrow.float64()}
+        return dict(zip(PAIR_COLUMNS, [id_kind] * 2 + [arrow.float64()] * 3, strict=True))
 
     def __repr__(self) -> str:
         shown = [f"  {a} - {b}: {score:.4f}" for a, b, score in zip(self.first, self.second, self.scores, strict=True)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from .._arrays import Float64
 from .._checks import check_flag, import_pyarrow
 from .._lazy import lazy
 from ..theory import LikelihoodRatio, LikelihoodRatioModel
+from ..theory.log_tails import probabilities, probability_text
 from .entry_set import EntrySet
 
 Measure = Callable[[], Float64]
@@ -25,9 +27,19 @@ def no_distances() -> Float64:
     return np.empty(0)
 
 
-COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "e_value")
+COLUMNS = ("query", "rank", "id", "score", "distance", "p_value", "log10_p_value", "e_value")
 SHOWN = 10
 """Rows that a repr shows."""
+
+
+def shown_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns of tables that people read, in which p-values are written from their logarithms."""
+    return [name for name in names if name != "log10_p_value"]
+
+
+def significance_texts(log10_p_value: float, n_entries: int) -> tuple[str, str]:
+    """Return a p-value and its E-value as people read them, also if they are too small for a float."""
+    return probability_text(log10_p_value), probability_text(log10_p_value + math.log10(max(1, n_entries)))
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,8 @@ class Match:
     id: int | str
     score: float  # estimated correlation or inner product
     distance: float  # fraction of differing signs
-    p_value: float  # chance that one impostor looks as close
+    p_value: float  # chance that one impostor looks as close; never 0
+    log10_p_value: float  # its decimal logarithm, also if the p-value is too small for a float
     e_value: float  # impostors to expect that look as close, among all entries searched
     metadata: dict[str, Any] | None = None  # where it was asked for
 
@@ -83,7 +96,7 @@ class ResultTable(Tabular):
 
     ids: Any
     scores: Float64
-    p_values: Float64
+    log10_p_values: Float64
     metadata: Any
     n_entries: int
     measure: Measure
@@ -115,6 +128,14 @@ class ResultTable(Tabular):
         return self.__dict__ | {"distances": self.distances, "measure": no_distances}
 
     @property
+    def p_values(self) -> Float64:
+        """Chance that one impostor looks as close, in the shape of ``scores``; at least 5e-324, the smallest float.
+
+        ``log10_p_values`` has the logarithms of smaller ones.
+        """
+        return probabilities(self.log10_p_values)
+
+    @property
     def e_values(self) -> Float64:
         """Expected number of impostors that look as close, among all entries searched: p-values times ``n_entries``."""
         return self.p_values * self.n_entries
@@ -133,11 +154,6 @@ class ResultTable(Tabular):
             )
         return self.evidence.ratio(self.scores[~np.isnan(self.scores)])
 
-    @property
-    def log10_p_values(self) -> Float64:
-        """Decimal logarithms of the p-values, which are never 0."""
-        return np.asarray(np.log10(self.p_values))
-
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -155,19 +171,21 @@ class ResultTable(Tabular):
 
     def _match(self, at: tuple[int, ...]) -> Match:
         id, metadata = self.ids[at], None if self.metadata is None else self.metadata[at]
-        score, distance, p_value = (float(values[at]) for values in (self.scores, self.distances, self.p_values))
+        score, distance, log10 = (float(values[at]) for values in (self.scores, self.distances, self.log10_p_values))
+        p_value = float(probabilities(log10))
         e_value = p_value * self.n_entries
-        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, e_value, metadata)
+        return Match(id if isinstance(id, str) else int(id), score, distance, p_value, log10, e_value, metadata)
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Query, rank (from 1), id, score, distance, p-value, E-value, and any metadata asked for, of every match."""
+        """Values of the :attr:`columns` of every match; queries are numbered from 0, ranks from 1."""
         left = limit
         for query in range(len(self)):
             for rank, match in enumerate(self[query]):
                 if left == 0:
                     return
                 left = None if left is None else left - 1
-                row = (query, rank + 1, match.id, match.score, match.distance, match.p_value, match.e_value)
+                measures = (match.score, match.distance, match.p_value, match.log10_p_value, match.e_value)
+                row = (query, rank + 1, match.id, *measures)
                 yield row if self.metadata is None else (*row, match.metadata)
 
     @property
@@ -181,7 +199,7 @@ class ResultTable(Tabular):
         return {name: list(column) for name, column in zip(self.columns, values, strict=True)}
 
     def _kinds(self, arrow: Any) -> dict[str, Any]:
-        reals = dict.fromkeys(("score", "distance", "p_value", "e_value"), arrow.float64())
+        reals = dict.fromkeys(COLUMNS[3:], arrow.float64())
         id_kind = arrow.string() if self.ids.dtype == object else arrow.int64()
         return {"query": arrow.int64(), "rank": arrow.int64(), "id": id_kind, **reals, "metadata": arrow.string()}
 
@@ -190,21 +208,21 @@ class ResultTable(Tabular):
         n_matches = int(np.count_nonzero(~np.isnan(self.scores)))
         texts = []
         for row in self.rows(SHOWN):
-            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", f"{row[5]:.2g}", f"{row[6]:.2g}"]
-            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[7:])])
+            reals = [f"{row[3]:.4f}", f"{row[4]:.4f}", *significance_texts(row[6], self.n_entries)]
+            texts.append([*map(str, row[:3]), *reals, *(json.dumps(note) for note in row[8:])])
         return texts, n_matches - len(texts)
 
     def __repr__(self) -> str:
         rows, n_more = self._shown()
         head = f"{type(self).__name__}: {len(self)} queries, {len(rows) + n_more} matches"
-        lines = [list(self.columns), *rows]
-        widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
+        lines = [shown_columns(self.columns), *rows]
+        widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
         body = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
         return "\n".join([head, *(body if rows else []), *([f"... {n_more} more"] if n_more else [])])
 
     def _repr_html_(self) -> str:
         rows, n_more = self._shown()
-        head = "".join(f"<th>{name}</th>" for name in self.columns)
+        head = "".join(f"<th>{name}</th>" for name in shown_columns(self.columns))
         body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
         more = f"<p>{n_more} more</p>" if n_more else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

@@ -24,7 +24,7 @@ class Hits:
     ids: Int64
     values: Array  # mismatches or scores as the engine computed them: these decide the order
     scores: Float64 = field(default_factory=lambda: np.empty(0))  # empty until measured
-    p_values: Float64 = field(default_factory=lambda: np.empty(0))
+    log10_p_values: Float64 = field(default_factory=lambda: np.empty(0))
     distances: Float64 = field(default_factory=lambda: np.empty(0))
 
     @classmethod

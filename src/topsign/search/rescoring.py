@@ -201,4 +201,5 @@ def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOrigin
     hits = replace(candidates[kept], scores=scores.ravel()[kept])
     if not isinstance(scan.null, PairNull):
         return hits
-    return replace(hits, p_values=SampleNull(originals.n_features).p_values(correlations.ravel()[kept]))
+    logs = SampleNull(originals.n_features).log10_p_values(correlations.ravel()[kept])
+    return replace(hits, log10_p_values=logs)

@@ -81,12 +81,12 @@ class Scan:
         """Return the same hits with their scores and p-values."""
         gather = self._gather(snapshot, hits)
         scores, correlations = self.comparison.estimates(hits.queries, hits.values, gather)
-        p_values = np.full(len(hits), np.nan)
+        logs = np.full(len(hits), np.nan)
         if self.null is not None:
             known = self.comparison.norms[hits.queries] > 0
             statistics = self.comparison.statistics(hits.queries, hits.values, correlations)
-            p_values = np.where(known, self.null.p_values(statistics), 1.0)
-        return replace(hits, scores=scores, p_values=p_values)
+            logs = np.where(known, self.null.log10_p_values(statistics), 0.0)
+        return replace(hits, scores=scores, log10_p_values=logs)
 
     def statistics(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the statistics of hits, which nulls are learned from."""

@@ -35,8 +35,10 @@ from .inference import (
     correct_pvalues,
     correlation_from_hamming,
     correlation_interval,
+    match_log10_pvalue,
     match_pvalue,
 )
+from .log_tails import probability_text
 from .nulls import SearchNull, searches_needed
 from .order_statistics import harter_approximation, mean_kept_magnitude, order_statistic_mean
 from .pools import PROJECTIONS
@@ -79,6 +81,7 @@ __all__ = [
     "hamming_variance",
     "harter_approximation",
     "hoeffding",
+    "match_log10_pvalue",
     "match_pvalue",
     "mean_kept_magnitude",
     "order_statistic_mean",
@@ -87,6 +90,7 @@ __all__ = [
     "plan_cluster",
     "poisson_binomial_pmf",
     "poisson_binomial_tail",
+    "probability_text",
     "rate_distortion_limit",
     "roc",
     "searches_needed",

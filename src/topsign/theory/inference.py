@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import scipy  # whose modules are loaded when they are first used
-from scipy.special import betainc, ndtr, ndtri
+from scipy.special import betainc, log_ndtr, logsumexp, ndtr, ndtri
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_pool
@@ -20,6 +20,7 @@ from .distances import (
     hamming_sf,
 )
 from .evidence import CLOSER, LikelihoodRatio, LikelihoodRatioModel, check_scores
+from .log_tails import log10_tail, log_binomial_cdf, log_coordinate_tail, log_student_tail, probabilities
 from .order_statistics import gauss_rule, kept_sum_variance, mean_kept_magnitude, pool_grid
 from .pools import effective_features, sample_correlations, shared_share
 
@@ -104,12 +105,40 @@ def match_pvalue(
     >>> float(match_pvalue(200, n_bits=512, n_pool=8192, n_features=8192).round(8))
     4.2e-07
     """
+    shape = {"n_bits": n_bits, "n_pool": n_pool, "n_features": n_features}
+    return probabilities(match_log10_pvalue(observed, projection=projection, scoring=scoring, norms=norms, **shape))
+
+
+def match_log10_pvalue(
+    observed: npt.ArrayLike,
+    *,
+    n_bits: int,
+    n_pool: int,
+    n_features: int,
+    projection: str = "hadamard",
+    scoring: str = "hamming",
+    norms: bool = True,
+) -> Float64:
+    """Decimal logarithm of :func:`match_pvalue`, also if the p-value itself is too small for a float.
+
+    -inf for scores that no impostor reaches: correlations estimated over a single orthonormal block are bounded.
+
+    >>> float(match_log10_pvalue(0, n_bits=2048, n_pool=8192, n_features=8192).round(4))  # 2**-2048
+    -616.5094
+    """
     n_bits, n_pool = check_pool(n_bits, n_pool)
     check_choice(scoring, "scoring", SCORINGS)
     values = np.asarray(observed, dtype=np.float64)
+    shape = (0.0, n_bits, n_pool, n_features, projection)
     if scoring == "asymmetric":
-        return score_tail(values, 0.0, n_bits, n_pool, n_features, projection, norms=norms)
-    return mismatch_tail(values, 0.0, n_bits, n_pool, n_features, projection)
+        return log10_tail(
+            values,
+            lambda scores: score_tail(scores, *shape, norms=norms),
+            lambda scores: log_score_tail(scores, *shape, norms=norms),
+        )
+    return log10_tail(
+        values, lambda counts: mismatch_tail(counts, *shape), lambda counts: log_mismatch_tail(counts, *shape)
+    )
 
 
 def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Float64:
@@ -168,14 +197,25 @@ class EmpiricalNull:
         object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
 
     def pvalue(self, observed: npt.ArrayLike) -> Float64:
-        """Probability that an impostor looks at least as close as each observed score."""
+        """Probability that an impostor looks at least as close as each observed score; never 0."""
+        return probabilities(self.log10_pvalue(observed))
+
+    def log10_pvalue(self, observed: npt.ArrayLike) -> Float64:
+        """Decimal logarithm of :meth:`pvalue`, also if the p-value itself is too small for a float.
+
+        The floor of ``method="rank"`` is ``-log10(1 + n)`` for n impostors.
+        """
         impostors = np.asarray(self.impostors)
         score = np.asarray(observed, dtype=np.float64) * (1 if self.closer == "larger" else -1)
         n = len(impostors)
         if self.method == "rank":
-            return np.asarray((1 + n - np.searchsorted(impostors, score, side="left")) / (1 + n))
+            return np.asarray(np.log10(1 + n - np.searchsorted(impostors, score, side="left")) - np.log10(1 + n))
         spread = impostors.std(ddof=1) * np.sqrt(1 + 1 / n)
-        return np.asarray(scipy.stats.t.sf((score - impostors.mean()) / spread, n - 1))
+        return log10_tail(
+            np.asarray((score - impostors.mean()) / spread),
+            lambda t: np.asarray(scipy.stats.t.sf(t, n - 1)),
+            lambda t: log_student_tail(t, n - 1),
+        )
 
     def threshold(self, false_alarm: npt.ArrayLike) -> Float64:
         """The least close score whose p-value is at most this; infinitely close where no score's is.
@@ -218,6 +258,15 @@ def mismatch_tail(
     return np.asarray((binomial_cdf(unique[:, np.newaxis], n_bits, flips) @ weights)[where].reshape(mismatches.shape))
 
 
+def log_mismatch_tail(
+    mismatches: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str
+) -> Float64:
+    """Logarithm of :func:`mismatch_tail`, for counts whose tail may be too small for a float."""
+    flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(projection, n_features, n_pool))
+    logs = log_binomial_cdf(np.floor(mismatches), n_bits, flips)
+    return np.asarray(logsumexp(logs, b=weights, axis=1))
+
+
 @lru_cache(maxsize=512)
 def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) -> tuple[Float64, Float64]:
     """Flip probabilities and weights: mismatches are binomial given the sample correlation and the threshold."""
@@ -240,6 +289,44 @@ def score_tail(
     sqrt((1 - r**2) (m/S**2 - share/n)) times a normal variable; for a single orthonormal block it is a coordinate of a
     random unit vector in n - 1 dimensions instead. Without stored scales it is multiplied by S over its mean.
     """
+    unique, where = np.unique(scores, return_inverse=True)
+    law = _score_mixture(kappa, n_bits, n_pool, n_features, projection, norms)
+    needed = law.needed(unique)
+    tails = ndtr(-needed) if law.dimensions is None else _coordinate_tail(needed, law.dimensions)
+    tail = (tails @ law.rho_weights) @ law.weights
+    return np.asarray(tail[where].reshape(scores.shape))
+
+
+def log_score_tail(
+    scores: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, *, norms: bool
+) -> Float64:
+    """Logarithm of :func:`score_tail`, for scores whose tail may be too small for a float."""
+    law = _score_mixture(kappa, n_bits, n_pool, n_features, projection, norms)
+    needed = law.needed(scores)
+    logs = log_ndtr(-needed) if law.dimensions is None else log_coordinate_tail(needed, law.dimensions)
+    return np.asarray(logsumexp(logs, b=law.weights[:, np.newaxis] * law.rho_weights, axis=(1, 2)))
+
+
+@dataclass(frozen=True, eq=False)
+class _ScoreMixture:
+    """Law of an estimated correlation, given its sample correlation and the sum of kept magnitudes."""
+
+    rho: Float64
+    rho_weights: Float64
+    stretch: Float64  # by sum of kept magnitudes
+    noise: Float64
+    weights: Float64
+    dimensions: int | None  # of the random unit vector whose coordinate the noise is; None: the noise is normal
+
+    def needed(self, scores: Float64) -> Float64:
+        """Return the standardised noise at which each score is reached, (n_scores, n_sums, n_rho)."""
+        reach = (scores[:, np.newaxis, np.newaxis] / self.stretch[:, np.newaxis] - self.rho) / np.sqrt(1 - self.rho**2)
+        return np.asarray(reach / self.noise[:, np.newaxis])
+
+
+def _score_mixture(
+    kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, norms: bool
+) -> _ScoreMixture:
     share = shared_share(projection, n_features, n_pool)
     rho, rho_weights = sample_correlations(kappa, n_features)
     mean = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
@@ -250,14 +337,10 @@ def score_tail(
     sums = np.clip(sums, mean / 4, 4 * mean)
     stretch = np.ones_like(sums) if norms else sums / mean
     noise = np.sqrt(np.maximum(n_bits / sums**2 - share / n_features, 1e-300))
-    unique, where = np.unique(scores, return_inverse=True)
-    needed = (unique[:, np.newaxis, np.newaxis] / stretch[:, np.newaxis] - rho) / np.sqrt(1 - rho**2)
-    if share == 1:
-        tails = _coordinate_tail(needed / (noise[:, np.newaxis] * np.sqrt(n_features)), n_features - 1)
-    else:
-        tails = ndtr(-needed / noise[:, np.newaxis])
-    tail = (tails @ rho_weights) @ (node_weights / node_weights.sum())
-    return np.asarray(tail[where].reshape(scores.shape))
+    weights = node_weights / node_weights.sum()
+    if share != 1:
+        return _ScoreMixture(rho, rho_weights, stretch, noise, weights, None)
+    return _ScoreMixture(rho, rho_weights, stretch, noise * np.sqrt(n_features), weights, n_features - 1)
 
 
 def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> float:

@@ -110,8 +110,16 @@ class SearchNull:
         """Return which scores are matches at this false-alarm rate."""
         return np.asarray(statistics >= self.search_threshold(false_alarm, n_entries))
 
+    def log10_p_values(self, statistics: npt.ArrayLike) -> Float64:
+        """Return decimal logarithms of :meth:`p_values`; the floor is ``log10(floor / n_entries)``."""
+        return np.asarray(np.log10(self.p_values(statistics)))
+
     def p_values(self, statistics: npt.ArrayLike) -> Float64:
-        """Return the probability that one comparison with an impostor scores at least as high."""
+        """Return the probability that one comparison with an impostor scores at least as high; never 0.
+
+        Within the sample it is ``(r + 1) / (m + 1)`` for searches, of which r scored as high; beyond it the fitted
+        tail, down to :attr:`floor`.
+        """
         scores = np.asarray(statistics, dtype=np.float64)
         middle = self.best[len(self.best) // 2]
         body = np.interp(scores, self.knots, self.survival, left=1.0, right=float(self.survival[-1]))

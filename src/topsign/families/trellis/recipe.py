@@ -298,10 +298,11 @@ class TrellisRecipe(ProjectedRecipe):
     def code_pvalues(self, codes: Bytes) -> Float64 | None:
         if self.is_learned:  # reconstructions of impostors correlate
             return None
-        from ..laws import sample_pvalues  # SciPy takes long to import
+        from ...theory.log_tails import probabilities
+        from ..laws import sample_log10_pvalues  # SciPy takes long to import
 
         signals = self.directions(codes).astype(np.float64)
-        return sample_pvalues(signals @ signals.T, self.n_features)
+        return probabilities(sample_log10_pvalues(signals @ signals.T, self.n_features))
 
     def energy_ratio(self, codes: Bytes) -> float | None:
         """Return the energy that codes hold over that of codes of the sample's signals: 1 if the basis fits."""
