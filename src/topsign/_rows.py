@@ -74,7 +74,7 @@ class SparseRows(Rows):
         return np.asarray(self._matrix[start:stop:step].toarray())
 
 
-def take_rows(signals: Array, rows: Int64) -> Array:
+def take_rows(signals: Array | Rows, rows: Int64) -> Array:
     """Return the chosen rows of an array or of ``Rows`` as an array."""
     if isinstance(signals, Rows):
         parts = [signals[int(row) : int(row) + 1] for row in rows]
