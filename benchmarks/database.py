@@ -1,12 +1,11 @@
-"""The verbs of a small database: ids of text, filters on metadata, pairs of near-duplicates.
+"""Text ids, filters on metadata, and pairs of near-duplicates.
 
     python benchmarks/database.py [--ids 1000000] [--filter 1000000] [--pairs 100000] [--repeats 9] [--json FILE]
 
-Ids: a durable index of so many ids of text is opened, and 1,000 of them are looked up, each time in a new process; its
-imports are not counted. Filter: a condition that keeps 1% of the entries, beside a search of an index of those alone,
-in turn. Pairs: the self-join of codes of 256 of 2048 by `index.pairs`, beside searches of all entries in batches of
-1,000, of which the first few are timed; CPU seconds of all threads, which a busy machine changes little. 0 leaves a
-part out.
+Ids: open a durable index with this number of text ids and look up 1,000 of them, each time in a new process; imports
+are not counted. Filter: a condition that keeps 1% of the entries, interleaved with a search of an index of only those
+entries. Pairs: `index.pairs` of codes of 256 of 2048, compared with searches of all entries in batches of 1,000, of
+which the first few are timed; CPU seconds of all threads, which depend little on other load. 0 skips a part.
 """
 
 import argparse
@@ -90,7 +89,7 @@ def measure_filter(n_entries, repeats):
     filtered, plain = 1e3 * interleaved(calls, repeats).T
     limit = 1.3 * np.median(plain) + 60
     print(
-        f"filter keeps 1% of {n_entries}: {np.median(filtered):.1f} ms, those alone {np.median(plain):.2f} ms "
+        f"filter keeps 1% of {n_entries}: {np.median(filtered):.1f} ms, only those {np.median(plain):.2f} ms "
         f"(at most {limit:.1f} wanted); the first use of a field {first:.2f} s ({first_cpu:.2f} s of CPU)"
     )
     return {

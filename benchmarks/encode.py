@@ -30,7 +30,7 @@ def make_contestants(n_features, n_pool, n_bits):
         .rows(range(n_pool))
         .T.copy()
     )
-    contestants = {"GEMM, float32 (projection alone)": lambda batch: batch @ matrix}
+    contestants = {"GEMM, float32 (only the projection)": lambda batch: batch @ matrix}
 
     def encoder(name, projection):
         fitted = ts.AdaptiveEncoder(n_bits=n_bits, projection=projection).fit(some)

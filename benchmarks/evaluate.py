@@ -1,4 +1,4 @@
-"""How long an evaluation of many signals takes.
+"""Time of an evaluation of many signals.
 
     python benchmarks/evaluate.py [--signals 50000] [--features 384 8192] [--json FILE]
 
@@ -20,7 +20,7 @@ from shared.results import save
 
 
 def write_signals(path, n_signals, n_features):
-    """Half of them near another one, so that there are neighbours to find."""
+    """Write signals, half of them near another one, so that there are neighbours to find."""
     rng = np.random.default_rng(0)
     spectrum = (1 / np.sqrt(1 + 20 * np.arange(n_features) / n_features)).astype(np.float32)
     signals = np.lib.format.open_memmap(path, "w+", np.float32, (n_signals, n_features))
@@ -32,7 +32,7 @@ def write_signals(path, n_signals, n_features):
 
 
 def cpu_seconds():
-    """Of all processes that were waited for."""
+    """CPU seconds of all child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

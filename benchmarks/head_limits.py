@@ -1,4 +1,4 @@
-"""Where compressed heads fail: agreement with the exact head for random classes, by how clear the inputs are.
+"""Limits of compressed heads: agreement with the exact head for random classes, by the share of signal.
 
 Weights are standard normal vectors. An input is the weight vector of a random class in normal noise with this share of
 its energy ("signal"); with no signal at all, the best of the classes wins by chance. Prints a table for

@@ -1,4 +1,4 @@
-"""How long ``import topsign`` takes, and the first use of an index after it; fails above a limit."""
+"""Time of ``import topsign`` and of the first use of an index; fails above a limit."""
 
 import argparse
 import statistics
@@ -23,7 +23,7 @@ def seconds(program):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--limit", type=float, default=0.6, help="seconds that the import alone may take")
+    parser.add_argument("--limit", type=float, default=0.6, help="limit of the import in seconds")
     options = parser.parse_args()
     medians = {}
     for name, program in PROGRAMS.items():

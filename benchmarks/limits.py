@@ -1,10 +1,10 @@
-"""What this machine can do at most: bytes read from memory and operations, a second, as measured.
+"""Limits of this machine: bytes read from memory per second, and operations per second.
 
     python benchmarks/limits.py [--megabytes 512] [--repeats 7] [--json FILE]
 
-Bandwidth is that of reading a large array once (the sum of its squares, by BLAS), on one thread and on all. The peak
-is that of a float32 matrix product; a fused multiply-add of a vector of eight floats is counted as one vector
-operation, and two in a cycle is the most that these processors do of them, as of additions.
+Bandwidth is measured by reading a large array once (the sum of its squares, by BLAS), on one thread and on all. The
+peak is measured with a float32 matrix product; a fused multiply-add of a vector of eight floats counts as one vector
+operation, of which these processors execute at most two per cycle.
 """
 
 import argparse

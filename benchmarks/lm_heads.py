@@ -1,9 +1,9 @@
-"""The head of a language model in fewer bytes: perplexity, and the tokens that stay the best.
+"""Compressed head of a language model: perplexity, and agreement of the best tokens.
 
-The head and held-out features come from experiments/language_model (tokens.py, then train.py). Beside adaptive codes,
-with and without shortlists, stand rows of 8 and 4 bits and product-quantised rows. Perplexity with a shortlist takes
-exact logits on it and estimates elsewhere; "in shortlist" is how often the token that follows is on it, which is what a
-layer that gives -inf elsewhere can predict at all.
+The head and held-out features come from experiments/language_model (tokens.py, then train.py). It compares adaptive
+codes, with and without shortlists, with rows of 8 and 4 bits and product-quantised rows. Perplexity with a shortlist
+uses exact logits for tokens on the list and estimates for the others; "in shortlist" is the share of positions whose
+next token is on the list, which is what a layer that returns -inf for other tokens can predict at most.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def product_quantised(weights, n_parts):
 
 
 class Measure:
-    """Compares logits with the exact ones, a block of inputs at a time."""
+    """Comparison of logits with the exact ones, a block of inputs at a time."""
 
     def __init__(self, weights, features, following):
         self.weights, self.features, self.following = weights, features, following

@@ -4,8 +4,8 @@
     python benchmarks/paths.py --pools 8192 65536 262144 1048576    # cost per kept projection, on the fastest path
     python benchmarks/paths.py --threads 16 --batches 64 256        # one thread to sixteen, and segments
 
-Codes of 512 of 8192 and queries are uniform random, the ten best are kept. Medians are shown, of processor time where
-one thread works, which other work on the machine disturbs least. With several threads, on the fastest path: one query
+Codes of 512 of 8192 and queries are uniform random, the ten best are kept. Medians are shown, of processor time with
+one thread, which other work on the machine affects least. With several threads, on the fastest path: one query
 over 100 to a million codes, where threads could only lose; batches over the most codes; and the same codes in segments,
 searched one by one and together.
 """
@@ -34,7 +34,7 @@ def medians(functions, repeats, clock=time.thread_time):
 
 
 def show(title, seconds, pairs):
-    """Prints and returns a row: nanoseconds a pair of each function."""
+    """Print and return a row: nanoseconds per pair of each function."""
     row = {name: 1e9 * taken / pairs for name, taken in seconds.items()}
     print(f"{title:24s}" + "".join(f"{name:>16s} {taken:9.4f}" for name, taken in row.items()), flush=True)
     return {"case": title, **row}

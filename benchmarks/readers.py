@@ -1,12 +1,12 @@
-"""Many readers beside a writer: how long opening takes, and how even searches are.
+"""Many readers beside a writer: time to open, and variation of search times.
 
     python benchmarks/readers.py [--readers 20] [--seconds 30] [--entries 100000] [--rate 4] [--folder FOLDER]
                                  [--json FILE]
 
 Each reader is a process that opens the index, then refreshes and searches ``rate`` times a second, and opens it again
-every second; the writer adds and removes without a pause. Wall time and processor time of each, since others may use
-the machine. Wanted on two quiet cores: openings of at most 50 ms, searches whose 99th percentile is at most four times
-their median.
+every second; the writer adds and removes without a pause. Both wall time and processor time are recorded, because the
+machine may be shared. Targets on two idle cores: opening within 50 ms, and a 99th percentile of searches of at most
+four times the median.
 """
 
 import argparse
@@ -26,7 +26,7 @@ N_FEATURES = 64
 
 
 def timed(call):
-    """What a call gives, and its seconds by the clock and of the processor."""
+    """Return the result of a call, its wall time and its processor time in seconds."""
     wall, processor = time.perf_counter(), time.process_time()
     result = call()
     return result, (time.perf_counter() - wall, time.process_time() - processor)

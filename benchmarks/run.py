@@ -1,10 +1,10 @@
-"""Runs every benchmark and collects its numbers: one JSON file each, with machine, versions, commit and spread.
+"""Run every benchmark and write one JSON file each, with machine, versions, commit and spread.
 
     python benchmarks/run.py [--quick] [--only NAME ...] [--results FOLDER] [--residuals FILE]
 
-Without --quick the sizes are those that the documentation shows, into benchmarks/results. With it they are small, to
-see that everything runs, into build/bench-quick: such numbers are not published. Photographs of cameras are compared
-where their residuals are given. A benchmark that fails is named at the end, and its older numbers stay.
+By default, sizes are those of the documentation and results go to benchmarks/results. With --quick, sizes are small, to
+test that everything runs, and results go to build/bench-quick. Benchmarks of cameras need --residuals. Benchmarks that
+fail are listed at the end, and their previous results remain.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def runs():
             f"{small} --threads {threads}",
         )
     for correlation, threads in ((0.4, 2), (0.45, 1), (0.45, 2), (0.5, 2)):
-        timed = correlation == 0.45  # agreement alone depends on the correlation: times are compared at one
+        timed = correlation == 0.45  # only agreement depends on the correlation: times are compared at one
         shared = f"--correlation {correlation} --threads {threads} --layouts {'fast compact' if timed else 'fast'}"
         full = f"--repeats {4 if timed else 1} --inputs {10_000 if threads == 1 else 4000}"
         small = "--classes 2000 --inputs 500 --repeats 2"

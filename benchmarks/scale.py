@@ -1,12 +1,12 @@
-"""How cost grows: a search against the number of entries, encoding and searching against the number of features.
+"""Growth of cost: searches by the number of entries, encoding and searches by the number of features.
 
     python benchmarks/scale.py [--entries 1000 10000 100000 1000000] [--features 1024 8192 65536 1048576] [--bits 512]
                                [--pool 8192] [--threads 1] [--repeats 5] [--json FILE]
 
-Entries are 10,000 random codes over and over, in the compact layout: nothing measured depends on their contents. Beside
-them faiss's BinaryFlat scans sign codes of equal computation and of equal storage; all sizes are interleaved.
-Against the number of features, codes keep one projection of sixteen, and --code-megabytes of them are searched. The
-slope is that of the logarithm of time between the last two sizes, 1 where cost is proportional.
+Entries are 10,000 random codes, repeated, in the compact layout; the results do not depend on their contents. FAISS's
+BinaryFlat scans sign codes of equal computation and of equal storage; all sizes are interleaved. By the number of
+features, codes keep one projection of sixteen, and --code-megabytes of them are searched. The slope is that of the
+logarithm of time between the last two sizes; 1 means that cost is proportional.
 """
 
 import argparse

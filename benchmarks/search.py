@@ -73,7 +73,7 @@ def our_searches(rng, options):
 
 
 def peer_searches(rng, options):
-    """The peers that are installed; a missing one is named, not hidden."""
+    """Searches of the installed peers; missing ones are reported."""
     storage = int(np.ceil(theory.storage_bits(n_bits=options.bits, n_pool=options.pool) / 8)) * 8
     sizes = {f"equal computation, {options.bits} bits": options.bits, f"equal storage, {storage} bits": storage}
     packed = {n: rng.integers(0, 256, (options.entries, n // 8), dtype=np.uint8) for n in sizes.values()}
@@ -113,7 +113,7 @@ def peer_searches(rng, options):
 
 
 def faiss_on_reals(faiss, rng, options):
-    """faiss's codes of real vectors, filled a part at a time."""
+    """FAISS indexes of real vectors, filled in parts."""
     pool = options.pool
     compact = Layout("compact", options.bits, pool).code_bytes
     n_parts = 2 ** round(np.log2(2 * compact))

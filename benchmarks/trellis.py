@@ -133,7 +133,7 @@ def near(signals, least):
 
 
 def processor_times(calls, repeats):
-    """As ``interleaved``, in seconds of the processor: calls have one thread, and the machine may have other work."""
+    """Run like ``interleaved``, but in processor time, for calls of one thread on a shared machine."""
     times = np.empty((repeats + 1, len(calls)))
     for repeat in range(repeats + 1):
         for i, call in enumerate(calls):

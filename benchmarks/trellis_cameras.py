@@ -1,4 +1,4 @@
-"""Photographs told apart by the noise of their cameras: trellis, adaptive and sign codes of the same bytes.
+"""Identification of cameras by sensor noise: trellis, adaptive and sign codes of the same bytes.
 
     python benchmarks/trellis_cameras.py residuals.npz [--bytes 320 768 2560 8192] [--seeds 5] [--json FILE]
 

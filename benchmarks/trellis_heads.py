@@ -1,11 +1,11 @@
-"""Heads at 0.25 to 2 bits a weight: trellis and adaptive codes, int8 and int4 rows, product quantisation.
+"""Heads at 0.25 to 2 bits per weight: trellis and adaptive codes, int8 and int4 rows, product quantisation.
 
     python benchmarks/trellis_heads.py cifar|many [--classes 100000] [--seeds 3] [--json FILE]
 
 ``cifar`` is the head of the CIFAR-10 network (10 classes, 1,024 features), ``many`` the head of heads.py: normal weight
 vectors with eigenvalues that fall. All codes of one size have the same bytes per class, their scales among them: two
-bytes for trellis codes and rows of integers, four for adaptive codes, none for product quantisation. What all classes
-share (axes, rotations, codebooks) is stated beside. Rows of 8 and 4 bits keep as many principal coordinates of the
+bytes for trellis codes and rows of integers, four for adaptive codes, none for product quantisation. The size of shared
+data (axes, rotations, codebooks) is reported separately. Rows of 8 and 4 bits keep as many principal coordinates of the
 weights as fit; a head of ten classes is too small for axes and codebooks, so there rows keep random coordinates. The
 rows "all features" of 8 and 4 bits are whole, for comparison.
 
@@ -150,7 +150,7 @@ def compare(options):
 
 
 def title(name, rate):
-    return name if rate is None else f"{name}, {rate} bits a weight"
+    return name if rate is None else f"{name}, {rate} bits per weight"
 
 
 PARTS = {"cifar": cifar, "many": many}
@@ -167,7 +167,7 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--opq-rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help='such as "OPQ, 1.0 bits a weight"')
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help='such as "OPQ, 1.0 bits per weight"')
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()

@@ -9,7 +9,7 @@ features. Queries are neither learned from nor encoded. Vectors in the cache may
 
 Recall@10 against the exact cosine. Everything that is drawn at random is drawn for each seed: a query's recall is the
 mean over seeds, intervals of 95% are bootstrapped over queries, and differences are those on the same queries. Seconds
-are those of the clock with the threads given. Rows are written as they are measured, and kept by later runs; those
+are wall time with the given number of threads. Rows are written as they are measured, and kept by later runs; those
 that ``--only`` names are measured again. Differences are taken of rows of one run: to have those of a row that was
 missing, name the row of local bases beside it.
 """
@@ -73,7 +73,7 @@ class Contest:
 
 
 def row(method, n_bytes, runs):
-    """What was measured with all seeds, and each query's mean recall."""
+    """Results of all seeds, and the mean recall of each query."""
     recalls, coded = zip(*(runs[seed] for seed in sorted(runs)), strict=True)
     found, rescored = np.mean(recalls, axis=0)
     measured = {

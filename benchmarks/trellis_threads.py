@@ -5,9 +5,9 @@
 Microseconds per signal of ``add`` into an index in memory, nanoseconds per pair of 256 queries, and per code of one
 query, for 24-byte codes of 384 features along principal axes and with 16 local bases. On one thread ``add`` takes the
 first 20,000 signals. faiss: IndexPQFastScan of 48 parts of 4 bits, the same 24 bytes. ``build`` (needs pyarrow)
-compares ``topsign build`` of a Parquet file, without the time to learn, with reading the file alone and with adding the
-same signals from memory. Every repeat runs each call once; ``least`` is the time to compare on a machine that has other
-work. Signals are random with variances that fall as one over the number of the axis.
+compares ``topsign build`` of a Parquet file, without the time to learn, with reading the file and with adding the same
+signals from memory. Every repeat runs each call once; ``least`` is the time to compare on a shared
+machine. Signals are random with variances that fall as one over the number of the axis.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def search(index, queries, threads):
 
 
 def build(options, signals):
-    """Seconds to build an index from a Parquet file, to read the file alone, and to add its signals from memory."""
+    """Seconds to build an index from a Parquet file, to read the file, and to add its signals from memory."""
     import pyarrow
     import pyarrow.parquet
 

@@ -1,1 +1,1 @@
-"""What the benchmarks share."""
+"""Modules that the benchmarks share."""

@@ -126,7 +126,7 @@ def scale_chart(report):
             xscale="log", yscale="log", xlabel="entries", title=f"{queries} {'query' if queries == 1 else 'queries'}"
         )
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("milliseconds a search")
+    panels[0].set_ylabel("milliseconds per search")
     panels[0].legend(fontsize=9)
     return figure
 

@@ -1,4 +1,4 @@
-"""Codes of so many bytes an entry, learned from a sample: trellis, adaptive and sign codes, and those of others.
+"""Codes of a given size, learned from a sample: trellis, adaptive and sign codes, and those of other libraries.
 
 All are ranked by one score, the cosine of the query with the reconstruction of an entry, its mean put back. Trellis
 codes take it in an index; the others are decoded for it, which finds more than the scores their libraries take.
@@ -37,7 +37,7 @@ SECONDS = ("seconds_to_learn", "seconds_to_code")
 
 
 def coded(found, shared_bytes, times):
-    """What a code finds, what all entries share, and how long it took, from three readings of the clock."""
+    """Neighbours that a code finds, shared bytes, and seconds, from three readings of the time."""
     return {"found": found, "shared_bytes": int(shared_bytes)} | dict(zip(SECONDS, np.diff(times), strict=True))
 
 

@@ -49,7 +49,7 @@ def database(results):
 
 
 def evaluation(results):
-    """How long an evaluation takes."""
+    """Time of an evaluation."""
     if "evaluate" not in results:
         return ""
     lines = [

@@ -39,7 +39,7 @@ def spread(values):
 
 
 def save(path, options, measured):
-    """Writes what was measured as JSON, with all that is needed to judge it and to repeat it."""
+    """Write results as JSON, with everything needed to interpret and repeat them."""
     report = {"script": Path(sys.argv[0]).name, "options": settings(options)} | here() | {"measured": measured}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(report, indent=1) + "\n")
@@ -53,7 +53,7 @@ def settings(options):
 
 
 def here():
-    """What a run is judged by."""
+    """Machine, versions and commit of a run."""
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),

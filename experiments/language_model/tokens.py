@@ -1,4 +1,4 @@
-"""Turns WordNet's glosses into tokens of a byte-pair vocabulary, as train.py reads them.
+"""Convert WordNet's glosses to tokens of a byte-pair vocabulary, as train.py reads them.
 
     python experiments/language_model/tokens.py --wordnet /usr/share/wordnet --out tokens.npz
 

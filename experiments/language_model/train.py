@@ -5,7 +5,7 @@
 A decoder of GPT-2's shape (pre-norm, GELU, learned positions, head tied to the embedding, no bias) trained on the
 tokens of ``tokens.py``. Writes ``OUT.weights.N.npy`` (float16 rows of the head, in files below 15 MB) and ``OUT.npz``
 (float16 features that the head takes, the tokens that follow, and how it was made); ``benchmarks/lm_heads.py`` reads
-them. A GPU makes it a matter of a minute. Needs PyTorch alone.
+them. A GPU makes it a matter of a minute. Needs only PyTorch.
 """
 
 from __future__ import annotations
