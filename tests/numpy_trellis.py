@@ -9,7 +9,7 @@ import numpy as np
 
 from topsign._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
 from topsign.kernels import RoundedQueries, TrellisRange, TrellisSignals, TrellisTables
-from topsign.kernels.trellis import DEPTH, N_SEQUENCES, Events, Int8, level_rows, trellis_levels, unpack_norms
+from topsign.kernels.trellis import DEPTH, N_SEQUENCES, Events, Int8, trellis_levels, unpack_norms
 
 FORBIDDEN = np.uint32(1 << 30)
 
@@ -188,3 +188,11 @@ def _least(costs: Array) -> Array:
         less = (costs[:, q] - least).astype(np.int32) < 0
         best, least = np.where(less, q, best), np.where(less, costs[:, q], least)
     return best
+
+
+def level_rows(tables: TrellisTables) -> Int8:
+    """Return the level of each window for the coordinates of each sequence, (min(n_coded, 256), 2**window)."""
+    multipliers, addends = (values[: tables.n_coded].astype(np.int64) for values in tables.sequences)
+    words = np.arange(2**tables.window, dtype=np.int64) << 16 - tables.window
+    scrambled = words * multipliers[:, np.newaxis] + addends[:, np.newaxis] & 0xFFFF
+    return trellis_levels()[scrambled >> 9]

@@ -25,6 +25,7 @@ TOPSIGN_TARGET_BEGIN(
 
 #include "../kernels/functions.h"
 #include "avx2.h"
+#include "avx512_block_decoder.h"
 #include "avx512_blocks.h"
 #include "avx512_compact.h"
 #include "avx512_pairs.h"

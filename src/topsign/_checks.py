@@ -342,10 +342,3 @@ def listed(ids: Array) -> str:
     named = ", ".join(str(one) for one in ids[:3])
     more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
     return f"{named}{more} {'is' if len(ids) == 1 else 'are'}"
-
-
-def check_index(index: Any, kinds: tuple[type, ...], name: str = "index") -> None:
-    """Check an index of this process."""
-    if not isinstance(index, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"{name} must be an {names}, got {type(index).__name__}; topsign.open_index opens a file")

@@ -37,3 +37,15 @@ class ConflictError(StorageError):
 
 class CalibrationWarning(UserWarning):
     """P-values do not fit the signals: far more random pairs are significant than should be."""
+
+
+class TargetError(ValueError):
+    """No code meets the target; the message names the best that can be reached."""
+
+
+class GpuError(RuntimeError):
+    """No CUDA device can be used; the message says what was found and what to install."""
+
+
+class GpuMemoryError(GpuError, MemoryError):
+    """The card has too little memory left; what was on it before is still there and usable."""

@@ -7,11 +7,11 @@ and sign codes of signals that are on the device already. Layers of :mod:`topsig
 
 from __future__ import annotations
 
+from ..errors import GpuError, GpuMemoryError
 from .coder import check_coder, make_coder
 from .device import cuda_device
 from .encoding import GpuEncoder
 from .engine import GpuEngine
-from .errors import GpuError, GpuMemoryError
 from .heads import HeadScanner
 from .index import GpuIndex
 from .signal_encoder import SignalEncoder

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import install
-from .errors import GpuError, GpuMemoryError
+from ..errors import GpuError, GpuMemoryError, install
 
 Array = Any  # of the device: CuPy's, or NumPy's where kernels are emulated
 Kernel = Any

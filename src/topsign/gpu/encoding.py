@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import GpuError
 from ..kernels import Layout
 from ..projections import Hadamard
 from .device import Array, Device
-from .errors import GpuError
 from .stripes import Format
 
 PROJECTED_BYTES = 2**28  # held at a time

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import GpuError
 from ..kernels import RoundedQueries, TrellisTables
 from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
 from .device import Array, Device, Module
-from .errors import GpuError
 from .stripes import COPY_BYTES, GROUP, CodeFormat, Stripes
 
 PIECE = 16  # coordinates that are written together

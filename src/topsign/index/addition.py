@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +12,19 @@ import numpy.typing as npt
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Int64
 from .._checks import as_signals, check_metadata, check_part, check_source, names_of_columns
+from .._extensions import load_extension
 from .._files import Record
 from ..encoding import Coder, check_signals, encode
 from ..families import Encoded, Recipe
 from ..projections.blocks import float_blocks
 from ..search import SampleDraw, first_excluded
 from ..store import Change, Note, make_segments, pack_originals
-from .devices import CoderOf
 from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 from .sources import keep_feature_names
 
 BLOCK_BYTES = 2**24  # signals that are packed at a time
+
+CoderOf = Callable[[Recipe], Coder]
 
 
 @dataclass(eq=False)
@@ -137,3 +140,16 @@ class Addition:
             return new
         texts: Ids = as_texts(name.decode() for name in names or ())
         return texts
+
+
+def coder_for(device: str | None, recipe: Recipe | type[Recipe]) -> CoderOf | None:
+    """Return what makes a coder for a device, None for the processor.
+
+    What a device cannot do is refused here, before anything is learned: for a recipe, or a type if it is not known yet.
+    """
+    if device is None:
+        return None
+    gpu = load_extension("gpu")
+    gpu.check_coder(recipe, device)
+    made: CoderOf = lru_cache(maxsize=1)(lambda known: gpu.make_coder(known, device))
+    return made

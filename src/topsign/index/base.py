@@ -190,7 +190,6 @@ class BaseIndex(ABC):
             or a callable, of which ``rescore(ids)`` returns one row per id, called once per query. The best
             ``k * rescore_factor`` entries by code are then ordered by their exact score, and
             scores and p-values are exact.
-
         recall : float in (0, 1), optional
             Visit only as many regions (:meth:`learn_regions`) as this expected recall needs, by calibration on the
             entries: of the exact neighbours if the index keeps originals, else of the search by code. All entries are
@@ -357,11 +356,8 @@ class BaseIndex(ABC):
         progress : callable, optional
             Called with the number of signals searched for, and of all.
 
-        Raises
-        ------
-        ValueError
-            If the level cannot be promised: too few signals, impostors that are entries of the index, or so many
-            near-duplicates among the index's own signals that copies of entries would not be found.
+        ValueError if the level cannot be promised: too few signals, impostors that are entries of the index, or so
+        many near-duplicates among the index's own signals that copies of entries would not be found.
 
         Notes
         -----

@@ -20,10 +20,9 @@ from ..search import ENGINE, Engine, Progress, Scan, make_scans, pruned
 from ..signals import from_table
 from ..store import Note, Path, Store, save_store
 from . import changes
-from .addition import Addition
+from .addition import Addition, coder_for
 from .base import BaseIndex
 from .deferred import DeferredIndex
-from .devices import coder_for
 from .entry_set import EntrySet, LocalEntries
 from .ids import Ids, rows_of
 from .learned import LearnedIndex
@@ -109,11 +108,8 @@ class Index(BaseIndex):
     def fit(self, sample: npt.ArrayLike) -> Self:
         """Learn the recipe from signals like those to come; once.
 
-        Raises
-        ------
-        ValueError
-            If the recipe is known already, because codes of two recipes cannot be compared; or if the sample is too
-            small.
+        ValueError if the recipe is known already, because codes of two recipes cannot be compared, or if the sample
+        is too small.
         """
         values = as_signals(sample, n_features=self.n_features, name="sample")
         with self._learning:
@@ -171,12 +167,8 @@ class Index(BaseIndex):
             A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries: how
             far a file has been read, so that an interrupted job can resume without duplicates.
 
-        Raises
-        ------
-        ValueError, TypeError
-            Before anything is added.
-        StorageError
-            If a durable index cannot be written or is damaged; nothing is added.
+        ValueError and TypeError are raised before anything is added, and StorageError, if a durable index cannot be
+        written or is damaged, without anything being added.
         """
         given = {"ids": ids, "metadata": metadata, "n_threads": n_threads, "rows": rows, "source": source}
         return self._write(signals, device=device, replacing=False, **given)
@@ -253,8 +245,8 @@ class Index(BaseIndex):
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove entries; an unknown id raises before any is removed.
 
-        Searches see all of the entries or none; threads and processes that add or remove take turns. In a durable
-        index the entries are gone for good when this returns; :meth:`compact` frees their bytes.
+        Searches see all of the entries or none. In a durable index the entries are gone for good when this returns;
+        :meth:`compact` frees their bytes.
         """
         self.store.apply(lambda change: change.remove(rows_of(change.snapshot, ids)))
 
@@ -264,10 +256,8 @@ class Index(BaseIndex):
         Rewrites the segments that hold the entries and deletes all earlier versions. Processes that still read an older
         version keep its bytes until they refresh or end; copies made with :meth:`save` keep theirs.
 
-        Raises
-        ------
-        StorageError
-            If the entries were removed but a file could not be deleted, because another program has it open on Windows.
+        StorageError if the entries were removed but a file could not be deleted, because another program has it open
+        on Windows.
         """
         self.store.apply(lambda change: changes.erase(change, ids))
 

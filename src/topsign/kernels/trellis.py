@@ -168,11 +168,3 @@ class Events(NamedTuple):
         gaps = offsets - np.roll(offsets, 1)
         advances = np.minimum(np.where(gaps <= 0, gaps + tables.n_bits, gaps), tables.window)
         return cls(starts, np.append(starts[1:], tables.n_coded), offsets, advances)
-
-
-def level_rows(tables: TrellisTables) -> Int8:
-    """Return the level of each window for the coordinates of each sequence, (min(n_coded, 256), 2**window)."""
-    multipliers, addends = (values[: tables.n_coded].astype(np.int64) for values in tables.sequences)
-    words = np.arange(2**tables.window, dtype=np.int64) << 16 - tables.window
-    scrambled = words * multipliers[:, np.newaxis] + addends[:, np.newaxis] & 0xFFFF
-    return trellis_levels()[scrambled >> 9]  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import TargetError
 from .capacity import ClusterPlan, SearchCosts, plan_cluster
 from .concentration import (
     bits_for_distortion,
@@ -44,7 +45,6 @@ from .order_statistics import harter_approximation, mean_kept_magnitude, order_s
 from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
 from .sizes import storage_bits
-from .targets import TargetError
 from .trellis import TrellisPlan, trellis_energy
 from .water_filling import water_filling
 

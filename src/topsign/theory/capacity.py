@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .targets import TargetError
+from ..errors import TargetError
 
 
 @dataclass(frozen=True)

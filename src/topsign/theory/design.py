@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 
 from .._checks import MAX_POOL, check_choice, check_count, check_false_alarm, check_pool
+from ..errors import TargetError
 from .detection import roc
 from .distances import check_correlation, kappa_of
 from .inference import mismatch_tail, score_tail, tail_threshold
 from .pools import ORTHONORMAL, PROJECTIONS
 from .sizes import compact_bytes, storage_bits
-from .targets import TargetError
 from .trellis import TrellisPlan, plan_trellis
 
 N_BITS_STEP = 8

@@ -12,8 +12,8 @@ from scipy.special import ndtr
 
 from .._arrays import Float64
 from .._checks import check_choice, check_count, check_false_alarm, check_real
+from ..errors import TargetError
 from .rates import rate_distortion_limit
-from .targets import TargetError
 
 SHARES: dict[int, tuple[float, ...]] = {
     8: (0.0537, 0.1138, 0.2617, 0.3854, 0.4596, 0.7173, 0.9227, 0.9927),
