@@ -331,13 +331,13 @@ def test_a_client_that_slept_is_refused(url, signals, n_meanwhile, monkeypatch):
     make_index(url).add(signals[:20])
     sleeper, plain = ts.open_index(url), Versions.commit
 
-    def sleep(self, manifest, written):
+    def sleep(self, manifest):
         if self is sleeper.store.commits:
             monkeypatch.setattr(versioning.Versions, "commit", plain)
             other = ts.open_index(url)
             for row in range(n_meanwhile):
                 other.update_metadata([row % 20], [{"count": row}])
-        plain(self, manifest, written)
+        plain(self, manifest)
 
     monkeypatch.setattr(versioning.Versions, "commit", sleep)
     if n_meanwhile > 100:

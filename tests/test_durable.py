@@ -7,10 +7,12 @@ import os
 import pickle
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -942,45 +944,86 @@ def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signa
     assert index.versions() == [3, 4, 5]
 
 
-@posix
-def test_files_that_leave_the_manifest_get_new_names(path, signals, monkeypatch):
-    """A writer that was killed before its commit left such a file; the next one writes another."""
-    monkeypatch.setattr("topsign.store.folder_change.MANIFEST_BYTES", 100)
-    index = make_index("compact", path)
-    with monkeypatch.context() as patched:
-        patched.setattr("topsign.store.folder_change.MANIFEST_BYTES", 10**6)
-        index.add(signals[:50])
-        index.add(signals[50:60])
-    if os.fork() == 0:
-        versions.Versions.commit = lambda *_: os._exit(9)
-        index.add(signals[60:61])
-    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
-    assert any(name.startswith("segments/") for name in files_of(path))
-    index.add(signals[60:61])
-    assert len(ts.open_index(path)) == 61
-    index.verify()
-
-
-def test_files_that_leave_the_manifest_stay_in_it_if_the_change_fails(path, signals, monkeypatch):
-    index = make_index("compact", path)
-    index.add(signals[:50])
-    index.add(signals[50:60])
-
-    def failing(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("topsign.store.folder_change.MANIFEST_BYTES", 100)
-        patched.setattr(os, "link", failing)
-        with pytest.raises(ts.StorageError, match="the disk is full"):
-            index.add(signals[60:61])
-    for start in (60, 61):
-        index.add(signals[start : start + 1])
-        reopened = ts.open_index(path)
-        reopened.verify()
-        assert len(reopened) == start + 1
-        monkeypatch.setattr("topsign.store.folder_change.MANIFEST_BYTES", 100)
+def test_a_manifest_holds_a_bounded_number_of_bytes(path, signals, monkeypatch):
+    """Small files are in it while there is room, of which half is for segments, so that small additions stay fast."""
+    monkeypatch.setattr(stored_file, "MANIFEST_BYTES", 6000)
+    monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 8)  # segments are many
+    index, inside, outside = make_index("compact", path), set(), set()
+    for start in range(0, 200, 4):
+        index.add(signals[start : start + 4])
+        index.update_metadata([start], [{"text": "m" * 50}])
+        manifest = index.store.now.manifest
+        assert manifest.n_inline <= 6000
+        assert sum(file.n_bytes for file in manifest.records if file.content and file.folder == "metadata") <= 3000
+        inside |= {file.folder for file in manifest.records if file.content}
+        outside |= {file.folder for file in manifest.files}
+    assert inside == {"segments", "metadata"}
+    assert outside == {"recipes", "segments", "metadata"}
+    reopened = ts.open_index(path)
+    reopened.verify()
     assert_same(index, reopened, signals[:2])
+
+
+@posix
+@pytest.mark.parametrize(("module", "step"), [(os, "link"), (os, "listdir"), (os, "unlink")])
+def test_an_interrupt_after_the_commit_comes_when_the_call_has_returned(path, signals, monkeypatch, module, step):
+    index, plain, committed, returned = make_index("compact", path), getattr(module, step), [], []
+
+    def link(*names):
+        plain_link(*names)
+        committed.append(names)
+
+    def interrupted(*arguments):
+        found = (link if step == "link" else plain)(*arguments)
+        if committed:
+            signal.raise_signal(signal.SIGINT)
+        return found
+
+    plain_link = os.link
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(module, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  (it comes later than the call)
+        returned.append(index.add(signals[:3]))
+        time.sleep(30)
+    monkeypatch.undo()
+    assert_array_equal(returned, [[0, 1, 2]])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(index) == len(ts.open_index(path)) == 3
+
+
+@posix
+def test_an_interrupt_before_the_commit_stores_nothing(path, signals, monkeypatch):
+    index, plain = make_index("compact", path), os.fsync
+
+    def interrupted(descriptor):
+        signal.raise_signal(signal.SIGINT)
+        plain(descriptor)
+
+    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index.add(signals[:3])
+    monkeypatch.undo()
+    assert len(index) == len(ts.open_index(path)) == 0
+    assert len(files_of(path)) == 2, "the recipe and the first version"
+
+
+@posix
+def test_an_interrupt_after_a_copy_appeared_comes_when_the_call_has_returned(filled, monkeypatch, tmp_path):
+    plain = local.rename_new
+
+    def interrupted(*names):
+        plain(*names)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(local, "rename_new", interrupted)
+    index, returned = ts.open_index(filled), []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        index.save(tmp_path / "copy.topsign")
+        returned.append(True)
+        time.sleep(30)
+    assert returned
+    ts.open_index(tmp_path / "copy.topsign").verify()
 
 
 def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):

@@ -103,12 +103,6 @@ def give_name(draft: str, target: str) -> None:
         rename_new(draft, target)
 
 
-def sync_file(path: str) -> None:
-    """Make the bytes of a file survive a power loss."""
-    with open(path, "r+b", buffering=0) as file:  # Windows syncs only what is open for writing
-        os.fsync(file.fileno())
-
-
 def set_mode(file: IO[bytes], mode: int) -> None:
     """Give a file these permissions whatever the umask of this process, if its file system has any."""
     if hasattr(os, "fchmod"):

@@ -2,14 +2,16 @@
 
     python tests/faults/interrupt.py [--rounds 500] [--seed 0]
 
-One process adds, replaces, removes, updates metadata, calibrates, compacts, erases, saves, opens and closes. Half of
-the interrupts come from a timer, at instants uniform over the time that a call takes; the others are raised before a
-bytecode that is uniform over those that the library executes in a call. After every round: files that the application
-opened are still open and are still its own; no error but KeyboardInterrupt came out; the index, and one that is opened
-anew, hold the entries before the call or those after it, and those after it if the call returned; both go on working,
-and the lock is free.
+One process adds, replaces, removes, updates metadata, calibrates, compacts, erases, saves, opens and closes. A third of
+the interrupts come from a timer, at instants uniform over the time that a call takes; a third are signals that arrive
+at a bytecode which is uniform over those that the library executes in a call; the others are exceptions raised before
+such a bytecode, as debuggers and other threads can raise them. After every round: files that the application opened are
+still open and are still its own; no error but KeyboardInterrupt came out, and every signal raised one, in the call or
+after it; the index, and one that is opened anew, hold the entries before the call or those after it, and those after it
+if the call returned; both go on working, and the lock is free. If a signal ended the call, nothing was stored.
 """
 
+import _thread
 import argparse
 import contextlib
 import os
@@ -65,8 +67,8 @@ def save(index, copy):
 class Bytecodes:
     """Counts the bytecodes of the library that a call executes, and interrupts before one of them."""
 
-    def __init__(self, stop=None):
-        self.count, self.stop = 0, stop
+    def __init__(self, stop=None, *, by_signal=False):
+        self.count, self.stop, self.by_signal, self.came = 0, stop, by_signal, False
 
     def __call__(self, frame, event, argument):
         if not frame.f_code.co_filename.startswith(WATCHED):
@@ -76,7 +78,11 @@ class Bytecodes:
             self.count += 1
             if self.count == self.stop:
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                self.came = True
+                if not self.by_signal:
+                    raise KeyboardInterrupt
+                # As if the signal came now: without a call or a loop, which would run its handler in this function.
+                [*map(_thread.interrupt_main, [signal.SIGINT])]
         return self
 
     def __enter__(self):
@@ -100,7 +106,7 @@ def main():
     signals = np.random.default_rng(options.seed).standard_normal((64, N_FEATURES))
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     warnings.simplefilter("ignore", ResourceWarning)
-    landed, usual, lengths, rounds, stored = {}, {}, {}, 0, 0
+    landed, usual, lengths, rounds, stored, late = {}, {}, {}, 0, {True: 0, False: 0}, 0
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "i.topsign")
         index = ts.SignIndex(n_features=N_FEATURES, random_state=1, path=path, timeout=20)
@@ -110,28 +116,37 @@ def main():
             name, call, wanted = calls(rng, index, path, signals, next_id, entries)
             mine = [open("/dev/null") for _ in range(4)]  # noqa: SIM115
             identities = [os.fstat(file.fileno()) for file in mine]
-            returned, start, by_timer = False, time.perf_counter(), rounds % 2
-            codes = Bytecodes(rng.randrange(1, lengths[name] + 1) if lengths.get(name) else None)
+            returned, start, by_timer, came = False, time.perf_counter(), rounds % 3 == 0, False
+            stop = rng.randrange(1, lengths[name] + 1) if lengths.get(name) else None
+            codes = Bytecodes(stop, by_signal=rounds % 3 == 1)
+            by_signal = by_timer or codes.by_signal
             try:
                 if by_timer:
                     signal.setitimer(signal.ITIMER_REAL, max(1e-5, rng.uniform(0, 1.2 * usual.get(name, 0.01))))
                     call()
                     returned = True
-                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    came = not signal.setitimer(signal.ITIMER_REAL, 0)[0]
                 else:
                     with codes:
                         call()
                     returned = True
+                    came = codes.came
+                spent = time.perf_counter() - start
+                if came:  # it was held back, and comes now
+                    time.sleep(30)
+                    raise AssertionError(f"{name}: an interrupt was lost")
             except KeyboardInterrupt:
                 landed[name] = landed.get(name, 0) + 1
+                late += returned
                 usual[name] = 1.1 * usual.get(name, 0.01)  # so that late instants and bytecodes are reached too
                 lengths[name] = 11 * lengths.get(name, 10**4) // 10
+            else:
+                if by_timer:
+                    usual[name] = spent
+                else:
+                    lengths[name] = codes.count
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            if returned and by_timer:
-                usual[name] = time.perf_counter() - start
-            elif returned:
-                lengths[name] = codes.count
             for file, identity in zip(mine, identities, strict=True):
                 assert os.path.samestat(os.fstat(file.fileno()), identity), "a file of the application was closed"
                 file.close()
@@ -139,7 +154,8 @@ def main():
             found = set(reopened.ids.tolist())
             assert found in (entries, wanted), f"{name}: neither before nor after"
             assert not returned or found == wanted, f"{name}: returned, and lost"
-            stored += not returned and found == wanted != entries
+            if not returned and found == wanted != entries:
+                stored[by_signal] += 1
             index.refresh()
             assert set(index.ids.tolist()) == found, f"{name}: the interrupted index differs from its folder"
             rounds += 1
@@ -157,9 +173,12 @@ def main():
         kept = {file.name for file in reopened.store.now.manifest.files}
         assert len(left) == len(kept) + 2, f"files are left behind: {left}"
     print(f"{sum(landed.values())} interrupts in {rounds} calls (seed {options.seed}); no error, nothing lost")
-    print(f"{stored:5d} came after the commit: the change is stored")
+    print(f"{stored[True]:5d} signals ended a call whose change is stored")
+    print(f"{stored[False]:5d} exceptions raised before a bytecode ended a call whose change is stored")
+    print(f"{late:5d} signals came after the commit and were raised once the call had returned")
     for name, count in sorted(landed.items()):
         print(f"{count:5d}  {name}")
+    assert not stored[True]
 
 
 if __name__ == "__main__":

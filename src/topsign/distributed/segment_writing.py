@@ -19,7 +19,7 @@ from ..store import Arrays, make_segments, merge_segments
 from ..store.backend import Backend
 from ..store.manifest import SegmentRecord
 from ..store.stored_columns import StoredColumns, columns_of
-from ..store.stored_file import find_columns, write_columns
+from ..store.stored_file import FileWriter, find_columns
 from .plan import ArrayBlock, Piece, PlannedSegment
 
 ENCODED_ROWS = 8192
@@ -132,8 +132,7 @@ def _write(backend: Backend, name: str, plan: PlannedSegment, filled: _SegmentAr
     except (ValueError, TypeError) as error:
         raise type(error)(f"{plan}: {error}") from None
     backend.delete(f"segments/{name}.safetensors")  # which a run that died may have left torn
-    file = write_columns(backend, "segments", columns_of(columns), len(columns), name=name)
-    backend.sync([file.path])
+    file = FileWriter(backend).write("segments", columns_of(columns), len(columns), name=name)
     return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), filled.sample())
 
 

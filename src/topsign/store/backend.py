@@ -45,16 +45,13 @@ class Backend(Protocol):
         """The bytes of a file; slices that were read stay valid after the file is deleted."""
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
-        """Write a new file; it is durable once it and its folder are synced."""
+        """Write a new file; it is durable once its folder is synced."""
 
-    def sync(self, names: Iterable[str]) -> None:
-        """Make files, and the names in folders, durable."""
+    def sync(self, folders: Iterable[str]) -> None:
+        """Make the names in folders durable."""
 
-    def publish(self, name: str, content: bytes, after: Iterable[str]) -> None:
-        """Sync the names in ``after``, then create a complete and durable file in one step.
-
-        FileExistsError if the name is taken.
-        """
+    def publish(self, name: str, content: bytes) -> None:
+        """Create a complete and durable file in one step; FileExistsError if the name is taken."""
 
     def delete(self, name: str) -> bool:
         """Delete a file if the system allows it now; returns whether it is gone."""

@@ -124,10 +124,10 @@ class Bucket:
         with _as_oserror():
             self._fs.pipe_file(self.at(name), content)
 
-    def sync(self, names: Iterable[str]) -> None:
+    def sync(self, folders: Iterable[str]) -> None:
         """Objects are durable once they are created."""
 
-    def publish(self, name: str, content: bytes, after: Iterable[str]) -> None:
+    def publish(self, name: str, content: bytes) -> None:
         for attempt in range(ATTEMPTS):
             try:
                 return self._create_new(name, content)

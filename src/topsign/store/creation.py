@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version as version_of
 from typing import Any
 
 import numpy as np
 
 from .._files import Record
+from .._signals import DeferredSignals
 from .._system import why
 from ..errors import StorageError
 from ..families import Recipe
@@ -24,7 +25,7 @@ from .memory import Table
 from .segments import merge_segments
 from .snapshot import Snapshot
 from .stored_columns import write_segment
-from .stored_file import write_columns
+from .stored_file import FileWriter
 from .versions import SupersededError, Versions
 
 SEGMENT_BYTES = 2**25
@@ -39,6 +40,8 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
 
     ``parts`` are those of :func:`write_first`.
     """
+    deferred = DeferredSignals()
+    parts["before_commit"] = deferred.begin
     try:
         if is_url(path):
             bucket = Bucket(path)
@@ -50,6 +53,8 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
         raise
     except OSError as error:
         raise StorageError(path, "folder", f"cannot be made: {why(error)}") from None
+    finally:
+        deferred.end()
 
 
 def write_first(
@@ -61,15 +66,17 @@ def write_first(
     sources: dict[str, Record],
     originals: str | None = None,
     tables: Mapping[str, Table] | None = None,
+    before_commit: Callable[[], None],
 ) -> None:
     """Write the first version of a new store; FileExistsError if another client wrote one first."""
+    writer = FileWriter(backend)
     text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
     file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
     backend.create(file.path, [text])
     parts = []
     for group in snapshot.groups(limit=segment_limit(recipe, originals)):
         merged = merge_segments(snapshot.segments[group])
-        parts.append(write_segment(backend, merged.columns))
+        parts.append(write_segment(writer, merged.columns))
     if not backend.is_shared:
         backend.create("lock", [])
     manifest = Manifest(
@@ -79,10 +86,12 @@ def write_first(
         segments=tuple(parts),
         sources=sources,
         originals=originals,
-        tables={name: write_columns(backend, "segments", table, 0) for name, table in (tables or {}).items()},
+        tables={name: writer.write("segments", table, 0) for name, table in (tables or {}).items()},
     )
+    backend.sync(FOLDERS)
+    before_commit()
     try:
-        Versions(backend).commit(manifest, [*(one.path for one in manifest.files), *FOLDERS])
+        Versions(backend).commit(manifest)
     except SupersededError:
         for one in manifest.files:
             backend.delete(one.path)

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import count
 from typing import NoReturn, TypeVar
 
-from .._arrays import Array
 from .._files import Record, parse_json
+from .._signals import DeferredSignals
 from .._system import why
 from ..errors import ConflictError, StorageError
 from ..families import Recipe
@@ -27,8 +27,8 @@ from .folder_change import FolderChange
 from .manifest import FORMAT, FileRecord, Manifest, SegmentRecord, version_name
 from .memory import Table
 from .snapshot import Snapshot
-from .stored_columns import StoredColumns, open_extra, open_segment
-from .stored_file import StoredFile
+from .stored_columns import StoredColumns, open_file, open_segment
+from .stored_file import MISSING, StoredFile
 from .versions import ATTEMPTS, SupersededError, Versions
 
 Result = TypeVar("Result")
@@ -52,44 +52,8 @@ class Loaded:
         """Open files by path."""
         columns = [segment.columns for segment in self.snapshot.segments]
         files = [file for one in columns if isinstance(one, StoredColumns) for file in one.files]
-        files += [table.file for table in self._stored_tables if isinstance(table.file, StoredFile)]
+        files += [table for table in self.tables.values() if isinstance(table, StoredFile)]
         return {file.record.path: file for file in files}
-
-    @property
-    def problems(self) -> dict[str, str]:
-        """Sections of files that cannot be opened, and why, of those that not every search needs."""
-        broken = [table.file for table in self._stored_tables if isinstance(table.file, StorageError)]
-        problems = {error.section: error.problem for error in broken}
-        for segment in self.snapshot.segments:
-            problems |= segment.columns.problems if isinstance(segment.columns, StoredColumns) else {}
-        return problems
-
-    @property
-    def _stored_tables(self) -> list[StoredTable]:
-        return [table for table in self.tables.values() if isinstance(table, StoredTable)]
-
-
-class StoredTable(Mapping[str, Array]):
-    """Named arrays in a file, each verified when it is read."""
-
-    def __init__(self, file: StoredFile | StorageError) -> None:
-        self.file = file  # or why it cannot be opened
-
-    def _opened(self) -> StoredFile:
-        if isinstance(self.file, StorageError):
-            raise self.file
-        return self.file
-
-    def __getitem__(self, name: str) -> Array:
-        if name not in self._opened():
-            raise KeyError(name)
-        return self._opened().column(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._opened().names)
-
-    def __len__(self) -> int:
-        return len(self._opened().names)
 
 
 class FolderStore:
@@ -189,22 +153,30 @@ class FolderStore:
     @contextmanager
     def change(self, seen: Loaded | None = None) -> Iterator[FolderChange]:
         self._check_writable()
+        deferred = DeferredSignals()
         try:
             with self.backend.lock(self.timeout):
                 change = FolderChange(self, self.load(), seen)
                 try:
                     yield change
-                    change.commit()
+                    loaded, manifest = change.before, change.finish()
+                    if manifest is not None:
+                        deferred.begin()
+                        change.commit_begun = True
+                        self.commits.commit(manifest)
+                        loaded = Loaded(manifest, change.snapshot, change.tables)
+                    self.adopt(loaded)
                 except BaseException as error:
                     if change.is_ours:
                         self._tidy_up(change, error)
                     raise
-                self.adopt(Loaded(change.manifest, change.snapshot, change.tables))
-                is_clean = self.commits.clean(change.manifest, keep=1 if change.erased else None)
+                is_clean = self.commits.clean(loaded.manifest, keep=1 if change.erased else None)
         except (TimeoutError, StorageError):
             raise
         except OSError as error:
             raise self._unwritten(error) from None
+        finally:
+            deferred.end()
         if change.erased and not is_clean:
             problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
             raise StorageError(self.path, "segments", problem)
@@ -244,7 +216,7 @@ class FolderStore:
         with ThreadPoolExecutor(REQUESTS) if self.backend.is_shared else nullcontext() as pool:  # files take requests
             parts = tuple((map if pool is None else pool.map)(make, manifest.segments))
         tables = {
-            name: StoredTable(open_extra(self.backend, one, known, lenient=lenient))
+            name: open_file(self.backend, one, known, is_optional=True, is_lenient=lenient)
             for name, one in manifest.tables.items()
         }
         return Loaded(manifest, Snapshot(parts), tables)
@@ -270,16 +242,14 @@ class FolderStore:
         problems: dict[str, str] = {}
         for found in run(partial(verify_segment, self.backend, self.recipe, manifest.next_id), manifest.segments):
             problems |= found
-        loaded = Loaded(manifest, Snapshot(), self._open(replace(manifest, segments=()), {}, lenient=True).tables)
-        problems |= loaded.problems
-        for file in loaded.files.values():
+        for file in self._open(replace(manifest, segments=()), {}, lenient=True).files.values():
             problems |= file.verify()
         if not problems:
             self._first_recipe()
             try:
                 ids = self._open(manifest, {}).snapshot.ids
             except FileNotFoundError as error:
-                return {os.path.basename(str(error.filename)): "missing; restore it from a copy"}
+                return {os.path.basename(str(error.filename)): MISSING}
             twice = ids[1:][ids[1:] == ids[:-1]]
             problems |= {"ids": f"{twice[0]} belongs to two entries"} if twice.size else {}
         for number in self.versions() if not problems and self.pinned is None else ():
@@ -294,7 +264,7 @@ class FolderStore:
         if self.pinned is not None:
             return self._read_pinned()
         try:
-            return self.commits.newest()
+            return self.commits.newest(None if self._loaded is None else self._loaded.manifest)
         except StorageError as error:
             if self._loaded is not None and error.section == "versions":
                 self._refuse_replaced()
@@ -319,7 +289,7 @@ class FolderStore:
             except FileNotFoundError:
                 if attempt == 0:
                     continue
-                raise StorageError(self.path, file.path, "missing; restore it from a copy") from None
+                raise StorageError(self.path, file.path, MISSING) from None
             except OSError as error:
                 raise StorageError(self.path, file.path, f"cannot be read: {error.strerror}") from None
             computed = zlib.crc32(content)
@@ -367,11 +337,10 @@ def verify_segment(backend: Backend, recipe: Recipe, next_id: int, record: Segme
         columns = StoredColumns.open(backend, record, recipe, {}, lenient=True)
         for file in columns.files:
             problems |= file.verify()
-        problems |= columns.problems
         if not problems:
             columns.verify(next_id)
     except FileNotFoundError:
-        problems[record.file.path] = "missing; restore it from a copy"
+        problems[record.file.path] = MISSING
     except StorageError as error:
         problems[error.section] = error.problem
     return problems

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from .._arrays import Bytes
-from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_file, sync_folder, write_all
+from .._system import give_name, map_file, open_regular, rename_new, set_mode, sync_folder, write_all
 from .backend import FOLDERS, Buffer
 from .lock import hold_lock
 
@@ -32,7 +32,7 @@ class LocalFolder:
         self._mode = stat.S_IMODE(os.stat(path).st_mode)  # new files are as open as the folder, whatever the umask
 
     def _at(self, name: str) -> str:
-        return os.path.join(self.path, *name.split("/"))
+        return f"{self.path}/{name}"  # Windows takes this separator too
 
     @contextmanager
     def lock(self, timeout: float | None) -> Iterator[None]:
@@ -67,42 +67,41 @@ class LocalFolder:
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
         path = self._at(name)
-        folder = os.path.dirname(path)
-        if not os.path.isdir(folder) and os.path.isdir(self.path):
-            with suppress(FileExistsError):
-                os.mkdir(folder)
-                os.chmod(folder, self._mode)
-            sync_folder(self.path)
         try:
-            with open(path, "xb", buffering=0) as file:
+            file = open(path, "xb", buffering=0)  # noqa: SIM115
+        except FileNotFoundError:  # copies by way of a bucket or git lack empty folders
+            os.mkdir(os.path.dirname(path))
+            os.chmod(os.path.dirname(path), self._mode)
+            sync_folder(self.path)
+            file = open(path, "xb", buffering=0)  # noqa: SIM115
+        try:
+            with file:
                 set_mode(file, self._mode & 0o666)
                 for buffer in buffers:
                     write_all(file, buffer)
-        except BaseException as error:
-            if not isinstance(error, FileExistsError):
-                with suppress(OSError):
-                    os.unlink(path)
+                os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
             raise
 
-    def sync(self, names: Iterable[str]) -> None:
-        for path in sorted(map(self._at, names), key=os.path.isdir):  # files first: their journal entry has the names
-            (sync_folder if os.path.isdir(path) else sync_file)(path)
+    def sync(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            sync_folder(self._at(folder))
 
-    def publish(self, name: str, content: bytes, after: Iterable[str]) -> None:
+    def publish(self, name: str, content: bytes) -> None:
         folder = name.split("/")[0]
         draft = f"{folder}/.{secrets.token_hex(16)}"
         self.create(draft, [content])
         try:
-            self.sync([*after, draft])
             give_name(self._at(draft), self._at(name))
-            try:
-                self.sync([folder])
-            except OSError:
-                self.delete(name)  # a second sync could succeed although the first lost the name
-                raise
         finally:
-            with suppress(OSError):  # the next change removes it
-                os.unlink(self._at(draft))
+            self.delete(draft)  # or the next change does
+        try:
+            self.sync([folder])
+        except OSError:
+            self.delete(name)  # a second sync could succeed although the first lost the name
+            raise
 
     def delete(self, name: str) -> bool:
         try:

@@ -7,12 +7,13 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._checks import MAX_ID
 from .._files import Record, parse_json
+from .._lazy import lazy
 from ..errors import StorageError
 from .extras import ORIGINAL_TYPES
 
@@ -83,20 +84,15 @@ class SegmentRecord:
     originals: FileRecord | None = None
     regions: FileRecord | None = None
 
-    @property
+    @lazy
     def files(self) -> list[FileRecord]:
         return [self.file, *self.beside.values()]
 
-    @property
+    @lazy
     def beside(self) -> dict[str, FileRecord]:
         """Files beside the segment's own, by what they hold."""
         named = {name: getattr(self, name) for name in _BESIDE}
         return {name: one for name, one in named.items() if one is not None}
-
-    def renewed(self, changes: Mapping[FileRecord, FileRecord]) -> SegmentRecord:
-        """The same files, with other records for some of them."""
-        beside = {name: changes.get(one, one) for name, one in self.beside.items()}
-        return SegmentRecord(changes.get(self.file, self.file), **beside)
 
     def to_json(self) -> Record:
         return self.file.to_json() | {name: one.to_json() for name, one in self.beside.items()}
@@ -139,14 +135,25 @@ class Manifest:
         return self.index == other.index and (known or self.version > other.version + N_ANCESTORS)
 
     @property
+    def records(self) -> Iterator[FileRecord]:
+        """Records of all files of this version."""
+        yield from (self.recipe, *self.tables.values())
+        for segment in self.segments:
+            yield from segment.files
+
+    @property
     def files(self) -> Iterator[FileRecord]:
         """All files of this version, but for those within the manifest."""
-        yield self.recipe
-        yield from (file for file in self.tables.values() if file.content is None)
-        for segment in self.segments:
-            yield from (file for file in segment.files if file.content is None)
+        return (file for file in self.records if file.content is None)
 
-    def to_bytes(self) -> bytes:
+    @property
+    def n_inline(self) -> int:
+        """Bytes of the files within the manifest."""
+        return sum(file.n_bytes for file in self.records if file.content is not None)
+
+    @lazy
+    def content(self) -> bytes:
+        """The bytes of the manifest's file."""
         record = {
             "format": FORMAT,
             "library": self.library,
@@ -179,7 +186,9 @@ class Manifest:
             record = parse_json(content)
             if record.get("format") != FORMAT:
                 raise ValueError(f"format {record.get('format')!r}; this library reads format {FORMAT}")
-            return cls._from_json(record, version)
+            manifest = cls._from_json(record, version)
+            vars(manifest)["content"] = content
+            return manifest
         except (ValueError, AttributeError) as error:
             raise StorageError(path, section, f"damaged: {error}") from None
 
@@ -215,8 +224,7 @@ class Manifest:
             originals,
             {name: FileRecord.from_json(one, "segments") for name, one in tables.items()},
         )
-        names = [file.path for segment in made.segments for file in segment.files]
-        names += [file.path for file in made.tables.values()]
+        names = [file.path for file in made.records]
         if len(set(names)) != len(names):
             raise ValueError("a file is named twice")
         return made

@@ -30,9 +30,6 @@ class Metadata:
         starts = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
         return cls(starts, np.frombuffer(b"".join(texts), np.uint8))
 
-    def to_bytes(self) -> Bytes:
-        return np.concatenate([self.starts.astype("<i8").view(np.uint8), self.text])
-
     @property
     def nbytes(self) -> int:
         return self.starts.nbytes + self.text.nbytes

@@ -14,7 +14,6 @@ import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
 from .._lazy import lazy
-from ..errors import StorageError
 from ..families import Recipe
 from .backend import Backend
 from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
@@ -22,7 +21,7 @@ from .manifest import FileRecord, SegmentRecord
 from .metadata import Metadata, parse_notes
 from .names import Names, problem_of_names
 from .segments import Columns, Segment, column_of
-from .stored_file import StoredFile, write_columns
+from .stored_file import FileWriter, StoredFile
 
 NAMES = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
 METADATA = {"starts": "<i8", "text": "|u1"}
@@ -38,11 +37,11 @@ class StoredColumns:
         file: StoredFile,
         removed: StoredFile | None = None,
         overlay: StoredFile | None = None,
-        extras: Mapping[str, StoredFile | StorageError] | None = None,
+        extras: Mapping[str, StoredFile] | None = None,
     ) -> None:
         self.record, self.file = record, file
         self._recipe, self._removed, self._overlay = recipe, removed, overlay
-        self._extras = extras or {}  # files of extra columns, or why they cannot be opened
+        self._extras = extras or {}  # files of extra columns
         self._n_entries = record.file.entries
         if self._n_entries < 1:
             file.refuse("ids", "a segment must have entries")
@@ -69,32 +68,29 @@ class StoredColumns:
         ``lenient``, so does a missing one.
         """
 
-        def opened(one: FileRecord) -> StoredFile:
-            return known.get(one.path) or StoredFile(backend, one)
+        def opened(name: str) -> StoredFile | None:
+            if name not in record.beside:
+                return None
+            is_extra = name in EXTRA_FILES
+            options = {"is_optional": is_extra, "is_lenient": is_extra and lenient}
+            return open_file(backend, record.beside[name], known, **options)
 
-        beside = record.beside
-        removed, overlay = (opened(beside[name]) if name in beside else None for name in ("removed", "metadata"))
-        held = [name for name in EXTRA_FILES if name in beside]
-        extras = {name: open_extra(backend, beside[name], known, lenient=lenient) for name in held}
-        return cls(record, recipe, opened(record.file), removed, overlay, extras)
+        extras = {name: file for name in EXTRA_FILES if (file := opened(name)) is not None}
+        return cls(
+            record, recipe, open_file(backend, record.file, known), opened("removed"), opened("metadata"), extras
+        )
 
     @property
     def files(self) -> list[StoredFile]:
-        extras = [one for one in self._extras.values() if isinstance(one, StoredFile)]
-        return [one for one in (self.file, self._removed, self._overlay, *extras) if one is not None]
-
-    @property
-    def problems(self) -> dict[str, str]:
-        """Sections of extra files that cannot be opened, and why."""
-        return {one.section: one.problem for one in self._extras.values() if isinstance(one, StorageError)}
+        return [one for one in (self.file, self._removed, self._overlay, *self._extras.values()) if one is not None]
 
     def __len__(self) -> int:
         return self._n_entries
 
     @property
     def metadata_bytes(self) -> int:
-        columns = [(file, f"metadata.{name}") for name in METADATA for file in (self.file, self._overlay) if file]
-        return sum(file.column_bytes(name) for file, name in columns)
+        files = [file for file in (self.file, self._overlay) if file is not None]
+        return sum(file.column_bytes(f"metadata.{name}") for name in METADATA for file in files)
 
     @property
     def nbytes(self) -> int:
@@ -107,14 +103,14 @@ class StoredColumns:
 
     @lazy
     def ids(self) -> Int64:
-        ids = self.file.column("ids")
+        ids = self.file["ids"]
         if ids[0] < 0 or (np.diff(ids) <= 0).any():
             self.file.refuse("ids", "ids must be ascending and at least 0")
         return ids
 
     @lazy
     def codes(self) -> Bytes:
-        return self._checked_codes(self.file.column("codes"))
+        return self._checked_codes(self.file["codes"])
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -131,13 +127,11 @@ class StoredColumns:
     def extra(self, name: str) -> Array:
         if name in self._pending_extras:
             return self._pending_extras[name]
-        return self._extra_file(name).column(name)
+        return self._extra_file(name)[name]
 
     def _extra_file(self, name: str) -> StoredFile:
         """The file of an extra column, whose type and shape are checked."""
         file = self._extras[EXTRA_COLUMNS[name]]
-        if isinstance(file, StorageError):
-            raise file
         expected = extra_shape(name, len(self), self._recipe)
         kinds = EXTRA_TYPES[name]
         found = [file.shape(name, kind) for kind in kinds if file.has_type(name, kind)]
@@ -164,7 +158,7 @@ class StoredColumns:
     @lazy
     def _values(self) -> dict[str, Float32]:
         """All columns beside the codes, checked."""
-        values = {name: self.file.column(name) for name in self._recipe.column_names}
+        values = {name: self.file[name] for name in self._recipe.column_names}
         try:
             self._recipe.check_columns(values)
         except ValueError as error:
@@ -188,7 +182,7 @@ class StoredColumns:
     @lazy
     def metadata(self) -> Metadata | None:
         found = self._texts(self.file, len(self)) if "metadata.starts" in self.file else None
-        for rows, texts in ([self._overlaid] if self._overlay else []) + ([self._pending] if self._pending else []):
+        for rows, texts in self._overlays:
             found = (found or Metadata(np.zeros(len(self) + 1, np.int64), np.empty(0, np.uint8))).replaced(rows, texts)
         return found
 
@@ -201,7 +195,7 @@ class StoredColumns:
         n_bytes, past = -(-len(self) // 8), len(self) % 8
         if self._removed.shape("removed", "|u1") != (n_bytes,):
             self._removed.refuse("removed", f"{n_bytes} bytes expected")
-        removed = self._removed.column("removed")
+        removed = self._removed["removed"]
         if past and removed[-1] >> past:
             self._removed.refuse("removed", f"bits are set after the last of {len(self)} entries")
         n_removed = int(np.bitwise_count(removed).sum())
@@ -225,39 +219,40 @@ class StoredColumns:
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
         """The same columns, but for the metadata of these rows, which ascend; written by :meth:`write_overlay`."""
         changed = self._copied()
-        before = [self._overlaid] if self._overlay else []
-        before += [self._pending] if self._pending else []
-        changed._pending = _merged([*before, (rows, Metadata.of(texts))])
+        changed._pending = _merged([*self._overlays, (rows, Metadata.of(texts))])
         return changed
+
+    @property
+    def _overlays(self) -> list[tuple[Int64, Metadata]]:
+        """Metadata that replace those of the segment: stored ones, then those that are not written yet."""
+        stored = [] if self._overlay is None else [self._overlaid]
+        return stored if self._pending is None else [*stored, self._pending]
 
     @property
     def n_overlaid(self) -> int:
         """Rows whose metadata were replaced since the segment was written."""
-        return len(self._pending[0]) if self._pending else self._overlay.record.entries if self._overlay else 0
+        if self._pending is not None:
+            return len(self._pending[0])
+        return 0 if self.record.metadata is None else self.record.metadata.entries
 
-    def write(self, backend: Backend, alive: Bytes | None) -> StoredColumns:
-        """Write what changed: which entries are alive, and metadata."""
-        record = self.record
+    def write(self, writer: FileWriter, alive: Bytes | None) -> StoredColumns:
+        """Write what changed: which entries are alive, metadata and extra columns."""
+        new: dict[str, FileRecord] = {}
         if alive is not self.alive:
             assert alive is not None
             removed = ~alive
             if len(self) % 8:
                 removed[-1] &= (1 << len(self) % 8) - 1
-            count = int(np.bitwise_count(removed).sum())
-            record = replace(record, removed=write_columns(backend, "removed", {"removed": removed}, count))
+            new["removed"] = writer.write("removed", {"removed": removed}, int(np.bitwise_count(removed).sum()))
         if self._pending is not None:
             rows, texts = self._pending
             columns: dict[str, Array] = {"rows": rows, "metadata.starts": texts.starts, "metadata.text": texts.text}
-            record = replace(record, metadata=write_columns(backend, "metadata", columns, len(rows)))
-        for file, names in EXTRA_FILES.items():
-            if names[0] in self._pending_extras:
-                extra_columns = {name: self._pending_extras[name] for name in names}
-                written = write_columns(backend, "segments", extra_columns, len(self))
-                record = replace(record, **{file: written})
-        if record is self.record:
+            new["metadata"] = writer.write("metadata", columns, len(rows))
+        new |= _write_extras(writer, self._pending_extras, len(self))
+        if not new:
             return self
         known = {file.record.path: file for file in self.files}
-        return self.open(backend, record, self._recipe, known)
+        return self.open(writer.backend, replace(self.record, **new), self._recipe, known)
 
     def read(self) -> None:
         """Read and check every column that searches use."""
@@ -282,7 +277,7 @@ class StoredColumns:
         n_rows = overlay.record.entries
         if overlay.shape("rows", "<i8") != (n_rows,) or not n_rows:
             overlay.refuse("rows", f"{n_rows} rows expected")
-        rows = overlay.column("rows")
+        rows = overlay["rows"]
         if rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) <= 0).any():
             overlay.refuse("rows", f"rows must ascend below {len(self)}")
         return rows, self._texts(overlay, n_rows)
@@ -299,7 +294,7 @@ class StoredColumns:
             shape, expected = file.shape(f"{prefix}.{name}", dtype), shapes[name]
             if shape != expected and (expected is not None or len(shape) != 1):
                 file.refuse(f"{prefix}.{name}", f"shape {shape}, {expected} expected")
-            found[name] = file.column(f"{prefix}.{name}")
+            found[name] = file[f"{prefix}.{name}"]
         return found
 
     def _check_shape(self, name: str, dtype: str, expected: tuple[int, ...]) -> None:
@@ -323,18 +318,10 @@ def open_segment(
     return Segment(columns, columns.alive)
 
 
-def open_extra(
-    backend: Backend, record: FileRecord, known: dict[str, StoredFile], *, lenient: bool
-) -> StoredFile | StorageError:
-    """Open a file that not every search needs; the error is returned if it is damaged, or missing and ``lenient``."""
-    try:
-        return known.get(record.path) or StoredFile(backend, record)
-    except StorageError as error:
-        return error
-    except FileNotFoundError:
-        if not lenient:
-            raise
-        return StorageError(backend.path, record.path, "missing; restore it from a copy")
+def open_file(backend: Backend, record: FileRecord, known: Mapping[str, StoredFile], **options: bool) -> StoredFile:
+    """Open a file, with options of :class:`StoredFile`, unless it is open already."""
+    file = known.get(record.path)
+    return StoredFile(backend, record, **options) if file is None or file.problem else file
 
 
 def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
@@ -357,12 +344,17 @@ def columns_of(columns: Columns) -> dict[str, Array]:
     return found
 
 
-def write_segment(backend: Backend, columns: Columns) -> SegmentRecord:
+def write_segment(writer: FileWriter, columns: Columns) -> SegmentRecord:
     """Write the files of a segment that is in memory."""
-    file = write_columns(backend, "segments", columns_of(columns), len(columns))
-    extras = {
-        name: write_columns(backend, "segments", {one: columns.extra(one) for one in held}, len(columns))
-        for name, held in EXTRA_FILES.items()
-        if held[0] in columns.extra_names
+    file = writer.write("segments", columns_of(columns), len(columns), is_segment=True)
+    extras = {name: columns.extra(name) for name in columns.extra_names}
+    return SegmentRecord(file, **_write_extras(writer, extras, len(columns)))
+
+
+def _write_extras(writer: FileWriter, extras: Mapping[str, Array], n_entries: int) -> dict[str, FileRecord]:
+    """Write files of extra columns; returns their records by what they hold."""
+    return {
+        file: writer.write("segments", {name: extras[name] for name in names}, n_entries)
+        for file, names in EXTRA_FILES.items()
+        if names[0] in extras
     }
-    return SegmentRecord(file, **extras)

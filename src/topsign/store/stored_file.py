@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from .._arrays import Array, Bytes, Int64
-from .._safetensors import Header, header_size, in_file_order, pack_header, parse_header
+from .._safetensors import Header, Tensor, header_size, in_file_order, pack_header, parse_header
 from ..errors import StorageError
 from .backend import Backend, Content
 from .manifest import FileRecord, new_name
@@ -19,33 +20,61 @@ from .manifest import FileRecord, new_name
 BLOCK_BYTES = 2**20
 """A checksum covers so many bytes of a column, so that a few rows can be verified without reading all of it."""
 
+MISSING = "missing; restore it from a copy"
+
 SPARSE_BLOCK_BYTES = {"originals": 2**16}
 """The same for columns of which searches read single rows."""
-
 
 INLINE_BYTES = 2**14
 """Files of at most so many bytes are kept in the manifest."""
 
+MANIFEST_BYTES = 2**16
+"""Bytes of such files that a manifest may hold in all; half of them are for segments only."""
 
-def write_columns(
-    backend: Backend,
-    folder: str,
-    columns: Mapping[str, Array],
-    n_entries: int,
-    *,
-    name: str | None = None,
-    inline_bytes: int | None = None,
-) -> FileRecord:
-    """Write a new file of these columns, or keep it for the manifest if it is small and no name is given."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
-    checksums = {f"crc32:{name}": _checksums(name, array).tobytes().hex() for name, array in arrays.items()}
-    header = pack_header(arrays, checksums)
-    n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
-    record = FileRecord(folder, name or new_name(), n_bytes, zlib.crc32(header), n_entries)
-    if n_bytes <= (INLINE_BYTES if inline_bytes is None else inline_bytes) and name is None:
-        return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
-    backend.create(record.path, [header, *arrays.values()])
-    return record
+
+class FileWriter:
+    """Writes the new files of a change; small ones are kept for the manifest, which holds ``n_inline`` bytes so far."""
+
+    def __init__(self, backend: Backend, n_inline: float = math.inf) -> None:
+        self.backend = backend
+        self._n_inline = n_inline
+        self._written: list[FileRecord] = []
+
+    def write(
+        self,
+        folder: str,
+        columns: Mapping[str, Array],
+        n_entries: int,
+        *,
+        is_segment: bool = False,
+        name: str | None = None,
+    ) -> FileRecord:
+        """Write a file of these columns, under this name if there is one, or keep it for the manifest."""
+        arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
+        checksums = {f"crc32:{name}": _checksums(name, array).tobytes().hex() for name, array in arrays.items()}
+        header = pack_header(arrays, checksums)
+        n_bytes = len(header) + sum(array.nbytes for array in arrays.values())
+        record = FileRecord(folder, name or new_name(), n_bytes, zlib.crc32(header), n_entries)
+        limit = MANIFEST_BYTES if is_segment else MANIFEST_BYTES // 2
+        if n_bytes <= INLINE_BYTES and self._n_inline + n_bytes <= limit:
+            self._n_inline += n_bytes
+            return replace(record, content=b"".join([header, *(array.tobytes() for array in arrays.values())]))
+        self.backend.create(record.path, [header, *arrays.values()])
+        self._written.append(record)
+        return record
+
+    def adopt(self, records: Iterable[FileRecord]) -> None:
+        """Take over files that were written for this change by others."""
+        self._written += records
+
+    def sync(self) -> None:
+        """Make the files durable."""
+        self.backend.sync({record.folder for record in self._written})
+
+    def delete(self) -> None:
+        """Delete the files of a change that no version will name."""
+        for record in self._written:
+            self.backend.delete(record.path)
 
 
 def find_columns(backend: Backend, folder: str, name: str, n_entries: int) -> FileRecord | None:
@@ -75,13 +104,33 @@ def _checksums(name: str, array: Array) -> Array:
     return np.array([zlib.crc32(content[at : at + size].data) for at in range(0, len(content), size)], ">u4")
 
 
-class StoredFile:
-    """Columns of one file. Opening checks its size and its header; reading a column checks the blocks it reads."""
+class StoredFile(Mapping[str, Array]):
+    """Columns of one file. Opening checks its size and its header; reading a column checks the blocks it reads.
 
-    def __init__(self, backend: Backend, record: FileRecord) -> None:
+    If ``is_optional``, a damaged file raises StorageError when a column is read and not before; if ``is_lenient``, so
+    does a missing one.
+    """
+
+    def __init__(
+        self, backend: Backend, record: FileRecord, *, is_optional: bool = False, is_lenient: bool = False
+    ) -> None:
         self.record = record
         self.derived: dict[str, Any] = {}  # values computed from the columns
         self._path = backend.path
+        self.problem: StorageError | None = None
+        try:
+            self._open(backend)
+        except StorageError as error:
+            if not is_optional:
+                raise
+            self.problem = error
+        except FileNotFoundError:
+            if not is_lenient:
+                raise
+            self.problem = StorageError(self._path, record.path, MISSING)
+
+    def _open(self, backend: Backend) -> None:
+        record = self.record
         try:
             self._content: Content = (
                 backend.map(record.path) if record.content is None else np.frombuffer(record.content, np.uint8)
@@ -96,26 +145,35 @@ class StoredFile:
         self._expected = {name: self._read_checksums(name) for name in self._header.tensors}
         self._verified = {name: np.zeros(len(sums), bool) for name, sums in self._expected.items()}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._header.tensors
-
     @property
-    def names(self) -> list[str]:
-        """Names of all columns."""
-        return list(self._header.tensors)
+    def _tensors(self) -> dict[str, Tensor]:
+        if self.problem is not None:
+            raise self.problem
+        return self._header.tensors
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # a file is itself, whatever it holds
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
 
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return sum(tensor.stop - tensor.start for tensor in self._header.tensors.values())
+        return sum(tensor.stop - tensor.start for tensor in self._tensors.values())
 
     def column_bytes(self, name: str) -> int:
-        tensor = self._header.tensors.get(name)
+        tensor = self._tensors.get(name)
         return 0 if tensor is None else tensor.stop - tensor.start
 
     def shape(self, name: str, dtype: str) -> tuple[int, ...]:
         """Shape of a column that must have this type."""
-        tensor = self._header.tensors.get(name)
+        tensor = self._tensors.get(name)
         if tensor is None:
             self._refuse(f"damaged: has no {name}")
         if tensor.dtype != np.dtype(dtype):
@@ -124,17 +182,19 @@ class StoredFile:
 
     def has_type(self, name: str, dtype: str) -> bool:
         """Whether there is a column of this name and type."""
-        tensor = self._header.tensors.get(name)
+        tensor = self._tensors.get(name)
         return tensor is not None and tensor.dtype == np.dtype(dtype)
 
-    def column(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Array:
         """All of a column, verified."""
+        if name not in self._tensors:
+            raise KeyError(name)
         self._verify(name, range(len(self._expected[name])))
-        return self._header.tensors[name].view(self._content)
+        return self._tensors[name].view(self._content)
 
     def rows(self, name: str, positions: Int64) -> Array:
         """Rows of a column; only the blocks that hold them are verified."""
-        column = self._header.tensors[name].view(self._content)
+        column = self._tensors[name].view(self._content)
         width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
         if positions.size and width:
@@ -146,6 +206,8 @@ class StoredFile:
 
     def verify(self) -> dict[str, str]:
         """Read every block again; returns problems by section."""
+        if self.problem is not None:
+            return {self.problem.section: self.problem.problem}
         problems = {}
         for name, verified in self._verified.items():
             verified[:] = False
@@ -180,13 +242,13 @@ class StoredFile:
         n_blocks = -(-self.column_bytes(name) // _block_bytes(name))
         if not re.fullmatch("[0-9a-f]*", text) or len(text) != 8 * n_blocks:
             self.refuse(name, f"{n_blocks} checksums expected")
-        tensor = self._header.tensors[name]
+        tensor = self._tensors[name]
         if tensor.dtype is None or tensor.start % tensor.dtype.itemsize:
             self.refuse(name, f"type {tensor.kind} at byte {tensor.start} cannot be read in place")
         return np.frombuffer(bytes.fromhex(text), ">u4")
 
     def _verify(self, name: str, blocks: range | Int64) -> None:
-        verified, tensor, size = self._verified[name], self._header.tensors[name], _block_bytes(name)
+        verified, tensor, size = self._verified[name], self._tensors[name], _block_bytes(name)
         content = self._content[tensor.start : tensor.stop]
         for block in blocks:
             if not verified[block]:

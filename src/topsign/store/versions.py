@@ -7,7 +7,6 @@ lost reply can be settled, and a later listing shows whether newer versions desc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 
 from ..errors import ConflictError, StorageError
@@ -52,20 +51,22 @@ class Versions:
             raise StorageError(self.backend.path, "versions", f"cannot be listed: {error.strerror}") from None
         return sorted(number for number in map(parse_version, names) if number is not None)
 
-    def newest(self) -> Manifest:
-        """The newest version."""
+    def newest(self, known: Manifest | None = None) -> Manifest:
+        """The newest version, which is not parsed again if it is the one that is known."""
         for attempt in range(ATTEMPTS):
             numbers = self.numbers()
             if numbers:
                 with suppress(FileNotFoundError):  # cleaned since the listing
-                    return self.read(numbers[-1], before=numbers[-2:-1])
+                    return self.read(numbers[-1], before=numbers[-2:-1], known=known)
             time.sleep(0.001 * min(attempt, 20))
         raise self._no_index()
 
-    def read(self, number: int, before: list[int] | None = None) -> Manifest:
+    def read(self, number: int, before: list[int] | None = None, known: Manifest | None = None) -> Manifest:
         """A version; FileNotFoundError if it is not there."""
         try:
             content = self.backend.read(version_name(number), MAX_BYTES)
+            if known is not None and known.version == number and known.content == content:
+                return known
             return Manifest.from_bytes(content, self.backend.path, number)
         except FileNotFoundError:
             raise
@@ -79,14 +80,11 @@ class Versions:
                 remedy = f"open_index(path, version={before[0]}) opens the version before it"
             raise StorageError(error.path, error.section, f"{error.problem}; {remedy}") from None
 
-    def commit(self, manifest: Manifest, written: Iterable[str]) -> None:
-        """Create a version whose new files and folders these are.
-
-        ConflictError, with nothing changed, if another client was first.
-        """
+    def commit(self, manifest: Manifest) -> None:
+        """Create a version whose files are durable; ConflictError if another client was first, and nothing changed."""
         name = version_name(manifest.version)
         try:
-            self.backend.publish(name, manifest.to_bytes(), written)
+            self.backend.publish(name, manifest.content)
         except OSError as error:
             if not self._is_mine(manifest, error):
                 if isinstance(error, FileExistsError):
@@ -141,32 +139,23 @@ class Versions:
         try:
             numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
             kept = numbers[-(keep or self.keep) :]
-            at_once = not self.backend.is_shared and PENDING not in current.sources
+            is_pending = PENDING in current.sources
             for number in numbers:
                 if number in kept and number != current.version:
                     named |= {file.path for file in self.read(number).files}
-                elif number not in kept and not at_once:
+                elif number not in kept and (self.backend.is_shared or is_pending):
                     with suppress(OSError, StorageError):  # its files become orphans
                         dropped |= {file.path for file in self.read(number).files}
             gone = [self.backend.delete(version_name(number)) for number in numbers if number not in kept]
-            limit = 0.0 if at_once else ORPHAN_SECONDS * (30 if PENDING in current.sources else 1)
-            gone += [self.backend.delete(path) for path in self._unnamed(named, dropped, limit)]
+            seconds = ORPHAN_SECONDS * (30 if is_pending else self.backend.is_shared)
+            for path in (f"{folder}/{name}" for folder in FOLDERS for name in self.backend.list(folder)):
+                if path in named or (path.startswith("versions/") and parse_version(path[9:]) is not None):
+                    continue
+                if path in dropped or not seconds or self.backend.age(path) > seconds:
+                    gone.append(self.backend.delete(path))
             return all(gone)
         except (OSError, StorageError):
             return False
-
-    def _unnamed(self, named: set[str], dropped: set[str], seconds: float) -> list[str]:
-        """Files to delete: those of dropped versions, and orphans and drafts of manifests of at least this age."""
-        found = []
-        for folder in FOLDERS:
-            for name in self.backend.list(folder):
-                path = f"{folder}/{name}"
-                is_version = folder == "versions" and parse_version(name) is not None
-                if path in named or is_version:
-                    continue
-                if path in dropped or not seconds or self.backend.age(path) > seconds:
-                    found.append(path)
-        return found
 
     def _conflict(self, manifest: Manifest) -> SupersededError:
         problem = f"another client committed version {manifest.version} first; nothing was changed, try again"

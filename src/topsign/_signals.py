@@ -1,0 +1,59 @@
+"""Deferral of signals from a commit to the return of the call that makes it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name))
+"""Signals whose handlers may raise: Ctrl-C, the end of a service, time limits."""
+
+POLL_SECONDS = 0.001
+
+# The function in C: a Python function would run bytecode, and with it pending handlers, after it has set the handler.
+_set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
+
+
+class DeferredSignals:
+    """Defers handlers of signals, so that an exception of theirs cannot follow a commit.
+
+    Python runs handlers in the main thread only; in other threads this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Callable[..., Any]] = {}
+        self._received: list[int] = []
+
+    def begin(self) -> None:
+        """Defer signals from now on."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    _set_handler(number, self._receive)
+
+    def end(self) -> None:
+        """Restore the handlers; signals that came meanwhile are sent again once the caller has returned.
+
+        The interpreter runs handlers when a function begins, after a call of a C function and when a loop goes back.
+        None of these follows the restoration until the public method that made the change has returned.
+        """
+        if self._received:
+            threading.Thread(target=self._send_again, daemon=True).start()
+        [*map(_set_handler, self._handlers, self._handlers.values())]
+
+    def _receive(self, number: int, frame: object) -> None:
+        self._received.append(number)
+
+    def _send_again(self) -> None:
+        while any(signal.getsignal(number) == self._receive for number in self._handlers):
+            time.sleep(POLL_SECONDS)
+        for number in dict.fromkeys(self._received):
+            if hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
+            else:
+                signal.raise_signal(number)
