@@ -1,4 +1,4 @@
-"""Encoding and searching on a Dask cluster of processes on this machine, beside one process; and what a shard costs.
+"""Encoding and searching on a Dask cluster of processes on this machine, beside one process; and what a segment costs.
 
     python benchmarks/cluster.py [--entries 1000000] [--signals 20000] [--workers 1 2 4] [--queries 256] [--repeats 5]
                                  [--json FILE]
@@ -37,7 +37,9 @@ def fill(index, n_entries, rng):
         data[:, : N_BITS // 8] = rng.integers(0, 256, (len(data), N_BITS // 8), np.uint8)
         ids = np.arange(start, start + len(data))
         with index.store.change() as change:
-            change.add(make_segments(ids, data, made.norms[:n_rows].copy(), made.scales[:n_rows].copy()))
+            columns = {name: column[:n_rows].copy() for name, column in made.columns.items()}
+            change.add(make_segments(ids, data, columns))
+            change.next_id = start + n_rows
 
 
 def seconds(work):
@@ -52,13 +54,13 @@ def encoding(options, folder, rng, clusters):
     np.save(source, rng.standard_normal((options.signals, N_FEATURES), np.float32))
     encoder = ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=N_BITS, random_state=7)
     rates = {n: [] for n in (0, *options.workers)}
-    shards = max(8, 2 * max(options.workers))
+    segments = max(8, 2 * max(options.workers))
     for _ in range(options.repeats):
         signals = np.load(source, mmap_mode="r")
         rates[0].append(options.signals / seconds(lambda: encode(encoder.recipe, signals, n_threads=1)))  # noqa: B023
         for n, client in clusters.items():
             out = folder / "encoded"
-            size = -(-options.signals // shards)
+            size = -(-options.signals // segments)
             took = seconds(lambda: ts.distributed.encode(source, out, encoder, client=client, segment_entries=size))  # noqa: B023
             rates[n].append(options.signals / took)
             shutil.rmtree(out)
@@ -92,10 +94,10 @@ def searching(options, folder, rng, clusters):
     return times, loading
 
 
-def shard_cost(options, folder, client):
-    """Seconds of encoding, opening and searching tiny shards, per shard: the slope between few and many."""
+def segment_cost(options, folder, client):
+    """Seconds of encoding, opening and searching tiny segments, per segment: the slope between few and many."""
     rng = np.random.default_rng(1)
-    np.save(folder / "tiny.npy", rng.standard_normal((options.shards * 10, 64), np.float32))
+    np.save(folder / "tiny.npy", rng.standard_normal((options.segments * 10, 64), np.float32))
     index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
     took = []
     for entries in (10, 100):
@@ -110,7 +112,7 @@ def shard_cost(options, folder, client):
         search = np.median([seconds(lambda: opened.search(query)) for _ in range(10)])  # noqa: B023
         opened.close()
         took.append((encode, load, search))
-    return (np.array(took[0]) - took[1]) / (options.shards * 0.9), took[1][2]
+    return (np.array(took[0]) - took[1]) / (options.segments * 0.9), took[1][2]
 
 
 def report_encoding(options, rates):
@@ -139,13 +141,13 @@ def report_searching(options, times):
     return rows
 
 
-def report_shards(options, cost, fixed):
+def report_segments(options, cost, fixed):
     for name, value in zip(("encode", "open", "search"), cost, strict=True):
-        print(f"{name}: {1e3 * value:.2f} ms a shard, {options.workers[-1]} workers")
+        print(f"{name}: {1e3 * value:.2f} ms a segment, {options.workers[-1]} workers")
     print(f"a search of next to nothing: {1e3 * fixed:.1f} ms")
     names = ("encode_seconds", "open_seconds", "search_seconds")
-    shard = {name: float(value) for name, value in zip(names, cost, strict=True)}
-    return {"workers": options.workers[-1], "a_shard": shard, "least_search_seconds": float(fixed)}
+    segment = {name: float(value) for name, value in zip(names, cost, strict=True)}
+    return {"workers": options.workers[-1], "a_segment": segment, "least_search_seconds": float(fixed)}
 
 
 def main():
@@ -154,7 +156,7 @@ def main():
     parser.add_argument("--signals", type=int, default=20_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--queries", type=int, default=256)
-    parser.add_argument("--shards", type=int, default=400, help="tiny ones, for the cost of a shard")
+    parser.add_argument("--segments", type=int, default=400, help="tiny ones, for the cost of a segment")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
@@ -175,7 +177,9 @@ def main():
             for n, took in loading.items():
                 print(f"open {options.entries:,} entries on {n} workers: {took:.2f} s")
             measured["open"] = [{"workers": n, "seconds": took} for n, took in loading.items()]
-            measured["shards"] = report_shards(options, *shard_cost(options, folder, clusters[options.workers[-1]]))
+            measured["segments"] = report_segments(
+                options, *segment_cost(options, folder, clusters[options.workers[-1]])
+            )
         finally:
             for processes in running.values():
                 processes.stop()

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 
 THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
 os.environ["TOPSIGN_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = THREADS
@@ -39,7 +40,7 @@ def resident():
     for part in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", open("/proc/self/smaps").read(), flags=re.M)[1:]:
         rss = int(re.search(r"^Rss: +(\\d+)", part, flags=re.M)[1]) / 1024
         total += rss
-        file += rss if part.splitlines()[0].endswith(sys.argv[1]) else 0
+        file += rss if sys.argv[1] in part.splitlines()[0] else 0
     return total, file
 queries = np.random.default_rng(1).standard_normal((64, int(sys.argv[2]))).astype(np.float32)
 start = time.perf_counter(); index = ts.open_index(sys.argv[1], readonly=True); opened = time.perf_counter()
@@ -63,7 +64,7 @@ def fill(index, rng, n_entries):
         for part in change.parts(n_entries):
             ids = np.arange(part.start, part.stop)
             ones = np.ones(len(ids), np.float32)
-            change.add(make_segments(ids, codes[ids % DISTINCT], ones, ones))
+            change.add(make_segments(ids, codes[ids % DISTINCT], {"norms": ones, "scales": ones.copy()}))
         change.next_id = n_entries
 
 
@@ -72,8 +73,8 @@ def copied(index, **options):
     memory = ts.AdaptiveIndex(**options)
     with memory.store.change() as change:
         for segment in index.store.snapshot.segments:
-            columns = [np.array(getattr(segment, name)) for name in ("ids", "codes", "norms", "scales")]
-            change.add(make_segments(*columns))
+            columns = {name: np.array(segment.columns.column(name)) for name in segment.columns.column_names}
+            change.add(make_segments(np.array(segment.ids), np.array(segment.codes), columns))
     return memory
 
 
@@ -159,7 +160,7 @@ def main():
         index.close()
         del index
         measured = {
-            "file_bytes": os.path.getsize(path),
+            "file_bytes": sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file()),
             "fresh": report_fresh(path, options),
             "rows": report_searches(path, shape, rng, options),
             "adding": report_adding(folder, shape, rng, options),

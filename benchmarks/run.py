@@ -58,8 +58,8 @@ def runs():
             f"{sizes}--repeats 2 --threads {threads}",
             f"{small} --threads {threads}",
         )
-    small = "--entries 20000 --signals 500 --workers 1 2 --shards 20 --repeats 1"
-    found["cluster"] = "cluster.py", "--repeats 3 --signals 8000 --shards 100", small
+    small = "--entries 20000 --signals 500 --workers 1 2 --segments 20 --repeats 1"
+    found["cluster"] = "cluster.py", "--repeats 3 --signals 8000 --segments 100", small
     found["detection"] = "detection.py", "", "--pairs 1000"
     found["paper"] = "paper.py", "", "--seeds 2 --matrices 1 --references 200"
     small = "--entries 3000 --queries 100 --seeds 1 --opq-iterations 2"

@@ -399,6 +399,25 @@ def test_stores_without_conditional_puts_are_refused(put, url, signals, monkeypa
     assert files_of(url) == before
 
 
+def test_conditional_puts_are_probed_once_per_store(url, signals, monkeypatch):
+    """Two exclusive creations of one name, of which the second must fail, before the first change of a process."""
+    puts, plain = [], MemoryFileSystem.pipe_file
+
+    def counted(self, path, value, **options):
+        puts.append(path)
+        plain(self, path, value, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", counted)
+    monkeypatch.setattr(buckets, "_probed", set())
+    make_index(url).add(signals[:20])
+    with ts.open_index(url) as index:
+        index.add(signals[20:40])
+    probes = [path for path in puts if "/probe/" in path]
+    assert len(probes) == 2
+    assert len(set(probes)) == 1
+    assert not [name for name in files_of(url) if "probe" in name]
+
+
 # Cleaning and damage
 
 

@@ -62,7 +62,7 @@ def make_index(kind, **options):
 
 
 def draw_signals(seed, n_signals):
-    """Whole numbers, every third signal a copy of another: ties are everywhere, also between shards."""
+    """Whole numbers, every third signal a copy of another: ties are everywhere, also between segments."""
     rng = np.random.default_rng(seed)
     signals = rng.integers(-9, 10, (n_signals, N_FEATURES)).astype(np.float32)
     signals[::3] = signals[rng.permutation(np.arange(0, n_signals, 3)) - 1]
@@ -89,7 +89,7 @@ def signals():
 
 @pytest.fixture
 def source(tmp_path, signals):
-    """Five files of different lengths; shards of 90 entries begin and end within them."""
+    """Five files of different lengths; segments of 90 entries begin and end within them."""
     folder = tmp_path / "signals"
     folder.mkdir()
     for i, part in enumerate(np.split(signals, [100, 101, 350, 600])):
@@ -112,7 +112,7 @@ def assert_same(found, expected):
 
 
 def assert_same_pairs(index, memory, monkeypatch, limits):
-    """Codes travel in parts of a shard, or two shards at a time."""
+    """Codes travel in parts of a segment, or two segments at a time."""
     n_rows = 60 if "k" in limits[0] else 220
     monkeypatch.setattr(cluster_entries, "TRAVELLING_BYTES", n_rows * memory.recipe.code_bytes)
     calls = []
@@ -141,7 +141,7 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
     assert (len(index), index.recipe, index.metric) == (700, memory.recipe, memory.metric)
     assert len(index.placement) == 4
     among = np.random.default_rng(3).permutation(700)[:250]
-    few = np.array([5, 699])  # in two shards of eight
+    few = np.array([5, 699])  # in two segments of eight
     adaptive = [{}, {"adaptive_bits": 17}] if kind == "signs" else [{}]
     for scoring in ("asymmetric", "hamming"):
         near = {"radius": 0.45} if scoring == "hamming" else {"threshold": float(memory.search(queries).scores[0, 9])}
@@ -325,7 +325,7 @@ TABLE = {"id_column": "id", "metadata_columns": ("year", "lang")}
 
 @pytest.mark.parametrize("texts", [True, False])
 def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, texts, monkeypatch):
-    """Ids in no order at all, which interleave between shards; filters look at metadata on the workers."""
+    """Ids in no order at all, which interleave between segments; filters look at metadata on the workers."""
     monkeypatch.setattr(unique, "GROUP_ENTRIES", 200)  # so that ids are compared in several groups
     order = np.random.default_rng(5).permutation(5000)[:700]
     ids = [f"doc-{i}" for i in order] if texts else order.tolist()
@@ -671,14 +671,14 @@ def test_a_job_that_kills_its_workers_is_named(processes, client, monkeypatch):
     deadly = "__import__('os').kill(__import__('os').getpid(), 9)"
     try:
         ((job, result, error),) = clusters.run_all(
-            client, ["x"], lambda job: client.submit(eval, deadly, pure=False), name=lambda job: f"shard {job}"
+            client, ["x"], lambda job: client.submit(eval, deadly, pure=False), name=lambda job: f"segment {job}"
         )
     finally:
         faults.allow_failures(client, 3)
         processes.start_worker()
         client.wait_for_workers(4, timeout=PATIENCE)
     assert (job, result, type(error)) == ("x", None, RuntimeError)
-    assert re.match(r"shard x: 1 workers died one after another .*, the last at tcp://127.0.0.1:\d+;", str(error))
+    assert re.match(r"segment x: 1 workers died one after another .*, the last at tcp://127.0.0.1:\d+;", str(error))
 
 
 def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, signals, queries):
@@ -697,7 +697,7 @@ def test_bad_signals_are_named_and_the_rest_is_kept(client, source, tmp_path, si
     assert len(ts.open_index(out)) == 0
     np.save(source / "part2.npy", signals[101:350])
     encoded = ts.distributed.encode(source, out, make_index("compact"), client=client, segment_entries=90)
-    assert encoded.n_written == 3  # the shards with rows of the file that was mended
+    assert encoded.n_written == 3  # the segments with rows of the file that was mended
     now = inodes(out)
     same = [name for name in kept if name in now]  # one of the six had rows of the file that was mended
     assert len(same) == 5
@@ -846,11 +846,13 @@ def test_plans_cover_every_row_once():
     files = [SignalFile(f"f{i}", rows, 8, "float32", 1, "") for i, rows in enumerate([5, 0, 1, 13, 2])]
     for limit in (1, 3, 4, 21, 100):
         plans = list(plan.plan_files(files, 40, limit))
-        rows = [(part.file.url, row) for shard in plans for part in shard.parts for row in range(part.start, part.stop)]
+        rows = [
+            (part.file.url, row) for segment in plans for part in segment.parts for row in range(part.start, part.stop)
+        ]
         assert rows == [(file.url, row) for file in files for row in range(file.n_signals)]
-        assert [shard.first_id for shard in plans] == list(range(40, 61, limit))
-        assert all(shard.n_entries == limit for shard in plans[:-1])
-        assert len({shard.name("index") for shard in plans}) == len(plans)
+        assert [segment.first_id for segment in plans] == list(range(40, 61, limit))
+        assert all(segment.n_entries == limit for segment in plans[:-1])
+        assert len({segment.name("index") for segment in plans}) == len(plans)
 
 
 def run(command, *, code=0):

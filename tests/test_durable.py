@@ -1026,6 +1026,22 @@ def test_an_interrupt_after_a_copy_appeared_comes_when_the_call_has_returned(fil
     ts.open_index(tmp_path / "copy.topsign").verify()
 
 
+def test_a_new_index_appears_with_its_first_version(path, signals, monkeypatch):
+    """It is built under another name and renamed, so that nobody meets a folder without a version."""
+    seen, plain = [], local.rename_new
+
+    def watched(draft, target):
+        seen.append((os.path.exists(target), files_of(draft)))
+        plain(draft, target)
+
+    monkeypatch.setattr(local, "rename_new", watched)
+    make_index("compact", path).add(signals[:3])
+    [(existed, (recipe, version))] = seen
+    assert not existed
+    assert recipe.startswith("recipes/")
+    assert version == "versions/00000000000000000001.json"
+
+
 def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
     """A system call writes at most 2 GiB, and may write less."""
     content = np.arange(100_000, dtype="<i8")

@@ -4,7 +4,7 @@ from shared.markdown import join, number, source, table
 
 BILLION = 10**9
 MACHINE_GB, MACHINE_CORES = 128, 32  # a plain server
-SHARD_BYTES = 64 * 2**20  # of codes, by default
+SEGMENT_BYTES = 64 * 2**20  # of codes, by default
 REALS_AND_ID = 20  # bytes: norm, scale, weight, id
 
 
@@ -89,8 +89,8 @@ def cluster(results):
         ]
         for row in measured["encode"]
     ]
-    shards = measured["shards"]
-    cost = shards["a_shard"]
+    segments = measured["segments"]
+    cost = segments["a_segment"]
     opened = ", ".join(f"{row['seconds']:.1f} s on {row['workers']}" for row in measured["open"])
     return join(
         f"Workers are processes of one thread on one machine of {report['machine']['cores']} cores; more workers than "
@@ -101,9 +101,9 @@ def cluster(results):
         f"Signals of 8192 features encoded a second, {options['signals']:,} of them, files written and synced:",
         table(["workers", "signals a second", "of a thread each"], encodings),
         f"Opening those entries took {opened} workers. A search of next to nothing takes "
-        f"{1e3 * shards['least_search_seconds']:.0f} ms. Every shard adds {1e3 * cost['encode_seconds']:.1f} ms to "
+        f"{1e3 * segments['least_search_seconds']:.0f} ms. Every segment adds {1e3 * cost['encode_seconds']:.1f} ms to "
         f"encoding, {1e3 * cost['open_seconds']:.1f} ms to opening and {1e3 * cost['search_seconds']:.2f} ms to a "
-        f"search ({shards['workers']} workers, tiny shards).",
+        f"search ({segments['workers']} workers, tiny segments).",
     )
 
 
@@ -136,9 +136,9 @@ def billion(results):
     rows = [row for row in rows if row["entries"] == largest]
     code_bytes = rows[0]["bytes"]
     machines = n_machines(code_bytes)
-    n_shards = -(-BILLION * code_bytes // SHARD_BYTES)
+    n_segments = -(-BILLION * code_bytes // SEGMENT_BYTES)
     slopes = [row["slope"] for row in rows]
-    shards = results["cluster"]["measured"]["shards"] if "cluster" in results else None
+    segments = results["cluster"]["measured"]["segments"] if "cluster" in results else None
     lines = []
     for row in rows:
         core_seconds = row["seconds"]["median"] / largest * BILLION * options["threads"]
@@ -161,14 +161,15 @@ def billion(results):
             lines,
         ),
     ]
-    if shards:
-        cost = shards["a_shard"]
+    if segments:
+        cost = segments["a_segment"]
         parts.append(
-            f"On the cluster these are {n_shards:,} shards of 64 MiB, {n_shards // machines:,} a machine. At the cost "
-            f"of a shard measured above, their number adds {cost['search_seconds'] * n_shards / machines:.1f} s to a "
-            f"search; {cost['open_seconds'] * n_shards / machines / 60:.1f} minutes to opening, beside reading "
+            f"On the cluster these are {n_segments:,} segments of 64 MiB, {n_segments // machines:,} a machine. At the "
+            "cost of a segment measured above, their number adds "
+            f"{cost['search_seconds'] * n_segments / machines:.1f} s to a search; "
+            f"{cost['open_seconds'] * n_segments / machines / 60:.1f} minutes to opening, beside reading "
             f"{total / machines:,.0f} GB a machine ({total / machines / 60:.0f} minutes at 1 GB/s); and "
-            f"{cost['encode_seconds'] * n_shards / machines / 60:.1f} minutes to encoding."
+            f"{cost['encode_seconds'] * n_segments / machines / 60:.1f} minutes to encoding."
         )
     encode = next((row for row in report["measured"]["features"] if row["features"] == 8192), None)
     if encode:

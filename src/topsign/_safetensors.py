@@ -20,6 +20,7 @@ from ._files import parse_json
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1"}
 DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1"}
 KINDS = {np.dtype(text): kind for kind, text in DTYPES.items()}
+_TYPES = {kind: dtype for dtype, kind in KINDS.items()}
 
 MAX_HEADER_BYTES = 100_000_000
 """Maximum header size of the published format, in bytes."""
@@ -37,7 +38,7 @@ class Tensor:
     @property
     def dtype(self) -> np.dtype[Any] | None:
         """NumPy dtype, or None if NumPy lacks it (BF16, for example)."""
-        return np.dtype(DTYPES[self.kind]) if self.kind in DTYPES else None
+        return _TYPES.get(self.kind)
 
     def view(self, content: Any) -> Array:
         """Return the tensor as a view of the file's bytes."""

@@ -14,7 +14,7 @@ def install(extra: str) -> str:
 class StorageError(Exception):
     """A file that is unreadable, foreign, damaged or not writable: says which file, which part of it, and why.
 
-    Raised for indexes, shards, heads, exported tables and messages of codes alike.
+    Raised for indexes, heads, exported tables and messages of codes alike.
     """
 
     def __init__(self, path: str | os.PathLike[str], section: str, problem: str) -> None:

@@ -28,7 +28,7 @@ from processes import PATIENCE, Processes
 import topsign as ts
 
 N_FEATURES = 64
-FILES, ROWS, SHARD = 6, 300, 75
+FILES, ROWS, SEGMENT = 6, 300, 75
 
 
 def make_signals(folder, seed):
@@ -49,7 +49,7 @@ def assert_same(found, expected):
         assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
-def shard_files(out):
+def segment_files(out):
     return {file.name: file.stat().st_ino for file in Path(out).glob("segments/*")}
 
 
@@ -62,21 +62,21 @@ def kill_while_encoding(processes, client, folder, rng):
     out = Path(folder) / "codes"
     kept = {}
     victim = rng.choice(sorted(worker_pids(client).values()))
-    last = rng.randrange(1, FILES * ROWS // SHARD)
+    last = rng.randrange(1, FILES * ROWS // SEGMENT)
 
     def kill(done, total):
-        if not kept and done >= last * SHARD:
+        if not kept and done >= last * SEGMENT:
             time.sleep(rng.uniform(0, 0.02))
             processes.kill_worker(victim)
-            kept.update(shard_files(out))
+            kept.update(segment_files(out))
 
-    encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD, progress=kill)
+    encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SEGMENT, progress=kill)
     assert kept, "nobody was killed"
-    assert (encoded.n_entries, encoded.n_segments) == (FILES * ROWS, FILES * ROWS // SHARD)
-    files = shard_files(out)
+    assert (encoded.n_entries, encoded.n_segments) == (FILES * ROWS, FILES * ROWS // SEGMENT)
+    files = segment_files(out)
     redone = [name for name in kept if files[name] != kept[name]]
     assert not redone, f"finished, and written again: {redone}"
-    assert len(files) == FILES * ROWS // SHARD, "files that no version names are left"
+    assert len(files) == FILES * ROWS // SEGMENT, "files that no version names are left"
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
 
@@ -108,12 +108,12 @@ def kill_with_suspicion(processes, client, folder, rng):
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     try:
-        encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
+        encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SEGMENT)
     finally:
         ended.set()
         killer.join(PATIENCE)
         allow_failures(client, 3)
-    assert encoded.n_written == encoded.n_segments == FILES * ROWS // SHARD
+    assert encoded.n_written == encoded.n_segments == FILES * ROWS // SEGMENT
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
 
@@ -121,7 +121,7 @@ def kill_with_suspicion(processes, client, folder, rng):
 def kill_while_searching(processes, client, folder, rng):
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
-    ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
+    ts.distributed.encode(source, out, index, client=client, segment_entries=SEGMENT)
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
         pids = worker_pids(client)
@@ -137,31 +137,31 @@ def kill_while_searching(processes, client, folder, rng):
         assert not search.is_alive(), "the search hangs"
         assert_same(found[0], expected)
         assert address not in opened.placement
-        assert sum(map(len, opened.placement.values())) == FILES * ROWS // SHARD
+        assert sum(map(len, opened.placement.values())) == FILES * ROWS // SEGMENT
 
 
 def restart_scheduler(processes, client, folder, rng):
     """Returns a client of the new one."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
-    last = rng.randrange(1, FILES * ROWS // SHARD)
+    last = rng.randrange(1, FILES * ROWS // SEGMENT)
 
     def kill(done, total):
-        if done == last * SHARD:
+        if done == last * SEGMENT:
             processes.kill_scheduler()
 
     client._timeout = client.rpc.timeout = 5  # seconds that it looks for the scheduler that is gone, else 30
     with pytest.raises(ConnectionError, match=r"the scheduler at .* is gone; .* open the folder again"):
-        ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD, progress=kill)
+        ts.distributed.encode(source, out, index, client=client, segment_entries=SEGMENT, progress=kill)
     processes.stop()
     assert len(ts.open_index(out)) == 0, "entries before all segments"
-    kept = shard_files(out)
+    kept = segment_files(out)
     assert len(kept) >= last
     processes.start()
     client = processes.client()
-    encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SHARD)
-    assert encoded.n_written == FILES * ROWS // SHARD - len(kept)
-    files = shard_files(out)
+    encoded = ts.distributed.encode(source, out, index, client=client, segment_entries=SEGMENT)
+    assert encoded.n_written == FILES * ROWS // SEGMENT - len(kept)
+    files = segment_files(out)
     assert {name: files[name] for name in kept} == kept, "finished, and written again"
     with ts.distributed.open(out, client=client) as opened:
         assert_same(opened.search(queries, k=20), expected)
@@ -172,7 +172,7 @@ def truncate_segment(processes, client, folder, rng):
     """Damage is named; a segment that a job left torn is written again, and no other."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
-    options = {"client": client, "segment_entries": SHARD}
+    options = {"client": client, "segment_entries": SEGMENT}
 
     def stop(done, total):
         if done == total:

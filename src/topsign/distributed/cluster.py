@@ -107,7 +107,7 @@ def watching_scheduler(client: Client) -> Iterator[None]:
 
 def _raise_lost(address: str, error: Exception | None = None) -> NoReturn:
     raise ConnectionError(
-        f"the scheduler at {address} is gone; finished shards are kept: connect to a running scheduler and open the "
+        f"the scheduler at {address} is gone; finished segments are kept: connect to a running scheduler and open the "
         "folder again"
     ) from error
 
@@ -192,5 +192,5 @@ def _told_of_killed(name: str, error: KilledWorker, n_tries: int) -> str:
     last = getattr(getattr(error, "last_worker", None), "address", "unknown")
     return (
         f"{name}: {n_lost} workers died one after another while they worked on it, the last at {last}; their logs say "
-        "why (out of memory? then give workers more, or make shards smaller)"
+        "why (out of memory? then give workers more, or make segments smaller)"
     )

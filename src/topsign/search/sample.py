@@ -23,6 +23,9 @@ MIN_SHARE = 0.9
 MARGIN = 8
 """Standard deviations by which the expected number of entries of low priority is exceeded."""
 
+TIER = 4
+"""Parts of similar size that are merged into one, so that most additions merge none."""
+
 PREFIX = "sample."
 """Names of the tables that hold the parts of a sample, before their number."""
 
@@ -85,8 +88,10 @@ def keep_signals(change: Change, ids: Int64, signals: Float32) -> None:
     """Add signals of lowest priority to the sample of a change that adds their entries."""
     if len(ids):
         parts: list[Table] = [*_parts(change.tables).values(), {IDS: ids, SIGNALS: signals}]
-        while len(parts) > 1 and 2 * len(parts[-1][IDS]) >= len(parts[-2][IDS]):
-            parts[-2:] = [_merged(parts[-2:], change.snapshot, added=ids)]
+        while len(parts) >= TIER and 2 * len(parts[-1][IDS]) >= len(parts[-TIER][IDS]):
+            parts[-TIER:] = [_merged(parts[-TIER:], change.snapshot, added=ids)]
+        if sum(len(part[IDS]) for part in parts) > 2 * capacity(signals.shape[1]):
+            parts = [_merged(parts, change.snapshot, added=ids)]
         change.tables = _with_parts(change.tables, parts)
 
 

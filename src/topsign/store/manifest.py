@@ -52,7 +52,12 @@ class FileRecord:
     def to_json(self) -> Record:
         record: Record = {"file": self.name, "bytes": self.n_bytes, "crc32": f"{self.crc32:08x}"}
         record |= {"entries": self.entries}
-        return record if self.content is None else record | {"content": base64.b64encode(self.content).decode()}
+        return record if self.content is None else record | {"content": self._text}
+
+    @lazy
+    def _text(self) -> str:
+        """The content as later versions repeat it."""
+        return base64.b64encode(self.content or b"").decode()
 
     @classmethod
     def from_json(cls, record: Any, folder: str) -> FileRecord:

@@ -224,27 +224,31 @@ def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -
 def merge_segments(segments: Iterable[Segment]) -> Segment:
     """One segment, in memory, of the entries that are alive."""
     kept = [(segment.columns, np.flatnonzero(segment.living)) for segment in segments]
-    order = np.argsort(np.concatenate([columns.ids[rows] for columns, rows in kept]))
-
-    positions = np.argsort(order)
+    ids = np.concatenate([columns.ids[rows] for columns, rows in kept])
+    order = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids)
+    positions = None if order is None else np.argsort(order)
 
     def joined(name: str) -> Any:
         first = column_of(kept[0][0], name)
-        out, start = _pages((len(positions), *first.shape[1:]), first.dtype), 0
+        out, start = _empty((len(ids), *first.shape[1:]), first.dtype), 0
         for columns, rows in kept:
-            out[positions[start : start + len(rows)]] = column_of(columns, name)[rows]
+            here = slice(start, start + len(rows))
+            out[here if positions is None else positions[here]] = column_of(columns, name)[rows]
             start += len(rows)
         return out
 
+    def sorted_texts(parts: Iterable[list[bytes]]) -> list[bytes]:
+        flat = [text for part in parts for text in part]
+        return flat if order is None else [flat[place] for place in order]
+
     texts: list[bytes] | None = None
     if any(columns.metadata is not None for columns, _ in kept):
-        parts = [columns.metadata.texts(rows) if columns.metadata else len(rows) * [b""] for columns, rows in kept]
-        flat = [text for part in parts for text in part]
-        texts = [flat[place] for place in order]
+        texts = sorted_texts(
+            columns.metadata.texts(rows) if columns.metadata else len(rows) * [b""] for columns, rows in kept
+        )
     names: list[bytes] | None = None
     if kept[0][0].names is not None:
-        named = [name for columns, rows in kept if columns.names for name in columns.names.names(rows)]
-        names = [named[place] for place in order]
+        names = sorted_texts(columns.names.names(rows) for columns, rows in kept if columns.names)
     values = {name: joined(name) for name in kept[0][0].column_names}
     shared = [name for name in kept[0][0].extra_names if all(name in columns.extra_names for columns, _ in kept)]
     extras = {name: joined(name) for name in shared}
@@ -275,10 +279,12 @@ def gather_segment(segment: Segment) -> Segment:
     return Segment(Arrays(segment.ids[rows], segment.codes[rows], values))
 
 
-def _pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An empty array in pages of its own: once freed they are the system's again, where the heap would keep them."""
-    pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize))
-    return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An empty array; a large one is in pages of its own, which return to the system when it is freed."""
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes < 2**16:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, n_bytes), dtype, math.prod(shape)).reshape(shape)
 
 
 def _names(names: list[bytes] | None) -> Names | None:
