@@ -42,9 +42,12 @@ def test_numbers_are_those_of_the_theory():
     assert numbers["d_prime"] == ts.theory.roc(**same, **shape, scoring="asymmetric").d_prime
     assert numbers["detection"] == ts.theory.detection_at(**same, **shape, false_alarm=1e-3, n_entries=100)
     assert numbers["code_bytes"] == ts.kernels.Layout("compact", **shape).code_bytes
-    adaptive, _, limit = found["bytes"]
+    adaptive, _, trellis, limit = found["bytes"]
     assert all(np.diff(adaptive["x"]) > 0)
     assert all(np.array(adaptive["y"]) < limit["y"])  # no code beats the limit
+    assert all(np.array(trellis["y"]) < limit["y"])
+    rate = ts.theory.trellis_detection(numbers["code_bytes"], **same, false_alarm=numbers["false_alarm_per_entry"])
+    assert numbers["detection_trellis"] == rate
     curve = ts.theory.roc(**same, **shape, scoring="hamming")
     line = found["roc"][1]
     assert_allclose(line["y"], np.interp(line["x"], curve.pfa, curve.pd))
@@ -55,6 +58,9 @@ def test_a_plan_comes_with_its_commands():
     expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024)
     assert f"--bits {expected.n_bits} --pool {expected.n_pool}" in plan["commands"][0]
     assert plan["lines"] == expected.lines()
+    trellis = make_plan(CodeSizes(n_features=1024, n_pool=1024, n_bits=64, correlation=0.3, family="trellis"))
+    expected = ts.theory.plan(correlation=0.3, detection=0.9, false_alarm=1e-3, n_features=1024, family="trellis")
+    assert f"--family trellis --bytes {expected.n_bytes} " in trellis["commands"][0]
     unreachable = make_plan(CodeSizes(n_features=64, n_pool=64, n_bits=8, correlation=0.01, detection=0.99))
     assert not unreachable["reached"]
     assert "cannot be reached" in unreachable["message"]
@@ -64,6 +70,7 @@ def test_a_plan_comes_with_its_commands():
     ("query", "message"),
     [
         ("n_bits=ten", "n_bits must be a number, got 'ten'"),
+        ("family=universal", "family must be one of 'adaptive', 'trellis', got 'universal'"),
         ("n_bits=600&n_pool=512", "n_bits must lie in"),
         ("n_bitss=8", "unknown values n_bitss"),
         ("correlation=0", "correlation must be above 0"),
@@ -103,6 +110,26 @@ def test_entries_and_their_neighbors(client, index):
     wrong = client.post("/secret/api/search", content=b"1, 2, 3")
     assert (wrong.status_code, "256 features" in wrong.json()["error"]) == (400, True)
     assert client.get("/secret/api/neighbors?id=999").status_code == 400
+
+
+def test_regions_are_searched_on_request(rng):
+    centres = rng.standard_normal((20, 32))
+    signals = (centres[rng.integers(20, size=12_000)] + 0.5 * rng.standard_normal((12_000, 32))).astype(np.float32)
+    made = ts.TrellisIndex(n_features=32, n_bytes=8, random_state=7)
+    made.add(signals)
+    client = TestClient(make_app(made, token="secret", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
+    assert not client.get("/secret/api/summary").json()["index"]["has_regions"]
+    assert client.get("/secret/api/neighbors?id=7").json()["visited"] is None
+    whole = client.get("/secret/api/neighbors?id=7&recall=0.9").json()["visited"]
+    assert whole["share"] == 1
+    assert "regions" in whole["exhaustive"]
+    made.learn_regions(n_regions=64)
+    assert client.get("/secret/api/summary").json()["index"]["has_regions"]
+    found = client.get("/secret/api/neighbors?id=7&recall=0.9").json()
+    direct = made.search(made.get([7]).codes.decode(), k=10, recall=0.9)
+    assert [one["id"] for one in found["neighbors"]] == direct.ids[0].tolist()
+    assert found["visited"] == {"share": direct.visited[0], "exhaustive": direct.exhaustive[0]}
+    assert client.get("/secret/api/neighbors?id=7&recall=high").status_code == 400
 
 
 def test_a_sign_index_too(rng):

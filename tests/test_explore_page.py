@@ -91,7 +91,7 @@ def test_sliders_move_curves_and_numbers_are_those_of_the_theory(browser, addres
     numbers = describe(CodeSizes.parse(values))["numbers"]
     shown = browser.find_element(By.ID, "numbers").text
     assert f"bytes per entry {numbers['code_bytes']}\n" in shown
-    assert f"\ndetection {numbers['detection']:.4f}\n" in shown
+    assert f"\ndetection rate {numbers['detection']:.4f}\n" in shown
     assert f"{numbers['d_prime']:.2f} ({numbers['d_prime_signs']:.2f}" in shown
     assert "topsign build signals.npy" in browser.find_element(By.ID, "plan").text
     assert not browser.find_element(By.ID, "error").is_displayed()

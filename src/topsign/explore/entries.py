@@ -25,6 +25,7 @@ def summary(index: Index) -> dict[str, Any]:
         "n_entries": len(index),
         "n_features": index.n_features,
         "bytes_per_entry": index.nbytes / max(1, len(index)),
+        "has_regions": index.regions is not None,
     }
 
 
@@ -36,23 +37,26 @@ def page_of_entries(index: Index, *, start: int, count: int) -> dict[str, Any]:
     return {"start": start, "n_entries": len(index), "entries": rows}
 
 
-def neighbors_of_entry(index: Index, id: str, *, k: int) -> dict[str, Any]:
+def neighbors_of_entry(index: Index, id: str, *, k: int, recall: float | None = None) -> dict[str, Any]:
     """Return the neighbours of an entry, whose signal is reconstructed from its code."""
     wanted: Any = id if index.has_text_ids or not (id.isdecimal() and len(id) <= 18) else int(id)
-    return neighbors(index, index.get([wanted]).codes.decode(), k=k)
+    return neighbors(index, index.get([wanted]).codes.decode(), k=k, recall=recall)
 
 
-def neighbors_of_upload(index: Index, content: bytes, *, k: int) -> dict[str, Any]:
+def neighbors_of_upload(index: Index, content: bytes, *, k: int, recall: float | None = None) -> dict[str, Any]:
     """Return the neighbours of an uploaded vector: an .npy file, a JSON list, or numbers between commas or spaces."""
-    return neighbors(index, _read_vector(content), k=k)
+    return neighbors(index, _read_vector(content), k=k, recall=recall)
 
 
-def neighbors(index: Index, signal: Array, *, k: int) -> dict[str, Any]:
-    """Return the nearest entries of one signal, with p- and E-values, and a histogram of scores beside the null."""
+def neighbors(index: Index, signal: Array, *, k: int, recall: float | None = None) -> dict[str, Any]:
+    """Return the nearest entries of one signal, with p- and E-values, and a histogram of scores beside the null.
+
+    ``recall`` searches only the regions that this recall requires.
+    """
     signal = as_signals(signal, n_features=index.n_features, name="the vector")
     if len(signal) != 1:
         raise ValueError(f"expected one vector, got {len(signal)}")
-    found = index.search(signal, k=check_count(k, "k", maximum=1000))
+    found = index.search(signal, k=check_count(k, "k", maximum=1000), recall=recall)
     kept = ~np.isnan(found.scores[0])  # fewer than k entries
     ids = found.ids[0][kept]
     notes = index.get(ids).metadata if len(ids) else []
@@ -60,7 +64,8 @@ def neighbors(index: Index, signal: Array, *, k: int) -> dict[str, Any]:
     columns = [[None if np.isnan(value) else value for value in column[0][kept].tolist()] for column in measures]
     names = ("id", "score", "distance", "p_value", "log10_p_value", "e_value", "metadata")
     rows = [dict(zip(names, row, strict=True)) for row in zip(map(_plain, ids), *columns, notes, strict=True)]
-    return {"neighbors": rows, "histogram": _histogram(index, signal)}
+    visited = None if recall is None else {"share": float(found.visited[0]), "exhaustive": str(found.exhaustive[0])}
+    return {"neighbors": rows, "visited": visited, "histogram": _histogram(index, signal)}
 
 
 def _histogram(index: Index, signal: Array) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
 
     def neighbors(request: Request) -> Any:
         wanted = request.query_params.get("id", "")
-        return entries.neighbors_of_entry(_given(index), wanted, k=_number(request, "k", 10))
+        return entries.neighbors_of_entry(_given(index), wanted, k=_number(request, "k", 10), recall=_recall(request))
 
     async def upload(request: Request) -> Response:
         content = bytearray()
@@ -90,7 +90,9 @@ def make_app(index: Index | None, *, token: str, port: int) -> Starlette:
             if len(content) > MAX_UPLOAD:
                 return JSONResponse({"error": f"a vector of at most {MAX_UPLOAD:,} bytes"}, status_code=413)
         return await _answer(
-            lambda: entries.neighbors_of_upload(_given(index), bytes(content), k=_number(request, "k", 10))
+            lambda: entries.neighbors_of_upload(
+                _given(index), bytes(content), k=_number(request, "k", 10), recall=_recall(request)
+            )
         )
 
     root = f"/{token}"
@@ -157,6 +159,14 @@ def _number(request: Request, name: str, default: int) -> int:
     if not (text.isdecimal() and len(text) <= 18):
         raise ValueError(f"{name} must be a whole number below 1e18, got {text[:40]!r}")
     return int(text)
+
+
+def _recall(request: Request) -> float | None:
+    text = request.query_params.get("recall", "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ValueError(f"recall must be a number, got {text[:40]!r}") from None
 
 
 def _in_thread(view: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:

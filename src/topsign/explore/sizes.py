@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+from scipy.stats import norm
 
 from .. import theory
 from .._arrays import Float64
@@ -20,6 +21,7 @@ Curves = list[dict[str, Any]]
 FALSE_ALARMS = np.geomspace(1e-9, 0.5, 28)
 CORRELATIONS = np.linspace(0, 1, 41)
 N_SIZES = 15  # points of the curve of detection rate against bytes
+FAMILIES = ("adaptive", "trellis")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class CodeSizes:
     false_alarm: float = 1e-3
     detection: float = 0.9
     layout: str = "compact"
+    family: str = "adaptive"  # of the plan; the charts show all families
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> CodeSizes:
@@ -57,6 +60,7 @@ class CodeSizes:
         check_count(self.n_entries, "n_entries", maximum=2**53)
         check_false_alarm(self.false_alarm)
         check_choice(self.layout, "layout", LAYOUTS)
+        check_choice(self.family, "family", FAMILIES)
         if not check_real(self.correlation, "correlation", minimum=0, maximum=0.99) > 0:
             raise ValueError("correlation must be above 0")
         if not 0 < check_real(self.detection, "detection", minimum=0, maximum=1) < 1:
@@ -82,6 +86,7 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
     whole = theory.roc(correlation=choice.correlation, n_features=choice.n_features, scoring="uncompressed")
     shape = {"n_bits": choice.n_bits, "n_pool": choice.n_pool}
     limit = _limit(choice, whole.d_prime, choice.code_bytes, FALSE_ALARMS)
+    threshold = float(-ndtri(choice.per_entry))
     return {
         "numbers": {
             "code_bytes": choice.code_bytes,
@@ -93,16 +98,19 @@ def describe(choice: CodeSizes) -> dict[str, Any]:
             "d_prime_uncompressed": whole.d_prime,
             "detection": _detection(choice, choice.n_bits, choice.n_pool),
             "detection_signs": _detection(choice, 8 * choice.code_bytes, 8 * choice.code_bytes),
+            "detection_trellis": float(_trellis(choice, choice.code_bytes, choice.per_entry)),
             "false_alarm_per_entry": choice.per_entry,
         },
         "roc": [
             _roc_line("adaptive, real query", adaptive),
             _roc_line("adaptive, Hamming", hamming),
-            _roc_line("sign codes, same bytes", signs),
+            _roc_line("sign codes", signs),
+            _line("trellis codes", FALSE_ALARMS, _trellis(choice, choice.code_bytes, FALSE_ALARMS)),
             _line("Shannon limit", FALSE_ALARMS, limit),
             _roc_line("uncompressed", whole),
         ],
         "bytes": _byte_curves(choice, whole.d_prime),
+        "scores": {"threshold": threshold, "curves": _score_curves(threshold, adaptive.d_prime)},
         "distance": [
             _line("adaptive", CORRELATIONS, theory.expected_hamming(CORRELATIONS, **shape)),
             _line("sign codes", CORRELATIONS, theory.sign_expected_hamming(CORRELATIONS)),
@@ -120,11 +128,17 @@ def make_plan(choice: CodeSizes) -> dict[str, Any]:
             false_alarm=choice.false_alarm,
             n_features=choice.n_features,
             n_entries=choice.n_entries,
+            family=choice.family,
         )
     except theory.TargetError as error:
         return {"reached": False, "message": str(error), "lines": [], "commands": []}
-    build = f"topsign build signals.npy -o index.topsign --bits {plan.n_bits} --pool {plan.n_pool} --no-norms"
-    search = f"topsign search index.topsign queries.npy --false-alarm {choice.false_alarm:g} --scoring {plan.scoring}"
+    search = f"topsign search index.topsign queries.npy --false-alarm {choice.false_alarm:g}"
+    if isinstance(plan, theory.TrellisPlan):
+        size = f"--family trellis --bytes {plan.n_bytes} --projection hadamard --no-center"
+    else:
+        size = f"--bits {plan.n_bits} --pool {plan.n_pool} --no-norms"
+        search += f" --scoring {plan.scoring}"
+    build = f"topsign build signals.npy -o index.topsign {size}"
     return {"reached": True, "message": "", "lines": plan.lines(), "commands": [build, search]}
 
 
@@ -152,7 +166,8 @@ def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
     limits = [_limit(choice, d_prime, width, np.array([choice.per_entry]))[0] for width in widths]
     return [
         _line("adaptive, real query", widths, [_detection(choice, n_bits, choice.n_pool) for n_bits in sizes]),
-        _line("sign codes, real query", widths, [_detection(choice, 8 * width, 8 * width) for width in widths]),
+        _line("sign codes", widths, [_detection(choice, 8 * width, 8 * width) for width in widths]),
+        _line("trellis codes", widths, _trellis(choice, widths, choice.per_entry)),
         _line("Shannon limit", widths, limits),
     ]
 
@@ -160,6 +175,19 @@ def _byte_curves(choice: CodeSizes, d_prime: float) -> Curves:
 def _sizes(choice: CodeSizes) -> Iterator[int]:
     low, high = max(8, choice.n_bits // 8), min(choice.n_pool // 2, 4 * choice.n_bits)
     yield from map(int, np.unique(np.geomspace(low, max(low, high), N_SIZES).astype(int)))
+
+
+def _trellis(choice: CodeSizes, n_bytes: Any, false_alarms: Any) -> Float64:
+    """Return the detection rate of trellis codes at false-alarm rates per comparison."""
+    return theory.trellis_detection(
+        n_bytes, correlation=choice.correlation, false_alarm=false_alarms, n_features=choice.n_features
+    )
+
+
+def _score_curves(threshold: float, d_prime: float) -> Curves:
+    """Return the densities of standardised scores of impostors and of matches, assuming normal scores."""
+    scores = np.linspace(-4, max(threshold, d_prime) + 4, 81)
+    return [_line("impostors", scores, norm.pdf(scores)), _line("matches", scores, norm.pdf(scores, d_prime))]
 
 
 def _limit(choice: CodeSizes, d_prime: float, n_bytes: int, false_alarms: Float64) -> Float64:

@@ -45,7 +45,7 @@ from .order_statistics import harter_approximation, mean_kept_magnitude, order_s
 from .pools import PROJECTIONS
 from .rates import captured_energy, rate_distortion_limit
 from .sizes import storage_bits
-from .trellis import TrellisPlan, trellis_energy
+from .trellis import TrellisPlan, trellis_detection, trellis_energy
 from .water_filling import water_filling
 
 __all__ = [
@@ -96,6 +96,7 @@ __all__ = [
     "searches_needed",
     "sign_expected_hamming",
     "storage_bits",
+    "trellis_detection",
     "trellis_energy",
     "universal_expected_hamming",
     "universal_undithered_hamming",

@@ -1,4 +1,4 @@
-"""What trellis codes keep and detect: measured shares of energy, and the bytes that a target needs."""
+"""Energy captured by trellis codes, their detection rate, and the bytes that a detection target needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 from scipy.special import ndtr
 
 from .._arrays import Float64
@@ -20,7 +20,7 @@ SHARES: dict[int, tuple[float, ...]] = {
     10: (0.0547, 0.1186, 0.2696, 0.396, 0.4718, 0.7275, 0.927, 0.9937),
     12: (0.0559, 0.1185, 0.2762, 0.4025, 0.4784, 0.7327, 0.9304, 0.9942),
 }
-"""Energy kept of white signals of 1,024 features at RATES, by window; standard errors are below 0.001.
+"""Share of energy captured from white signals of 1,024 features at RATES, by window; standard errors are below 0.001.
 
 Measured by ``python benchmarks/trellis.py shares``."""
 
@@ -28,10 +28,10 @@ RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)
 
 
 def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
-    """Share of a white signal's energy that its trellis code captures, ``rate`` in bits per feature.
+    """Return the share of a white signal's energy that its trellis code captures, at ``rate`` bits per feature.
 
-    Approximation: measured at eight rates from 0.05 to 4 with standard errors below 0.001; between them its ratio to
-    :func:`rate_distortion_limit` is interpolated, beyond them the ratio at the end is taken.
+    Approximation: measured at eight rates from 0.05 to 4 with standard errors below 0.001. Its ratio to
+    :func:`rate_distortion_limit` is interpolated between them, and constant beyond them.
 
     >>> float(trellis_energy(0.5).round(2))
     0.47
@@ -46,9 +46,32 @@ def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
     return np.asarray(ratios(inside) * rate_distortion_limit(rates))
 
 
+def trellis_detection(
+    n_bytes: npt.ArrayLike, *, correlation: float, false_alarm: npt.ArrayLike, n_features: int, window: int = 10
+) -> Float64:
+    """Return the detection rate of trellis codes at a false-alarm rate per comparison; arguments broadcast.
+
+    Approximation: impostors have the exact law of a sample correlation; a match is treated as a sample correlation of
+    ``correlation * sqrt(trellis_energy)`` with Fisher's normal law.
+
+    >>> float(trellis_detection(409, correlation=0.0735, false_alarm=1e-3, n_features=8192).round(2))
+    0.86
+    """
+    energy = trellis_energy(8 * np.asarray(n_bytes) / n_features, window=window)
+    means = np.arctanh(np.minimum(correlation * np.sqrt(energy), 1 - 1e-12))
+    thresholds = np.arctanh(_threshold(false_alarm, n_features))
+    return np.asarray(ndtr((means - thresholds) * np.sqrt(n_features - 2)))
+
+
+def _threshold(false_alarm: npt.ArrayLike, n_features: int) -> Float64:
+    """Return the sample correlation that an impostor exceeds with this probability."""
+    deviates = scipy.stats.t.isf(false_alarm, n_features - 1)
+    return np.asarray(deviates / np.sqrt(deviates**2 + n_features - 1))
+
+
 @dataclass(frozen=True)
 class TrellisPlan:
-    """A trellis code for a target, what ``plan(family="trellis")`` finds: basis="hadamard", center=False."""
+    """Trellis code for a detection target, found by ``plan(family="trellis")``, with basis="hadamard", center=False."""
 
     family: ClassVar[str] = "trellis"
 
@@ -64,16 +87,16 @@ class TrellisPlan:
 
     @property
     def bytes_per_entry(self) -> int:
-        """Bytes of one code."""
+        """Bytes per code."""
         return self.n_bytes
 
     def as_dict(self) -> dict[str, object]:
-        """All fields, for JSON."""
+        """Return all fields as a dict."""
         return asdict(self)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the numbers rest on."""
+        """Assumptions behind the numbers."""
         return (
             f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
             "an impostor is independent of the reference; signals are isotropic, as the basis is random",
@@ -82,7 +105,7 @@ class TrellisPlan:
         )
 
     def lines(self) -> list[tuple[str, str]]:
-        """Rows of a table: names and readable values."""
+        """Return names and formatted values for a table."""
         return [
             ("n_bytes", f"{self.n_bytes:,} (basis hadamard, center False)"),
             ("window", f"{self.window}"),
@@ -103,18 +126,15 @@ def plan_trellis(
     max_bytes: int | None = None,
     window: int = 10,
 ) -> TrellisPlan:
-    """The smallest trellis code that detects a correlation often enough, or the best within ``max_bytes``.
+    """Return the smallest trellis code that reaches a detection rate, or the best code within ``max_bytes``.
 
-    Up to 4 bits per feature. Approximation: impostors have the exact law of a sample correlation; a match is taken as a
-    sample correlation of ``correlation * sqrt(trellis_energy)`` with Fisher's normal law.
+    Codes of up to 4 bits per feature are considered. Approximation: see :func:`trellis_detection`.
     """
     check_choice(str(window), "window", tuple(map(str, SHARES)))
     n_features, n_entries = check_count(n_features, "n_features", minimum=8), check_count(n_entries, "n_entries")
     wanted = 2.0 if detection is None else check_real(detection, "detection", minimum=0, maximum=1)
     rho = check_real(correlation, "correlation", minimum=0, maximum=1)
     level = float(-np.expm1(np.log1p(-check_false_alarm(false_alarm)) / n_entries))
-    deviate = float(scipy.stats.t.isf(level, n_features - 1))
-    threshold = deviate / np.sqrt(deviate**2 + n_features - 1)
     # At least two windows, at most 4 bits per feature.
     least, most = -(-2 * window // 8), max(3, n_features // 2)
     if max_bytes is not None:
@@ -122,8 +142,7 @@ def plan_trellis(
     if most < least:
         raise TargetError(f"no code of two windows, {least} bytes, fits max_bytes={max_bytes}; allow more bytes")
     sizes = np.arange(least, most + 1)
-    means = np.arctanh(np.minimum(rho * np.sqrt(trellis_energy(8 * sizes / n_features, window=window)), 1 - 1e-12))
-    reached = ndtr((means - np.arctanh(threshold)) * np.sqrt(n_features - 2))
+    reached = trellis_detection(sizes, correlation=rho, false_alarm=level, n_features=n_features, window=window)
     enough = np.flatnonzero(reached >= wanted)
     if not enough.size and detection is not None:
         raise TargetError(
@@ -134,7 +153,7 @@ def plan_trellis(
     return TrellisPlan(
         n_bytes=int(sizes[first]),
         window=window,
-        threshold=float(threshold),
+        threshold=float(_threshold(level, n_features)),
         detection=float(reached[first]),
         false_alarm=false_alarm,
         false_alarm_per_entry=level,
