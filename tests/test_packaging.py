@@ -40,12 +40,34 @@ def test_core_tests_are_chosen_by_their_marker():
     assert "pytest -q -m core tests" in workflows["tests"]
     for text in (makefile, *workflows.values()):
         assert not re.findall(r"tests/test_\w+\.py", text)
-    assert "needs: [tests, wheels, sdist]" in workflows["release"]
-    targets = set(re.findall(r"^(test[\w-]*):", makefile, flags=re.MULTILINE)) - {"test-fast", "test-arm"}
-    run_somewhere = set(re.findall(r"(?:make |- )(test[\w-]*)$", "\n".join(workflows.values()), flags=re.MULTILINE))
-    assert targets <= run_somewhere
     for name in ("durable", "trellis", "trellis_index", "kernels", "index"):
         assert "pytest.mark.core" in (ROOT / f"tests/test_{name}.py").read_text()
+
+
+def test_workflows_run_every_target_and_name_what_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)[1].split())
+    assert targets <= set(re.findall(r"^([\w-]+):", makefile, flags=re.MULTILINE))
+    workflows = {path.stem: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
+    whole = "\n".join(workflows.values())
+    run = set(re.findall(r"run: make ([\w-]+)$|^ {10}- ([\w-]+)$", whole, flags=re.MULTILINE))
+    named = {one or other for one, other in run}
+    assert named <= targets
+    # A part of `test`, an emulation of the ARM job, hours of measurements, and nothing to test.
+    assert targets - named == {"test-fast", "test-arm", "bench", "clean"}
+    assert "needs: [tests, wheels, sdist]" in workflows["release"]
+    assert "uses: ./.github/workflows/tests.yml" in workflows["release"]
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    markers = {marker.partition(":")[0] for marker in options["markers"]}
+    expressions = re.findall(r"(?:pytest|run.sh) .*-m (?:\"([^\"]+)\"|'([^']+)'|(?!pytest)(\w+))", makefile + whole)
+    chosen = {word for found in expressions for one in found for word in one.split()} - {"not", "and"}
+    assert {"core", "slow", "engines", "statistics"} <= chosen <= markers
+    for script in re.findall(r"\btests/[\w/]+\.(?:py|sh)\b", makefile + whole):
+        assert (ROOT / script).exists()
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert set(re.findall(r"entry: ([\w-]+)", hooks)) == {"ruff", "clang-format"}  # these build nothing
+    for version in ("3.11", "3.13", "3.14"):
+        assert f'python: "{version}"' in workflows["tests"]
 
 
 def test_the_import_is_silent_and_light(tmp_path):

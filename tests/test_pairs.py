@@ -109,6 +109,25 @@ def test_groups_are_connected(signals):
     assert len(ts.AdaptiveIndex(n_features=N_FEATURES, n_bits=16).pairs(k=3)) == 0
 
 
+@pytest.fixture(params=["memory", "cluster"])
+def place(request, tmp_path):
+    """Return what opens an index in the same form on this machine, or on a cluster of one worker in this process."""
+    if request.param == "memory":
+        yield lambda index: index
+        return
+    pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
+    opened = []
+
+    def open_there(index):
+        index.save(tmp_path / "index")
+        opened.append(ts.distributed.open(tmp_path / "index"))
+        return opened[-1]
+
+    yield open_there
+    for index in opened:
+        index.close()
+
+
 def equal_rows(n_entries):
     """An index with three codes, two of which many entries have; ids of equal codes alternate."""
     rng = np.random.default_rng(3)
@@ -120,9 +139,10 @@ def equal_rows(n_entries):
 
 
 @pytest.mark.parametrize("limit", [{"threshold": 0.5}, {"threshold": 1.0}, {"false_alarm": 0.01}, {"k": 2}])
-def test_pairs_of_equal_codes_are_those_of_the_plain_comparison(limit, monkeypatch):
+def test_pairs_of_equal_codes_are_those_of_the_plain_comparison(limit, place, monkeypatch):
     index = equal_rows(40)
     index.remove([0, 7])
+    index = place(index)
     found, groups = index.pairs(**limit), index.groups(**limit)
     monkeypatch.setattr(entry_set.EqualCodes, "find", lambda *_: entry_set.EqualCodes.none())
     plain = index.pairs(**limit)
@@ -133,8 +153,8 @@ def test_pairs_of_equal_codes_are_those_of_the_plain_comparison(limit, monkeypat
     assert {id for group in groups for id in group} == {*plain.first.tolist(), *plain.second.tolist()}
 
 
-def test_pairs_say_how_many_there_would_be():
-    index = equal_rows(101)
+def test_pairs_say_how_many_there_would_be(place):
+    index = place(equal_rows(101))
     n_pairs = 100 * 99 // 2
     assert len(index.pairs(threshold=0.5, max_pairs=n_pairs)) == n_pairs
     with pytest.raises(ValueError, match=r"there are 4,950 pairs, more than max_pairs=4949; .*groups\(\)"):
@@ -145,12 +165,19 @@ def test_pairs_say_how_many_there_would_be():
         index.pairs(threshold=0.5, max_pairs=-1)
 
 
-def test_a_hundred_thousand_equal_rows_need_little_memory(tmp_path):
-    """Five billion pairs are counted and their group is found within 300 MB."""
+@pytest.mark.parametrize("place", ["memory", "cluster"])
+def test_a_hundred_thousand_equal_rows_need_little_memory(place, tmp_path):
+    """Five billion pairs are counted and their group is found within 300 MB, those of the cluster's worker included."""
+    if place == "cluster":
+        pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
     script = """
-import resource, numpy as np, topsign as ts
+import resource, sys, numpy as np, topsign as ts
 index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=7)
 index.add(np.broadcast_to(np.random.default_rng(0).standard_normal(64).astype(np.float32), (100_000, 64)))
+if sys.argv[1] == "cluster":
+    index.save(sys.argv[2])
+    index = ts.distributed.open(sys.argv[2])
+    index.search(np.ones(64), 1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert [len(group) for group in index.groups(threshold=0.9)] == [100_000]
 try:
@@ -159,7 +186,8 @@ except ValueError as error:
     assert "there are 4,999,950,000 pairs" in str(error), error
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    command = [sys.executable, "-c", script, place, str(tmp_path / "index")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert int(done.stdout) < 300_000
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ from .._arrays import Bytes, Float64, Int64
 from .._checks import check_ids, raise_unknown_ids
 from ..families import Recipe
 from ..index.entries import Entries
-from ..index.entry_set import LocalEntries
+from ..index.entry_set import LocalEntries, Reduced
 from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
 from ..index.ids import Ids, as_texts, check_asked, check_found
 from ..search import EqualCodes, Hits, PairLimit, RangeLimit, Scan, compare_entries
@@ -110,17 +110,27 @@ class ClusterEntries:
         return hits.distances  # workers send them with the hits
 
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
-        return EqualCodes.none()  # codes stay on the workers
+        """Return entries with equal codes on the same worker: codes stay there."""
+        if limit.k is not None:
+            return EqualCodes.none()
+        return EqualCodes.joined(self._ask(_find_equal_codes, send(self.client, limit)))
 
-    def compared(self, limit: PairLimit, equal: EqualCodes, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
-        task, sent = partial(_compare, sent_threads(n_threads)), send(self.client, limit)
+    def compared(
+        self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
+    ) -> Iterator[tuple[int, Reduced]]:
+        on_worker = reduce if limit.k is None else partial(Hits.merge, descending=True, k=limit.k)
+        task = partial(_compare, sent_threads(n_threads))
+        sent, left_out = send(self.client, (limit, equal, on_worker)), send(self.client, equal)
         n_rows = max(1, TRAVELLING_BYTES // self.recipe.code_bytes)
         for names, rows in travelling_blocks(self.placement.records.values(), n_rows):
-            parts = ask(self.client, self.placement, partial(_cut, rows), names=names)
+            parts = ask(self.client, self.placement, partial(_cut, rows), left_out, names=names)
             block = [segment for part in parts for segment in part]
             if block:
                 found = self._ask(task, self.sent, sent, send(self.client, block))
-                yield sum(map(len, block)), Hits.merge(found, descending=True, k=limit.k)
+                if limit.k is not None:  # the k best on all workers
+                    found = [reduce([Hits.merge(found, descending=True, k=limit.k)])]
+                yield sum(map(len, block)), found[0]
+                yield from ((0, one) for one in found[1:])
 
     # Entries by their ids
 
@@ -230,11 +240,21 @@ def _find_within(limit: RangeLimit, snapshot: Snapshot, scan: Scan) -> Hits:
     return scan.with_distances(snapshot, scan.within(snapshot, limit))
 
 
-def _compare(n_threads: int, snapshot: Snapshot, recipe: Recipe, limit: PairLimit, block: list[Segment]) -> Hits:
-    """What the limit keeps of comparing a block with the entries held here."""
-    blocks, threads = Snapshot(tuple(block)), worker_threads(n_threads)
-    compared = compare_entries(recipe, blocks, snapshot, limit, EqualCodes.none(), threads)
-    return Hits.merge((hits for _, hits in compared), descending=True)
+def _find_equal_codes(snapshot: Snapshot, limit: PairLimit) -> EqualCodes:
+    return EqualCodes.find(limit.pairing, snapshot)
+
+
+def _compare(
+    n_threads: int,
+    snapshot: Snapshot,
+    recipe: Recipe,
+    wanted: tuple[PairLimit, EqualCodes, Callable[[Iterable[Hits]], Reduced]],
+    block: list[Segment],
+) -> Reduced:
+    """Compare a block with the entries held here, and return what is wanted of the pairs found."""
+    (limit, equal, reduce), threads = wanted, worker_threads(n_threads)
+    compared = compare_entries(recipe, Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal, threads)
+    return reduce(hits for _, hits in compared)
 
 
 def _find_names(snapshot: Snapshot, names: Sequence[bytes]) -> list[tuple[bytes, int]]:
@@ -280,10 +300,13 @@ def _take_positions(segments: list[Segment], wanted: dict[str, Int64]) -> list[S
     return found
 
 
-def _cut(rows: slice, segments: list[Segment]) -> list[Segment]:
-    """Ids, codes and columns of the living entries among some rows of each segment."""
-    parts = [(segment, np.flatnonzero(segment.living[rows]) + rows.start) for segment in segments]
-    return [_at(segment, positions) for segment, positions in parts if positions.size]
+def _cut(rows: slice, segments: list[Segment], equal: EqualCodes) -> list[Segment]:
+    """Ids, codes and columns of living entries among some rows of each segment; of equal codes only the first."""
+    found = []
+    for segment in equal.left_out(Snapshot(tuple(segments))).segments:
+        positions = np.flatnonzero(segment.living[rows]) + rows.start
+        found += [_at(segment, positions)] if positions.size else []
+    return found
 
 
 def _at(segment: Segment, positions: Int64) -> Segment:

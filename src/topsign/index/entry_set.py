@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from ..store import Note, Snapshot
 from .entries import Entries
 from .filters import Where, select
 from .ids import Ids, rows_of, user_ids
+
+Reduced = TypeVar("Reduced")
 
 
 class EntrySet(Population, Protocol):
@@ -49,8 +51,10 @@ class EntrySet(Population, Protocol):
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
         """Return entries with equal codes, of which :meth:`compared` compares only the first."""
 
-    def compared(self, limit: PairLimit, equal: EqualCodes, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
-        """Compare each block of entries with all; yield its size and the pairs within the limit."""
+    def compared(
+        self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
+    ) -> Iterator[tuple[int, Reduced]]:
+        """Compare each block of entries with all; yield its size and what ``reduce`` makes of the pairs found."""
 
     def originals(self) -> KeptOriginals:
         """Return the signals of the entries, of an index that keeps them."""
@@ -123,9 +127,12 @@ class LocalEntries:
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
         return EqualCodes.none() if limit.k is not None else EqualCodes.find(limit.pairing, self.snapshot)
 
-    def compared(self, limit: PairLimit, equal: EqualCodes, n_threads: int | None) -> Iterator[tuple[int, Hits]]:
-        snapshot = self.snapshot.remove(self.snapshot.locate(equal.ids)) if len(equal) else self.snapshot
-        return compare_entries(self.recipe, snapshot, snapshot, limit, equal, kernels.n_threads(n_threads))
+    def compared(
+        self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
+    ) -> Iterator[tuple[int, Reduced]]:
+        snapshot, threads = equal.left_out(self.snapshot), kernels.n_threads(n_threads)
+        for n_compared, hits in compare_entries(self.recipe, snapshot, snapshot, limit, equal, threads):
+            yield n_compared, reduce([hits])
 
     def originals(self) -> KeptOriginals:
         return KeptOriginals(self.snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import scipy  # whose modules are loaded when they are first used
@@ -10,7 +11,7 @@ import scipy  # whose modules are loaded when they are first used
 from .._arrays import Int64
 from .._checks import check_count
 from ..search import EqualCodes, Hits, PairLimit, Progress
-from .entry_set import EntrySet
+from .entry_set import EntrySet, Reduced
 from .results import Pairs
 
 MAX_PAIRS = 10_000_000
@@ -30,10 +31,12 @@ def find_pairs(
         if least > most:
             _raise_too_many(f"at least {least:,}", most)
     equal = entries.equal_codes(limit)
+    allowed = None if limit.k is not None else most
+    listed = partial(_listed, allowed, equal)
     parts, count = list[Hits](), 0
-    for hits in _compared(entries, limit, equal, n_threads, progress):
-        count += equal.count(hits)
-        if limit.k is not None or count <= most:
+    for hits, n_pairs in _compared(entries, limit, equal, listed, n_threads, progress):
+        count += n_pairs
+        if allowed is None or count <= allowed:
             parts.append(hits)
         else:
             parts.clear()  # only the number of pairs is wanted now
@@ -51,20 +54,10 @@ def find_groups(
 ) -> list[list[object]]:
     """Return the ids of entries that pairs connect, without a list of the pairs."""
     equal = entries.equal_codes(limit)
-    held = np.stack([equal.first, equal.ids])[:, :0]
-    own = list[Int64]()  # entries that are like those with equal codes
-    parts, n_held = list[Int64](), 0
-    for hits in _compared(entries, limit, equal, n_threads, progress):
-        same = hits.queries == hits.ids
-        own.append(hits.ids[same])
-        parts.append(np.stack([hits.queries[~same], hits.ids[~same]]))
-        n_held += parts[-1].shape[1]
-        if n_held > HELD_PAIRS:
-            held = _spanning(np.concatenate([held, *parts], axis=1))
-            parts, n_held = [], 0
-    alike = np.isin(equal.first, np.concatenate([np.empty(0, np.int64), *own]))
-    held = np.concatenate([held, *parts, np.stack([equal.first[alike], equal.ids[alike]])], axis=1)
-    ids, labels = _connected(held)
+    held = _connecting(_compared(entries, limit, equal, _linked, n_threads, progress))
+    same = held[0] == held[1]
+    alike = np.isin(equal.first, held[0, same])  # entries with equal codes, which are pairs too
+    ids, labels = _connected(np.concatenate([held[:, ~same], [equal.first[alike], equal.ids[alike]]], axis=1))
     order = np.argsort(labels, kind="stable")
     named = entries.user_ids(ids[order]).tolist()
     ends = np.cumsum(np.bincount(labels)) if len(labels) else np.empty(0, np.int64)
@@ -73,14 +66,47 @@ def find_groups(
 
 
 def _compared(
-    entries: EntrySet, limit: PairLimit, equal: EqualCodes, n_threads: int | None, progress: Progress | None
-) -> Iterator[Hits]:
+    entries: EntrySet,
+    limit: PairLimit,
+    equal: EqualCodes,
+    reduce: Callable[[Iterable[Hits]], Reduced],
+    n_threads: int | None,
+    progress: Progress | None,
+) -> Iterator[Reduced]:
     done = len(equal)
-    for n_compared, hits in entries.compared(limit, equal, n_threads):
+    for n_compared, found in entries.compared(limit, equal, n_threads, reduce):
         done += n_compared
         if progress is not None:
             progress(done, len(entries))
-        yield hits
+        yield found
+
+
+def _listed(most: int | None, equal: EqualCodes, parts: Iterable[Hits]) -> tuple[Hits, int]:
+    """Return pairs and their number; if there are more than ``most``, only the number is wanted."""
+    kept, count = list[Hits](), 0
+    for hits in parts:
+        count += equal.count(hits)
+        if most is None or count <= most:
+            kept.append(hits)
+        else:
+            kept.clear()
+    return kept[0] if len(kept) == 1 else Hits.merge(kept, descending=True), count
+
+
+def _linked(parts: Iterable[Hits]) -> Int64:
+    """Return pairs of ids that connect the same entries, (2, n_pairs)."""
+    return _connecting(np.stack([hits.queries, hits.ids]) for hits in parts)
+
+
+def _connecting(parts: Iterable[Int64]) -> Int64:
+    """Return pairs that connect the same entries as those of all parts, in bounded memory."""
+    held, added, n_added = np.empty((2, 0), np.int64), list[Int64](), 0
+    for part in parts:
+        added.append(part)
+        n_added += part.shape[1]
+        if n_added > HELD_PAIRS:
+            held, added, n_added = _spanning(np.concatenate([held, *added], axis=1)), [], 0
+    return np.concatenate([held, *added], axis=1)
 
 
 def _raise_too_many(count: str, most: int) -> None:
@@ -99,8 +125,9 @@ def _connected(pairs: Int64) -> tuple[Int64, Int64]:
 
 
 def _spanning(pairs: Int64) -> Int64:
-    """Return fewer pairs than there are entries, which connect the same ones."""
-    ids, labels = _connected(pairs)
+    """Return fewer pairs than there are entries, which connect the same ones; those of entries with themselves stay."""
+    same = pairs[0] == pairs[1]
+    ids, labels = _connected(pairs[:, ~same])
     _, first = np.unique(labels, return_index=True)
     leaders = ids[first[labels]]
-    return np.stack([leaders, ids])[:, leaders != ids]
+    return np.concatenate([np.stack([leaders, ids])[:, leaders != ids], pairs[:, same]], axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,8 +54,21 @@ class EqualCodes:
         order = np.lexsort((ids, first))
         return cls(ids[order], first[order])
 
+    @classmethod
+    def joined(cls, parts: Iterable[EqualCodes]) -> EqualCodes:
+        """Return the entries of all parts, which have different firsts: equal codes in two parts stay apart."""
+        parts = [cls.none(), *parts]
+        ids, first = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "first"))
+        order = np.lexsort((ids, first))
+        return cls(ids[order], first[order])
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    def left_out(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot without the entries that another stands for."""
+        rows = snapshot.locate(self.ids)
+        return snapshot.remove(rows[rows >= 0]) if (rows >= 0).any() else snapshot
 
     def stands_for_several(self, ids: Int64) -> Booleans:
         """Return whether each entry is the first of several."""
