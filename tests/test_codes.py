@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
+from topsign.codes import HEADER
 from topsign.families import AdaptiveRecipe
 from topsign.kernels import LAYOUTS
 from topsign.projections import Projected
@@ -136,6 +138,18 @@ def test_every_flipped_byte_of_a_message_is_noticed(family):
     for place, byte in enumerate(message):
         with pytest.raises(ts.StorageError):
             ts.read_codes(message[:place] + bytes([byte ^ 255]) + message[place + 1 :])
+
+
+@pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
+@pytest.mark.parametrize("n_codes", [2**32, 2**61, 2**64 - 1])
+def test_a_message_that_claims_more_codes_than_it_has_is_refused(family, n_codes):
+    """Its checksum is right; numbers beyond those of an array must not overflow."""
+    message = bytearray(codes_of_each_family()[family].to_bytes()[:-4])
+    fields = list(HEADER.unpack_from(message))
+    fields[3] = n_codes
+    HEADER.pack_into(message, 0, *fields)
+    with pytest.raises(ts.StorageError, match="damaged"):
+        ts.read_codes(bytes(message) + zlib.crc32(message).to_bytes(4, "little"))
 
 
 def test_slicing_concatenation_equality_and_pickling(rng):

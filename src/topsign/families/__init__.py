@@ -60,6 +60,8 @@ def read_codes(message: bytes) -> Codes:
     recipe = Recipe.from_json(record, "message")
     shape = len(recipe.column_names), n_codes
     n_reals = shape[0] * n_codes
+    if 4 * n_reals > len(rest):
+        raise StorageError("message", "codes", f"damaged: {n_codes} codes expected, but the message ends before them")
     try:
         columns = np.frombuffer(rest, "<f4", n_reals).astype(np.float32).reshape(shape)
         data = recipe.unpack(rest[4 * n_reals :], n_codes)
