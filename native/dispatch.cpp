@@ -185,3 +185,8 @@ int32_t ts_visit_trellis(const ts_run* run, const ts_trellis_cells* cells, const
 int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out) {
     return guarded([&] { functions(run).byte_products(run->n_threads, *bytes, out); });
 }
+
+int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule,
+                          const ts_rows* queries, const ts_region_choice* choice) {
+    return guarded([&] { functions(run).choose_regions(run->n_threads, *regions, *rule, *queries, *choice); });
+}

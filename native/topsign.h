@@ -313,3 +313,35 @@ typedef struct {
     int64_t n_queries, n_rows, width;
 } ts_bytes;
 TOPSIGN_API int32_t ts_byte_products(const ts_run* run, const ts_bytes* bytes, int32_t* out);
+
+/* Means of regions: bytes in [0, 127], of which 64 stands for 0, times the scale of their row; (n_regions, width) with
+   a width that is a multiple of 64. counts are those of the living entries of each region. */
+typedef struct {
+    const uint8_t* means;
+    const float* scales;
+    const float* half_norms; /* half of the square norm of each mean */
+    const int64_t* counts;
+    int64_t n_regions, width;
+} ts_regions;
+
+/* What queries of each stratum visit: at least so many regions, and so many that they have n_entries entries. The
+   stratum of a query is the number of edges, n_strata - 1 of them in ascending order, that its best score reaches.
+   Queries of a stratum without regions, and those whose best score is below `least`, choose none. */
+typedef struct {
+    const double* edges;
+    const int64_t* n_regions;
+    const int64_t* n_entries;
+    int64_t n_strata;
+    double least;
+} ts_region_rule;
+
+/* The best score of each query, and the regions that it chooses, nearest first, as in ts_visits. Regions beyond the
+   capacity are counted, not written. */
+typedef struct {
+    float* best;
+    int64_t* starts;
+    int32_t* regions;
+    int64_t capacity;
+} ts_region_choice;
+TOPSIGN_API int32_t ts_choose_regions(const ts_run* run, const ts_regions* regions, const ts_region_rule* rule,
+                                      const ts_rows* queries, const ts_region_choice* choice);

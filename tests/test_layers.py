@@ -62,7 +62,7 @@ INNER_LAYERS = {
         {"__init__"},
     ],
     "search": [
-        {"hits", "limits", "sample"},
+        {"hits", "limits", "region_order", "sample"},
         {"engine", "equal_codes"},
         {"scan", "pairs", "recall", "regions"},
         {"calibration", "rescoring"},

@@ -12,10 +12,10 @@ from topsign import kernels
 from topsign.errors import StorageError
 from topsign.families import Comparison, Visits, unit_queries
 from topsign.families.decoded import DecodedComparison
+from topsign.kernels import RegionRule
 from topsign.search import Regions, automatic_regions, visiting
 from topsign.search.recall import NEVER, RecallCalibration, candidate_path, found_from, lower_bound, region_path
 from topsign.search.regions import k_means, shared_out
-from topsign.search.visiting import choose_regions
 
 N_FEATURES = 32
 
@@ -70,7 +70,7 @@ def visits_of(index, n_queries, seed=0):
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
     chosen[:2] = np.empty(0, np.int32), np.arange(64, dtype=np.int32)
     starts = np.append(0, np.cumsum([len(one) for one in chosen]))
-    return Visits(regions.ranges(store.snapshot), starts.astype(np.int64), np.concatenate(chosen))
+    return Visits(regions.order.ranges(store.snapshot), starts.astype(np.int64), np.concatenate(chosen))
 
 
 @pytest.mark.parametrize("path", kernels.available())
@@ -112,14 +112,44 @@ def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
     assert np.array_equal(found, queries.astype(np.int64) @ rows.astype(np.int64).T)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_regions_are_chosen_as_the_reference_chooses_them(seed):
-    rng = np.random.default_rng(seed)
-    scores = np.round(rng.standard_normal(90), 1).astype(np.float32)  # with ties
-    counts = rng.integers(0, 9, 90)
-    for n_regions, n_entries in ((1, 0), (5, 100), (30, 20), (2, 10**6), (90, 1)):
-        expected = reference.nearest_regions(scores.tolist(), counts.tolist(), n_regions, n_entries)
-        assert choose_regions(scores, counts, n_regions, n_entries).tolist() == expected
+def random_regions(rng, n_regions, n_features):
+    """Regions of few different means, so that scores tie."""
+    means = np.full((n_regions, -(-n_features // 64) * 64), 64, np.uint8)
+    means[:, :n_features] = rng.integers(61, 68, (max(1, n_regions // 2), n_features))[np.arange(n_regions) // 2]
+    scales = np.repeat(rng.random(max(1, n_regions // 2)).astype(np.float32) / 9, 2)[:n_regions]
+    coarse, starts = np.zeros((1, n_features), np.float32), np.array([0, n_regions])
+    return Regions(means, scales, coarse, starts, 1, n_regions)
+
+
+@pytest.mark.parametrize("path", kernels.available())
+@pytest.mark.parametrize(("n_queries", "n_regions", "n_threads"), [(1, 2, 1), (40, 90, 1), (3, 700, 3), (70, 700, 3)])
+def test_regions_are_chosen_as_the_reference_chooses_them(path, n_queries, n_regions, n_threads):
+    rng = np.random.default_rng(n_regions)
+    regions = random_regions(rng, n_regions, 70)
+    units = rng.standard_normal((n_queries, 70)).astype(np.float32) / np.float32(70**0.5)
+    units[0] = 0
+    counts = rng.integers(0, 9, n_regions)
+    scores = regions.scores(units)
+    best = scores.max(axis=1)
+    edges = np.quantile(best.astype(np.float64), [0.3, 0.6])
+    edges[0] = best[n_queries // 2]  # which belongs to the stratum above
+    edges.sort()
+    for n_chosen, n_entries, least in (
+        ([1, 5, 30], [0, 100, 20], -np.inf),
+        ([2, 0, 90], [10**6, 3, 1], -np.inf),
+        ([1, 2, 3], [4, 5, 6], float(np.median(best))),
+    ):
+        rule = RegionRule(edges, np.array(n_chosen), np.array(n_entries), least)
+        with use_path(path):
+            found, starts, chosen = regions.choose(rule, counts, units, n_threads=n_threads)
+        assert np.array_equal(found, best)
+        for query in range(n_queries):
+            stratum = sum(edge <= best[query] for edge in edges.tolist())
+            expected = reference.nearest_regions(
+                scores[query].tolist(), counts.tolist(), n_chosen[stratum], n_entries[stratum]
+            )
+            is_none = best[query] < least or not n_chosen[stratum]
+            assert chosen[starts[query] : starts[query + 1]].tolist() == ([] if is_none else expected)
 
 
 def test_scores_of_regions_are_those_of_the_rounded_means():

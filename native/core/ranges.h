@@ -16,11 +16,15 @@ struct Range {
     const int64_t* positions = nullptr;
     const int64_t* ids = nullptr;  // by position, ascending; null: rows
     int64_t first_row = 0;
-    const int64_t* rows = nullptr;  // by position; null: from first_row on
+    const int64_t* rows = nullptr;              // by position; null: from first_row on
+    const int64_t* const* id_places = nullptr;  // by position, if ids are read only of entries that are found
 
     int64_t position(int64_t i) const { return positions ? positions[i] : i; }
     int64_t row(int64_t position) const { return rows ? rows[position] : first_row + position; }
-    int64_t id(int64_t position) const { return ids ? ids[position] : row(position); }
+    int64_t id(int64_t position) const {
+        if (id_places) return *id_places[position];
+        return ids ? ids[position] : row(position);
+    }
 };
 
 // Codes are numbered through all ranges.

@@ -30,6 +30,8 @@ struct Functions {
     void (*within_trellis)(int n_threads, const ts_trellis_ranges& codes, const ts_found& found);
     void (*visit_trellis)(int n_threads, const ts_trellis_cells& cells, const ts_visits& visits, const ts_best& best);
     void (*byte_products)(int n_threads, const ts_bytes& bytes, int32_t* out);
+    void (*choose_regions)(int n_threads, const ts_regions& regions, const ts_region_rule& rule, const ts_rows& queries,
+                           const ts_region_choice& choice);
 };
 
 extern const Functions kPortable, kAvx2, kAvx512, kNeon;

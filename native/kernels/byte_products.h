@@ -9,8 +9,9 @@
 namespace topsign {
 namespace {
 
-template <class Isa>
-void byte_products(int n_threads, const ts_bytes& bytes, int32_t* out) {
+// Calls take(query, row, sum) for every query and row of a batch, rows in order for each query.
+template <class Isa, class Take>
+void for_each_product(int n_threads, const ts_bytes& bytes, const Take& take) {
     constexpr int kWidth = Isa::kBytes / 4;
     using V = Vec<uint8_t, Isa::kBytes>;
     using Ints = Vec<int32_t, kWidth>;
@@ -30,10 +31,16 @@ void byte_products(int n_threads, const ts_bytes& bytes, int32_t* out) {
                                  int32_t lanes[kWidth], total = 0;
                                  store(lanes, sum);
                                  for (int lane = 0; lane < kWidth; ++lane) total += lanes[lane];
-                                 out[q * bytes.n_rows + r] = total;
+                                 take(q, r, total);
                              }
                          }
                  });
+}
+
+template <class Isa>
+void byte_products(int n_threads, const ts_bytes& bytes, int32_t* out) {
+    for_each_product<Isa>(n_threads, bytes,
+                          [&](int64_t q, int64_t r, int32_t sum) { out[q * bytes.n_rows + r] = sum; });
 }
 
 }  // namespace

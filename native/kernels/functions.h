@@ -7,6 +7,7 @@
 #include "lane_sums.h"
 #include "pack_bits.h"
 #include "products.h"
+#include "region_choice.h"
 #include "scores.h"
 #include "select.h"
 #include "sums.h"
@@ -42,7 +43,8 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             rank_trellis<Trellis>,
             within_trellis<Trellis>,
             visit_trellis<Trellis>,
-            byte_products<Trellis>};
+            byte_products<Trellis>,
+            choose_regions<Trellis>};
 }
 
 }  // namespace

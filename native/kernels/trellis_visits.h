@@ -7,20 +7,37 @@
 namespace topsign {
 namespace {
 
+// Asks for what the entries of regions are found by: where they begin in `far`, which is read after `near`, and their
+// positions in `near`. Each is a cache line for every segment, which the processor does not foresee.
+inline void prefetch_entries(const ts_visits& visits, const int32_t* far, const int32_t* near) {
+    for (int64_t s = 0; s < visits.n_segments; ++s) {
+        const ts_region_segment& segment = visits.segments[s];
+        if (far) prefetch_line(segment.starts + *far);
+        if (near) prefetch_line(segment.positions + segment.starts[*near]);
+    }
+}
+
 // Codes of one cell in some regions, of all segments.
 struct CellCodes {
     std::vector<const uint8_t*> codes;
-    std::vector<int64_t> ids, rows;
+    std::vector<const int64_t*> ids;  // empty if ids are rows
+    std::vector<int64_t> rows;
 
-    void add(const uint8_t* code, int64_t id, int64_t row) {
+    void add(const uint8_t* code, const int64_t* id, int64_t row) {
         codes.push_back(code);
-        ids.push_back(id);
+        if (id) ids.push_back(id);
         rows.push_back(row);
     }
     void clear() {
         codes.clear();
         ids.clear();
         rows.clear();
+    }
+    Range range() const {
+        Range all{int64_t(codes.size())};
+        all.rows = rows.data();
+        all.id_places = ids.empty() ? nullptr : ids.data();
+        return all;
     }
 };
 
@@ -35,9 +52,7 @@ struct PointedCodes {
     const float* fractions() const { return norm_fractions; }
     bool takes_part(int64_t) const { return true; }
 
-    TOPSIGN_INLINE void prefetch() const {
-        for (int64_t i = 0; i < n; ++i) prefetch_line(codes[i]);
-    }
+    void prefetch() const {}  // as they were gathered
 };
 
 // What a thread needs.
@@ -51,8 +66,10 @@ class TrellisVisitor {
     void gather(int64_t region) {
         for_each_entry(visits_, region, [&](const ts_region_segment& segment, int64_t position) {
             const uint8_t* const code = segment.data + position * visits_.code_bytes;
+            prefetch_line(code);
+            prefetch_line(code + visits_.code_bytes - 1);
             const int cell = cells_.size() == 1 ? 0 : code[asked_.cell_byte] & asked_.cell_mask;
-            codes_[cell].add(code, id_of(segment, position), row_of(segment, position));
+            codes_[cell].add(code, segment.ids ? segment.ids + position : nullptr, row_of(segment, position));
             ++n_gathered_;
         });
     }
@@ -68,7 +85,7 @@ class TrellisVisitor {
             CellCodes& codes = codes_[cell];
             const int64_t n = int64_t(codes.codes.size());
             if (n == 0) continue;
-            const Range range{n, nullptr, codes.ids.data(), 0, codes.rows.data()};
+            const Range range = codes.range();
             for (auto& collector : collectors_) collector.follow(range);
             queries_.take(cells_[cell].queries, queries, n_queries);
             scan_.scan_codes(
@@ -117,6 +134,8 @@ void visit_trellis(int n_threads, const ts_trellis_cells& asked, const ts_visits
         TrellisVisitor<Isa> visitor(asked, visits, cells, collectors);
         for (int64_t begin, end; pieces.take(begin, end);)
             for (int64_t i = begin; i < end; ++i) {
+                prefetch_entries(visits, i + 8 < end ? &regions[i + 8] : nullptr,
+                                 i + 4 < end ? &regions[i + 4] : nullptr);
                 visitor.gather(regions[i]);
                 const bool is_last = i + 1 == end || visitor.n_gathered() >= kTogether ||
                                      !visited.same_queries(regions[i], regions[i + 1]);

@@ -26,7 +26,8 @@ def ask(
 ) -> list[Any]:
     """Return what every worker answers about the segments it holds, or about those of them with these names.
 
-    A task gets the segments and the arguments. If a worker is lost, those who take its segments over are asked.
+    A task gets the segments and the arguments, and must not return None. If a worker is lost, the workers that take its
+    segments over are asked.
     """
     waiting: dict[Future, tuple[str, list[str]]] = {}
     answers: list[Any] = []

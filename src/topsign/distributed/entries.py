@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from .._arrays import Bytes, Float64, Int64
+from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import check_ids, raise_unknown_ids
 from ..families import Recipe
 from ..index.entries import Entries
 from ..index.entry_set import LocalEntries, Reduced
 from ..index.filters import KnownFields, Where, check_fields, known_fields, parse_where, passing
 from ..index.ids import Ids, as_texts, check_asked, check_found
-from ..search import EqualCodes, Hits, PairLimit, RangeLimit, Scan, compare_entries
+from ..search import EqualCodes, Hits, PairLimit, RangeLimit, RegionOrder, RegionVisits, Scan, compare_entries
 from ..store import Arrays, Note, Segment, Snapshot, merge_segments
 from ..store.manifest import SegmentRecord
 from ..store.metadata import parse_notes
@@ -42,6 +42,7 @@ class ClusterEntries:
     n_entries: int
     numbers: Int64 | None = None  # internal ids that are considered, ascending; None: all
     where: Where | None = None
+    derived: dict[RegionOrder, Int64 | None] = field(default_factory=dict)  # entries of each region, once counted
 
     @property
     def has_names(self) -> bool | None:
@@ -73,7 +74,7 @@ class ClusterEntries:
                 raise_unknown_ids(given[np.isin(given, missing)], "among")
         if where is not None and len(self):
             check_fields(where, set().union(*(one[2] for one in answers)))
-        return replace(self, numbers=numbers, where=where, n_entries=sum(one[0] for one in answers))
+        return replace(self, numbers=numbers, where=where, n_entries=sum(one[0] for one in answers), derived={})
 
     def _find(self, ids: npt.ArrayLike, name: str) -> Int64:
         """Return internal ids; an unknown text raises, an unknown number does not."""
@@ -105,6 +106,23 @@ class ClusterEntries:
     def within(self, scan: Scan, limit: RangeLimit) -> Hits:
         parts = self._ask(partial(_find_within, limit), send(self.client, scan))
         return Hits.merge(parts, descending=scan.comparison.descending)
+
+    def region_counts(self, order: RegionOrder) -> Int64 | None:
+        if order not in self.derived:
+            parts = self._ask(_count_regions, order)
+            self.derived[order] = np.sum(np.concatenate(parts), axis=0) if all(map(len, parts)) else None
+        return self.derived[order]
+
+    def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
+        parts = self._ask(partial(_visit_regions, k), send(self.client, scan), send(self.client, visits))
+        return Hits.merge(parts, descending=scan.comparison.descending, k=k)
+
+    def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
+        numbers = None if self.numbers is None else send(self.client, self.numbers)
+        asked = send(self.client, (scan, np.asarray(queries)[which], which))
+        task = partial(_find_nearest_signals, k, self.where)
+        parts = ask(self.client, self.placement, task, numbers, self.sent, asked)
+        return Hits.joined(parts).ordered_by_score().first(k)
 
     def distances(self, scan: Scan, hits: Hits) -> Float64:
         return hits.distances  # workers send them with the hits
@@ -159,9 +177,8 @@ class ClusterEntries:
         found = self._fetched(ids)
         return found.gather("codes", found.locate(ids))
 
-    def originals(self) -> NoReturn:
-        """Raise ValueError: workers do not read kept signals."""
-        raise ValueError("a cluster does not read the signals that an index keeps; open the index on one machine")
+    def originals(self) -> ClusterSignals:
+        return ClusterSignals(self)
 
     def user_ids(self, ids: Int64) -> Ids:
         if not self.has_names:
@@ -183,6 +200,26 @@ class ClusterEntries:
 
     def _by_id(self, task: Callable[..., Any], numbers: Int64) -> list[Any]:
         return ask(self.client, self.placement, task, send(self.client, np.unique(numbers)))
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSignals:
+    """Original signals that an index keeps; workers compare those of the entries they hold with queries."""
+
+    entries: ClusterEntries
+
+    @property
+    def n_features(self) -> int:
+        return self.entries.recipe.n_features
+
+    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        inner, correlations = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
+        asked = send(self.entries.client, (ids, starts, np.asarray(queries)))
+        for rows, *found in ask(
+            self.entries.client, self.entries.placement, _compare_signals, self.entries.sent, asked
+        ):
+            inner[rows], correlations[rows] = found
+        return inner, correlations
 
 
 def travelling_blocks(records: Collection[SegmentRecord], n_rows: int) -> Iterator[tuple[list[str], slice]]:
@@ -233,6 +270,45 @@ def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) 
 def _find_nearest(k: int, snapshot: Snapshot, scan: Scan) -> Hits:
     scan = replace(scan, n_threads=worker_threads(scan.n_threads))
     return scan.with_distances(snapshot, scan.nearest(snapshot, k))
+
+
+def _count_regions(snapshot: Snapshot, order: RegionOrder) -> Int64:
+    """Return how many entries are in each region, as one row; no row if some have none."""
+    counts = order.counts(snapshot)
+    return np.empty((0, order.n_regions), np.int64) if counts is None else counts[np.newaxis]
+
+
+def _visit_regions(k: int, snapshot: Snapshot, scan: Scan, visits: RegionVisits) -> Hits:
+    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
+    return scan.with_distances(snapshot, scan.visit(snapshot, visits, k))
+
+
+def _find_nearest_signals(
+    k: int,
+    where: Where | None,
+    segments: list[Segment],
+    numbers: Int64 | None,
+    recipe: Recipe,
+    asked: tuple[Scan, Array, Int64],
+) -> Hits:
+    scan, queries, which = asked
+    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
+    snapshot, originals = (
+        _consider(segments, where, numbers),
+        LocalEntries(recipe, Snapshot(tuple(segments))).originals(),
+    )
+    return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
+
+
+def _compare_signals(
+    segments: list[Segment], recipe: Recipe, asked: tuple[Int64, Int64, Array]
+) -> tuple[Int64, Float64, Float64]:
+    """Positions of the ids that are held here, and inner products and correlations of their signals."""
+    ids, starts, queries = asked
+    snapshot = Snapshot(tuple(segments))
+    here = np.flatnonzero(snapshot.locate(ids) >= 0)
+    originals = LocalEntries(recipe, snapshot).originals()
+    return here, *originals.compare(ids[here], np.searchsorted(here, starts).astype(np.int64), queries)
 
 
 def _find_within(limit: RangeLimit, snapshot: Snapshot, scan: Scan) -> Hits:

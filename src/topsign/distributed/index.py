@@ -14,7 +14,7 @@ from .._arrays import Array
 from .._checks import check_count
 from ..errors import ConflictError
 from ..index import Index
-from ..search import Scan, make_scans
+from ..search import SMALL_QUERY_BYTES, Scan, make_scans
 from ..signals import Location
 from ..store import open_store
 from ..store.folder_store import FolderStore
@@ -22,9 +22,6 @@ from .ask import ask
 from .cluster import resolve_client, run_all, send, sent_threads
 from .entries import ClusterEntries
 from .placement import Placement
-
-QUERY_BYTES = 2**23
-"""Prepared queries that travel at a time."""
 
 Progress = Callable[[int, int], None]
 
@@ -123,7 +120,7 @@ class ClusterIndex(Index):
 
     def _scans(self, queries: Array, *, n_threads: int | None = None, **options: Any) -> Iterator[tuple[slice, Scan]]:
         """Queries are prepared once, here, so that all workers compare the same bits."""
-        for rows, scan in make_scans(self.recipe, queries, n_bytes=QUERY_BYTES, **options):
+        for rows, scan in make_scans(self.recipe, queries, **options | {"n_bytes": SMALL_QUERY_BYTES}):
             yield rows, replace(scan, n_threads=sent_threads(n_threads))
 
     def verify(self, *, progress: Progress | None = None) -> None:

@@ -15,7 +15,7 @@ from .._arrays import Array, Int64
 from .._checks import as_signals, check_choice, check_count, check_flag
 from .._random import RandomState
 from ..families import SCORINGS, Null, Recipe
-from ..search import Calibration, Engine, PairLimit, Progress, RangeLimit, Scan, Source
+from ..search import SMALL_QUERY_BYTES, Calibration, Engine, PairLimit, Progress, RangeLimit, Scan, Source
 from ..store import Store
 from ..theory import LikelihoodRatioModel
 from .deferred import DeferredIndex
@@ -213,14 +213,14 @@ class BaseIndex(ABC):
         originals = originals_for(rescore, whole, self.recipe, kept=self.originals)
         if adaptive_bits is None:
             self._learned().significance.observe(whole, queries, scoring, self.calibration)
-        scans = self._scans(
-            queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
-        )
+        options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits, "n_threads": n_threads}
         regional = None
         if recall is not None or probes is not None:
+            options["n_bytes"] = SMALL_QUERY_BYTES
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
             asked: Any = {"k": k, "recall": recall, "probes": probes, "engine": self.engine}
             regional = self._learned().regional.search(whole, entries, **asked)
+        scans = self._scans(queries, nulls=self._nulls(), **options)
         found = find_nearest(
             scans, entries, queries, k, originals=originals, rescore_factor=factor, regional=regional
         ).finished(whole, with_metadata=with_metadata)

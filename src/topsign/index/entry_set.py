@@ -11,10 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import kernels
-from .._arrays import Bytes, Float64, Int64
+from .._arrays import Array, Bytes, Float64, Int64
 from .._checks import MAX_ID
 from ..families import Recipe
-from ..search import EqualCodes, Hits, KeptOriginals, PairLimit, Population, RangeLimit, Scan, compare_entries
+from ..search import (
+    EqualCodes,
+    ExactSignals,
+    Hits,
+    KeptOriginals,
+    PairLimit,
+    Population,
+    RangeLimit,
+    RegionEntries,
+    RegionOrder,
+    RegionVisits,
+    Scan,
+    compare_entries,
+)
 from ..store import Note, Snapshot
 from .entries import Entries
 from .filters import Where, select
@@ -23,7 +36,7 @@ from .ids import Ids, rows_of, user_ids
 Reduced = TypeVar("Reduced")
 
 
-class EntrySet(Population, Protocol):
+class EntrySet(Population, RegionEntries, Protocol):
     """Entries of one moment. Internal ids are integers also if the user's ids are texts."""
 
     @property
@@ -39,9 +52,6 @@ class EntrySet(Population, Protocol):
     def considered(self, among: npt.ArrayLike | None, where: Where | None) -> EntrySet:
         """Return the entries with ids in ``among`` whose metadata satisfy ``where``."""
 
-    def nearest(self, scan: Scan, k: int) -> Hits:
-        """Return the k best entries of each query, measured."""
-
     def within(self, scan: Scan, limit: RangeLimit) -> Hits:
         """Return every entry that is close enough, measured."""
 
@@ -56,7 +66,7 @@ class EntrySet(Population, Protocol):
     ) -> Iterator[tuple[int, Reduced]]:
         """Compare each block of entries with all; yield its size and what ``reduce`` makes of the pairs found."""
 
-    def originals(self) -> KeptOriginals:
+    def originals(self) -> ExactSignals:
         """Return the signals of the entries, of an index that keeps them."""
 
     def user_ids(self, ids: Int64) -> Ids:
@@ -72,6 +82,7 @@ class LocalEntries:
 
     recipe: Recipe
     snapshot: Snapshot
+    whole: Snapshot | None = None  # of which these entries are some; gathered ones lack large columns
 
     @property
     def has_names(self) -> bool | None:
@@ -113,7 +124,7 @@ class LocalEntries:
             return self
         chosen = [] if among is None else [self.snapshot.mask(rows_of(self.snapshot, among, "among"))]
         chosen += [] if where is None else [select(self.snapshot, where)]
-        return replace(self, snapshot=self.snapshot.where(np.logical_and.reduce(chosen)))
+        return replace(self, snapshot=self.snapshot.where(np.logical_and.reduce(chosen)), whole=self.snapshot)
 
     def nearest(self, scan: Scan, k: int) -> Hits:
         return scan.nearest(self.snapshot, k)
@@ -134,8 +145,18 @@ class LocalEntries:
         for n_compared, hits in compare_entries(self.recipe, snapshot, snapshot, limit, equal, threads):
             yield n_compared, reduce([hits])
 
+    def region_counts(self, order: RegionOrder) -> Int64 | None:
+        return order.counts(self.snapshot)
+
+    def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
+        return scan.visit(self.snapshot, visits, k)
+
+    def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
+        return self.originals().nearest(self.snapshot, scan, queries[which], which, k)
+
     def originals(self) -> KeptOriginals:
-        return KeptOriginals(self.snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)
+        snapshot = self.snapshot if self.whole is None else self.whole
+        return KeptOriginals(snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)
 
     def codes_of(self, ids: Int64) -> Bytes:
         return self.snapshot.gather("codes", self.snapshot.locate(ids))

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._arrays import Array
 from ..families import Recipe
-from ..search import KeptOriginals, Originals, RegionSearch, Scan, Source, Visited, rank_exactly
+from ..search import ExactSignals, Originals, RegionSearch, Scan, Source, Visited, rank_exactly
 from .entry_set import EntrySet
 from .results import FoundBlock, Neighbors
 
@@ -18,7 +18,7 @@ def find_nearest(
     queries: Array,
     k: int,
     *,
-    originals: Originals | KeptOriginals | None,
+    originals: ExactSignals | None,
     rescore_factor: int,
     regional: RegionSearch | None,
 ) -> Neighbors:
@@ -39,7 +39,7 @@ def find_nearest(
 
 def originals_for(
     rescore: Source | bool | None, entries: EntrySet, recipe: Recipe, *, kept: str | None
-) -> Originals | KeptOriginals | None:
+) -> ExactSignals | None:
     """Return the signals to rescore with: by the ids that the user gave, those that the index keeps, or none."""
     if rescore is None or rescore is False:
         return None

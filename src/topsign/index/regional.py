@@ -202,8 +202,6 @@ class Regional:
         self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float | None, probes: int | None, engine: Engine
     ) -> RegionSearch:
         """Return the search that visits regions of these entries."""
-        if not isinstance(entries, LocalEntries):
-            raise ValueError("recall and probes go with an index of one machine, not with a cluster")
         if recall is not None:
             recall = check_real(recall, "recall", minimum=0, maximum=1)
             if not 0 < recall < 1:
@@ -213,7 +211,7 @@ class Regional:
         of_signals = recall is not None and has_originals and (known is None or known.of_signals)
         return RegionSearch(
             self._recipe,
-            entries.snapshot,
+            entries,
             self.regions(),
             known,
             whole.originals() if of_signals else None,

@@ -4,7 +4,16 @@ from .choice import active, available, info, n_threads, use
 from .layout import LAYOUTS, Layout
 from .native import Kernels
 from .products import Panels, Product
-from .ranges import CodeRange, RegionArrays, RegionCodes, TrellisRange, VisitedCells, VisitedCodes
+from .ranges import (
+    CodeRange,
+    RegionArrays,
+    RegionCodes,
+    RegionMeans,
+    RegionRule,
+    TrellisRange,
+    VisitedCells,
+    VisitedCodes,
+)
 from .trellis import RoundedQueries, TrellisSignals, TrellisTables
 
 __all__ = [
@@ -16,6 +25,8 @@ __all__ = [
     "Product",
     "RegionArrays",
     "RegionCodes",
+    "RegionMeans",
+    "RegionRule",
     "RoundedQueries",
     "TrellisRange",
     "TrellisSignals",

@@ -13,12 +13,15 @@ from .._arrays import Array, Booleans, Bytes, Float32, Float64, Int32, Int64
 from .layout import Layout
 from .library import load_library, native_paths
 from .products import Product
-from .ranges import CodeRange, TrellisRange, VisitedCells, VisitedCodes
+from .ranges import CodeRange, RegionMeans, RegionRule, TrellisRange, VisitedCells, VisitedCodes
 from .structs import (
     CBest,
     CBytes,
     CContents,
     CFound,
+    CRegionChoice,
+    CRegionRule,
+    CRegions,
     CRotation,
     CRun,
     CSelection,
@@ -238,6 +241,28 @@ class Kernels:
         bytes_ = CBytes(address(queries), address(rows), *out.shape, rows.shape[1])
         self._call("ts_byte_products", n_threads, bytes_, pointer(out, c_int32))
         return out
+
+    def choose_regions(
+        self, regions: RegionMeans, rule: RegionRule, units: Float32, *, n_threads: int = 1
+    ) -> tuple[Float32, Int64, Int32]:
+        """Return best scores, starts and regions of each unit query: its nearest regions, as the rule asks for.
+
+        The regions of query q are ``regions[starts[q] : starts[q + 1]]``, nearest first, of equal scores the lower one.
+        A query chooses none if its best score is below ``rule.least``, or if its stratum has none.
+        """
+        n_queries, capacity = len(units), 4 * int(rule.n_regions.max(initial=0)) * len(units) + 64
+        best, starts = np.empty(n_queries, np.float32), np.empty(n_queries + 1, np.int64)
+        arrays: list[Array] = [regions.means, regions.scales, regions.half_norms, regions.counts]
+        means = CRegions(*map(address, arrays), *regions.means.shape)
+        strata: list[Array] = [rule.edges, rule.n_regions, rule.n_entries]
+        asked = CRegionRule(*map(address, strata), len(rule.n_regions), rule.least)
+        while True:
+            chosen = np.empty(capacity, np.int32)
+            found = CRegionChoice(address(best), address(starts), address(chosen), capacity)
+            self._call("ts_choose_regions", n_threads, means, asked, c_rows(units), found)
+            if starts[-1] <= capacity:
+                return best, starts, chosen[: starts[-1]]
+            capacity = int(starts[-1])
 
     def within_mismatches(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._arrays import Bytes, Float32, Int32, Int64
+from .._arrays import Bytes, Float32, Float64, Int32, Int64
 from .trellis import RoundedQueries, TrellisTables
 
 
@@ -75,3 +75,26 @@ class VisitedCells:
     queries: list[RoundedQueries]
     cell_byte: int
     norms: bool  # as in TrellisRange
+
+
+@dataclass(frozen=True, eq=False)
+class RegionMeans:
+    """Means of regions as bytes, and how many living entries each region has."""
+
+    means: Bytes  # (n_regions, width) values plus 64, at most 127; the width is a multiple of 64
+    scales: Float32  # (n_regions,) by which values are multiplied
+    half_norms: Float32  # (n_regions,) half of the square norm of each mean
+    counts: Int64  # (n_regions,)
+
+
+@dataclass(frozen=True, eq=False)
+class RegionRule:
+    """How many regions queries visit, and entries in them, by stratum; 0 regions for none.
+
+    The stratum of a query is the number of edges that its best score reaches.
+    """
+
+    edges: Float64  # (n_strata - 1,) ascending
+    n_regions: Int64  # (n_strata,)
+    n_entries: Int64  # (n_strata,)
+    least: float  # best score below which a query chooses none

@@ -189,6 +189,31 @@ class CVisits(ctypes.Structure):
     )
 
 
+class CRegions(ctypes.Structure):
+    _fields_ = (
+        ("means", c_void_p),
+        ("scales", c_void_p),
+        ("half_norms", c_void_p),
+        ("counts", c_void_p),
+        ("n_regions", c_int64),
+        ("width", c_int64),
+    )
+
+
+class CRegionRule(ctypes.Structure):
+    _fields_ = (
+        ("edges", c_void_p),
+        ("n_regions", c_void_p),
+        ("n_entries", c_void_p),
+        ("n_strata", c_int64),
+        ("least", c_double),
+    )
+
+
+class CRegionChoice(ctypes.Structure):
+    _fields_ = (("best", c_void_p), ("starts", c_void_p), ("regions", c_void_p), ("capacity", c_int64))
+
+
 class CTrellisCells(ctypes.Structure):
     _fields_ = (
         ("cells", POINTER(CTrellisCell)),
@@ -237,6 +262,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_visit_scores": (POINTER(CLayout), POINTER(CVisits), POINTER(CRows), POINTER(CBest)),
     "ts_visit_trellis": (POINTER(CTrellisCells), POINTER(CVisits), POINTER(CBest)),
     "ts_byte_products": (POINTER(CBytes), POINTER(c_int32)),
+    "ts_choose_regions": (POINTER(CRegions), POINTER(CRegionRule), POINTER(CRows), POINTER(CRegionChoice)),
 }
 """Arguments of each kernel after the CRun; all return 0, or 1 if memory runs out."""
 

@@ -11,12 +11,13 @@ from .pairs import PairLimit, compare_entries
 from .recall import MIN_QUERIES as MIN_RECALL_QUERIES
 from .recall import RecallCalibration
 from .recall_learning import calibrate_recall, n_calibration, queries_of, sample_rows
+from .region_order import RegionOrder, RegionVisits
 from .regions import MAX_REGIONS, Regions, automatic_regions, decoded_rows, learn_regions
 from .regions import MIN_ENTRIES as MIN_REGION_ENTRIES
-from .rescoring import KeptOriginals, Originals, Source, rank_exactly
+from .rescoring import ExactSignals, KeptOriginals, Originals, Source, rank_exactly
 from .sample import SampleDraw, first_excluded, keep_signals, likely_excluded, own_signals, pruned, sampled_rows
-from .scan import Scan, make_scans
-from .visiting import NOT_ASKED, RegionSearch, Visited
+from .scan import SMALL_QUERY_BYTES, Scan, make_scans
+from .visiting import NOT_ASKED, RegionEntries, RegionSearch, Visited
 
 __all__ = [
     "ENGINE",
@@ -24,9 +25,11 @@ __all__ = [
     "MIN_RECALL_QUERIES",
     "MIN_REGION_ENTRIES",
     "NOT_ASKED",
+    "SMALL_QUERY_BYTES",
     "Calibration",
     "Engine",
     "EqualCodes",
+    "ExactSignals",
     "Hits",
     "KeptOriginals",
     "KernelEngine",
@@ -36,7 +39,10 @@ __all__ = [
     "Progress",
     "RangeLimit",
     "RecallCalibration",
+    "RegionEntries",
+    "RegionOrder",
     "RegionSearch",
+    "RegionVisits",
     "Regions",
     "SampleDraw",
     "Scan",

@@ -36,9 +36,15 @@ class Hits:
     @classmethod
     def ranked(cls, snapshot: Snapshot, rows: Int64, values: Array) -> Hits:
         """Return the best entries of each query, (n_queries, k), in order."""
-        rows, values = _complete(snapshot, rows, values)
-        queries = np.repeat(np.arange(len(rows)), rows.shape[1])
-        return cls(queries, rows.ravel(), snapshot.gather("ids", rows.ravel()), values.ravel())
+        return cls.listed(snapshot, *_complete(snapshot, rows, values))
+
+    @classmethod
+    def listed(cls, snapshot: Snapshot, rows: Int64, values: Array) -> Hits:
+        """Return the entries of each query, (n_queries, k), in order; a row of -1 is no entry."""
+        queries, rows, values = np.repeat(np.arange(len(rows)), rows.shape[1]), rows.ravel(), values.ravel()
+        if (rows < 0).any():
+            queries, values, rows = queries[rows >= 0], values[rows >= 0], rows[rows >= 0]
+        return cls(queries, rows, snapshot.gather("ids", rows), values)
 
     @classmethod
     def collected(cls, snapshot: Snapshot, starts: Int64, rows: Int64, values: Array, *, descending: bool) -> Hits:
@@ -49,16 +55,27 @@ class Hits:
     @classmethod
     def merge(cls, parts: Iterable[Hits], *, descending: bool, k: int | None = None) -> Hits:
         """Return the hits of one search over the entries of all parts: every hit, or the k best of each query."""
+        whole = cls.joined(parts).ordered(descending=descending)
+        return whole if k is None else whole.first(k)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Hits]) -> Hits:
+        """Return the hits of all parts, one part after the other."""
         parts = list(parts) or [cls.none()]
-        whole = cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
-        whole = whole.ordered(descending=descending)
-        if k is not None:
-            whole = whole[np.arange(len(whole.queries)) - np.searchsorted(whole.queries, whole.queries) < k]
-        return whole
+        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+
+    def first(self, k: int | Int64) -> Hits:
+        """Return the first k hits of each query, or as many as ``k`` has for it."""
+        limits = k if isinstance(k, int) else k[self.queries]
+        return self[np.arange(len(self.queries)) - np.searchsorted(self.queries, self.queries) < limits]
 
     def ordered(self, *, descending: bool) -> Hits:
         """Return the same hits, closest first within each query."""
         return self[np.lexsort((self.ids, -self.values if descending else self.values, self.queries))]
+
+    def ordered_by_score(self) -> Hits:
+        """Return the same hits by falling score within each query, for exact scores that values do not have."""
+        return self[np.lexsort((self.ids, -self.scores, self.queries))]
 
     def __getitem__(self, kept: Array) -> Hits:
         columns = [getattr(self, one.name) for one in fields(self)]

@@ -51,7 +51,8 @@ def calibrate_recall(
     ``own_ids`` are the ids of queries that are entries themselves, and are left out of their own search.
     """
     threads = kernels.n_threads(n_threads)
-    path, counts = region_path(len(regions)), regions.counts(snapshot)
+    path, counts = region_path(len(regions)), regions.order.counts(snapshot)
+    assert counts is not None  # all entries are assigned when regions are learned
     n_extra = 0 if own_ids is None else 1
     n_listed = N_NEIGHBORS if originals is None else N_CANDIDATES
     best, visited, near, by_code, listed = [], [], [], [], []

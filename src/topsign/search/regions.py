@@ -15,8 +15,10 @@ import numpy as np
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Int32, Int64
 from .._lazy import lazy
-from ..families import Recipe, RegionRange, RegionRanges
-from ..store import Columns, Segment, Snapshot
+from ..families import Recipe
+from ..kernels import RegionMeans, RegionRule
+from ..store import Snapshot
+from .region_order import RegionOrder
 
 MIN_ENTRIES = 20_000
 """Entries from which regions are learned by default: fewer are compared faster than regions are chosen."""
@@ -131,56 +133,17 @@ class Regions:
             parts.append(self.assign(decoded(recipe, codes[part], some)))
         return np.concatenate(parts)
 
-    def order(self, columns: Columns) -> tuple[Int32, Int32] | None:
-        """Return positions by region, and where each region begins; None without regions of this generation."""
-        known = columns.derived.get("region_order")
-        if known is None or known[0] != self.generation:
-            if "regions" not in columns.extra_names:
-                return None
-            regions = columns.extra("regions")
-            if len(regions) and regions.max() >= len(self):
-                raise ValueError(f"an entry is in region {regions.max()}, of {len(self)}")
-            positions = np.argsort(regions, kind="stable").astype(np.int32)
-            counts = np.bincount(regions, minlength=len(self))
-            starts = np.append(0, np.cumsum(counts)).astype(np.int32)
-            known = columns.derived["region_order"] = self.generation, positions, starts
-        return known[1], known[2]
+    @property
+    def order(self) -> RegionOrder:
+        """What a search needs to know of the regions to visit them."""
+        return RegionOrder(self.generation, len(self))
 
-    def ranges(self, snapshot: Snapshot) -> RegionRanges | None:
-        """Return all segments with living entries, in the order of regions; None if one has no regions."""
-        known = snapshot.derived.get("region_ranges")
-        if known is None or known[0] != self.generation:
-            known = snapshot.derived["region_ranges"] = self.generation, self._ranges(snapshot)
-        found: RegionRanges | None = known[1]
-        return found
-
-    def _ranges(self, snapshot: Snapshot) -> RegionRanges | None:
-        found = []
-        for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
-            if not segment.n_alive:
-                continue
-            order = self.order(segment.columns)
-            if order is None:
-                return None
-            found.append(RegionRange(segment.columns, int(first_row), segment.alive, *order))
-        return RegionRanges(found)
-
-    def counts(self, snapshot: Snapshot) -> Int64:
-        """Return how many living entries are in each region, of a snapshot whose segments have regions."""
-        known = snapshot.derived.get("region_counts")
-        if known is None or known[0] != self.generation:
-            counts = np.zeros(len(self), np.int64)
-            for segment in snapshot.segments:
-                counts += self._segment_counts(segment)
-            known = snapshot.derived["region_counts"] = self.generation, counts
-        return np.asarray(known[1])
-
-    def _segment_counts(self, segment: Segment) -> Array:
-        order = self.order(segment.columns)
-        assert order is not None
-        if segment.alive is None:
-            return np.diff(order[1])
-        return np.bincount(segment.columns.extra("regions")[segment.living], minlength=len(self))
+    def choose(
+        self, rule: RegionRule, counts: Int64, units: Float32, *, n_threads: int = 1
+    ) -> tuple[Float32, Int64, Int32]:
+        """Return best scores, starts and regions of each unit query, by a rule; ``counts`` are living entries."""
+        means = RegionMeans(self.means, self.scales, self.half_norms, counts)
+        return kernels.active().choose_regions(means, rule, units, n_threads=n_threads)
 
 
 def padded(n_features: int) -> int:

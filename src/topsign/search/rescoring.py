@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,18 @@ ROUNDING = 2.0**-21  # error of such products, in norms of the signals and squar
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 
 
+class ExactSignals(Protocol):
+    """Original signals that candidates are compared with."""
+
+    @property
+    def n_features(self) -> int: ...
+    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        """Return exact inner products and correlations of queries with entries.
+
+        Those of query q are the entries with the internal ids ``ids[starts[q] : starts[q + 1]]``.
+        """
+
+
 class Originals:
     """Original signals by id: rows of an array or memory map, or the result of a callable."""
 
@@ -35,12 +49,11 @@ class Originals:
             self._rows = as_signals(source, n_features=n_features, name="rescore")
             self._fetch = self._row_of_each
 
-    def compare(self, ids: Int64, queries: Array) -> tuple[Float64, Float64]:
-        """Return exact inner products and correlations of each query with its entries, (n_queries, n_entries)."""
-        inner, correlations = np.empty(ids.shape), np.empty(ids.shape)
-        for row, query in enumerate(queries):
-            signals = self._signals(ids[row])[np.newaxis]
-            inner[row], correlations[row] = _compare(signals, query[np.newaxis], self.mean)
+    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        inner, correlations = np.empty(len(ids)), np.empty(len(ids))
+        for query, begin, end in _of_queries(starts):
+            part = slice(begin, end)
+            inner[part], correlations[part] = _compare(self._signals(ids[part]), queries[query], self.mean)
         return inner, correlations
 
     def _signals(self, ids: Int64) -> Float64:
@@ -68,15 +81,16 @@ class KeptOriginals:
     def __init__(self, snapshot: Snapshot, *, n_features: int, mean: Float32 | None = None) -> None:
         self.n_features, self.mean, self._snapshot = n_features, mean, snapshot
 
-    def compare(self, ids: Int64, queries: Array) -> tuple[Float64, Float64]:
-        """Return exact inner products and correlations of each query with its entries, (n_queries, n_entries)."""
-        inner, correlations = np.empty(ids.shape), np.empty(ids.shape)
-        n_rows = max(1, BLOCK_BYTES // max(1, 8 * ids.shape[1] * self.n_features))
-        for start in range(0, len(ids) if ids.size else 0, n_rows):
-            part = slice(start, start + n_rows)
-            signals = self._signals(ids[part].ravel())
-            shaped = signals.astype(np.float64).reshape(*ids[part].shape, self.n_features)
-            inner[part], correlations[part] = _compare(shaped, queries[part], self.mean)
+    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        inner, correlations = np.empty(len(ids)), np.empty(len(ids))
+        n_rows = max(1, BLOCK_BYTES // (4 * self.n_features))
+        first, signals = 0, np.empty((0, self.n_features), np.float32)
+        for query, begin, end in _of_queries(starts):
+            if end > first + len(signals):  # read the signals of further queries together
+                first, last = begin, max(end, min(begin + n_rows, len(ids)))
+                signals = self._signals(ids[first:last])
+            here = signals[begin - first : end - first].astype(np.float64)
+            inner[begin:end], correlations[begin:end] = _compare(here, queries[query], self.mean)
         return inner, correlations
 
     def _signals(self, ids: Int64) -> Float32:
@@ -136,26 +150,31 @@ class KeptOriginals:
     ) -> tuple[Int64, Float64]:
         """Return the best of some rows of each query and their scores for unit queries; ties by ascending id."""
         ids = snapshot.gather("ids", rows.ravel()).reshape(rows.shape)
-        inner, correlations = self.compare(ids, queries)
-        scores = _reported(inner if metric == "inner_product" else correlations)
+        starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+        inner, correlations = self.compare(ids.ravel(), starts, queries)
+        scores = _reported(inner if metric == "inner_product" else correlations).reshape(rows.shape)
         order = np.lexsort((ids, -scores), axis=1)[:, :n_rows]
         if metric == "inner_product":
             values = np.asarray(queries, np.float64) - (0 if self.mean is None else self.mean)
             scores = scores / np.sqrt((values**2).sum(axis=1))[:, np.newaxis]
         return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
-    def candidates(
-        self, scan: Scan, snapshot: Snapshot, queries: Array, which: Int64, n_rows: int
-    ) -> tuple[Int64, Array]:
-        """Return rows and code values of the entries nearest to some of the queries by their signals."""
-        metric = scan.comparison.metric
-        best = self.best_rows(snapshot, queries[which], min(n_rows, len(snapshot)), metric=metric)
-        rows, values = list[Int64](), list[Array]()
-        for query, some in zip(which, best, strict=True):
-            found, value = scan.comparison.rank(row_ranges(snapshot, some), len(some), n_threads=1)
-            rows.append(found[query])
-            values.append(value[query])
-        return np.array(rows).reshape(len(which), -1), np.array(values).reshape(len(which), -1)
+    def nearest(self, snapshot: Snapshot, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
+        """Return the k entries of a snapshot nearest to queries by their signals, measured, with exact scores.
+
+        ``queries`` are the signals of the queries number ``which`` of the scan.
+        """
+        if not len(snapshot):
+            return scan.measure(snapshot, Hits.none())
+        n_rows = min(k, len(snapshot))
+        best = self.best_rows(snapshot, queries, n_rows, metric=scan.comparison.metric)
+        parts = []
+        for query, some in zip(which, best, strict=True):  # values by code, which distances are computed from
+            rows, values = scan.comparison.rank(row_ranges(snapshot, some), n_rows, n_threads=1)
+            found = Hits.ranked(snapshot, rows[query : query + 1], values[query : query + 1])
+            parts.append(replace(found, queries=np.full(len(found), query)))
+        measured = scan.measure(snapshot, Hits.joined(parts))
+        return rank_exactly(scan, measured, self, queries, k, which=which)
 
 
 def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
@@ -167,16 +186,20 @@ def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
     return (signals / np.where(norms > 0, norms, 1)[:, np.newaxis]).astype(np.float32)
 
 
-def _compare(signals: Float64, queries: Array, mean: Float32 | None) -> tuple[Float64, Float64]:
-    """Return inner products and correlations of queries with their signals, (n_queries, n_signals, n_features).
+def _of_queries(starts: Int64) -> Iterator[tuple[int, int, int]]:
+    """Yield each query that has entries, and where these begin and end."""
+    for query, (begin, end) in enumerate(pairwise(starts.tolist())):
+        if end > begin:
+            yield query, begin, end
 
-    Zero signals are uncorrelated.
-    """
-    values = np.asarray(queries, np.float64)
+
+def _compare(signals: Float64, query: Array, mean: Float32 | None) -> tuple[Float64, Float64]:
+    """Return inner products and correlations of a query with signals, (n_signals,); zero signals are uncorrelated."""
+    values = np.asarray(query, np.float64)
     if mean is not None:
         signals, values = signals - mean, values - mean
-    inner = np.einsum("qif,qf->qi", signals, values)
-    norms = np.sqrt(np.einsum("qif,qif->qi", signals, signals)) * np.sqrt((values**2).sum(axis=1))[:, np.newaxis]
+    inner = np.einsum("if,f->i", signals, values)
+    norms = np.sqrt(np.einsum("if,if->i", signals, signals)) * np.sqrt((values**2).sum())
     return inner, np.divide(inner, norms, out=np.zeros(inner.shape), where=norms > 0)
 
 
@@ -185,21 +208,23 @@ def _reported(exact: Float64) -> Float64:
     return exact.astype(np.float32).astype(np.float64)
 
 
-def rank_exactly(scan: Scan, candidates: Hits, originals: Originals | KeptOriginals, queries: Array, k: int) -> Hits:
+def rank_exactly(
+    scan: Scan, candidates: Hits, originals: ExactSignals, queries: Array, k: int, *, which: Int64 | None = None
+) -> Hits:
     """Return the k best candidates of each query by exact comparison, with exact scores and p-values.
 
-    Candidates are measured, and every query has as many. P-values of a learned null stay those of the codes, whose
-    scores it was learned from; codes without a null have none for exact scores either.
+    ``queries`` are all queries of the scan, or those number ``which``, which ascend. Candidates are measured, and those
+    of a query stand together. P-values of a learned null stay those of the codes, whose scores it was learned from;
+    codes without a null have none for exact scores either.
     """
-    shape = (len(queries), len(candidates.ids) // max(1, len(queries)))
-    ids = candidates.ids.reshape(shape)
-    inner, correlations = originals.compare(ids, queries)
-    exact = inner if scan.comparison.metric == "inner_product" else correlations
-    scores = _reported(exact)
-    order = np.lexsort((ids, -scores))[:, :k]
-    kept = (order + np.arange(len(queries))[:, None] * shape[1]).ravel()
-    hits = replace(candidates[kept], scores=scores.ravel()[kept])
+    which = np.arange(len(queries)) if which is None else which
+    starts = np.append(np.searchsorted(candidates.queries, which), len(candidates)).astype(np.int64)
+    inner, correlations = originals.compare(candidates.ids, starts, queries)
+    scores = _reported(inner if scan.comparison.metric == "inner_product" else correlations)
+    order = np.lexsort((candidates.ids, -scores, candidates.queries))
+    ordered = candidates.queries[order]
+    kept = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < k]
+    hits = replace(candidates[kept], scores=scores[kept])
     if not isinstance(scan.null, PairNull):
         return hits
-    logs = SampleNull(originals.n_features).log10_p_values(correlations.ravel()[kept])
-    return replace(hits, log10_p_values=logs)
+    return replace(hits, log10_p_values=SampleNull(originals.n_features).log10_p_values(correlations[kept]))

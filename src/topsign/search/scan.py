@@ -10,13 +10,16 @@ import numpy as np
 
 from .. import kernels
 from .._arrays import Array, Float64
-from ..families import Comparison, Gather, Null, Recipe
+from ..families import Comparison, Gather, Null, Recipe, Visits
 from ..store import Snapshot
 from .engine import ENGINE, Engine, row_ranges
 from .hits import Hits
 from .limits import RangeLimit
+from .region_order import RegionVisits
 
 QUERY_BYTES = 2**26  # prepared queries held at a time
+SMALL_QUERY_BYTES = 2**23
+"""The same if queries travel to workers, or choose regions: a block visits regions or scans, on a cluster as here."""
 BLOCK_PAIRS = 2**22  # values computed at a time
 
 
@@ -36,6 +39,16 @@ class Scan:
     def rank(self, snapshot: Snapshot, k: int) -> Hits:
         """Return the k best entries of each query, not yet measured."""
         return self.engine.rank(self.comparison, snapshot, k, n_threads=self.n_threads)
+
+    def visit(self, snapshot: Snapshot, visits: RegionVisits, k: int) -> Hits:
+        """Return the k best entries of the regions that each query visits, measured; fewer if there are fewer."""
+        ranges = visits.order.ranges(snapshot)
+        if ranges is None:
+            raise ValueError("some entries have no region; call learn_regions() again")
+        if not ranges.ranges:
+            return self.measure(snapshot, Hits.none())
+        asked = Visits(ranges, visits.starts, visits.regions)
+        return self.measure(snapshot, Hits.listed(snapshot, *self.comparison.visit(asked, k, n_threads=self.n_threads)))
 
     def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:
         """Return every entry that is close enough."""

@@ -1,21 +1,24 @@
-"""Searches that visit regions: which of them each query visits, and what the results say of it."""
+"""Searches that visit regions: which of them each query visits, and what the results report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from .._arrays import Array, Float32, Float64, Int32, Int64
-from ..families import Comparison, Recipe, RegionRanges, Visits, unit_queries
-from ..store import Snapshot
+from .._arrays import Array, Booleans, Float64, Int32, Int64
+from .._lazy import lazy
+from ..families import Comparison, Recipe, unit_queries
+from ..kernels import RegionRule
 from .hits import Hits
-from .recall import N_NEIGHBORS, RecallCalibration, Setting
+from .recall import N_NEIGHBORS, N_STRATA, RecallCalibration, Setting
+from .region_order import RegionOrder, RegionVisits
 from .regions import MIN_ENTRIES, Regions
-from .rescoring import SPARE, KeptOriginals, rank_exactly
+from .rescoring import SPARE, ExactSignals, rank_exactly
 from .scan import Scan
 
-CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 50_000.0, 15.0
+CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 20_000.0, 11.0
 """Nanoseconds to choose regions: of a search, of each of its queries, and of each query and region."""
 
 NOT_ASKED = "neither recall nor probes was asked for"
@@ -36,32 +39,74 @@ class Visited:
 
     visited: Float64  # share of the entries
     recall: Float64  # predicted
-    recall_low: Float64  # one-sided 95% lower bound of it; nan where only an estimate is known
+    recall_low: Float64  # one-sided 95% lower bound of it; nan if only an estimate is known
     exhaustive: Array  # texts: why all entries were visited, empty if not
 
     @classmethod
     def everything(cls, n_queries: int, reason: str) -> Visited:
-        """Return what a search says that visits all entries."""
+        """Return what a search reports that visits all entries."""
         ones = np.ones(n_queries)
         return cls(ones, ones.copy(), ones.copy(), np.full(n_queries, reason, object))
 
     @classmethod
     def joined(cls, parts: list[Visited]) -> Visited:
-        """Return what consecutive blocks say, as one."""
+        """Return what consecutive blocks report, as one."""
         parts = parts or [cls.everything(0, "")]
         names = ("visited", "recall", "recall_low", "exhaustive")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
+class RegionEntries(Protocol):
+    """Entries that a search may visit by region, on this machine or on a cluster."""
+
+    def __len__(self) -> int: ...
+    def nearest(self, scan: Scan, k: int) -> Hits:
+        """Return the k best entries of each query, measured."""
+
+    def region_counts(self, order: RegionOrder) -> Int64 | None:
+        """Return how many of the entries are in each region; None if some have none."""
+
+    def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
+        """Return the k best entries of the regions that each query visits, measured."""
+
+    def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
+        """Return the k entries nearest to some of the queries by the signals that the index keeps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """What queries of each stratum visit, and what is reported of them; one value for each stratum."""
+
+    n_regions: Int64  # 0 for all entries
+    n_entries: Int64  # to visit at least
+    n_found: Int64  # entries to find, before they are rescored
+    recall: Float64
+    recall_low: Float64
+    reasons: Array  # texts: why all entries are visited
+
+    @classmethod
+    def of(cls, settings: list[tuple[Setting | None, str]], n_found: list[int]) -> Strata:
+        """Return the strata with these settings, None for all entries with the reason."""
+        known = [Setting(0, 0, 0, 1.0, 1.0) if one is None else one for one, _ in settings]
+        return cls(
+            np.array([one.n_regions for one in known], np.int64),
+            np.array([max(one.n_entries, wanted) for one, wanted in zip(known, n_found, strict=True)], np.int64),
+            np.array(n_found, np.int64),
+            np.array([one.recall for one in known]),
+            np.array([one.recall_low for one in known]),
+            np.array([reason for _, reason in settings], object),
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class RegionSearch:
-    """Searches of one snapshot for a recall, or with a number of regions."""
+    """Searches for a recall, or with a number of regions."""
 
     recipe: Recipe
-    snapshot: Snapshot  # entries that are considered
+    entries: RegionEntries  # that are considered
     regions: Regions | None
     calibration: RecallCalibration | None
-    originals: KeptOriginals | None  # if recall is of exact neighbours
+    originals: ExactSignals | None  # if recall is of exact neighbours
     k: int
     recall: float | None
     probes: int | None
@@ -75,74 +120,83 @@ class RegionSearch:
 
     def find(self, scan: Scan, queries: Array) -> tuple[Hits, Visited]:
         """Return the nearest entries of each query, measured, and what was visited."""
-        reason = self._reason()
-        ranges = None if reason or self.regions is None else self.regions.ranges(self.snapshot)
-        if not reason and ranges is None:
-            reason = FEW_PASS if self.is_filtered else UNASSIGNED
-        if ranges is not None and self.probes is None and self._choosing_is_slower(scan.comparison):
-            ranges, reason = None, FASTER
-        if ranges is None:
+        reason = self._reason
+        if not reason and self.probes is None and self._choosing_is_slower(scan.comparison):
+            reason = FASTER
+        if reason:
             return self._everything(scan, queries), Visited.everything(len(queries), reason)
-        return self._visit(scan, queries, ranges)
+        return self._visit(scan, queries)
 
+    @lazy
     def _reason(self) -> str:
-        """Return why no query of this search can visit regions, an empty text if they can."""
+        """Why no query of this search can visit regions, an empty text if they can."""
         if self.regions is None:
-            return FEW if len(self.snapshot) < MIN_ENTRIES else NO_REGIONS
+            return FEW if len(self.entries) < MIN_ENTRIES else NO_REGIONS
         if not self.can_visit:
             return DEVICE
         if self.probes is None and self.k > N_NEIGHBORS:
             return LARGE_K
-        return NO_REGIONS if self.probes is None and self.calibration is None else ""
+        if self.probes is None and self.calibration is None:
+            return NO_REGIONS
+        if len(self.entries) and self._counts is not None:
+            return ""
+        return FEW_PASS if self.is_filtered else UNASSIGNED if len(self.entries) else FEW  # gathered ones have none
+
+    @lazy
+    def _counts(self) -> Int64 | None:
+        assert self.regions is not None
+        return self.entries.region_counts(self.regions.order)
 
     def _everything(self, scan: Scan, queries: Array) -> Hits:
-        if self.originals is None or not len(self.snapshot):
-            return scan.nearest(self.snapshot, self.k)
-        everyone = np.arange(len(queries))
-        found = self.originals.candidates(scan, self.snapshot, queries, everyone, self.k)
-        return self._ranked(scan, queries, *found)
+        if self.originals is None or not len(self.entries):
+            return self.entries.nearest(scan, self.k)
+        return self.entries.nearest_signals(scan, queries, np.arange(len(queries)), self.k)
 
-    def _ranked(self, scan: Scan, queries: Array, rows: Int64, values: Array) -> Hits:
-        hits = scan.measure(self.snapshot, Hits.ranked(self.snapshot, rows, values))
-        return hits if self.originals is None else rank_exactly(scan, hits, self.originals, queries, self.k)
-
-    def _visit(self, scan: Scan, queries: Array, ranges: RegionRanges) -> tuple[Hits, Visited]:
-        assert self.regions is not None
-        units, _ = unit_queries(self.recipe, queries, n_threads=scan.n_threads)
-        scores, counts = self.regions.scores(units, n_threads=scan.n_threads), self.regions.counts(self.snapshot)
-        settings, reasons = self._settings(scores)
-        k = min(self._n_found(settings), len(self.snapshot))
-        chosen = [
-            np.arange(len(self.regions), dtype=np.int32)
-            if one is None
-            else choose_regions(row, counts, one.n_regions, max(one.n_entries, k))
-            for one, row in zip(settings, scores, strict=True)
-        ]
-        if self.probes is None and self._is_slower(scan.comparison, chosen, counts):
-            settings, reasons = [None] * len(settings), [reason or FASTER for reason in reasons]
-        if all(one is None for one in settings):
+    def _visit(self, scan: Scan, queries: Array) -> tuple[Hits, Visited]:
+        regions, counts, strata, known = self.regions, self._counts, self._strata, self.calibration
+        assert regions is not None
+        assert counts is not None
+        units, _ = unit_queries(self.recipe, queries, n_threads=max(1, scan.n_threads))
+        edges = np.empty(0) if known is None else known.edges
+        least = -np.inf if known is None or self.probes is not None else known.least
+        rule = RegionRule(edges, strata.n_regions, strata.n_entries, least)
+        best, starts, chosen = regions.choose(rule, counts, units, n_threads=max(1, scan.n_threads))
+        places = np.searchsorted(edges, best, side="right")
+        is_unlike, is_wide = best < least, np.diff(starts) == 0
+        reasons = np.where(is_unlike, UNLIKE, strata.reasons[places])
+        if self.probes is None and self._is_slower(scan.comparison, starts, chosen, is_wide):
+            is_wide, reasons = np.ones(len(best), bool), np.where(is_wide, reasons, FASTER)
+        if is_wide.all():
             said = Visited.everything(len(queries), "")
-            return self._everything(scan, queries), replace(said, exhaustive=np.array(reasons, object))
-        starts = np.append(0, np.cumsum([len(one) for one in chosen])).astype(np.int64)
-        rows, values = scan.comparison.visit(Visits(ranges, starts, _flat(chosen)), k, n_threads=scan.n_threads)
-        wide = np.flatnonzero([one is None for one in settings])
-        if self.originals is not None and wide.size:  # by signals, because candidates by code promise nothing
-            rows[wide], values[wide] = self.originals.candidates(scan, self.snapshot, queries, wide, k)
-        shares = np.array([counts[one].sum() for one in chosen]) / max(1, len(self.snapshot))
-        return self._ranked(scan, queries, rows, values), self._said(settings, shares, reasons)
+            return self._everything(scan, queries), replace(said, exhaustive=reasons.astype(object))
+        starts, chosen = _with_all(starts, chosen, is_wide, len(regions))
+        n_found = np.where(is_wide, self._n_found(None), strata.n_found[places])
+        hits = self.entries.visit(scan, RegionVisits(regions.order, starts, chosen), int(n_found.max()))
+        if self.originals is not None:
+            hits = self._rescored(scan, queries, hits.first(n_found), is_wide)
+        sums = np.append(0, np.cumsum(counts[chosen]))
+        shares = (sums[starts[1:]] - sums[starts[:-1]]) / len(self.entries)
+        return hits, self._said(strata, places, is_wide, shares, reasons.astype(object))
 
-    def _settings(self, scores: Float32) -> tuple[list[Setting | None], list[str]]:
-        """Return what each query visits, None for all entries, and why."""
-        best = scores.max(axis=1)
-        strata = np.zeros(len(best), np.int64) if self.calibration is None else self.calibration.stratum(best)
-        settings, reasons = list[Setting | None](), list[str]()
-        for score, stratum in zip(best, strata, strict=True):
-            setting, reason = self._setting(float(score), int(stratum))
-            settings.append(setting)
-            reasons.append(reason)
-        return settings, reasons
+    def _rescored(self, scan: Scan, queries: Array, hits: Hits, is_wide: Booleans) -> Hits:
+        """Return the best candidates by signals; all entries for wide queries, since few by code promise nothing."""
+        assert self.originals is not None
+        wide = np.flatnonzero(is_wide)
+        narrow = hits[~is_wide[hits.queries]] if wide.size else hits
+        found = rank_exactly(scan, narrow, self.originals, queries, self.k)
+        if not wide.size:
+            return found
+        both = Hits.joined([found, self.entries.nearest_signals(scan, queries, wide, self.k)])
+        return both.ordered_by_score()
 
-    def _setting(self, best: float, stratum: int) -> tuple[Setting | None, str]:
+    @lazy
+    def _strata(self) -> Strata:
+        n_strata = 1 if self.calibration is None else N_STRATA
+        settings = [self._setting(stratum) for stratum in range(n_strata)]
+        return Strata.of(settings, [self._n_found(one) for one, _ in settings])
+
+    def _setting(self, stratum: int) -> tuple[Setting | None, str]:
+        """Return what queries of a stratum visit, None for all entries, and why."""
         known = self.calibration
         if self.probes is not None:
             like = None if known is None or self.k > N_NEIGHBORS else known.at_probes(stratum, self.k, self.probes)
@@ -151,60 +205,57 @@ class RegionSearch:
             return Setting(self.probes, 0, n_candidates, recall, low), ""
         assert known is not None
         assert self.recall is not None
-        if best < known.least:
-            return None, UNLIKE
         setting = known.settings(self.k, self.recall)[stratum]
         if setting is None:
             return None, TOO_MANY
-        if len(self.snapshot) < 2 * setting.n_entries:
+        if len(self.entries) < 2 * setting.n_entries:
             return None, FEW_PASS if self.is_filtered else TOO_MANY
         return setting, ""
 
-    def _n_found(self, settings: list[Setting | None]) -> int:
-        """Return how many entries are found for each query before rescoring."""
+    def _n_found(self, setting: Setting | None) -> int:
+        """Return how many entries are found for a query before rescoring."""
         if self.originals is None:
-            return self.k
-        return max([self.k + SPARE, *(one.n_candidates for one in settings if one is not None)])
+            wanted = self.k
+        else:
+            wanted = max(self.k + SPARE, 0 if setting is None else setting.n_candidates)
+        return min(wanted, len(self.entries))
 
-    def _is_slower(self, comparison: Comparison, chosen: list[Int32], counts: Int64) -> bool:
+    def _is_slower(self, comparison: Comparison, starts: Int64, chosen: Int32, is_wide: Booleans) -> bool:
         """Return whether visits take longer than comparing all entries with the whole batch at once."""
         assert self.regions is not None
-        visitors = np.bincount(_flat(chosen), minlength=len(self.regions))
-        visited = visitors > 0
-        mean = float((visitors * counts).sum() / max(1, counts[visited].sum()))
-        visiting = float(counts[visited].sum()) * comparison.visit_cost(mean)
-        return self._choosing(len(chosen)) + visiting > len(self.snapshot) * comparison.scan_cost(len(chosen))
+        assert self._counts is not None
+        n_queries, n_wide, total = len(is_wide), int(is_wide.sum()), int(self._counts[chosen].sum())
+        if n_wide:
+            n_visited, total = len(self.entries), total + n_wide * len(self.entries)
+        elif n_queries == 1:
+            n_visited = total
+        else:
+            n_visited = int(self._counts[np.bincount(chosen, minlength=len(self.regions)) > 0].sum())
+        visiting = n_visited * comparison.visit_cost(total / max(1, n_visited))
+        return self._choosing(n_queries) + visiting > len(self.entries) * comparison.scan_cost(n_queries)
 
     def _choosing_is_slower(self, comparison: Comparison) -> bool:
         """Return whether comparing all entries takes less time than choosing regions, before any is chosen."""
-        return self._choosing(len(comparison)) > len(self.snapshot) * comparison.scan_cost(len(comparison))
+        return self._choosing(len(comparison)) > len(self.entries) * comparison.scan_cost(len(comparison))
 
     def _choosing(self, n_queries: int) -> float:
         """Return the nanoseconds that it takes to choose regions."""
         assert self.regions is not None
         return CALL_COST + n_queries * (QUERY_COST + len(self.regions) * REGION_COST)
 
-    def _said(self, settings: list[Setting | None], shares: Float64, reasons: list[str]) -> Visited:
-        recalls = np.array([1.0 if one is None else one.recall for one in settings])
-        lows = np.array([1.0 if one is None else one.recall_low for one in settings])
-        if self.is_filtered:  # an estimate, for which no bound is known
-            lows = np.where([one is None for one in settings], 1.0, np.nan)
-        return Visited(shares, recalls, lows, np.array(reasons, object))
+    def _said(self, strata: Strata, places: Int64, is_wide: Booleans, shares: Float64, reasons: Array) -> Visited:
+        recalls = np.where(is_wide, 1.0, strata.recall[places])
+        lows = np.full(len(places), np.nan) if self.is_filtered else strata.recall_low[places]  # an estimate, no bound
+        return Visited(shares, recalls, np.where(is_wide, 1.0, lows), reasons)
 
 
-def choose_regions(scores: Float32, counts: Int64, n_regions: int, n_entries: int) -> Int32:
-    """Return the nearest regions: at least so many, and so many that they have ``n_entries`` living entries."""
-    n_taken = min(len(scores), 2 * n_regions)  # half of the queries need more regions than their stratum on average
-    while True:
-        least = np.partition(scores, -n_taken)[-n_taken]
-        nearest = np.flatnonzero(scores >= least)
-        ordered = nearest[np.lexsort((nearest, -scores[nearest]))]
-        reached = np.cumsum(counts[ordered])
-        if reached[-1] >= n_entries or n_taken == len(scores):
-            last = max(min(n_regions, len(scores)), int(np.searchsorted(reached, n_entries)) + 1)
-            return ordered[:last].astype(np.int32)
-        n_taken = min(len(scores), 2 * n_taken)
-
-
-def _flat(chosen: list[Int32]) -> Int32:
-    return np.concatenate([np.empty(0, np.int32), *chosen])
+def _with_all(starts: Int64, chosen: Int32, is_wide: Booleans, n_regions: int) -> tuple[Int64, Int32]:
+    """Return the same visits, with all regions for wide queries, which have none."""
+    if not is_wide.any():
+        return starts, chosen
+    everything = np.arange(n_regions, dtype=np.int32)
+    parts = [
+        everything if wide else chosen[begin:end]
+        for wide, begin, end in zip(is_wide.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+    ]
+    return np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64), np.concatenate(parts)

@@ -29,6 +29,10 @@ class Snapshot:
 
     def __len__(self) -> int:
         """Entries alive."""
+        return self._n_alive
+
+    @lazy
+    def _n_alive(self) -> int:
         return sum(segment.n_alive for segment in self.segments)
 
     @lazy

@@ -1,0 +1,85 @@
+"""Entries in the order of their regions: what a search visits, found by generation and number of regions only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._arrays import Array, Int32, Int64
+from ..families import RegionRange, RegionRanges
+from ..store import Columns, Segment, Snapshot
+
+
+@dataclass(frozen=True)
+class RegionOrder:
+    """Regions of one generation, as a search that visits them needs to know them. Workers of a cluster get it."""
+
+    generation: int
+    n_regions: int
+
+    def positions(self, columns: Columns) -> tuple[Int32, Int32] | None:
+        """Return positions by region, and where each region begins; None without regions of this generation."""
+        known = columns.derived.get("region_order")
+        if known is None or known[0] != self:
+            if "regions" not in columns.extra_names:
+                return None
+            regions = columns.extra("regions")
+            if len(regions) and regions.max() >= self.n_regions:
+                raise ValueError(f"an entry is in region {regions.max()}, of {self.n_regions}")
+            positions = np.argsort(regions, kind="stable").astype(np.int32)
+            counts = np.bincount(regions, minlength=self.n_regions)
+            starts = np.append(0, np.cumsum(counts)).astype(np.int32)
+            known = columns.derived["region_order"] = self, positions, starts
+        return known[1], known[2]
+
+    def ranges(self, snapshot: Snapshot) -> RegionRanges | None:
+        """Return all segments with living entries, in the order of regions; None if one has no regions."""
+        known = snapshot.derived.get("region_ranges")
+        if known is None or known[0] != self:
+            known = snapshot.derived["region_ranges"] = self, self._ranges(snapshot)
+        found: RegionRanges | None = known[1]
+        return found
+
+    def _ranges(self, snapshot: Snapshot) -> RegionRanges | None:
+        found = []
+        for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
+            if not segment.n_alive:
+                continue
+            order = self.positions(segment.columns)
+            if order is None:
+                return None
+            found.append(RegionRange(segment.columns, int(first_row), segment.alive, *order))
+        return RegionRanges(found)
+
+    def counts(self, snapshot: Snapshot) -> Int64 | None:
+        """Return how many living entries are in each region; None if a segment has no regions."""
+        known = snapshot.derived.get("region_counts")
+        if known is None or known[0] != self:
+            known = snapshot.derived["region_counts"] = self, self._counts(snapshot)
+        found: Int64 | None = known[1]
+        return found
+
+    def _counts(self, snapshot: Snapshot) -> Int64 | None:
+        counts = np.zeros(self.n_regions, np.int64)
+        for segment in snapshot.segments:
+            if segment.n_alive:
+                order = self.positions(segment.columns)
+                if order is None:
+                    return None
+                counts += self._segment_counts(segment, order[1])
+        return counts
+
+    def _segment_counts(self, segment: Segment, starts: Int32) -> Array:
+        if segment.alive is None:
+            return np.diff(starts)
+        return np.bincount(segment.columns.extra("regions")[segment.living], minlength=self.n_regions)
+
+
+@dataclass(frozen=True, eq=False)
+class RegionVisits:
+    """The regions that each query visits, each once."""
+
+    order: RegionOrder
+    starts: Int64  # (n_queries + 1,)
+    regions: Int32  # those of query q are regions[starts[q] : starts[q + 1]]

@@ -1,0 +1,109 @@
+"""Searches for a recall on a cluster: the answers of one machine, and only the chosen regions are visited."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from test_regions import FAMILIES, clustered
+
+import topsign as ts
+from topsign.search import Scan, visiting
+
+pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
+
+from distributed import Client, LocalCluster
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def free_choice(monkeypatch):
+    """Let small indexes visit regions, as if choosing them took no time."""
+    for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
+        monkeypatch.setattr(visiting, name, 0.0)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "trellis, originals", "adaptive, originals"])
+def both(request, tmp_path_factory, client):
+    """The same folder on one machine and on a cluster: several segments, removed entries, and regions."""
+    family, *kept = request.param.split(", ")
+    path = tmp_path_factory.mktemp("regions") / "index.topsign"
+    index = FAMILIES[family](path=path, **({"originals": "float16"} if kept else {}))
+    if not index.is_fitted:
+        index.fit(clustered(4000))
+    index.store.segment_entries = 700
+    signals = clustered(4000)
+    for start in range(0, 4000, 800):
+        rows = slice(start, start + 800)
+        notes = [{"even": row % 2 == 0} for row in range(start, start + 800)]
+        index.add(signals[rows], ids=(np.arange(4000) * 7 % 4001)[rows], metadata=notes)
+    index.learn_regions(64)
+    index.remove(index.ids[::9])
+    return index, ts.distributed.open(path, client=client)
+
+
+def assert_same(found, expected):
+    for name in ("ids", "scores", "log10_p_values", "distances", "visited", "recall", "recall_low", "exhaustive"):
+        assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    assert found.recall_of == expected.recall_of
+
+
+QUERIES = clustered(60, seed=5)
+
+OPTIONS = {
+    "recall": {"recall": 0.9},
+    "k": {"recall": 0.9, "k": 40},
+    "probes": {"probes": 3},
+    "filter": {"recall": 0.9, "where": "even == true"},
+    "few": {"recall": 0.9, "among": [7, 14, 21]},
+    "large k": {"recall": 0.9, "k": 101},
+    "all": {"recall": 0.9999},
+    "one query": {"recall": 0.9, "queries": QUERIES[:1]},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_cluster_finds_what_one_machine_finds(both, name):
+    index, cluster = both
+    options = {"queries": QUERIES} | OPTIONS[name]
+    expected = index.search(**options)
+    assert_same(cluster.search(**options), expected)
+    if name in ("recall", "one query", "probes"):
+        assert (expected.exhaustive == "").any()
+
+
+def test_a_cluster_rescores_with_kept_signals(both):
+    index, cluster = both
+    if index.originals is None:
+        with pytest.raises(ValueError, match="rescore=True needs signals"):
+            cluster.search(QUERIES, rescore=True)
+        return
+    assert_same(cluster.search(QUERIES, rescore=True), index.search(QUERIES, rescore=True))
+    assert_array_equal(cluster.get(index.ids[:5]).signals, index.get(index.ids[:5]).signals)
+
+
+def test_workers_visit_only_the_regions_that_the_client_chose(both, monkeypatch):
+    _, cluster = both
+    seen = []
+
+    def spy(scan, snapshot, visits, k):
+        seen.append(visits)
+        return visit(scan, snapshot, visits, k)
+
+    visit = Scan.visit
+    monkeypatch.setattr(Scan, "visit", spy)
+    found = cluster.search(QUERIES[:2], 5, probes=4)
+    assert len(seen) == len(cluster.placement) == 3
+    assert all(np.diff(one.starts).tolist() == [4, 4] for one in seen)
+    assert (found.visited < 0.5).all()
