@@ -184,7 +184,7 @@ def test_files_of_weights_that_do_not_fit_are_explained(weights, tmp_path):
     for key, words in [
         ("d", "has no tensor 'd'; it has a, b, c"),
         ("b", "needs weights of shape"),
-        ("c", "is no matrix"),
+        ("c", "is not a matrix"),
         ("i", "must be a matrix of"),
     ]:
         with pytest.raises(ValueError, match=words):

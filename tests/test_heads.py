@@ -687,7 +687,7 @@ CALLS = [
     (
         lambda: ts.CompressedLinearClassifier.from_weights(BASE.coef_, classes=[1, 2, 1], n_bits=5),
         ValueError,
-        "labels that differ",
+        "distinct labels",
     ),
     (
         lambda: ts.CompressedLinearClassifier.from_weights(BASE.coef_, intercept=[1, 2], n_bits=5),

@@ -192,7 +192,7 @@ class PgvectorBits(_BitText):
 
     @property
     def column(self) -> str:
-        """The column's type."""
+        """Type of the column."""
         return f"bit({self.n_engine_bits})"
 
 
@@ -246,7 +246,7 @@ class PgvectorSparse(_Signs):
 
     @property
     def column(self) -> str:
-        """The column's type."""
+        """Type of the column."""
         return f"sparsevec({self.n_pool})"
 
     def _entries(self, codes: Any) -> list[str]:

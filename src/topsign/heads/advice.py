@@ -1,4 +1,4 @@
-"""The automatic choice of a head's size, by its agreement with the exact head: measured on data, or predicted."""
+"""Automatic choice of a head's size by its measured or predicted agreement with the exact head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scikit-learn classifier of a compressed head."""
+"""Scikit-learn classifier with compressed weight vectors."""
 
 from __future__ import annotations
 

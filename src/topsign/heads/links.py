@@ -1,4 +1,4 @@
-"""Links: how logits become probabilities."""
+"""Link functions from logits to probabilities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._arrays import Float64
 
 
 def probabilities(link: str, logits: Float64) -> Float64:
-    """Probabilities (n_samples, n_classes) of logits (n_samples, n_vectors); one column stands for two classes."""
+    """Return probabilities (n_samples, n_classes) of logits (n_samples, n_vectors); one column means two classes."""
     return LINKS[link](np.hstack([-logits, logits]) if logits.shape[1] == 1 else logits)
 
 
@@ -25,7 +25,7 @@ def _sigmoid(logits: Float64) -> Float64:
 
 
 def _modified_huber(logits: Float64) -> Float64:
-    """Link of SGDClassifier(loss="modified_huber"): linear in [-1, 1]; uniform where no class reaches -1."""
+    """Apply the link of SGDClassifier(loss="modified_huber"): linear in [-1, 1], uniform if all logits are below -1."""
     ramps = (np.clip(logits, -1, 1) + 1) / 2
     return _normalised(np.where(ramps.sum(axis=1, keepdims=True) > 0, ramps, 1.0))
 

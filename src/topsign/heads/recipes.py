@@ -1,4 +1,4 @@
-"""Recipes of heads: codes of a given size, or of the smallest size that is expected to agree with the exact head."""
+"""Recipes of heads: codes of a given size, or of the smallest size expected to agree with the exact head."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .advice import TARGET, SizeChoice, SizeWarning, choose, simulated_agreement
 
 
 class RecipeOptions:
-    """What weight vectors are to be coded with, as constructors take it; None stands for the family's default.
+    """Parameters of the recipe for weight vectors; None stands for the family's default.
 
-    A Generator is drawn from once, so that recipes of all sizes share the seed.
+    A Generator is used once, so that recipes of all sizes share the seed.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ def _choose(
     shortlist: int,
     measured: Callable[[Recipe], float] | None,
 ) -> SizeChoice:
-    """Return the smallest size that reaches the target, by data if there are any, else by theory."""
+    """Return the smallest size that reaches the target, measured on data if given, otherwise predicted."""
     if measured is not None:
         return choose(sizes, lambda n_bits: measured(made(n_bits)), "data")
     error: Callable[[int], float] = lambda n_bits: made(n_bits).weight_coding().error(weights)  # noqa: E731

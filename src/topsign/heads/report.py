@@ -1,11 +1,11 @@
-"""The certificate of a compressed classifier: accuracy lost on labelled data, with a confidence interval."""
+"""Certificate of a compressed classifier: loss of accuracy on labelled data with a confidence interval."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 
 from .._arrays import Array
 from .head import Head
@@ -13,13 +13,13 @@ from .head import Head
 
 @dataclass(frozen=True)
 class CompressionReport:
-    """Accuracy of a compressed classifier beside the uncompressed one's. Fractions, not points."""
+    """Accuracy of a compressed classifier compared with the uncompressed one, as fractions."""
 
     n_samples: int
     accuracy: float
     accuracy_uncompressed: float
     interval: tuple[float, float]
-    """Confidence interval of the accuracy lost in the population that the samples come from."""
+    """Confidence interval of the loss of accuracy in the population of the samples."""
     confidence: float
     agreement: float
     """Fraction of samples on which both predict the same class."""
@@ -31,7 +31,7 @@ class CompressionReport:
 
     @property
     def accuracy_lost(self) -> float:
-        """Accuracy lost on these samples; negative where compression happened to help."""
+        """Loss of accuracy on these samples; negative if compression increased the accuracy."""
         return self.accuracy_uncompressed - self.accuracy
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class CompressionReport:
 def compare(
     labels: Array, predicted: Array, uncompressed: Array, *, confidence: float, head: Head
 ) -> CompressionReport:
-    """The report on two classifiers' predictions for the same samples."""
+    """Compare the predictions of two classifiers for the same samples."""
     if not labels.shape == uncompressed.shape == predicted.shape:
         raise ValueError(
             f"a report needs one label and one uncompressed prediction per sample, got {len(predicted)} samples, "
@@ -70,12 +70,13 @@ def compare(
 
 
 def loss_interval(lost: int, gained: int, *, n_samples: int, confidence: float) -> tuple[float, float]:
-    """Interval for the difference of two paired accuracies.
+    """Return a confidence interval for the difference of two paired accuracies.
 
-    ``lost`` samples only the uncompressed classifier has right, ``gained`` samples only the compressed one.
+    ``lost`` is the number of samples that only the uncompressed classifier predicts correctly, ``gained`` the number
+    that only the compressed one does.
 
-    Bound: covers with at least this confidence for any number of samples and any accuracies. Each proportion gets the
-    limits of Clopper and Pearson at half the risk, and the difference runs from one's low to the other's high.
+    Bound: covers with at least this confidence for any number of samples and any accuracies. Each proportion gets
+    Clopper-Pearson limits at half the risk; the interval combines the lower limit of one with the upper of the other.
 
     >>> [round(limit, 4) for limit in loss_interval(30, 10, n_samples=10_000, confidence=0.95)]
     [-0.0001, 0.004]

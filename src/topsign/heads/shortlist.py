@@ -1,7 +1,7 @@
-"""Shortlists: exact logits of the classes that codes find best, from the weights themselves.
+"""Shortlists: exact logits, from the weights themselves, of the classes with the highest estimated logits.
 
-Weights stay as they are given (in memory or memory-mapped), become float16 or 8 bits with a scale per row, or stay in a
-safetensors file, which is named and not copied.
+Weights are kept as given (in memory or memory-mapped), converted to float16 or to int8 with a scale per row, or stay in
+a safetensors file that the head refers to.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .._checks import as_signals, check_choice, check_count
 from .._files import Record
 
 STORAGES = ("original", "float16", "int8")
-TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # of safetensors; bfloat16 is widened row by row
-SAMPLED_ROWS = 64  # whose digest tells whether a file still holds the same weights
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # safetensors dtypes; bfloat16 is widened row by row
+SAMPLED_ROWS = 64  # rows whose digest detects a changed file
 
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor of a safetensors file, by the file's path and the tensor's key."""
+    """Tensor in a safetensors file, given by path and key."""
 
     path: str
     key: str
@@ -35,16 +35,16 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """Weights of all classes, and how many classes of each input they decide among."""
+    """Weights of all classes, and the number of classes per input that they rank."""
 
     size: int
     weights: Array  # (n_vectors, n_features): floats, int8 rows, or bfloat16 as uint16
     row_scales: Float32 | None = None  # (n_vectors,) of int8 rows
-    source: Source | None = None  # where the weights lie, if not in this head
+    source: Source | None = None  # file that holds the weights, if not this head
 
     @classmethod
     def of(cls, size: int, weights: Array, storage: str = "original") -> Self:
-        """A shortlist that holds the weights in one of :data:`STORAGES`."""
+        """Return a shortlist that stores the weights in one of :data:`STORAGES`."""
         size = check_count(size, "shortlist")
         check_choice(storage, "shortlist_storage", STORAGES)
         if storage == "original":
@@ -60,29 +60,29 @@ class Shortlist:
 
     @classmethod
     def in_file(cls, size: int, path: str | os.PathLike[str], key: str) -> Self:
-        """A shortlist whose weights stay in a safetensors file, memory-mapped."""
+        """Return a shortlist whose weights stay in a memory-mapped safetensors file."""
         kind, weights = _mapped(path, key)
         return cls(size, weights, None, Source(os.fspath(path), key, kind, _digest(weights)))
 
     @property
     def storage(self) -> str:
-        """What the weights are, in words."""
+        """Description of the storage of the weights."""
         if self.source is not None:
             return f"{self.source.kind} in {self.source.path}"
         return "int8" if self.row_scales is not None else str(self.weights.dtype)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights, wherever they are: a prediction needs them."""
+        """Bytes of the weights, in memory or in a file."""
         return self.weights.nbytes + (0 if self.row_scales is None else self.row_scales.nbytes)
 
     def products(self, signals: Array, rows: Int64) -> Float64:
-        """Inner products of each signal with its own rows of the weights, the shape of ``rows``."""
+        """Return the inner products of each signal with its own rows of the weights, in the shape of ``rows``."""
         products = [self.rows(chosen) @ signal for chosen, signal in zip(rows, signals, strict=True)]
         return np.stack(products) if products else np.empty(rows.shape)
 
     def rows(self, chosen: Array) -> Array:
-        """Some of the weight vectors, as floats."""
+        """Return some weight vectors as floats."""
         rows = self.weights[chosen]
         if self.source is not None and self.source.kind == "BF16":
             return (rows.astype(np.uint32) << 16).view(np.float32)
@@ -91,7 +91,7 @@ class Shortlist:
         return rows if rows.dtype.itemsize > 2 else rows.astype(np.float32)
 
     def extended(self, weights: Array) -> Self:
-        """With more rows; a memory map is in memory from here on, a file is no longer named."""
+        """Return a shortlist with additional rows; memory-mapped or stored weights are read into memory."""
         own = replace(self, weights=self.rows(np.arange(len(self.weights))), row_scales=None, source=None)
         if self.row_scales is not None:
             new = type(self).of(self.size, weights, "int8")
@@ -101,7 +101,7 @@ class Shortlist:
         return replace(own, weights=np.concatenate([own.weights, weights]).astype(kind, copy=False))
 
     def kept(self, chosen: Array) -> Self:
-        """With some of the rows alone; a file is no longer named."""
+        """Return a shortlist with only some rows, which no longer refers to a file."""
         if self.source is not None:
             return replace(self, weights=self.rows(chosen), source=None)
         scales = None if self.row_scales is None else self.row_scales[chosen]
@@ -110,7 +110,7 @@ class Shortlist:
     # Files
 
     def to_file(self) -> tuple[Record, dict[str, Array]]:
-        """The record and the arrays of a head file; weights that lie in a file of their own are named there."""
+        """Return the record and arrays of a head file; weights in a separate file are stored as a reference."""
         record: Record = {"size": self.size, "storage": self.storage}
         if self.source is not None:
             return record | {"source": vars(self.source)}, {}
@@ -119,7 +119,7 @@ class Shortlist:
 
     @classmethod
     def from_file(cls, record: Any, arrays: dict[str, Array], shape: tuple[int, int]) -> Self:
-        """Return the shortlist of a head file; ValueError if something does not fit."""
+        """Read the shortlist of a head file; raise ValueError if its parts are inconsistent."""
         size = check_count(record["size"], "shortlist")
         if "source" in record:
             held = Source(**record["source"])
@@ -138,7 +138,7 @@ class Shortlist:
 
 
 def _mapped(path: str | os.PathLike[str], key: str) -> tuple[str, Array]:
-    """Type and memory map of a matrix of a safetensors file."""
+    """Return dtype and memory map of a matrix in a safetensors file."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -152,7 +152,7 @@ def _mapped(path: str | os.PathLike[str], key: str) -> tuple[str, Array]:
         n_rows, n_columns = map(int, shape)
         start, end = int(start), int(end)
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{key!r} of {os.fspath(path)} is no matrix: {header[key]!r}"[:300]) from None
+        raise ValueError(f"{key!r} of {os.fspath(path)} is not a matrix: {header[key]!r}"[:300]) from None
     if kind not in TYPES:
         raise ValueError(f"{key!r} must be a matrix of {', '.join(TYPES)}, got {kind!r} of shape {shape}")
     dtype = np.dtype(TYPES[kind])
@@ -166,13 +166,13 @@ def _mapped(path: str | os.PathLike[str], key: str) -> tuple[str, Array]:
 
 
 def _digest(weights: Array) -> str:
-    """Digest of evenly spaced rows: enough to notice another tensor, cheap for one that is larger than memory."""
+    """Return a digest of evenly spaced rows, which detects a changed tensor without reading all of it."""
     rows = np.unique(np.linspace(0, max(0, len(weights) - 1), SAMPLED_ROWS).astype(np.int64))
     return hashlib.sha256(np.ascontiguousarray(weights[rows[: len(weights)]]).tobytes()).hexdigest()[:32]
 
 
 def exact_weights(weights: object, n_features: int, n_vectors: int) -> Array:
-    """Weights for a shortlist, checked against the head they are for."""
+    """Check the weights of a shortlist against its head."""
     array = as_signals(weights, n_features=n_features, name="weights")
     if len(array) != n_vectors:
         raise ValueError(f"a shortlist needs the weights of all {n_vectors} weight vectors, got {len(array)}")

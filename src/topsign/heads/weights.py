@@ -1,4 +1,4 @@
-"""Weight vectors and labels: taken from scikit-learn's linear classifiers, or checked as given."""
+"""Weight vectors and labels: extraction from scikit-learn's linear classifiers, and validation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .links import LINKS, probabilities
 
 
 def linear_weights(estimator: Any, n_features: int | None) -> tuple[Array, Array, Array]:
-    """Weight vectors, intercepts and classes of a fitted linear classifier.
+    """Return weight vectors, intercepts and classes of a fitted linear classifier.
 
-    Trusts nothing but its own ``decision_function``: that must be ``X @ coef_.T + intercept_``, one column per class,
-    or one alone for two classes. A linear SVC of more than two classes, say, compares them pair by pair and is refused.
+    Its ``decision_function`` must equal ``X @ coef_.T + intercept_``, with one column per class, or a single column for
+    two classes. A linear SVC with more than two classes, for example, compares classes pairwise and is rejected.
     """
     name = type(estimator).__name__
     missing = [part for part in ("coef_", "classes_", "decision_function") if not hasattr(estimator, part)]
@@ -50,14 +50,14 @@ def linear_weights(estimator: Any, n_features: int | None) -> tuple[Array, Array
 
 
 def _probe_signals(coef: Array) -> npt.NDArray[np.float64]:
-    """A few signals, always the same, on which logits of these weights are of order one."""
+    """Return a few fixed random inputs for which the logits are of order one."""
     largest = float(np.linalg.norm(coef, axis=1).max(initial=0.0))
     noise = np.random.default_rng(0).standard_normal((5, coef.shape[1]))
     return noise / largest if largest > 0 else noise
 
 
 def _silently(estimator: Any, method: str, signals: Array) -> Any:
-    """Calls a method without the warning about feature names that the estimator was fitted with."""
+    """Call a method and suppress scikit-learn's warning about missing feature names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return getattr(estimator, method)(signals)
@@ -66,25 +66,26 @@ def _silently(estimator: Any, method: str, signals: Array) -> Any:
 def check_weights(
     coef: object, *, classes: Array | None = None, n_features: int | None = None, one_each: bool = False
 ) -> tuple[Array, Array]:
-    """Weight vectors as rows, one per class or (unless one_each) one alone for two, and labels: 0, 1, ... if not given.
+    """Return weight vectors as rows, and labels (0, 1, ... by default).
 
-    Finiteness is checked as they are read.
+    There is one row per class or, unless ``one_each``, a single row for two classes. Finiteness is checked when the
+    rows are read.
     """
     if hasattr(coef, "tocsr"):
-        raise TypeError("weights must be dense, got a sparse matrix; give weights.toarray()")
+        raise TypeError("weights must be dense, got a sparse matrix; pass weights.toarray()")
     weights = as_signals(coef, n_features=n_features, name="weights")
     labels = np.arange(max(2, len(weights))) if classes is None else classes
     alone = len(weights) == 1 and len(labels) == 2 and not one_each
     if labels.ndim != 1 or not len(weights) or not (len(weights) == len(labels) or alone):
         raise ValueError(
-            f"weights must have one row per class{'' if one_each else ', or one row alone for two classes'}, "
+            f"weights must have one row per class{'' if one_each else ', or a single row for two classes'}, "
             f"got {len(weights)} rows for classes of shape {labels.shape}"
         )
     return weights, labels
 
 
 def check_intercepts(intercept: object, n_vectors: int) -> npt.NDArray[np.float64]:
-    """One finite intercept per weight vector; none given means zeros."""
+    """Return one finite intercept per weight vector, zeros by default."""
     array = np.zeros(n_vectors) if intercept is None else np.array(intercept, np.float64, ndmin=1)
     if array.shape != (n_vectors,) or not np.isfinite(array).all():
         raise ValueError(f"intercept must be {n_vectors} finite values, one per weight vector, got shape {array.shape}")
@@ -92,10 +93,10 @@ def check_intercepts(intercept: object, n_vectors: int) -> npt.NDArray[np.float6
 
 
 def check_class_labels(classes: object, known: Array, *, present: bool) -> Array:
-    """Labels that differ, and that all are (or all are not) among those known."""
+    """Return distinct labels after checking that all, or none, of them are known."""
     labels = np.array(classes, ndmin=1)
     if labels.ndim != 1 or len(np.unique(labels)) != len(labels):
-        raise ValueError(f"classes must be a sequence of labels that differ, got {classes!r}")
+        raise ValueError(f"classes must be a sequence of distinct labels, got {classes!r}")
     if known.size and (labels.dtype.kind in "OSU") != (known.dtype.kind in "OSU"):
         raise TypeError(f"classes must be labels like those of classes_ ({known.dtype}), got {classes!r}")
     wrong = labels[np.isin(labels, known) != present]
@@ -118,9 +119,9 @@ def check_enough_classes(n_classes: int, *, one_vector: bool) -> None:
 
 
 def link_of(estimator: Any, coef: Array) -> str | None:
-    """The link that gives the estimator's own probabilities from its own logits; None where there is none.
+    """Return the link that reproduces the estimator's probabilities from its logits, or None.
 
-    Found by trying: what scikit-learn's classifiers do depends on their class, solver, loss and version.
+    All links are tried, because the formula depends on the classifier's class, solver, loss and version.
     """
     if not hasattr(estimator, "predict_proba"):
         return None
@@ -131,6 +132,6 @@ def link_of(estimator: Any, coef: Array) -> str | None:
 
 
 def _named(labels: Array) -> str:
-    """The first few labels, and how many more."""
+    """Format the first few labels and the number of others."""
     more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
     return f"{', '.join(map(str, labels[:3]))}{more} {'is' if len(labels) == 1 else 'are'}"

@@ -95,7 +95,7 @@ def _processor() -> str:
 
 
 def n_threads(asked: int | None) -> int:
-    """Return the threads of one call: the number asked for, else ``TOPSIGN_NUM_THREADS``, else all available cores."""
+    """Return the number of threads of a call: the given number, ``TOPSIGN_NUM_THREADS``, or all available cores."""
     if asked is not None:
         return check_count(asked, "n_threads")
     setting = os.environ.get("TOPSIGN_NUM_THREADS")

@@ -1,4 +1,4 @@
-"""How one adaptive code lies in memory: two layouts, both of a fixed number of bytes a code."""
+"""Memory layouts of adaptive codes, both with a fixed number of bytes per code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled library, and the paths in it: one for each instruction set."""
+"""Loader of the compiled library and its kernels for each instruction set."""
 
 from __future__ import annotations
 

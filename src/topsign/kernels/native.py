@@ -1,4 +1,4 @@
-"""The C++ kernels, called through ctypes, which releases the global interpreter lock."""
+"""C++ kernels, called through ctypes, which releases the global interpreter lock."""
 
 from __future__ import annotations
 

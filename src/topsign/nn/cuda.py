@@ -30,7 +30,7 @@ LAYERS = 16  # whose codes are kept on devices for the kernels
 
 
 class Projector:
-    """Projections of inputs that lie on a device."""
+    """Projection of inputs in GPU memory."""
 
     def __init__(self, projection: Projection, layout: Layout, device: Device) -> None:
         self._projection = projection

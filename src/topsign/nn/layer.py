@@ -1,4 +1,4 @@
-"""The layer: a linear layer of a PyTorch model whose weight vectors are codes."""
+"""Linear layer for PyTorch whose weight vectors are codes."""
 
 from __future__ import annotations
 

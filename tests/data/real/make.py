@@ -4,8 +4,8 @@
 
 ``sentences``: 1000 sentence vectors (all-MiniLM-L6-v2, 384 dimensions) of definitions in WordNet, as
 benchmarks/text_embeddings.py computes them. ``residuals``: 10 patches of 512 pixels from the noise of each of 60
-photographs by 6 cameras, as docs/how-to/cameras.md describes them. Both as int8 times a scale. Features of CIFAR-10 images
-are part of the package (topsign.paper.heads).
+photographs by 6 cameras, as docs/how-to/cameras.md describes them. Both as int8 times a scale. Features of CIFAR-10
+images are part of the package (topsign.paper.heads).
 """
 
 import sys
