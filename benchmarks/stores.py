@@ -81,6 +81,7 @@ def main():
     options = parser.parse_args()
     pythons = dict(one.split("=", 1) for one in options.python)
     environment = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)  # that of this process would give every PYTHON the same version
 
     def run(program, python, *arguments):
         command = [python, "-W", "ignore", "-c", program, *map(str, arguments)]
@@ -88,6 +89,9 @@ def main():
         return shown.stdout if shown.returncode == 0 else sys.exit(shown.stderr)
 
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        places = [run("import topsign; print(topsign.__file__)", python) for python in pythons.values()]
+        if len(set(places)) < len(places):
+            sys.exit(f"each PYTHON must have a version of its own, got {''.join(places)}")
         for name, python in pythons.items():
             run(MAKE, python, os.path.join(folder, f"{name}.topsign"), options.entries)
         rounds = []

@@ -1137,6 +1137,15 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
         os.kill(int(shown.stdout), 9)
 
 
+def assert_same_answers(found, expected):
+    """All of them exactly but scores, which the version that wrote the answers divided in float32."""
+    for scoring in ("asymmetric", "hamming"):
+        scores = found[scoring].pop("scores"), expected[scoring]["scores"]
+        np.testing.assert_allclose(*scores, rtol=2**-22, atol=0)  # two roundings of float32
+    rest = {name: {k: v for k, v in expected[name].items() if k != "scores"} for name in ("asymmetric", "hamming")}
+    assert json.loads(json.dumps(found)) == expected | rest
+
+
 OLD_FOLDERS = sorted(Path(__file__).parent.glob("data/v*/*.topsign"))
 
 
@@ -1149,12 +1158,12 @@ def test_folders_of_earlier_versions_still_answer(folder, path):
     index = ts.open_index(path, readonly=True)
     index.verify()
     expected = json.loads((folder.parent / "answers.json").read_text())[folder.stem]
-    assert json.loads(json.dumps(made["answers"](index))) == expected
+    assert_same_answers(made["answers"](index), expected)
     again = path.with_name("again.topsign")
     new = made["make"](folder.stem, again)
     assert new.recipe == index.recipe
     made["fill"](new)  # the same signals still give the same codes
-    assert json.loads(json.dumps(made["answers"](new))) == expected
+    assert_same_answers(made["answers"](new), expected)
     writer = ts.open_index(path)
     writer.add(np.vstack(50 * [made["signals"](45)]))  # large enough for a file
     writer.verify()
