@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name))
@@ -42,9 +43,17 @@ class DeferredSignals:
         The interpreter runs handlers when a function begins, after a call of a C function and when a loop goes back.
         None of these follows the restoration until the public method that made the change has returned.
         """
-        if self._received:
-            threading.Thread(target=self._send_again, daemon=True).start()
-        [*map(_set_handler, self._handlers, self._handlers.values())]
+        is_sent = False
+        while True:
+            restore = map(_set_handler, self._handlers, self._handlers.values())
+            defer = map(_set_handler, self._handlers, repeat(self._receive))
+            if self._received and not is_sent:
+                is_sent = True
+                threading.Thread(target=self._send_again, daemon=True).start()
+            _ = [*restore]
+            if is_sent or not self._received:
+                return
+            _ = [*defer]  # a signal came while handlers were restored: send that too
 
     def _receive(self, number: int, frame: object) -> None:
         self._received.append(number)
