@@ -723,7 +723,7 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
         encode(signals, out, index, client=client)
     with pytest.raises(TypeError, match="encoder must be a fitted encoder, an Index or a Recipe, got str"):
         encode(source, out, "hadamard", client=client)
-    with pytest.raises(ValueError, match="a dask array has no columns of ids and metadata; encode tables"):
+    with pytest.raises(ValueError, match="a dask array has no id and metadata columns"):
         encode(dask.array.from_array(signals), out, index, client=client, id_column="id")
     with pytest.raises(ValueError, match=r"part0.npy is not a table: columns of ids and metadata go with"):
         encode(source, out, index, client=client, id_column="id")

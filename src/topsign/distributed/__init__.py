@@ -1,6 +1,6 @@
-"""Encode and search on a Dask cluster: workers write, hold and search segments; needs the extra distributed.
+"""Encoding and search on a Dask cluster, whose workers write, hold and search segments. Needs the extra distributed.
 
-The folder is that of any index: on a disk that all workers see, or in a bucket (s3://, gs:// and so on).
+The index is a folder like any other, on a file system shared by all workers or in a bucket (s3://, gs:// and so on).
 
 >>> import numpy as np, tempfile, topsign as ts
 >>> folder = tempfile.TemporaryDirectory()

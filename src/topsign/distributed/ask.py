@@ -1,4 +1,4 @@
-"""Questions to workers about the segments they hold; those of a lost worker are asked of others."""
+"""Requests to the workers that hold segments; requests of a lost worker are repeated on others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .cluster import POLL_SECONDS, live_workers, wait_for_one
 from .placement import Placement
 
 MAX_LOSSES = 4
-"""Workers that may be lost with the same segment in one search before the search is held to be the cause."""
+"""Number of workers lost with the same segment after which the search itself is considered the cause."""
 
 
 def ask(
@@ -24,10 +24,10 @@ def ask(
     *arguments: Any,
     names: Collection[str] | None = None,
 ) -> list[Any]:
-    """Return what every worker answers about the segments it holds, or about those of them with these names.
+    """Run a task on every worker with the segments it holds, or with the named ones; return the results.
 
-    A task gets the segments and the arguments, and must not return None. If a worker is lost, the workers that take its
-    segments over are asked.
+    A task receives the segments and the arguments, and must not return None. If a worker is lost, the task runs on the
+    workers that take over its segments.
     """
     waiting: dict[Future, tuple[str, list[str]]] = {}
     answers: list[Any] = []
@@ -40,7 +40,7 @@ def ask(
 
     send([name for name in placement.records if names is None or name in names])
     while waiting:
-        with suppress(CancelledError):  # lost with its worker: dealt with below
+        with suppress(CancelledError):  # lost with its worker; repeated below
             wait_for_one(client, list(waiting), POLL_SECONDS)
         alive = live_workers(client)
         for future, (address, held) in list(waiting.items()):

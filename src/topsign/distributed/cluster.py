@@ -1,4 +1,4 @@
-"""The Dask cluster: a client, its workers, and jobs sent a few at a time."""
+"""Dask client, workers, and job submission with a bounded number of jobs in flight."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .. import kernels
 from .._checks import check_count
 
 POLL_SECONDS = 0.25
-"""How often waiting calls look whether a worker was lost."""
+"""Interval in seconds at which waiting calls check for lost workers."""
 
 WORKER_SECONDS = 60.0
-"""How long work waits for the first worker."""
+"""Seconds to wait for the first worker."""
 
 RETRIES = 3
-"""How often a job is sent again that Dask gave up because workers died with it."""
+"""Number of times a job is resubmitted after Dask gave it up because its workers died."""
 
 Job = TypeVar("Job")
 
@@ -32,9 +32,9 @@ _making = threading.Lock()
 
 
 def resolve_client(client: Client | None) -> Client:
-    """The client given, or one of a local cluster: one worker in this process with a thread per core.
+    """Return the given client, or that of a local cluster with one worker in this process and a thread per core.
 
-    Kernels release Python's lock, so that threads do as well as processes, and nothing is copied between them.
+    Kernels release the global interpreter lock, so threads are as fast as processes and need no copies.
     """
     global _local
     if client is not None:
@@ -46,7 +46,7 @@ def resolve_client(client: Client | None) -> Client:
         return client
     with _making:
         if _local is None or _local.status != "running":
-            # Dask listens for HTTP whether it is wanted or not: on this machine alone, and with nothing to see.
+            # Dask always starts an HTTP server: bind it to this machine only, without any routes.
             with dask.config.set({f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}):
                 cluster = LocalCluster(
                     n_workers=1,
@@ -58,7 +58,7 @@ def resolve_client(client: Client | None) -> Client:
                     scheduler_kwargs={"dashboard": False},
                 )
             _local = Client(cluster, set_as_default=False)
-            atexit.register(_close, _local, cluster)  # before Dask's own end, which would warn of what is lost
+            atexit.register(_close, _local, cluster)  # before Dask's exit handler, which would warn about lost tasks
     return _local
 
 
@@ -72,8 +72,8 @@ def _address(client: Client) -> str:
 
 
 def live_workers(client: Client) -> dict[str, int]:
-    """Threads of every worker there is, by address; waits a while for the first."""
-    if client.status != "running":  # else Dask would try to connect for half a minute
+    """Return the number of threads of each worker by address; wait for the first worker."""
+    if client.status != "running":  # otherwise Dask tries to connect for 30 seconds
         _raise_lost(_address(client))
     workers: dict[str, int] = client.nthreads()
     if not workers:
@@ -88,14 +88,14 @@ def live_workers(client: Client) -> dict[str, int]:
 
 
 def memory_limits(client: Client) -> dict[str, int]:
-    """Bytes that every worker may use, by address; 0 where there is no limit."""
+    """Return the memory limit of each worker in bytes by address; 0 means no limit."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     return {address: worker["memory_limit"] or 0 for address, worker in workers.items()}
 
 
 @contextmanager
 def watching_scheduler(client: Client) -> Iterator[None]:
-    """Raises one ConnectionError where the scheduler is lost; Dask raises several, depending on what it was doing."""
+    """Raise ConnectionError if the scheduler is lost, in place of Dask's various errors."""
     address = _address(client)
     try:
         yield
@@ -113,9 +113,10 @@ def _raise_lost(address: str, error: Exception | None = None) -> NoReturn:
 
 
 def send(client: Client, value: Any) -> Future:
-    """A value for several tasks. It is the result of one, and not scattered: where it is lost, Dask makes it again.
+    """Return a future of a value shared by several tasks; Dask recomputes it if its worker is lost.
 
-    It travels once: Dask's warning of large values, which are sent with every task, does not apply.
+    Unlike a scattered value, it is the result of a task. It is sent once, so Dask's warning about large values in task
+    graphs does not apply.
     """
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
         return client.submit(_same, value, pure=False)
@@ -126,17 +127,17 @@ def _same(value: Any) -> Any:
 
 
 def sent_threads(n_threads: int | None) -> int:
-    """Threads that a worker is asked to use; 0 for as many as it has."""
+    """Return the number of threads that a worker should use; 0 means all of its threads."""
     return 0 if n_threads is None else check_count(n_threads, "n_threads")
 
 
 def worker_threads(n_threads: int) -> int:
-    """On a worker: what :func:`sent_threads` asks for."""
+    """On a worker: return the number of threads requested by :func:`sent_threads`."""
     return n_threads or int(get_worker().state.nthreads)
 
 
 def wait_for_one(client: Client, futures: list[Future], timeout: float | None = None) -> set[Future]:
-    """Futures that have ended, at least one unless time runs out."""
+    """Return finished futures, at least one unless the timeout expires."""
     try:
         with client.as_current():
             done: set[Future] = wait(futures, timeout=timeout, return_when="FIRST_COMPLETED").done
@@ -148,11 +149,11 @@ def wait_for_one(client: Client, futures: list[Future], timeout: float | None = 
 def run_all(
     client: Client, jobs: Iterable[Job], submit: Callable[[Job], Future], *, name: Callable[[Job], str] = str
 ) -> Iterator[tuple[Job, Any, Exception | None]]:
-    """Every job with its result or what it raised, as they end; few are with the scheduler at a time.
+    """Yield each job with its result or exception as it finishes; the number of jobs in flight is bounded.
 
-    Dask repeats the job of a worker that was lost, until so many were lost with it that it suspects the job. Such a
-    job is sent again, ``RETRIES`` times: workers that are killed as they start are no fault of the job. If they die
-    still, the error has the ``name`` of the job.
+    Dask repeats the job of a lost worker until it suspects the job itself. Such a job is resubmitted ``RETRIES`` times,
+    because workers killed at start-up are not the job's fault. If its workers still die, the error contains the job's
+    ``name``.
     """
     waiting: dict[Future, tuple[Job, int]] = {}
     remaining = ((job, 0) for job in jobs)

@@ -1,7 +1,7 @@
-"""Encoding on a cluster: each segment is a task, and one version at the end makes all of them visible.
+"""Encoding on a cluster: each segment is a task, and one final version makes all of them visible.
 
-A job first reserves ids in a small version, so that entries which others add meanwhile get ids of their own. Its files
-are orphans until the last version names them; the reservation keeps other clients from deleting them.
+A job first commits a small version that reserves ids, so that concurrent additions get other ids. Its segment files are
+orphans until the final version names them; the reservation protects them from cleaning by other clients.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from .signal_sources import ArraySource, FileSource, Source
 from .unique import check_unique
 
 SEGMENT_BYTES = 2**26
-"""Bytes of codes in a segment by default: a billion entries of half a kilobyte are some 7,000 segments."""
+"""Default bytes of codes per segment; a billion entries of 500 bytes make about 7,000 segments."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class EncodingResult:
-    """What an index holds after :func:`encode`."""
+    """Result of :func:`encode`."""
 
     version: int
     n_entries: int
     n_segments: int
-    n_written: int  # segments that this run wrote; the others were there
+    n_written: int  # segments written by this run; the others existed
 
 
 def encode(
@@ -72,11 +72,10 @@ def encode(
     segment_entries: int | None = None,
     progress: Progress | None = None,
 ) -> EncodingResult:
-    """Encode signals into an index, on all workers of a cluster.
+    """Encode signals into an index on all workers of a cluster.
 
-    Ids are row numbers, counted through the files in the order of their names, or those of a column. Entries that
-    ``out`` has are kept: an interrupted job goes on when it is called again, and signals that ``out`` does not have yet
-    become further entries, all in one new version.
+    Ids are row numbers over all files sorted by name, or come from a column. Existing entries of ``out`` are kept: call
+    it again to continue an interrupted job, or to add new files. All new entries appear in one new version.
 
     Parameters
     ----------
@@ -87,28 +86,28 @@ def encode(
         A folder that all workers see (a shared file system, s3://, gs:// and so on); it is made if it does not exist.
         :func:`open` and :func:`topsign.open_index` open it.
     encoder : fitted encoder, Index or Recipe
-        What codes are made with, of any family. Entries of an index are not taken. An index that has not learned yet
-        learns from the signals, in this process; one that finds an index in ``out`` takes what that one learned.
+        Recipe of the codes, of any family. Entries of an index are ignored. An index that has not learned its recipe
+        learns it from the signals in this process, or takes the recipe of an existing index in ``out``.
     client : distributed.Client, optional
         Client of the cluster; by default of a local one in this process.
     metric : "correlation" or "inner_product", optional
-        What scores will estimate; by default what the encoder says.
+        Quantity that scores estimate; by default that of the encoder.
     array : str, optional
-        Which array or column holds the signals, if files have several.
+        Array or column that holds the signals, if files have several.
     id_column : str, optional
-        Column of tables that holds the ids, texts or integers. They must differ, within and across files: workers
-        compare all of them before they become visible.
+        Table column that holds the ids, strings or integers. They must be unique within and across files; workers
+        check this before entries become visible.
     metadata_columns : sequence of str
         Columns of tables that become the metadata of each entry.
     segment_entries : int, optional
-        Entries of a segment; by default so many that their codes take 64 MiB.
+        Entries per segment; by default 64 MiB of codes.
     progress : callable, optional
-        Called with the number of entries that are stored and of all there will be, as segments are finished.
+        Called with the number of stored entries and the total whenever a segment is finished.
 
     Raises
     ------
     ValueError, TypeError
-        If signals cannot be encoded, named by file and row; all other segments are finished first and kept.
+        If signals cannot be encoded; the message names file and row. All other segments are finished first and kept.
     StorageError
         If a file of signals cannot be read, or ``out`` holds something else, or is damaged.
     ConflictError
@@ -157,7 +156,7 @@ def _check_encoder(encoder: object) -> None:
 
 
 def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: Source, out: Location) -> Recipe:
-    """Return the recipe that signals are encoded with."""
+    """Return the recipe of an encoder, index or recipe."""
     if isinstance(encoder, Index) and encoder.deferred is not None:
         recipe = _learned(encoder.deferred, source, out)
     elif isinstance(encoder, Index):
@@ -174,7 +173,7 @@ def _recipe_of(encoder: Encoder | Index | Recipe, metric: str | None, source: So
 
 
 def _learned(deferred: DeferredIndex, source: Source, out: Location) -> Recipe:
-    """Return the recipe that an index would learn from these signals, or that the index in ``out`` learned."""
+    """Learn the recipe of an index from the signals, or return that of an existing index in ``out``."""
     if not exists(out):
         source.check(deferred.n_features)
         return deferred.learn(source.rows(), slice(0, len(source.rows())))
@@ -184,7 +183,7 @@ def _learned(deferred: DeferredIndex, source: Source, out: Location) -> Recipe:
 
 
 def _opened(out: Location, recipe: Recipe) -> FolderStore:
-    """Return the store at ``out``, made if there is none; one of another recipe is refused."""
+    """Open or create the store at ``out``; raise StorageError if it has another recipe."""
     if not exists(out):
         store_for_recipe(recipe, path=out, timeout=None).close()
     store = open_store(out, readonly=False, timeout=None, optimistic=True)
@@ -197,7 +196,7 @@ def _opened(out: Location, recipe: Recipe) -> FolderStore:
 
 
 def _missing(store: FolderStore, records: dict[str, Record]) -> dict[str, Record]:
-    """Return the sources that are not encoded yet; one that has changed since is refused."""
+    """Return the sources that are not encoded yet; raise ValueError if an encoded source has changed."""
     known = store.sources
     for name in records.keys() & known.keys():
         if known[name] != records[name]:
@@ -212,7 +211,7 @@ def _missing(store: FolderStore, records: dict[str, Record]) -> dict[str, Record
 
 
 def _reserve(store: FolderStore, n_entries: int) -> int:
-    """Reserve ids for so many entries and return the first; those of a job that was interrupted are taken over."""
+    """Reserve ids and return the first one; take over the reservation of an interrupted job."""
 
     def reserve(change: FolderChange) -> int:
         before = change.sources.get(PENDING, {})
@@ -241,14 +240,14 @@ def _commit(
     *,
     explicit: bool,
 ) -> None:
-    """Make all segments visible; ids are compared if the user gave them."""
+    """Commit all segments; check that user-given ids are unique."""
     records = [one.record for one in written]
     last = max(one.last_id for one in written)
 
     def commit(change: FolderChange) -> None:
         if len({one.has_names for one in written} | ({change.snapshot.has_names} - {None})) > 1:
             raise TypeError(
-                f"ids must be all texts or all integers, got both for {store.path}; nothing was changed: mend the "
+                f"ids must be all texts or all integers, got both for {store.path}; nothing was changed: fix the "
                 "columns of ids and run again, or use a new folder"
             )
         if explicit:
@@ -256,7 +255,7 @@ def _commit(
             try:
                 check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_names)
             except ValueError as error:
-                raise ValueError(f"{error}; nothing was changed: mend the files and run again") from None
+                raise ValueError(f"{error}; nothing was changed: fix the files and run again") from None
         change.add_stored(records)
         keep_signals(change, *sample)
         if explicit and change.next_id == first_id + n_entries:
@@ -278,7 +277,7 @@ def _run(
     below: int | None,
     progress: Progress | None,
 ) -> list[Written]:
-    """Return all segments, in the order of the plans."""
+    """Return all segments in the order of the plans."""
     index, there = store.now.manifest.index, set(store.backend.list("segments"))
     names = {plan: plan.name(index) for plan in plans}
     write = source.submit_block
@@ -309,7 +308,7 @@ def _run(
         for plan, found, error in run_all(client, jobs, send_job, name=str):
             if error is not None:
                 failed[plan] = error
-            elif found is None:  # a segment that an earlier run left unsound
+            elif found is None:  # a damaged segment of an earlier run
                 unsound.append(plan)
             else:
                 written[plan] = found
@@ -343,7 +342,7 @@ def _sample(
 
 
 def _raise_failed(url: str, failed: list[Exception], n_segments: int) -> NoReturn:
-    """Some segments could not be encoded; the type of error is that of the first."""
+    """Raise an error for segments that could not be encoded, with the type of the first error."""
     named = "; ".join(map(str, failed[:5]))
     more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
     problem = (

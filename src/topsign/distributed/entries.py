@@ -1,4 +1,4 @@
-"""Entries on a cluster: workers hold the segments and scan them; queries and what is found travel."""
+"""Entries on a cluster: workers hold and scan the segments; only queries and results are transferred."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from .cluster import send, sent_threads, worker_threads
 from .placement import Placement
 
 TRAVELLING_BYTES = 2**20
-"""Codes that travel at a time when entries are compared with each other."""
+"""Codes transferred per block when entries are compared with each other."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterEntries:
-    """Entries of one version that workers hold, or those of them that a search considers."""
+    """Entries of one version on the workers, or the subset that a search considers."""
 
     client: Client
     recipe: Recipe
     sent: Future  # the recipe
     placement: Placement
-    snapshot: Snapshot  # the same version as this process sees it: sizes, and which entries are alive
+    snapshot: Snapshot  # the same version in this process: sizes, and which entries are alive
     n_entries: int
     numbers: Int64 | None = None  # internal ids that are considered, ascending; None: all
     where: Where | None = None
@@ -52,7 +52,7 @@ class ClusterEntries:
         return self.n_entries
 
     def _ask(self, task: Callable[..., Any], *arguments: Any, names: Collection[str] | None = None) -> list[Any]:
-        """Return what workers answer; a task gets a snapshot of the considered entries it holds, and the arguments."""
+        """Run a task on all workers with a snapshot of the considered entries they hold; return the results."""
         numbers = None if self.numbers is None else send(self.client, self.numbers)
         considered = partial(_with_considered, task, self.where)
         return ask(self.client, self.placement, considered, numbers, *arguments, names=names)
@@ -77,7 +77,7 @@ class ClusterEntries:
         return replace(self, numbers=numbers, where=where, n_entries=sum(one[0] for one in answers), derived={})
 
     def _find(self, ids: npt.ArrayLike, name: str) -> Int64:
-        """Return internal ids; an unknown text raises, an unknown number does not."""
+        """Return internal ids; an unknown text id raises, an unknown integer does not."""
         asked = check_asked(ids, self.has_names, name)
         if not isinstance(asked, list):
             return asked
@@ -86,7 +86,7 @@ class ClusterEntries:
         return np.array([known[one] for one in asked], np.int64)
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
-        """The entries that one machine would draw, fetched from the workers."""
+        """Fetch the same random entries that a single machine would draw."""
         if self.numbers is not None or self.where is not None:
             ids = np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)]))
             return self._fetched(rng.choice(ids, n_entries, replace=False))
@@ -128,7 +128,7 @@ class ClusterEntries:
         return hits.distances  # workers send them with the hits
 
     def equal_codes(self, limit: PairLimit) -> EqualCodes:
-        """Return entries with equal codes on the same worker: codes stay there."""
+        """Return entries with equal codes; workers compare their codes without transferring them."""
         if limit.k is not None:
             return EqualCodes.none()
         return EqualCodes.joined(self._ask(_find_equal_codes, send(self.client, limit)))
@@ -204,7 +204,7 @@ class ClusterEntries:
 
 @dataclass(frozen=True, eq=False)
 class ClusterSignals:
-    """Original signals that an index keeps; workers compare those of the entries they hold with queries."""
+    """Original signals of an index; workers compare those of their entries with queries."""
 
     entries: ClusterEntries
 
@@ -239,7 +239,7 @@ def travelling_blocks(records: Collection[SegmentRecord], n_rows: int) -> Iterat
         yield together, slice(0, n_rows)
 
 
-# What follows runs on workers.
+# Tasks that run on workers
 
 
 def _consider(segments: list[Segment], where: Where | None, numbers: Int64 | None) -> Snapshot:
@@ -260,7 +260,7 @@ def _with_considered(
 
 
 def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) -> tuple[int, Int64, KnownFields]:
-    """Number of entries considered, those of the numbers that are here, and the fields of the condition that are."""
+    """Return the number of considered entries, the internal ids found here, and the filter's fields found here."""
     snapshot = Snapshot(tuple(segments))
     here = np.empty(0, np.int64) if numbers is None else numbers[snapshot.locate(numbers) >= 0]
     fields: KnownFields = set() if where is None else known_fields(snapshot, where)
@@ -303,7 +303,7 @@ def _find_nearest_signals(
 def _compare_signals(
     segments: list[Segment], recipe: Recipe, asked: tuple[Int64, Int64, Array]
 ) -> tuple[Int64, Float64, Float64]:
-    """Positions of the ids that are held here, and inner products and correlations of their signals."""
+    """Return the positions of ids held here, with inner products and correlations of their signals."""
     ids, starts, queries = asked
     snapshot = Snapshot(tuple(segments))
     here = np.flatnonzero(snapshot.locate(ids) >= 0)
@@ -327,7 +327,7 @@ def _compare(
     wanted: tuple[PairLimit, EqualCodes, Callable[[Iterable[Hits]], Reduced]],
     block: list[Segment],
 ) -> Reduced:
-    """Compare a block with the entries held here, and return what is wanted of the pairs found."""
+    """Compare a block with the entries held here; return the reduced pairs."""
     (limit, equal, reduce), threads = wanted, worker_threads(n_threads)
     compared = compare_entries(recipe, Snapshot(tuple(block)), equal.left_out(snapshot), limit, equal, threads)
     return reduce(hits for _, hits in compared)
@@ -345,7 +345,7 @@ def _list_ids(snapshot: Snapshot) -> Int64:
 
 
 def _held(segments: list[Segment], numbers: Int64) -> tuple[Snapshot, Int64, Int64]:
-    """The snapshot, those of the numbers that are in it, and their rows."""
+    """Return the snapshot, the internal ids found in it, and their rows."""
     snapshot = Snapshot(tuple(segments))
     rows = snapshot.locate(numbers)
     return snapshot, numbers[rows >= 0], rows[rows >= 0]
@@ -362,13 +362,13 @@ def _texts_of_entries(segments: list[Segment], numbers: Int64) -> list[tuple[int
 
 
 def _take_entries(segments: list[Segment], numbers: Int64) -> list[Segment]:
-    """Copies of entries, with metadata and names."""
+    """Return copies of entries with metadata and text ids."""
     parts = [segment.where(segment.living & np.isin(segment.ids, numbers)) for segment in segments]
     return [merge_segments([part]) for part in parts if part.n_alive]
 
 
 def _take_positions(segments: list[Segment], wanted: dict[str, Int64]) -> list[Segment]:
-    """Copies of the entries at these positions, by the name of their segment; without metadata and names."""
+    """Return copies of the entries at these positions by segment name, without metadata and text ids."""
     found = []
     for segment in segments:
         name = segment.columns.record.file.name  # type: ignore[attr-defined]
@@ -377,7 +377,7 @@ def _take_positions(segments: list[Segment], wanted: dict[str, Int64]) -> list[S
 
 
 def _cut(rows: slice, segments: list[Segment], equal: EqualCodes) -> list[Segment]:
-    """Ids, codes and columns of living entries among some rows of each segment; of equal codes only the first."""
+    """Return ids, codes and columns of live entries among some rows of each segment; of equal codes only the first."""
     found = []
     for segment in equal.left_out(Snapshot(tuple(segments))).segments:
         positions = np.flatnonzero(segment.living[rows]) + rows.start

@@ -34,7 +34,7 @@ def open(
     readonly: bool = False,
     keep_versions: int = 1,
 ) -> ClusterIndex:
-    """Open the index in a folder or bucket; the workers of a cluster load its segments now and keep them in memory.
+    """Open an index on a cluster; its workers load the segments and keep them in memory.
 
     Parameters
     ----------
@@ -66,15 +66,15 @@ def open(
 
 
 class ClusterIndex(Index):
-    """An index of entries that the workers of a cluster hold. Made by :func:`open`.
+    """Index whose segments are held by the workers of a cluster. Made by :func:`open`.
 
-    Everything is as in :class:`topsign.Index`, to the last bit: the same folder, methods and results. ``n_threads``
-    are those of each worker, by default as many as it was started with. Changes are made by the client, one small
-    version each; :func:`encode` is for many signals. If a worker is lost, others load its segments and are asked again.
+    It has the same folder, methods and results, to the last bit, as :class:`topsign.Index`. ``n_threads`` applies to
+    each worker and defaults to the worker's threads. The client makes the changes, each of them a small version; use
+    :func:`encode` for many signals. If a worker is lost, others load its segments and repeat its part of the search.
 
-    Other clients may change the same folder. A change that touches other entries than theirs is applied to the newest
-    version; one that would remove or replace entries that another client changed since this index last looked raises
-    ConflictError, and nothing is changed.
+    Other clients may change the same folder. A change of other entries than theirs is applied to the newest version. A
+    change that removes or replaces entries that another client has changed since the last refresh raises ConflictError
+    and has no effect.
     """
 
     def __init__(self, store: FolderStore, client: Client) -> None:
@@ -97,24 +97,24 @@ class ClusterIndex(Index):
 
     @property
     def placement(self) -> dict[str, list[str]]:
-        """Segments that each worker holds: names by address."""
+        """Names of the segments on each worker, by address."""
         return self._entries().placement.by_worker()
 
     def _entries(self) -> ClusterEntries:
-        """Return the entries of the version that the store has; segments that are new in it are loaded now."""
+        """Return the entries of the store's version after loading its new segments."""
         with self._loading:
             while self._loaded is None or self._loaded[0] != self._folder.now.manifest.token:
                 try:
                     self._loaded = self._load()
                 except ConflictError:
-                    if not self._folder.refresh():  # compacted meanwhile, if there is a newer version
+                    if not self._folder.refresh():  # a newer version exists if the index was compacted
                         raise
             return self._loaded[1]
 
     def _load(self) -> tuple[str, ClusterEntries]:
         now, before = self._folder.now, None if self._loaded is None else self._loaded[1].placement
         placement = Placement(self._client, self._folder.backend, self._sent, now.manifest.segments, like=before)
-        ask(self._client, placement, _count_segments)  # damage is reported now
+        ask(self._client, placement, _count_segments)  # report damage now
         entries = ClusterEntries(self._client, self.recipe, self._sent, placement, now.snapshot, len(now.snapshot))
         return now.manifest.token, entries
 
@@ -124,11 +124,11 @@ class ClusterIndex(Index):
             yield rows, replace(scan, n_threads=sent_threads(n_threads))
 
     def verify(self, *, progress: Progress | None = None) -> None:
-        """Read every segment again from where it is stored, on the workers. Raise StorageError naming all damage."""
+        """Read every segment again from storage, on the workers; raise StorageError that lists all damage."""
         self._folder.verify(partial(self._map, progress))
 
     def _map(self, progress: Progress | None, task: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
-        """Yield what a task returns for each segment, as ``map`` does, but in any order."""
+        """Yield the result of a task for each segment, in any order."""
         records = list(jobs)
         done, total = 0, sum(record.file.entries for record in records)
         for record, result, error in run_all(
@@ -142,13 +142,13 @@ class ClusterIndex(Index):
             yield result
 
     def refresh(self) -> bool:
-        """Look for changes by other clients, and load their segments; return whether there were any."""
+        """Load changes made by other clients; return whether there were any."""
         changed = super().refresh()
         self._entries()
         return changed
 
     def close(self) -> None:
-        """Let workers forget the segments; the end of the client does the same."""
+        """Release the segments on the workers; closing the client does the same."""
         super().close()
         self._loaded = None
 

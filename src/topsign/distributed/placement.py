@@ -1,4 +1,4 @@
-"""Placement: which worker holds which segments."""
+"""Placement of segments on workers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..store.manifest import SegmentRecord
 from ..store.stored_columns import StoredColumns, open_segment
 from .cluster import live_workers, memory_limits
 
-sizeof.register(Segment, lambda segment: segment.nbytes)  # so that Dask knows what its workers hold
+sizeof.register(Segment, lambda segment: segment.nbytes)  # for Dask's accounting of worker memory
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A segment on a worker; the future keeps it there until nothing refers to it any more."""
+    """Segment on a worker, kept there as long as its future is referenced."""
 
     address: str
     future: Future
@@ -31,10 +31,10 @@ class Held:
 
 
 class Placement:
-    """Segments of one version on workers, each on one, evenly by bytes.
+    """Segments of one version, each on one worker, balanced by bytes.
 
-    Segments of a lost worker move when somebody asks for them. A later version takes over what its workers hold
-    already: of a segment that only lost entries or got other metadata, these are read and nothing else.
+    Segments of a lost worker move to other workers when they are next needed. A later version reuses loaded segments;
+    if only removals or metadata of a segment have changed, only these are read.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Placement:
         self._lock = threading.Lock()
 
     def grouped(self, names: list[str]) -> dict[str, dict[str, Future]]:
-        """These segments by the worker that holds each; those that none holds are placed first."""
+        """Return the segments of each worker by address, after placing those that no worker holds."""
         with self._lock:
             alive = live_workers(self._client)
             self._place([name for name in names if name not in self._held or self._held[name].address not in alive])
@@ -70,7 +70,7 @@ class Placement:
                     del self._held[name]
 
     def by_worker(self) -> dict[str, list[str]]:
-        """Names of the segments that each worker holds."""
+        """Return the names of the segments on each worker."""
         with self._lock:
             groups: dict[str, list[str]] = {}
             for name, held in sorted(self._held.items()):
@@ -78,7 +78,7 @@ class Placement:
             return groups
 
     def _place(self, names: list[str]) -> None:
-        """Send the largest first, each to the worker that has most room."""
+        """Assign the largest segments first, each to the worker with the most free memory."""
         if not names:
             return
         target = dask.config.get("distributed.worker.memory.target") or 1.0
@@ -100,7 +100,7 @@ class Placement:
             self._held[name] = self._load(name, address, None)
 
     def _renewed(self, name: str) -> Future:
-        """The segment as this version has it, made from what its worker holds if that is of another version."""
+        """Return the segment of this version, updated from the loaded segment of another version if there is one."""
         held = self._held[name]
         if held.record != self.records[name]:
             held = self._held[name] = self._load(name, held.address, held.future)

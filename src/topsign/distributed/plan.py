@@ -1,4 +1,4 @@
-"""Planned segments: which rows of which files, or which block of an array, become which segment."""
+"""Assignment of file rows or array blocks to segments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ArrayBlock:
-    """One block of a dask array."""
+    """Block of a dask array."""
 
     name: str  # of the array
     number: int
@@ -35,19 +35,19 @@ class ArrayBlock:
 
 @dataclass(frozen=True)
 class PlannedSegment:
-    """A planned segment. Its entries are numbered from the first id on."""
+    """Planned segment, whose entries have consecutive internal ids from ``first_id``."""
 
     first_id: int
     parts: tuple[Piece, ...] | tuple[ArrayBlock]
-    columns: TableColumns = NO_COLUMNS  # of tables: ids of the user's own, and metadata
+    columns: TableColumns = NO_COLUMNS  # id and metadata columns of tables
 
     @property
     def n_entries(self) -> int:
-        """Rows of all parts."""
+        """Number of rows in all parts."""
         return sum(part.stop - part.start for part in self.parts)
 
     def name(self, index: str) -> str:
-        """Name of its file: a digest of the index and of the inputs, so that an interrupted job finds it again."""
+        """Return the file name, a digest of the index and the inputs, so that a resumed job finds the segment."""
         inputs = f"{index} {self.first_id} {self.parts!r} {self.columns!r}"
         return hashlib.sha256(inputs.encode()).hexdigest()[:32]
 
@@ -61,7 +61,7 @@ class PlannedSegment:
 def plan_files(
     files: list[SignalFile], first_id: int, limit: int, columns: TableColumns = NO_COLUMNS
 ) -> Iterator[PlannedSegment]:
-    """Yield segments of ``limit`` entries, through the files one after another."""
+    """Yield segments of ``limit`` entries over all files in order."""
     parts: list[Piece] = []
     room = limit
     for file in files:
@@ -78,7 +78,7 @@ def plan_files(
 
 
 def plan_blocks(array: Any, first_id: int) -> Iterator[PlannedSegment]:
-    """Yield one segment per block of a dask array that holds any rows."""
+    """Yield one segment per non-empty block of a dask array."""
     ends = np.cumsum(array.chunks[0]).tolist()
     for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False)):
         if stop > start:

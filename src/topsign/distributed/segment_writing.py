@@ -1,4 +1,4 @@
-"""What workers do to encode: read signals, encode them, and write the file of one segment."""
+"""Encoding tasks of the workers: read signals, encode them, and write a segment file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..store.stored_file import FileWriter, find_columns
 from .plan import ArrayBlock, Piece, PlannedSegment
 
 ENCODED_ROWS = 8192
-"""Signals encoded at a time, whose codes are held besides those of the segment."""
+"""Signals per encoded block, whose codes are in memory in addition to those of the segment."""
 
 
 Sample = tuple[Int64, Float32]
@@ -40,12 +40,12 @@ class Written(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether the segment was written now."""
+        """Whether this run wrote the segment."""
         return self.sample is not None
 
 
 class BlockRows(Rows):
-    """Rows of a block, numbered as in the whole array."""
+    """Rows of a block, numbered as in the complete array."""
 
     def __init__(self, values: Array, start: int) -> None:
         self._values, self._start = as_signals(values), start
@@ -56,7 +56,7 @@ class BlockRows(Rows):
 
 
 def find_segment(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment) -> Written | None:
-    """Return the segment that an earlier run wrote, if all of it is there and sound."""
+    """Return the segment of an earlier run if it is complete and undamaged."""
     file = find_columns(backend, "segments", name, plan.n_entries)
     if file is None:
         return None
@@ -69,7 +69,7 @@ def find_segment(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegme
 
 
 def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, below: int | None) -> Written:
-    """Write a segment from pieces of files, unless it is there already."""
+    """Write a segment from parts of files, unless it exists."""
     found = find_segment(backend, recipe, name, plan)
     if found is not None:
         return found
@@ -87,7 +87,7 @@ def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedS
 
 
 def sample_files(plan: PlannedSegment, n_features: int, below: int | None) -> Sample:
-    """Return the sample of a segment that an earlier run wrote; only these signals are read."""
+    """Return the calibration sample of an existing segment by reading only its signals."""
     first, found = plan.first_id, []
     for piece in plan.parts:
         assert isinstance(piece, Piece)
@@ -100,13 +100,13 @@ def sample_files(plan: PlannedSegment, n_features: int, below: int | None) -> Sa
 
 
 def joined_samples(parts: Iterable[Sample], n_features: int) -> Sample:
-    """Return several samples as one."""
+    """Concatenate samples."""
     parts = [(np.empty(0, np.int64), np.empty((0, n_features), np.float32)), *parts]
     return np.concatenate([ids for ids, _ in parts]), np.concatenate([signals for _, signals in parts])
 
 
 def ids_of_rows(first: int, n_rows: int, given: list[Any] | None) -> Int64:
-    """Return the numbers of rows: integers of their own, or consecutive ones."""
+    """Return internal ids of rows: the user's integers, or consecutive ones."""
     if given and all(isinstance(one, int) and abs(one) < 2**62 for one in given):
         return np.array(given, np.int64)
     return np.arange(first, first + n_rows)
@@ -131,13 +131,13 @@ def _write(backend: Backend, name: str, plan: PlannedSegment, filled: _SegmentAr
         columns = filled.finished()
     except (ValueError, TypeError) as error:
         raise type(error)(f"{plan}: {error}") from None
-    backend.delete(f"segments/{name}.safetensors")  # which a run that died may have left torn
+    backend.delete(f"segments/{name}.safetensors")  # possibly incomplete after an aborted run
     file = FileWriter(backend).write("segments", columns_of(columns), len(columns), name=name)
     return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), filled.sample())
 
 
 class _SegmentArrays:
-    """The columns of a planned segment, filled part after part."""
+    """Columns of a planned segment, filled part by part."""
 
     def __init__(self, recipe: Recipe, plan: PlannedSegment, below: int | None) -> None:
         self._recipe, self._filled, n_entries = recipe, 0, plan.n_entries
@@ -149,12 +149,12 @@ class _SegmentArrays:
         self._texts: list[bytes] = []
 
     def take(self, signals: Any, part: slice, given: list[Any] | None) -> None:
-        """Encode a part of signals that are read as they are sliced, and draw their sample by the ids given."""
+        """Encode a part of the signals, and draw the calibration sample by the given ids."""
         ids = ids_of_rows(self._first_id + self._filled, part.stop - part.start, given)
         drawn = SampleDraw(ids, self._recipe.n_features, first=part.start, below=self._below)
         for start in range(part.start, part.stop, ENCODED_ROWS):
             rows = slice(start, min(start + ENCODED_ROWS, part.stop))
-            # Other threads have segments of their own.
+            # One thread, because other threads encode other segments.
             made = encode(self._recipe, signals, part=rows, n_threads=1, observe=drawn.observe)
             filled = slice(self._filled, self._filled + rows.stop - rows.start)
             self._codes[filled] = made.codes
@@ -164,16 +164,16 @@ class _SegmentArrays:
         self._samples.append(drawn.chosen(ids))
 
     def sample(self) -> Sample:
-        """Return the signals that may belong to the calibration sample."""
+        """Return the candidates for the calibration sample."""
         return joined_samples(self._samples, self._recipe.n_features)
 
     def note(self, n_entries: int, *, ids: list[Any] | None, metadata: Any) -> None:
-        """Take the ids and metadata of so many further entries."""
+        """Add the ids and metadata of the next entries."""
         self._ids += ids or []
         self._texts += check_metadata(metadata, n_entries) or [b""] * n_entries
 
     def finished(self) -> Arrays:
-        """Return all columns, in ascending order of id."""
+        """Return all columns sorted by id."""
         n_entries, names, numbers = len(self._numbers), None, self._numbers
         if self._ids:
             empty = next((row for row, one in enumerate(self._ids) if one is None), None)

@@ -1,4 +1,4 @@
-"""Sources of signals that a cluster encodes: files that workers read, or a dask array."""
+"""Sources of signals for encoding on a cluster: files read by the workers, or a dask array."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .plan import PlannedSegment, plan_blocks, plan_files
 from .segment_writing import Sample, sample_files, write_from_block
 
 HEADERS_PER_TASK = 64
-"""Files whose headers one task reads."""
+"""Number of file headers read by one task."""
 
 
 class FileSource:
-    """Files of signals; workers read their headers."""
+    """Signal files, whose headers are read by the workers."""
 
     submit_block = None
 
@@ -43,7 +43,7 @@ class FileSource:
         self._files = [found[place.url] for place in places]
         check_same_columns(self._files)
         if not any(file.n_signals for file in self._files):
-            raise ValueError(f"{self._files[0].url} and all other files hold no signals; there is nothing to encode")
+            raise ValueError(f"{self._files[0].url} and all other files contain no signals")
 
     def check(self, n_features: int) -> None:
         for file in self._files:
@@ -53,7 +53,7 @@ class FileSource:
                 )
 
     def rows(self) -> Any:
-        """All signals, which are read as they are sliced."""
+        """Return all signals as rows that are read when sliced."""
         return FilesRows(self._files)
 
     def records(self) -> dict[str, Record]:
@@ -65,7 +65,7 @@ class FileSource:
         return sum(record["taken"] for record in missing.values())
 
     def submit_sample(self, plan: PlannedSegment, n_features: int, below: int | None) -> Future:
-        """Read the sample of a segment that is encoded already."""
+        """Read the calibration sample of an encoded segment."""
         return self._client.submit(sample_files, plan, n_features, below, pure=False)
 
     def plan(self, missing: dict[str, Record], first_id: int, limit: int) -> list[PlannedSegment]:
@@ -74,11 +74,11 @@ class FileSource:
 
 
 class ArraySource:
-    """A dask array of signals whose blocks have known sizes."""
+    """Dask array of signals with known block sizes."""
 
     def __init__(self, client: Client, array: Any, columns: TableColumns) -> None:
         if columns.names:
-            raise ValueError("a dask array has no columns of ids and metadata; encode tables")
+            raise ValueError("a dask array has no id and metadata columns; encode tables instead")
         as_signals(np.empty((0,) * array.ndim, array.dtype))
         if array.ndim != 2:
             raise ValueError(f"signals must be a dask array (n_signals, n_features), got shape {array.shape}")
@@ -106,7 +106,7 @@ class ArraySource:
     def submit_block(
         self, store: FolderStore, recipe: Future, name: str, plan: PlannedSegment, below: int | None
     ) -> Future:
-        """Encode a block, which is computed for it."""
+        """Compute and encode a block."""
         (part,) = plan.parts
         block = self._array.blocks[part.number, 0].to_delayed().item()  # type: ignore[union-attr]
         task = delayed(write_from_block, pure=False)(store.backend, recipe, name, plan, below, block)
@@ -114,7 +114,7 @@ class ArraySource:
         return future
 
     def submit_sample(self, plan: PlannedSegment, n_features: int, below: int | None) -> Future:
-        """Read the sample of a block that is encoded already."""
+        """Read the calibration sample of an encoded block."""
         (part,) = plan.parts
         ids = np.arange(plan.first_id, plan.first_id + plan.n_entries)
         chosen = sampled_rows(ids, n_features, below)
@@ -127,7 +127,7 @@ Source = FileSource | ArraySource
 
 
 class _DaskRows(Rows):
-    """Rows of a dask array, computed as they are sliced."""
+    """Rows of a dask array, computed when sliced."""
 
     def __init__(self, client: Client, array: Any) -> None:
         self._client, self._array = client, array

@@ -1,7 +1,7 @@
-"""Ids that several segments have: found on the workers before a version names the segments.
+"""Detection of duplicate ids across segments on the workers, before a version makes the segments visible.
 
-Every id has a key of 64 bits, itself or the hash of its text. Workers read the ids of a group of segments and part
-their keys by value; one task per part then looks for keys that occur twice. Workers hold eight bytes per entry.
+Each id has a 64-bit key: the integer itself, or the hash of the text. Workers read the ids of groups of segments and
+partition the keys by value; one task per partition then finds duplicate keys. Workers hold eight bytes per entry.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..store.stored_columns import open_segment
 from .cluster import run_all, send
 
 GROUP_ENTRIES = 2**22
-"""Entries whose ids one task reads."""
+"""Number of ids read by one task."""
 
 SHOWN = 20
-"""Repeated keys that are looked up for the message."""
+"""Number of duplicate keys that are looked up for the error message."""
 
 
 def check_unique(
@@ -49,7 +49,7 @@ def check_unique(
     look = partial(client.submit, _ids_of, backend, sent, texts=texts, keys=chosen, pure=False)
     for _, ids, error in run_all(client, groups, look):
         counts.update(_result(ids, error))
-    twice = sorted(id for id, count in counts.items() if count > 1)  # of texts, keys may agree by chance
+    twice = sorted(id for id, count in counts.items() if count > 1)  # hashes of different texts may collide
     if twice:
         raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
 
@@ -71,17 +71,17 @@ def _result(value: Any, error: Exception | None) -> Any:
     return value
 
 
-# What follows runs on workers.
+# Tasks that run on workers
 
 
 def _keys(backend: Backend, recipe: Recipe, record: SegmentRecord, texts: bool) -> tuple[Array, Any]:
-    """Keys of the living entries of a segment, and their ids."""
+    """Return the keys of the live entries of a segment, and their ids."""
     segment = open_segment(backend, record, recipe, {})
     rows, names = np.flatnonzero(segment.living), segment.columns.names
     if texts:
         assert names is not None
         hashes = np.empty_like(names.hashes)
-        hashes[names.order] = names.hashes  # these ascend; entries have them in another order
+        hashes[names.order] = names.hashes  # sorted by hash, not by entry
         return hashes[rows], names.names(rows)
     return segment.ids[rows].view(np.uint64), segment.ids[rows].tolist()
 
@@ -101,7 +101,7 @@ def _find_twice(parts: list[Array]) -> Array:
 def _ids_of(
     backend: Backend, recipe: Recipe, records: tuple[SegmentRecord, ...], *, texts: bool, keys: Int64
 ) -> list[Any]:
-    """Ids with these keys."""
+    """Return the ids with these keys."""
     found = []
     for record in records:
         here, ids = _keys(backend, recipe, record, texts)
