@@ -11,7 +11,7 @@ from draw_idea import FAINT, GREY, MINUS, PLUS, line, text
 
 import topsign as ts
 
-N_SHOWN, SLOT, LEFT, TOP = 8, 22, 150, 40
+N_SHOWN, SLOT, LEFT, TOP = 8, 22, 165, 40
 
 
 def main(path):
@@ -23,15 +23,15 @@ def main(path):
     values = encoder.project(signals)[0][encoder.recipe_.designs[0].coded]
     step = float(encoder.recipe_.designs[0].amplitudes[0] / np.sqrt((levels.astype(float) ** 2).mean()))
     width, height = LEFT + 24 * SLOT + 230, TOP + 40 + N_SHOWN * 26 + 10
-    parts = [text(LEFT - 10, TOP + 4, "ring of 24 bits", anchor="end", weight="bold")]
+    parts = [text(LEFT - 22, TOP + 4, "ring of 24 bits", anchor="end", weight="bold")]
     for i, bit in enumerate(bits):
         parts.append(text(LEFT + i * SLOT, TOP + 4, str(bit), size=15, colour=PLUS if bit else MINUS, anchor="middle"))
     parts.append(text(LEFT + 24 * SLOT + 30, TOP + 4, "level", size=13))
-    parts.append(text(LEFT + 24 * SLOT + 90, TOP + 4, "meant", size=13))
-    parts.append(text(LEFT + 24 * SLOT + 160, TOP + 4, "was", size=13))
+    parts.append(text(LEFT + 24 * SLOT + 90, TOP + 4, "decoded", size=13))
+    parts.append(text(LEFT + 24 * SLOT + 160, TOP + 4, "original", size=13))
     for i in range(N_SHOWN):
         y, start = TOP + 40 + 26 * i, LEFT + int(offsets[i]) * SLOT - SLOT / 2
-        parts.append(text(LEFT - 10, y + 4, f"coordinate {i + 1} reads", anchor="end", size=13))
+        parts.append(text(LEFT - 22, y + 4, f"coordinate {i + 1} reads", anchor="end", size=13))
         parts.append(line(start, y, start + 6 * SLOT, y, PLUS if levels[i] > 0 else MINUS, width=7))
         parts.append(line(LEFT - SLOT / 2, y + 11, LEFT + 23.5 * SLOT, y + 11, FAINT, width=0.5))
         shown = (f"{levels[i]:+d}", f"{levels[i] * step:+.2f}", f"{values[i] / np.sqrt((values**2).mean()):+.2f}")
