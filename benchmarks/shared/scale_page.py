@@ -1,4 +1,4 @@
-"""The measured parts of docs/how-to/scale.md: how cost grows, what a cluster costs, a billion entries on paper."""
+"""The measured parts of docs/reference/scaling.md."""
 
 from shared.markdown import join, number, source, table
 
@@ -9,7 +9,7 @@ REALS_AND_ID = 20  # bytes: norm, scale, weight, id
 
 
 def blocks(results):
-    """The measured parts of docs/how-to/scale.md, by the names of their markers."""
+    """Texts by marker; empty if the results are missing."""
     return {
         "entries": against_entries(results),
         "features": against_features(results),
@@ -35,13 +35,13 @@ def against_entries(results):
             words = f"{search}, {queries} {'query' if queries == 1 else 'queries'}"
             lines.append([words, f"{chosen[0]['bytes']:,}", *cells, f"{slope:.2f}"])
         parts += [
-            f"Milliseconds of a search for the ten best, {options['bits']} of {options['pool']} in the compact layout, "
-            f"{options['threads']} thread(s); the slope is that of log time between the last two sizes. "
+            f"Milliseconds per search, k = 10, {options['bits']} of {options['pool']} in the compact layout, "
+            f"{options['threads']} thread(s). The slope is that of log time between the last two sizes. "
             + source(results, name),
             table(["", "bytes", *(f"{n:,}" for n in sizes), "slope"], lines),
         ]
         if name == "scale":
-            parts.append("![Cost against the number of entries](../images/scale.png)")
+            parts.append("![Time of a search against the number of entries](../images/scale.png)")
     return join(*parts) if parts else ""
 
 
@@ -60,9 +60,8 @@ def against_features(results):
         for row in results["scale"]["measured"]["features"]
     ]
     return join(
-        "One thread; one projection of sixteen is kept; search is with real-valued queries, 64 at a time. "
-        + source(results, "scale"),
-        table(["features", "kept", "bytes", "encode, µs a signal", "slope", "search, ns per pair"], lines),
+        "One thread, one projection of sixteen kept, batches of 64 real-valued queries. " + source(results, "scale"),
+        table(["features", "kept", "bytes", "encode, µs per signal", "slope", "search, ns per pair"], lines),
     )
 
 
@@ -93,14 +92,15 @@ def cluster(results):
     cost = segments["a_segment"]
     opened = ", ".join(f"{row['seconds']:.1f} s on {row['workers']}" for row in measured["open"])
     return join(
-        f"Workers are processes of one thread on one machine of {report['machine']['cores']} cores; more workers than "
-        "cores show what sharing costs, not what they could gain. " + source(results, "cluster"),
-        f"Seconds of a search, {options['entries']:,} entries of 512 of 8192, {options['queries']} queries, beside one "
-        "process with as many threads as there are workers; ratios are medians within a repeat (least to most):",
+        f"Workers are processes with one thread on one machine of {report['machine']['cores']} cores, so more workers "
+        "than cores show the overhead, not the gain. " + source(results, "cluster"),
+        f"Seconds per search of {options['entries']:,} entries of 512 of 8192 with {options['queries']} queries, on "
+        "the cluster and in one process with as many threads as there are workers; ratios are medians over repeats "
+        "(min to max):",
         table(["scoring, workers", "one process", "cluster", "ratio"], searches),
-        f"Signals of 8192 features encoded a second, {options['signals']:,} of them, files written and synced:",
-        table(["workers", "signals a second", "of a thread each"], encodings),
-        f"Opening those entries took {opened} workers. A search of next to nothing takes "
+        f"Encoding of {options['signals']:,} signals of 8192 features, including writing and syncing files:",
+        table(["workers", "signals per second", "relative to one thread each"], encodings),
+        f"Opening the index took {opened} workers. A search of an almost empty index takes "
         f"{1e3 * segments['least_search_seconds']:.0f} ms. Every segment adds {1e3 * cost['encode_seconds']:.1f} ms to "
         f"encoding, {1e3 * cost['open_seconds']:.1f} ms to opening and {1e3 * cost['search_seconds']:.2f} ms to a "
         f"search ({segments['workers']} workers, tiny segments).",
@@ -116,17 +116,17 @@ def cluster_verbs(results):
     spreads = {name: one for part in measured.values() for name, one in part.items() if name != "first_s"}
     took = {name: one["median"] for name, one in spreads.items()}
     return join(
-        f"A filter that keeps 1% of {options['entries']:,} entries, 32 of 256 kept, one query: "
-        f"{took['filtered_ms']:.0f} ms {n_workers}, {took['one_process_ms']:.0f} ms in one process of as many threads; "
-        f"the cluster without a filter {took['plain_ms']:.0f} ms; the first use of a field "
-        f"{measured['filter']['first_s']:.1f} s. All pairs of {options['paired']:,} entries, 256 of 2048 kept: "
-        f"{took['cluster_s']:.1f} s {n_workers}, {took['one_process_s']:.1f} s in one process, ratio "
+        f"One query with a filter that keeps 1% of {options['entries']:,} entries (32 of 256 projections) takes "
+        f"{took['filtered_ms']:.0f} ms {n_workers} and {took['one_process_ms']:.0f} ms in one process with as many "
+        f"threads; without a filter it takes {took['plain_ms']:.0f} ms on the cluster, and the first use of a field "
+        f"{measured['filter']['first_s']:.1f} s. All pairs of {options['paired']:,} entries (256 of 2048 projections) "
+        f"take {took['cluster_s']:.1f} s {n_workers}, {took['one_process_s']:.1f} s in one process, ratio "
         f"{took['ratio']:.2f}. " + source(results, "cluster-verbs")
     )
 
 
 def billion(results):
-    """What the largest size measured says of 10**9 entries."""
+    """Estimate for 10**9 entries from the largest size that was measured."""
     if "scale" not in results:
         return ""
     report = results["scale"]
@@ -151,24 +151,23 @@ def billion(results):
         lines.append(line)
     total = (code_bytes + REALS_AND_ID) * BILLION / 1e9
     parts = [
-        f"Not measured: reckoned from the time per entry at {largest:,} entries, taken to stay what it is there "
+        f"This is an estimate, not a measurement. It assumes the time per entry at {largest:,} entries "
         f"(slopes of {min(slopes):.2f} to {max(slopes):.2f} were measured). Codes take "
-        f"{code_bytes * BILLION / 1e9:,.0f} GB, {total:,.0f} GB with norms, scales and ids: {machines} machines of "
-        f"{MACHINE_GB} GB and {MACHINE_CORES} cores. The last column supposes that cores do not slow each other down; "
-        "at one query they share a memory bandwidth that few cores exhaust, so take it as the least.",
+        f"{code_bytes * BILLION / 1e9:,.0f} GB, {total:,.0f} GB with norms, scales and ids, on {machines} machines of "
+        f"{MACHINE_GB} GB and {MACHINE_CORES} cores. The last column assumes perfect scaling over cores; a single "
+        "query is limited by memory bandwidth, so the column is a lower bound.",
         table(
-            ["", "core seconds a batch", "core seconds a query", f"seconds on {machines} x {MACHINE_CORES} cores"],
+            ["", "core seconds per batch", "core seconds per query", f"seconds on {machines} x {MACHINE_CORES} cores"],
             lines,
         ),
     ]
     if segments:
         cost = segments["a_segment"]
         parts.append(
-            f"On the cluster these are {n_segments:,} segments of 64 MiB, {n_segments // machines:,} a machine. At the "
-            "cost of a segment measured above, their number adds "
-            f"{cost['search_seconds'] * n_segments / machines:.1f} s to a search; "
+            f"These are {n_segments:,} segments of 64 MiB, {n_segments // machines:,} per machine. At the measured "
+            f"cost per segment, they add {cost['search_seconds'] * n_segments / machines:.1f} s to a search; "
             f"{cost['open_seconds'] * n_segments / machines / 60:.1f} minutes to opening, beside reading "
-            f"{total / machines:,.0f} GB a machine ({total / machines / 60:.0f} minutes at 1 GB/s); and "
+            f"{total / machines:,.0f} GB per machine ({total / machines / 60:.0f} minutes at 1 GB/s); and "
             f"{cost['encode_seconds'] * n_segments / machines / 60:.1f} minutes to encoding."
         )
     encode = next((row for row in report["measured"]["features"] if row["features"] == 8192), None)
@@ -176,12 +175,11 @@ def billion(results):
         hours = encode["encode_seconds"]["median"] * BILLION * options["threads"] / 3600
         parts.append(
             f"Encoding a billion signals of 8192 features takes {hours:.1f} core hours, and reading their "
-            f"{4 * 8192 * BILLION / 1e12:.0f} TB at 1 GB/s takes {4 * 8192 * BILLION / 1e9 / 3600:.0f} hours: the "
-            "signals, not the codes, are what is large."
+            f"{4 * 8192 * BILLION / 1e12:.0f} TB at 1 GB/s takes {4 * 8192 * BILLION / 1e9 / 3600:.0f} hours."
         )
     parts.append(
-        "A search that must answer one query in milliseconds at this size needs an index that skips most entries (an "
-        "inverted file, a graph); this library scans them all, exactly."
+        "This is the cost of exhaustive searches. A search for a recall visits a small part of the entries, see "
+        "[Use a cluster](../how-to/scale.md)."
     )
     return join(*parts)
 
