@@ -5,6 +5,7 @@ import pickle
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -481,3 +482,13 @@ def test_threads_of_one_client_take_turns(url, signals):
     index.store.timeout = 0.01
     with index.store.change(), pytest.raises(TimeoutError, match=r"is being written by another thread, waited 0\.01 s"):
         index.add(signals[:1])
+
+
+@pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=5))], ids=["naive", "utc", "other"])
+def test_ages_of_objects_do_not_depend_on_the_time_zone(zone, url, monkeypatch):
+    """Times without a zone are UTC."""
+    backend = Bucket(url)
+    changed = datetime.now(UTC) - timedelta(hours=3)
+    changed = changed.replace(tzinfo=None) if zone is None else changed.astimezone(zone)
+    monkeypatch.setattr(type(backend._fs), "modified", lambda self, path: changed)
+    assert 3 * 3600 <= backend.age("one") < 3 * 3600 + 60

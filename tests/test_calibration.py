@@ -12,7 +12,8 @@ from scipy import stats
 
 import topsign as ts
 from topsign.paper.heads import load_cifar10_head
-from topsign.search import own_signals
+from topsign.search import make_scans, own_signals
+from topsign.search.calibration import best_by_query, bulk_scores
 
 pytestmark = pytest.mark.slow
 
@@ -423,3 +424,21 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
     assert "calibrated by 400 searches for impostors" in run("calibrate centred.topsign impostors.npy").stdout
     assert run("search centred.topsign queries.npy --false-alarm 0.01").stderr == ""
     assert "calibrated  True" in run("inspect centred.topsign").stdout
+
+
+@pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
+def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
+    """The bulk of scores and the best ones, of which drift and thresholds are learned."""
+    signals = anisotropic(rng, 60)
+    index = ts.AdaptiveIndex(n_features=128, n_bits=40, random_state=3)
+    own = rng.permutation(1000)[:60]
+    index.add(signals, ids=own)
+    ((_, scan),) = make_scans(index.recipe, signals, scoring=scoring)
+    scan, snapshot = scan.correlated(), index.store.snapshot
+    everything, others = (bulk_scores(scan, snapshot, ids) for ids in (None, own))
+    assert np.isfinite(everything).all()
+    assert (np.isnan(others).sum(axis=1) == 1).all()
+    assert_array_equal(np.nanmax(others, axis=1), everything[:, 1])  # the largest is that of the signal itself
+    hits = scan.nearest(snapshot, 2)
+    assert_array_equal(best_by_query(scan, hits, own), everything[:, 1])
+    assert_array_equal(best_by_query(scan, hits, None), everything[:, 0])

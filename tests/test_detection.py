@@ -107,3 +107,9 @@ def test_every_curve_rises_from_nothing_to_everything(scoring, pool):
         if rho == 0:
             assert_allclose(curve.auc, 0.5, atol=1e-3)
             assert_allclose(curve.detection_at([1e-6, 0.3]), [1e-6, 0.3], rtol=1e-3)
+
+
+@pytest.mark.parametrize("correlation", [1, -0.2])
+def test_curves_need_a_correlation_in_range(correlation):
+    with pytest.raises(ValueError, match=r"correlation must lie in \[0, 1\), got"):
+        theory.roc(correlation=correlation, n_features=100)

@@ -4,10 +4,13 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from scipy.special import betainc
 from scipy.stats import binom
 
 import topsign as ts
 from topsign import theory
+from topsign.theory import concentration
 
 SMALL = [(0.3, 2, 0.1), (0.2, 10, 0.05), (0.15, 50, 0.01), (0.45, 3, 0.2)]
 
@@ -68,6 +71,14 @@ def test_adaptive_codes_stay_within_the_distortion(rng):
         n_failures += np.abs(measured - flips.mean(axis=1)).max() > options["distortion"]
     expected = options["failure"] * n_draws
     assert n_failures <= expected + 4 * np.sqrt(expected * (1 - options["failure"]))
+
+
+@pytest.mark.parametrize(("n_bits", "deviation"), [(25, 0.3), (100, 0.1), (796, 0.1), (40, 0.02)])
+def test_the_largest_tail_is_that_of_a_fine_grid(n_bits, deviation):
+    means = np.linspace(0, 1 - deviation, 200_001)[1:-1]
+    count = n_bits * (means + deviation)
+    largest = betainc(count, n_bits - count + 1, means).max()
+    assert_allclose(concentration._largest_tail(n_bits, deviation), largest, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -661,8 +661,10 @@ def test_an_empty_index_finds_nothing(tmp_path, queries):
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_faults(processes, client, tmp_path, fault):
+    """Each fault compares the answers after it with those of one index; the cluster recovers."""
     client = fault(processes, client, tmp_path, random.Random(5)) or client
     client.wait_for_workers(4, timeout=PATIENCE)
+    assert len(client.nthreads()) == 4
 
 
 def test_a_job_that_kills_its_workers_is_named(processes, client, monkeypatch):

@@ -116,3 +116,18 @@ def test_all_that_report_shared_bytes_report_the_same(name, rng):
     layer = nn.CompressedLinear.from_head(head)
     assert layer.nbytes == sum(buffer.nbytes for buffer in layer.buffers()) + recipe.shared_nbytes
     assert layer.nbytes == head.nbytes
+
+
+def test_recipes_are_equal_if_they_make_the_same_codes():
+    sample = np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32)
+    one = AdaptiveRecipe.learn(sample, n_features=16, n_bits=8, random_state=7)
+    assert one == AdaptiveRecipe.learn(sample, n_features=16, n_bits=8, random_state=7)
+    assert one != AdaptiveRecipe.learn(sample, n_features=16, n_bits=8, random_state=8)
+    assert one != "adaptive"
+    assert one.center is None
+
+
+def test_the_recipe_of_weights_has_their_features():
+    weights = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+    recipe = Recipe.for_weights.__func__(SignRecipe, weights, random_state=7)
+    assert recipe.n_features == 16

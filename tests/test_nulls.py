@@ -124,3 +124,18 @@ def test_bad_scores():
         SearchNull.learn([], n_entries=1, pairs=[])
     with pytest.raises(ValueError, match="takes finite scores"):
         SearchNull.learn([np.inf], n_entries=1, pairs=[0.0])
+
+
+def test_thresholds_by_the_tail_model_are_not_wasteful():
+    """20 calibrations: by thresholds beyond the sample, the mean rate is at least a quarter of the nominal one."""
+    rng = np.random.default_rng(0)
+    nulls = [null_of(LAWS["gumbel"].rvs(2000, random_state=rng)) for _ in range(20)]
+    level = 3 * nulls[0].floor
+    assert nulls[0].order_statistic(level) == 0  # the tail model decides
+    assert np.mean([LAWS["gumbel"].sf(null.search_threshold(level, 100)) for null in nulls]) > level / 4
+
+
+def test_nothing_lies_beyond_best_scores_that_are_all_alike():
+    null = null_of(np.full(400, 0.5), n_entries=1000)
+    assert_allclose(null.p_values([0.5 + 1e-6, 0.6, 2.0]), null.floor / 1000, rtol=1e-3)
+    assert null.p_values(0.5) > 0.02  # every search reaches it: at least 20 of 1,000 entries do

@@ -439,6 +439,28 @@ def test_damaged_regions_stop_no_exhaustive_search(tmp_path):
             use()
 
 
+def test_recall_is_asked_for_up_to_the_calibrated_number_of_neighbours():
+    index = FAMILIES["sign"]()
+    index.add(clustered(20_000))
+    index.learn_regions(64)
+    queries = clustered(3, seed=4)
+    reason = "recall is calibrated for k up to 100"
+    assert reason not in index.search(queries, k=100, recall=0.5).exhaustive.tolist()
+    assert index.search(queries, k=101, recall=0.5).exhaustive.tolist() == [reason] * 3
+
+
+@pytest.mark.parametrize("name", ["numbers", "path", "candidates", "edges", "least", "strata", "found", "entries"])
+def test_crafted_calibrations_of_recall_are_refused(name):
+    index = FAMILIES["sign"]()
+    index.add(clustered(20_000))
+    index.learn_regions(64)
+    table = dict(index.store.tables["recall"])
+    with pytest.raises(ValueError, match="have shapes"):
+        RecallCalibration.from_table(table | {name: table[name][:-1]})
+    with pytest.raises(ValueError, match=f"has no {name}"):
+        RecallCalibration.from_table({other: array for other, array in table.items() if other != name})
+
+
 @pytest.mark.parametrize("name", ["means", "scales", "coarse", "starts", "numbers"])
 def test_crafted_tables_of_regions_are_refused(name):
     index = FAMILIES["sign"]()

@@ -261,3 +261,10 @@ def test_inverting_the_mean():
         back = theory.correlation_from_hamming(distances, n_bits=n_bits, n_pool=n_pool)
         assert_allclose(back, rho, rtol=1e-9, atol=1e-13)
         assert_array_equal(theory.correlation_from_hamming([0, 1], n_bits=n_bits, n_pool=n_pool), [1, -1])
+
+
+@pytest.mark.parametrize("correlations", [(0.8, 0.8, 0.0), (0.9, 0.9, -0.9), (1.0, 0.5, 0.4)])
+def test_three_signals_need_a_positive_gram_matrix(correlations):
+    uv, uw, vw = correlations
+    with pytest.raises(ValueError, match="cannot be correlations of three signals"):
+        theory.pair_flip_probability(1.0, uv=uv, uw=uw, vw=vw)

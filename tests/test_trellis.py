@@ -17,6 +17,7 @@ import topsign as ts
 from topsign._rows import SparseRows
 from topsign.encoding import encode
 from topsign.families import Recipe, TrellisRecipe
+from topsign.families.trellis import design as design_module
 from topsign.families.trellis import learning
 from topsign.kernels.trellis import pack_norms, unpack_norms
 from topsign.projections import Hadamard, Principal
@@ -374,3 +375,52 @@ def test_two_digits_keep_small_coordinates_beside_large_ones(rng):
         errors[fine] = np.abs(codes.scores(projected) - queries @ codes.decode().T).max()
     assert errors[True] < 1e-4
     assert errors[False] > 10 * errors[True]
+
+
+def test_the_coefficients_of_norms_use_their_bits_and_no_more(rng):
+    """Sums stay within 2**30 and coefficients within 2**14, and one of these limits is reached."""
+    largest = design_module.MAX_LEVEL
+    for quadratic, linear in (
+        (rng.uniform(1, 2, 400), np.zeros(400)),
+        (np.append(1.0, np.full(9, 1e-3)), np.zeros(10)),
+        (np.full(4, 1.0), np.array([200.0, 0, 0, 0])),
+        (rng.uniform(1, 2, 100), rng.uniform(-20, 20, 100)),
+    ):
+        found, rest = design_module._integer_norm(quadratic, linear)
+        squares, slopes = found["quadratic"].astype(np.float64), found["linear"].astype(np.float64)
+        assert rest == 0
+        total = (largest**2 * squares + largest * np.abs(slopes)).sum() / 2**30
+        limits = np.array([total, squares.max() / 2**14, np.abs(slopes).max() / 2**14])
+        assert 0.9 < limits.max() < 1.1
+        assert_allclose((squares * found["unit"]).sum(), quadratic.sum(), rtol=1e-6)
+        assert_allclose(slopes * found["unit"], linear, atol=found["unit"])
+
+
+def test_cells_of_local_bases(rng):
+    sample = rng.standard_normal((4000, 16)).astype(np.float32)
+    recipe = TrellisRecipe.learn(sample, n_bytes=8, n_local=16, random_state=7)
+    assert recipe.cells.last_byte == 7
+    assert encode(recipe, sample[:0]).codes.shape == (0, recipe.code_bytes)
+    assert 0.9 < recipe.energy_ratio(encode(recipe, sample).codes) < 1.1
+    assert recipe.parameters()["n_bytes"] == 8
+
+
+def test_sizes_of_weights_are_whole_bytes_up_to_four_bits_per_feature():
+    assert TrellisRecipe.weight_sizes(4) == [24]
+    sizes = TrellisRecipe.weight_sizes(384)
+    assert len(sizes) > 4
+    assert sizes[0] == 24
+    assert 3 * 384 < sizes[-1] <= 4 * 384
+    assert all(size % 8 == 0 for size in sizes)
+
+
+def test_a_stored_mean_must_be_the_one_given(rng, tmp_path):
+    sample = rng.standard_normal((500, 16)).astype(np.float32) + 1
+    mean = sample.mean(axis=0)
+    options = {"n_features": 16, "n_bytes": 8, "basis": "hadamard", "random_state": 7}
+    ts.TrellisIndex(**options, center=mean, path=tmp_path / "centred").add(sample)
+    ts.TrellisIndex(**options, center=False, path=tmp_path / "plain").add(sample)
+    assert len(ts.TrellisIndex(**options, center=mean, path=tmp_path / "centred")) == 500
+    for path, center in (("centred", mean + 1), ("plain", mean)):
+        with pytest.raises(ValueError, match=r"center|mean"):
+            ts.TrellisIndex(**options, center=center, path=tmp_path / path)
