@@ -45,7 +45,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 12; }
+int32_t ts_interface() { return 13; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
