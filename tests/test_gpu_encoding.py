@@ -11,9 +11,9 @@ from topsign import gpu, kernels
 from topsign.families import SignRecipe
 from topsign.families.trellis.design import design_trellis
 from topsign.gpu import viterbi
-from topsign.gpu.viterbi import Viterbi, event_table, source_table
+from topsign.gpu.viterbi import Viterbi, ViterbiSteps, source_table
 from topsign.kernels import TrellisSignals
-from topsign.kernels.trellis import trellis_levels, trellis_sequences
+from topsign.kernels.trellis import Events, trellis_levels, trellis_sequences
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
 
@@ -30,7 +30,7 @@ def make(n_features, n_bits, window, *, uneven=True, extra=0):
 
 
 # n_features, n_bits, window: rates below and above one, rings of whole bytes and not, one event, two events, advances
-# of a bit and of a whole window, and windows that many coordinates share.
+# of a bit and of a whole window, and windows that more than four coordinates share.
 SHAPES = [
     (40, 24, 4),
     (300, 64, 4),
@@ -47,6 +47,7 @@ SHAPES = [
     (20, 22, 11),
     (30, 100, 12),
     (3, 100, 12),
+    (300, 40, 8),
 ]
 
 
@@ -78,23 +79,54 @@ def test_blocks_take_signals_in_turn_and_chunks_do(device, rng, monkeypatch):
 
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
-def test_events_say_where_the_bits_of_a_code_come_from(n_features, n_bits, window):
+def test_bits_of_a_code_come_from_events_that_read_them(n_features, n_bits, window):
     _, tables = make(n_features, n_bits, window, extra=1)
-    events, n_words = event_table(tables)
-    assert_array_equal(events[1:, 0], events[:-1, 1])
-    assert (events[0, 0], events[-1, 1]) == (0, tables.n_coded)
-    assert n_words <= len(events) * max(12, 2**window // 64)
+    starts, _, offsets, _ = Events.of(tables)
     sources = source_table(tables)
     assert len(sources) == 8 * tables.code_bytes
     read = np.zeros(8 * tables.code_bytes, bool)
-    for first, end, advance, _ in events:
-        assert len(set(tables.offsets[first:end])) == 1
-        assert 1 <= advance <= window
-        read[(tables.offsets[first] + np.arange(window)) % n_bits] = True
+    for start in starts:
+        read[(tables.offsets[start] + np.arange(window)) % n_bits] = True
     assert_array_equal(sources != viterbi.NONE, read)
     bits = np.flatnonzero(read)
-    starts = tables.offsets[events[sources[bits] // 16, 0]]
-    assert_array_equal((starts + window - 1 - sources[bits] % 16) % n_bits, bits)
+    assert_array_equal((offsets[sources[bits] // 16] + window - 1 - sources[bits] % 16) % n_bits, bits)
+
+
+@pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)
+def test_steps_are_the_events_in_parts_of_four_coordinates(n_features, n_bits, window):
+    _, tables = make(n_features, n_bits, window)
+    starts, ends, _, advances = Events.of(tables)
+    plan, held = ViterbiSteps.of(tables), min(5, window)
+    counts = plan.steps[:, 3] >> 12 & 15
+    assert_array_equal(plan.steps[:, 0], np.append(0, np.cumsum(counts))[:-1])
+    assert counts.sum() == tables.n_coded
+    assert counts.max() <= 4
+    assert_array_equal(plan.events & 255, advances)
+    before = 0
+    for number, (first, end) in enumerate(zip(plan.first_steps[:-1], plan.first_steps[1:], strict=True)):
+        steps = plan.steps[first:end]
+        assert (steps[0, 0], steps[-1, 0] + counts[end - 1]) == (starts[number], ends[number])
+        assert set(steps[:, 1]) == {number}
+        advance, turned, exchanges = steps[0, 3] & 15, steps[0, 3] >> 4 & 15, steps[0, 3] >> 8 & 1
+        assert (advance, turned) == (advances[number], plan.events[number] >> 8)
+        assert not (steps[1:, 3] & 15).any()  # they bring no bits
+        assert exchanges or before + advance == turned <= held
+        assert not exchanges or turned == (0 if advance > held else advance)
+        before = turned
+    pairs = plan.pairs & 0x7FFFFFFF
+    assert_array_equal(
+        np.concatenate([[p, p + 1][: 1 + (q >> 31)] for p, q in zip(pairs, plan.pairs, strict=True)]),
+        np.arange(tables.n_coded),
+    )
+
+
+@pytest.mark.parametrize(("begin", "count"), [(0, 5), (0, 2), (3, 2), (3, 4), (4, 5)])
+def test_steps_of_events_go_around_the_ring(begin, count):
+    sizes = np.array([1, 3, 2, 1, 4])
+    nothing = np.empty(0, np.uint32)
+    plan = ViterbiSteps(nothing, np.zeros(5, np.uint32), nothing, np.append(0, np.cumsum(sizes)))
+    expected = sizes[np.arange(begin, begin + count) % 5].sum()
+    assert plan.steps_of(begin, count) == (sizes[:begin].sum(), expected)
 
 
 def some_signals(n, n_features):

@@ -1,19 +1,24 @@
 """Trellis codes on a GPU without one: tables as they are read, and the kernels run by this processor."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from emulator import COMPILER, EmulatedDevice
 from gpu_cases import best_of, equal_results, some_trellis_codes, trellis_logits_of, words_of
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import topsign as ts
 from topsign import gpu, kernels
+from topsign.families import TrellisRecipe
+from topsign.families.trellis.weights import TrellisWeights
 from topsign.gpu import chunks
 from topsign.gpu.best import BestSearch
 from topsign.gpu.heads import TrellisHeadScanner
-from topsign.gpu.rings import RoundedOnDevice, TrellisFormat, coordinate_table
+from topsign.gpu.inputs import InputRounder
+from topsign.gpu.rings import RoundedOnDevice, TrellisFormat, coordinate_table, joint_step
 from topsign.gpu.scan import Part, Tuning
-from topsign.gpu.trellis import FewScanner, LevelScanner
+from topsign.gpu.trellis import FewScanner, JointScanner, LevelScanner, make_trellis_scanner
 from topsign.kernels import RoundedQueries, TrellisRange
 from topsign.kernels.trellis import trellis_levels
 
@@ -92,6 +97,72 @@ def test_the_kernels_find_what_the_processor_finds(device, rng, monkeypatch, n_q
     assert_array_equal(search.scores, scores)
 
 
+# n_features, n_bits, window, n_queries: four windows in one, two and four bits more than one; several codes of a thread
+# and one; a period of 256 coordinates and less; a last word of few coordinates.
+EVEN = [(140, 35, 6, 1), (300, 150, 8, 12), (96, 96, 5, 2), (1100, 550, 6, 5), (1100, 550, 6, 1)]
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_features", "n_bits", "window", "n_queries"), EVEN)
+def test_four_windows_at_a_time_give_the_sums_of_the_processor(device, rng, n_features, n_bits, window, n_queries):
+    tables, codes = some_trellis_codes(n_features, n_bits, window, 600, rng)
+    values = rng.integers(-127, 128, (n_queries, n_features), np.int8)
+    scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
+    queries = RoundedQueries(values, scales, constants)
+    form = TrellisFormat(device, tables)
+    rings = form.load(codes, norms=True)
+    positions, scores = kernels.active().rank_trellis([TrellisRange(tables, queries, codes, norms=True)], 5)
+    search = BestSearch(device, form, n_queries, 5, len(codes), tuning=SMALL)
+    assert isinstance(search.scanner, JointScanner)
+    search.start(RoundedOnDevice.put(device, queries))
+    search.scan(Part(rings, rings.with_norms))
+    assert_array_equal(search.positions, positions)
+    assert_array_equal(search.scores, scores)
+
+
+@pytest.mark.parametrize(
+    ("n_features", "n_bits", "step"),
+    [(384, 192, 2), (384, 96, 1), (96, 96, 4), (96, 72, 0), (384, 191, 0), (24, 96, 0)],
+)
+def test_windows_are_even_or_not(rng, n_features, n_bits, step):
+    tables, _ = some_trellis_codes(n_features, n_bits, 10, 1, rng)
+    assert joint_step(tables) == step
+
+
+def test_tables_that_do_not_fit_shared_memory_are_not_used(device, rng):
+    tables, _ = some_trellis_codes(96, 96, 10, 1, rng)  # 8 of 2**13 words
+    assert type(make_trellis_scanner(device, TrellisFormat(device, tables), 1)) is FewScanner
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sizes", "n_queries", "scanner"),
+    [
+        ((N_FEATURES, 8 * N_BYTES - 1, 10), 3, FewScanner),
+        ((N_FEATURES, 8 * N_BYTES - 1, 10), 11, LevelScanner),
+        ((300, 150, 8), 3, JointScanner),
+    ],
+)
+def test_queries_of_two_digits_alone_and_in_batches(device, rng, sizes, n_queries, scanner):
+    tables, codes = some_trellis_codes(*sizes, 200, rng)
+    tables = replace(tables, fine_bits=5)
+    values = rng.integers(-127, 128, (n_queries, sizes[0]), np.int8)
+    fine = rng.integers(-16, 16, (n_queries, sizes[0]), np.int8)
+    scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
+    queries = RoundedQueries(values, scales, constants, fine, 5)
+    positions, scores = kernels.active().rank_trellis([TrellisRange(tables, queries, codes)], 5)
+    form = TrellisFormat(device, tables)
+    rings = form.load(codes, norms=False)
+    search = BestSearch(device, form, n_queries, 5, len(codes), tuning=SMALL)
+    assert type(search.scanner) is scanner
+    search.start(RoundedOnDevice.put(device, queries))
+    search.scan(Part(rings, rings.weights))
+    assert_array_equal(search.positions, positions)
+    assert_array_equal(search.scores, scores)
+
+
 @emulated
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -118,7 +189,7 @@ def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch, spread
     equal_results(held.within(queries, threshold=1.0), index.within(queries, threshold=1.0))
     index.add(signals[95:])
     assert held.refresh()
-    equal_results(held.search(signals[175:185], k=2), index.search(signals[175:185], k=2))  # two turns of two digits
+    equal_results(held.search(signals[175:185], k=2), index.search(signals[175:185], k=2))
 
 
 @emulated
@@ -140,6 +211,25 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng):
         assert np.isnan(found[1]).all()
         assert_array_equal(classes[1], np.arange(7))
     assert_array_equal(head.logits(on_device)[[0, 2]], logits.astype(np.float32))
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_features", "center"), [(64, False), (100, False), (70, True)])
+def test_inputs_are_rounded_as_by_the_processor(device, rng, n_features, center):
+    weights = rng.standard_normal((200, n_features)) * np.geomspace(1, 0.2, n_features) + center
+    recipe = TrellisRecipe.learn(weights, n_bits=48, basis="hadamard", center=center, norms=True, random_state=7)
+    assert InputRounder.supports(recipe, device)
+    inputs = rng.standard_normal((3, n_features), dtype=np.float32) * np.float32([[1], [1e-12], [0]])
+    rounder = InputRounder(recipe, device=device)
+    values, scales, constants = np.empty((3, rounder.n_coded), np.int8), *np.empty((2, 3), np.float32)
+    rounder.round(inputs, values, scales, constants)
+    expected = TrellisWeights(recipe).logits(inputs).queries
+    assert_array_equal(values, expected.values)
+    assert_array_equal(scales, expected.scales)
+    # The order in which products with a mean are added is that of a library.
+    assert_allclose(constants, expected.constants, rtol=1e-6, atol=1e-7 * np.abs(expected.constants).max())
+    assert constants.any() == center
 
 
 def test_too_many_coordinates_are_refused(rng):

@@ -177,17 +177,16 @@ print("served", "test_nn_export" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path, device):
+def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
     """The process has PyTorch and topsign, not the model. The head alone, so that answers are the same bits."""
-    head = Model().head.to(device)
-    exported = torch.export.export(head, (torch.randn(3, 48, device=device),), dynamic_shapes=ROWS)
+    head = Model().head
+    exported = torch.export.export(head, (torch.randn(3, 48),), dynamic_shapes=ROWS)
     package = torch._inductor.aoti_compile_and_package(
         exported,
         package_path=str(tmp_path / "model.pt2"),
         inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", "aot_inductor.precompile_headers": False},
     )
-    x = torch.randn(5, 48, device=device)
+    x = torch.randn(5, 48)
     torch.save({"x": x, "expected": list(head(x))}, tmp_path / "held.pt")
     program = [sys.executable, "-c", SERVE, package, str(tmp_path / "held.pt")]
     shown = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)

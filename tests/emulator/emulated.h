@@ -193,6 +193,11 @@ inline int __dp4a(int a, int b, int sum) {
     for (int i = 0; i < 4; ++i) sum += static_cast<signed char>(a >> 8 * i) * static_cast<signed char>(b >> 8 * i);
     return sum;
 }
+inline int __dp2a_lo(int a, int b, int sum) {
+    for (int i = 0; i < 2; ++i) sum += static_cast<short>(a >> 16 * i) * static_cast<signed char>(b >> 8 * i);
+    return sum;
+}
+inline int __dp2a_hi(int a, int b, int sum) { return __dp2a_lo(a, b >> 16, sum); }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return unsigned((uint64_t(high) << 32 | low) >> (shift & 31));
 }

@@ -72,7 +72,6 @@ class CodeLoader(ABC):
     formats: Sequence[Format | TrellisFormat]  # of the codes of each cell
     tuning: Tuning = DEFAULT
     waits: bool = False  # whether scans that had too many candidates are done again: see BestSearch
-    max_queries: int = MAX_QUERIES  # scanned at a time
 
     @abstractmethod
     def nbytes(self, n_entries: int) -> int:

@@ -22,6 +22,8 @@ class GpuEncoder:
     depend on the library, so that codes would not be the same.
     """
 
+    _files: tuple[str, ...] = ("encode.cu",)
+
     def __init__(self, projection: Any, layout: Layout, *, device: Device) -> None:
         if not isinstance(projection, Hadamard):
             raise TypeError(
@@ -40,7 +42,7 @@ class GpuEncoder:
         self._threads = max(32, min(1024, -(-n // 64) * 32))  # two values each
         self._module = Format.of(layout).module(
             device,
-            "encode.cu",
+            *self._files,
             N_FEATURES=n,
             POWER=power,
             ROUNDS=projection.rounds,

@@ -19,7 +19,7 @@ from ..families.trellis.comparison import TrellisComparison
 from ..search import Hits
 from ..store import Segment, Snapshot
 from .best import MAX_K, BestSearch, WithinSearch
-from .chunks import Chunk, ResidentChunks, bitmap_words, chunks_of
+from .chunks import MAX_QUERIES, Chunk, ResidentChunks, bitmap_words, chunks_of
 from .device import Array as DeviceArray
 from .device import Device
 from .forms import AsymmetricForm, Form, HammingForm, TrellisForm
@@ -87,7 +87,7 @@ class GpuEngine:
 
     def _rank(self, form: Form, snapshot: Snapshot, n_queries: int, k: int) -> Iterator[Hits]:
         """Yield the best entries of each block of queries, run of chunks and cell."""
-        device, size = self.device, self._loader.max_queries
+        device, size = self.device, MAX_QUERIES
         for start in range(0, n_queries, size):
             queries = form.queries(device, slice(start, start + size))
             for run in ascending_chunks(snapshot):
@@ -115,7 +115,7 @@ class GpuEngine:
 
     def _within(self, form: Form, snapshot: Snapshot, thresholds: Float32) -> Iterator[Hits]:
         """Yield every entry that reaches the threshold of its query, scan by scan."""
-        device, size = self.device, self._loader.max_queries
+        device, size = self.device, MAX_QUERIES
         for start in range(0, len(thresholds), size):
             block = slice(start, start + size)
             queries = form.queries(device, block)

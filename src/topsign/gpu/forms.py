@@ -14,7 +14,7 @@ from ..families.trellis.comparison import TrellisComparison
 from ..kernels import Layout
 from .chunks import CellCodes, Chunk, CodeLoader, LoadedChunk
 from .device import Device
-from .rings import FINE_QUERIES, RoundedOnDevice, TrellisFormat
+from .rings import RoundedOnDevice, TrellisFormat
 from .scan import Tuning
 from .stripes import GROUP, Format, Stripes
 
@@ -118,8 +118,6 @@ class TrellisLoader(CodeLoader):
         self.formats = [TrellisFormat(device, cell.tables) for cell in recipe.cells]
         if len(self.formats) > 1:
             self.tuning = MANY_CELLS
-        if any(form.n_digits == 2 for form in self.formats):
-            self.max_queries = FINE_QUERIES
 
     def nbytes(self, n_entries: int) -> int:
         form, more = self.formats[0], len(self.formats) - 1  # cells end in the middle of a group

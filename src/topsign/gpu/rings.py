@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import GpuError
 from ..kernels import RoundedQueries, TrellisTables
-from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
+from ..kernels.trellis import N_SEQUENCES, level_rows, norm_fractions, trellis_levels
 from .device import Array, Device, Module
 from .stripes import COPY_BYTES, GROUP, CodeFormat, Stripes
 
@@ -18,7 +18,7 @@ PIECE = 16  # coordinates that are written together
 LEVELS = 128
 THREADS = 256
 TURNS = 0x80000000
-FINE_QUERIES = 8  # of two digits, scanned at a time
+MAX_JOINT_STEP = 4  # bits
 
 
 class TrellisFormat(CodeFormat):
@@ -30,11 +30,9 @@ class TrellisFormat(CodeFormat):
 
     def __init__(self, device: Device, tables: TrellisTables) -> None:
         self.device, self.tables, self.n_pool = device, tables, tables.n_coded
-        # Tables of coordinates, and queries of two digits: eight of them.
-        each = 8 if self.n_digits == 1 else 8 + 2 * FINE_QUERIES
-        if padded(self.n_pool) * each + LEVELS + 1024 > device.shared_bytes:
+        if self.table_bytes + 1024 > device.shared_bytes:
             raise GpuError(
-                f"a GPU reads trellis codes of at most {(device.shared_bytes - 1024 - LEVELS) // each} coordinates, "
+                f"a GPU reads trellis codes of at most {(device.shared_bytes - 1024 - LEVELS) // 8} coordinates, "
                 f"got {self.n_pool}; search this index on the processor"
             )
         self.coordinates = device.put(coordinate_table(tables))
@@ -174,3 +172,20 @@ def norm_table(tables: TrellisTables) -> npt.NDArray[np.int32]:
     table = np.zeros((padded(tables.n_coded), 2), np.int32)
     table[: tables.n_coded] = np.stack([tables.quadratic, tables.linear], axis=1)
     return table
+
+
+def joint_step(tables: TrellisTables) -> int:
+    """Return the bits by which every four coordinates read further, 0 unless they do so evenly and by few bits."""
+    step = 4 * tables.n_bits // tables.n_coded
+    even = 1 <= step <= MAX_JOINT_STEP and np.array_equal(tables.offsets, np.arange(tables.n_coded) * step // 4)
+    return step if even and 32 % step == 0 else 0
+
+
+def joint_tables(tables: TrellisTables) -> npt.NDArray[np.uint8]:
+    """Return the four levels of 64 groups of coordinates by the bits that their windows cover, (64, 2**span, 4)."""
+    step = joint_step(tables)
+    values = np.arange(2 ** (tables.window + step - 1))
+    found = np.zeros((N_SEQUENCES, len(values)), np.int8)
+    for number, levels in enumerate(level_rows(tables)):
+        found[number] = levels[values >> step - 1 - number % 4 * step // 4 & 2**tables.window - 1]
+    return np.ascontiguousarray(found.reshape(-1, 4, len(values)).transpose(0, 2, 1)).view(np.uint8)

@@ -4,67 +4,77 @@ from __future__ import annotations
 
 import numpy as np
 
-from .device import Array, Device
-from .rings import LEVELS, RoundedOnDevice, TrellisFormat, padded, shared_module
+from .device import Array, Device, Module
+from .rings import LEVELS, RoundedOnDevice, TrellisFormat, joint_step, joint_tables, padded, shared_module
 from .scan import DEFAULT, TILE, BestSoFar, Candidates, Part, Scanner, TileScanner, Tuning, start_search
 
 FEW_QUERIES = (1, 2, 4, 8, 16)  # that a thread takes along while it reads a code
 THREADS = 256
 KEPT_SLICES = 4  # of 128 coordinates, that stay in shared memory for all queries
 MOST_TABLE_BYTES = 2**15 + 2**10
+JOINT_THREADS = 1024
+JOINT_CODES = {1: 8, 8: 2, 16: 1}  # by queries: codes of a thread between changes of tables, if codes are short
+LONG_CODES = 1024  # coordinates from which on a thread has one code at a time
 
 
 class FewScanner(Scanner):
-    """A few queries: every thread reads a code and sums its levels times all queries."""
+    """A few queries: every thread reads codes and sums their levels times all queries."""
 
     format: TrellisFormat
+    widths = FEW_QUERIES
 
     def __init__(self, device: Device, form: TrellisFormat, n_queries: int) -> None:
         super().__init__(device, form, n_queries)
-        self._width = next(width for width in FEW_QUERIES if width >= n_queries * form.n_digits)
+        self._width = next(width for width in self.widths if width >= n_queries * form.n_digits)
         self._table = device.zeros((padded(form.n_pool) * self._width,), np.uint8)
-        self._module = form.module(device, "few.cu", QUERIES=self._width, FEW_THREADS=THREADS)
-        self._shared = few_bytes(form, self._width)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._module = self._compiled("windows.cuh", THREADS)
+        self._shared = few_bytes(self.format, self._width)
+        self._tables: tuple[Array, ...] = self.format.coordinates, self.format.levels
+
+    def _compiled(self, file: str, threads: int, **constants: int) -> Module:
+        constants |= {"QUERIES": self._width, "FEW_THREADS": threads}
+        return self.format.module(self.device, file, "few.cu", **constants)
 
     def round(self, queries: RoundedOnDevice, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         place_queries(self, queries, self._width, self._table, to, held)
 
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
-        arguments = to.arguments(part, start, count, every=every)
-        self._module.launch(
-            "few",
-            self._grid("few", count),
-            THREADS,
-            part.stripes.at(start),
-            self.format.coordinates,
-            self.format.levels,
-            self._table,
-            *arguments,
-            shared=self._shared,
-        )
+        self._launch("few", part.stripes.at(start), count, *to.arguments(part, start, count, every=every))
 
     def scores(self, part: Part, steps: Array, out: Array) -> None:
-        self._module.launch(
-            "few_all",
-            self._grid("few_all", len(part)),
-            THREADS,
-            part.stripes.words,
-            self.format.coordinates,
-            self.format.levels,
-            self._table,
-            steps,
-            part.weights,
-            part.biases,
-            np.uint32(len(part)),
-            np.uint32(self.n_queries),
-            np.uint64(len(part)),
-            out,
-            shared=self._shared,
-        )
+        n = np.uint32(len(part)), np.uint32(self.n_queries), np.uint64(len(part))
+        self._launch("few_all", part.stripes.words, len(part), steps, part.weights, part.biases, *n, out)
 
-    def _grid(self, name: str, count: int) -> int:
-        resident = self._module.resident_blocks(name, THREADS, self._shared) * self.device.n_processors
-        return min(resident, -(-count // THREADS))
+    def _launch(self, kernel: str, words: Array, count: int, *arguments: object) -> None:
+        blocks, threads = self._grid(kernel, count)
+        arguments = words, *self._tables, self._table, *arguments
+        self._module.launch(kernel, blocks, threads, *arguments, shared=self._shared)
+
+    def _grid(self, kernel: str, count: int) -> tuple[int, int]:
+        """Return the number of blocks, and of their threads."""
+        resident = self._module.resident_blocks(kernel, THREADS, self._shared) * self.device.n_processors
+        return min(resident, -(-count // THREADS)), THREADS
+
+
+class JointScanner(FewScanner):
+    """A few queries and codes of evenly spaced windows: the levels of four coordinates are looked up together."""
+
+    widths = (1, 8, 16)
+
+    def _prepare(self) -> None:
+        tables, step = self.format.tables, joint_step(self.format.tables)
+        self._codes = 1 if self.format.n_pool >= LONG_CODES else JOINT_CODES[self._width]
+        self._module = self._compiled("joint.cuh", JOINT_THREADS, STEP=step, CODES=self._codes)
+        self._shared = joint_bytes(self.format, self._width)
+        self._tables = (self.device.put(joint_tables(tables)),)
+
+    def _grid(self, kernel: str, count: int) -> tuple[int, int]:
+        each = -(-count // (self.device.n_processors * self._codes))
+        threads = min(JOINT_THREADS, max(128, -(-each // 32) * 32))
+        return min(self.device.n_processors, -(-count // (threads * self._codes))), threads
 
 
 class LevelScanner(TileScanner):
@@ -78,7 +88,7 @@ class LevelScanner(TileScanner):
         in_shared = form.table_bytes <= MOST_TABLE_BYTES
         rows = TILE * TILE * (slices if slices <= KEPT_SLICES else 2) + (form.table_bytes if in_shared else LEVELS)
         self.row_bytes = -(-rows // 1024) * 1024
-        super().__init__(device, form, n_queries, form.n_pool, 1, COORDINATES_SHARED=int(in_shared))
+        super().__init__(device, form, n_queries, form.n_pool, form.n_digits, COORDINATES_SHARED=int(in_shared))
 
     def round(self, queries: RoundedOnDevice, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
         place_queries(self, queries, 0, self._columns, to, held)
@@ -90,22 +100,33 @@ class LevelScanner(TileScanner):
 def place_queries(
     scanner: Scanner, queries: RoundedOnDevice, width: int, table: Array, to: Candidates, held: BestSoFar
 ) -> None:
-    """Writes rounded queries as scans read them: in rows of ``width`` words of four values, or 0 for columns."""
+    """Write rounded queries as scans read them: in rows of ``width`` words of four values, or 0 for columns."""
     module = shared_module(scanner.device, "rounded.cu")
     sizes = np.uint32(queries.values.shape[1]), np.uint32(width)
     start_search(module, "place_queries", (*queries.arrays, queries.fine, *sizes, table), to, held)
 
 
-def few_bytes(form: TrellisFormat, n_queries: int) -> int:
-    """Shared memory of a scan by a few queries."""
-    return form.table_bytes + padded(form.n_pool) * n_queries
+def few_bytes(form: TrellisFormat, n_columns: int) -> int:
+    """Return the shared memory of a scan by a few queries, window by window."""
+    return form.table_bytes + padded(form.n_pool) * n_columns
+
+
+def joint_bytes(form: TrellisFormat, n_columns: int) -> int:
+    """Return the shared memory of a scan by a few queries, four windows at a time."""
+    step = joint_step(form.tables)
+    n_fours = 32 // step  # of a word
+    n_words = -(-form.n_pool // (4 * n_fours))
+    return n_fours * (4 << form.tables.window + step - 1) + -(-n_words // (2 * step)) * n_fours * n_columns * 4
 
 
 def make_trellis_scanner(
     device: Device, form: TrellisFormat, n_queries: int, *, tuning: Tuning = DEFAULT
 ) -> FewScanner | LevelScanner:
-    """The faster way for so many queries; those of two digits, at most 8 of them, go the way of few."""
-    few = form.n_digits == 2 or n_queries <= min(tuning.few_columns, FEW_QUERIES[-1])
-    if few and few_bytes(form, FEW_QUERIES[-1]) + 1024 <= device.shared_bytes:
-        return FewScanner(device, form, n_queries)
-    return LevelScanner(device, form, n_queries)
+    """Return the faster scanner for so many queries."""
+    if n_queries * form.n_digits > min(tuning.few_columns, FEW_QUERIES[-1]):
+        return LevelScanner(device, form, n_queries)
+    room = device.shared_bytes - 1024
+    if joint_step(form.tables) and joint_bytes(form, FEW_QUERIES[-1]) <= room:
+        return JointScanner(device, form, n_queries)
+    scanner = FewScanner if few_bytes(form, FEW_QUERIES[-1]) <= room else LevelScanner
+    return scanner(device, form, n_queries)

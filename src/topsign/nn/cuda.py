@@ -21,6 +21,7 @@ from ..gpu import GpuEncoder, GpuError, HeadScanner, cuda_device
 from ..gpu.best import MAX_K
 from ..gpu.device import Device
 from ..gpu.heads import CodeScanner, TrellisHeadScanner
+from ..gpu.inputs import InputRounder
 from ..gpu.rings import RoundedOnDevice
 from ..kernels import Layout
 from ..projections import Hadamard, Projection
@@ -46,15 +47,6 @@ class Projector:
         with self._encoder.device.stream_of(rows):
             self._encoder.project(rows.contiguous(), projected)
         return projected
-
-    def square_norms(self, rows: Tensor) -> Tensor:
-        """Return the square norms of rows, summed in double precision."""
-        if self._encoder is None:
-            return rows.double().square().sum(1)
-        squares = rows.new_empty(len(rows), dtype=torch.float64)
-        with self._encoder.device.stream_of(rows):
-            self._encoder.square_norms(rows.contiguous(), squares)
-        return squares
 
 
 class CudaHead(ABC):
@@ -102,12 +94,20 @@ class TrellisHead(CudaHead):
     ) -> None:
         (cell,) = recipe.cells
         self._recipe = recipe
-        self._projector = Projector(recipe.projection, Layout("signs", recipe.n_pool, recipe.n_pool), device)
+        self._rounder = InputRounder(recipe, device=device) if InputRounder.supports(recipe, device) else None
         self.scanner = TrellisHeadScanner(codes, bias, cell.tables, device=device)
 
     def inputs(self, rows: Tensor) -> RoundedOnDevice:
-        squares = self._projector.square_norms(rows)
-        return RoundedOnDevice(*tensors.round_queries(self._recipe, squares, self._projector.project, rows))
+        if self._rounder is None:
+            rounded = tensors.round_queries(
+                self._recipe, rows, lambda units: forms.project(self._recipe.projection, units)
+            )
+            return RoundedOnDevice(*rounded)
+        values = rows.new_empty((len(rows), self._rounder.n_coded), dtype=torch.int8)
+        scales, constants = rows.new_empty(len(rows)), rows.new_empty(len(rows))
+        with self._rounder.device.stream_of(rows):
+            self._rounder.round(rows.contiguous(), values, scales, constants)
+        return RoundedOnDevice(values, scales, constants)
 
 
 HEADS: dict[type[WeightCoding], type[CudaHead]] = {

@@ -45,9 +45,8 @@ class TrellisTensors(TensorForm):
     def __init__(self, coding: TrellisWeights, rows: Tensor) -> None:
         recipe = coding.recipe
         (cell,) = recipe.cells
-        squares = rows.double().square().sum(1)
         self._tables = cell.tables
-        self._rounded = tensors.round_queries(recipe, squares, lambda units: project(recipe.projection, units), rows)
+        self._rounded = tensors.round_queries(recipe, rows, lambda units: project(recipe.projection, units))
 
     def values(self, codes: Tensor, columns: Tensor) -> Tensor:
         return tensors.trellis_logits(self._tables, codes, self._rounded)

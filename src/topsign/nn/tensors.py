@@ -86,15 +86,11 @@ def _walsh_hadamard(x: Tensor) -> Tensor:
 
 
 def round_queries(
-    recipe: TrellisRecipe, squares: Tensor, project: Callable[[Tensor], Tensor], rows: Tensor
+    recipe: TrellisRecipe, rows: Tensor, project: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs as the kernels of trellis codes take them: bytes, scales, constants.
-
-    ``squares`` are the square norms of the rows. The bits are those of the processor if squares and projections are,
-    and if no mean is put back.
-    """
+    """Return inputs as the kernels of trellis codes take them, within rounding: bytes, scales, constants."""
     coded, values, mean = _rounding(recipe, rows.device)
-    norms = squares.sqrt()
+    norms = rows.double().square().sum(1).sqrt()
     units = rows * torch.where(norms > 0, 1 / norms, 0.0).float().unsqueeze(1)
     projected = project(units)
     weighted = projected[:, coded].double() * values

@@ -39,6 +39,26 @@ using emulated::dynamic_shared;
 extern __shared__ __align__(1024) unsigned char dynamic_shared[];
 #endif
 
+// Copies of 16 bytes into shared memory that go on while threads work.
+#ifndef EMULATED
+__device__ __forceinline__ u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT>
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// Products of 16 rows and 8 columns of 32 bytes by the tensor cores, added to sums.
+__device__ __forceinline__ void multiply(int (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
 // The code at a position, as one lane of its group sees it; its words are GROUP apart.
 __device__ __forceinline__ const u32* code_at(const u32* stripes, u64 position) {
     return stripes + position / GROUP * (u64(CODE_WORDS) * GROUP) + position % GROUP;

@@ -45,17 +45,10 @@ __device__ __forceinline__ void transform(float* x, u32 first) {
     }
 }
 
-// One block per signal (x) and per square operator (y). `signs` is (n_operators, ROUNDS, ceil(N_FEATURES / 8)); the
-// last operator gives its `coordinates` alone. Where a signal does not fit shared memory, `work` has a row for every
-// block.
-extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) rotate(const float* signals, const u8* signs, const u32* coordinates, u32 n_pool, float shrink,
-                       float grow, float half_root, float* work, float* out) {
-    const u32 n = N_FEATURES, signal = blockIdx.x, op = blockIdx.y, bytes = (n + 7) / 8;
-    float* x = work ? work + (u64(op) * gridDim.x + signal) * (spaced(n) + 1) : reinterpret_cast<float*>(dynamic_shared);
-#pragma unroll 8
-    for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] = __ldg(signals + u64(signal) * n + i);
-    for (u32 round = 0; round < ROUNDS; ++round) {
-        const u8* flips = signs + (u64(op) * ROUNDS + round) * bytes;
+// Rotates a signal that is in place; `flips` are (ROUNDS, ceil(N_FEATURES / 8)). The whole block.
+__device__ __forceinline__ void rotate_in_place(float* x, const u8* flips, float shrink, float half_root) {
+    const u32 n = N_FEATURES;
+    for (u32 round = 0; round < ROUNDS; ++round, flips += (n + 7) / 8) {
         const float scale = POWER == n && round > 0 ? shrink : 1.f;
 #pragma unroll 8
         for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] *= __ldg(flips + i / 8) >> i % 8 & 1 ? scale : -scale;
@@ -73,6 +66,18 @@ extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) rotate(const float*
             __syncthreads();
         }
     }
+}
+
+// One block per signal (x) and per square operator (y). `signs` is (n_operators, ROUNDS, ceil(N_FEATURES / 8)); the
+// last operator gives its `coordinates` alone. Where a signal does not fit shared memory, `work` has a row for every
+// block.
+extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) rotate(const float* signals, const u8* signs, const u32* coordinates, u32 n_pool, float shrink,
+                       float grow, float half_root, float* work, float* out) {
+    const u32 n = N_FEATURES, signal = blockIdx.x, op = blockIdx.y, bytes = (n + 7) / 8;
+    float* x = work ? work + (u64(op) * gridDim.x + signal) * (spaced(n) + 1) : reinterpret_cast<float*>(dynamic_shared);
+#pragma unroll 8
+    for (u32 i = threadIdx.x; i < n; i += ROTATE_THREADS) x[spaced(i)] = __ldg(signals + u64(signal) * n + i);
+    rotate_in_place(x, signs + u64(op) * ROUNDS * bytes, shrink, half_root);
     const u32 first = op * n, count = min(n, n_pool - first);
     const bool last = op + 1 == gridDim.y;
     for (u32 i = threadIdx.x; i < count; i += ROTATE_THREADS) {

@@ -12,6 +12,7 @@
 #define TURNS 0x80000000u
 #define WINDOW_MASK (ALL << (32 - WINDOW))
 #define CODED ((N_POOL + 15) / 16 * 16)
+#define FEW_DIGITS (FINE_BITS ? 2 : 1)
 
 struct Ring {
     const u32* code;
