@@ -19,6 +19,7 @@ class InputRounder(GpuEncoder):
     def __init__(self, recipe: TrellisRecipe, *, device: Device) -> None:
         super().__init__(recipe.projection, Layout("signs", recipe.n_pool, recipe.n_pool), device=device)
         (cell,) = recipe.cells
+        assert isinstance(recipe.projection, Hadamard)  # else it was refused
         order = recipe.projection.last_coordinates
         self.n_coded = cell.design.n_coded
         self._places = device.put(order[cell.design.coded].astype(np.uint32))

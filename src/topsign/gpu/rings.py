@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import GpuError
 from ..kernels import RoundedQueries, TrellisTables
-from ..kernels.trellis import N_SEQUENCES, level_rows, norm_fractions, trellis_levels
+from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
 from .device import Array, Device, Module
 from .stripes import COPY_BYTES, GROUP, CodeFormat, Stripes
 
@@ -183,9 +183,9 @@ def joint_step(tables: TrellisTables) -> int:
 
 def joint_tables(tables: TrellisTables) -> npt.NDArray[np.uint8]:
     """Return the four levels of 64 groups of coordinates by the bits that their windows cover, (64, 2**span, 4)."""
-    step = joint_step(tables)
-    values = np.arange(2 ** (tables.window + step - 1))
-    found = np.zeros((N_SEQUENCES, len(values)), np.int8)
-    for number, levels in enumerate(level_rows(tables)):
-        found[number] = levels[values >> step - 1 - number % 4 * step // 4 & 2**tables.window - 1]
-    return np.ascontiguousarray(found.reshape(-1, 4, len(values)).transpose(0, 2, 1)).view(np.uint8)
+    step, window = joint_step(tables), tables.window
+    number, covered = np.arange(N_SEQUENCES)[:, np.newaxis], np.arange(2 ** (window + step - 1))
+    words = (covered >> step - 1 - number % 4 * step // 4 & 2**window - 1) << 16 - window
+    multipliers, addends = (values.astype(np.int64)[:, np.newaxis] for values in tables.sequences)
+    found = trellis_levels()[(words * multipliers + addends & 0xFFFF) >> 9]
+    return np.ascontiguousarray(found.reshape(-1, 4, len(covered)).transpose(0, 2, 1)).view(np.uint8)

@@ -21,7 +21,7 @@ class FewScanner(Scanner):
     """A few queries: every thread reads codes and sums their levels times all queries."""
 
     format: TrellisFormat
-    widths = FEW_QUERIES
+    widths: tuple[int, ...] = FEW_QUERIES
 
     def __init__(self, device: Device, form: TrellisFormat, n_queries: int) -> None:
         super().__init__(device, form, n_queries)

@@ -96,7 +96,7 @@ class _Trellis:
     def batch(self, room: int) -> int:
         """Return the number of signals that are encoded together in so many bytes, in whole waves of blocks."""
         each = len(self._plan.events) * (4 * self._sharers + 2) + 4 * len(self._plan.pairs) + 4 * self._tables.n_coded
-        fitting = max(1, room // each)
+        fitting = max(1, int(room // each))
         resident = self._module.resident_blocks("forwards", THREADS, self._shared) * self._device.n_processors
         wave = resident * self._block_signals
         return fitting // wave * wave or fitting
@@ -180,21 +180,24 @@ class ViterbiSteps:
     @classmethod
     def of(cls, tables: TrellisTables) -> ViterbiSteps:
         steps: list[tuple[int, int, int, int]] = []
-        events, pairs, first_steps, turned = [], [], [0], 0
+        events, pairs, first_steps = list[int](), list[int](), [0]
+        turned = 0
         held = min(HELD_BITS, tables.window)
         starts, ends, _, advances = Events.of(tables)
-        for number, (start, end, advance) in enumerate(zip(starts, ends, advances, strict=True)):
+        every = zip(starts.tolist(), ends.tolist(), advances.tolist(), strict=True)
+        for number, (start, end, advance) in enumerate(every):
             exchanges = number == 0 or turned + advance > held
-            turned = 0 if advance > held else int(advance) if exchanges else turned + int(advance)
-            events.append(int(advance) | turned << 8)
+            turned = 0 if advance > held else advance if exchanges else turned + advance
+            events.append(advance | turned << 8)
             for first in range(start, end, STEP_COORDINATES):
                 count = min(STEP_COORDINATES, end - first)
-                joins = int(advance) | int(exchanges) << 8 if first == start else 0
+                joins = advance | exchanges << 8 if first == start else 0
                 packed = joins | turned << 4 | count << 12 | int(tables.shifts[first]) << 16
                 steps.append((first, number, len(pairs), packed))
                 pairs += [at | (at + 1 < end) << 31 for at in range(first, first + count, 2)]
             first_steps.append(len(steps))
-        return cls(*(np.array(column, np.uint32) for column in (steps, events, pairs)), np.array(first_steps))
+        packed_steps = np.array(steps, np.uint32)
+        return cls(packed_steps, np.array(events, np.uint32), np.array(pairs, np.uint32), np.array(first_steps))
 
     def steps_of(self, begin: int, count: int) -> tuple[int, int]:
         """Return the first step of ``count`` events around the ring, and the number of their steps."""
