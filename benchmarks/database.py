@@ -49,7 +49,7 @@ def measure_ids(n_entries, repeats):
                 part = names[start : start + 100_000]
                 index.add(rng.standard_normal((len(part), 64), dtype=np.float32), ids=part)
             segments = index.store.snapshot.segments
-            beyond = sum(segment.columns.names.nbytes - segment.columns.names.text.nbytes for segment in segments)
+            beyond = sum(segment.columns.text_ids.nbytes - segment.columns.text_ids.text.nbytes for segment in segments)
         rows = []
         for _ in range(repeats):
             wanted = [[names[i] for i in rng.choice(n_entries, 1000, replace=False)] for _ in range(6)]

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.store import segments
-from topsign.store.names import Names, hash_names, problem_of_names
+from topsign.store.text_ids import TextIds, hash_text_ids, problem_of_text_ids
 
 N_FEATURES = 64
 
@@ -179,27 +179,27 @@ def test_an_index_has_one_kind_of_ids(make_index, signals):
 
 
 def test_equal_hashes_are_told_apart_by_their_texts(monkeypatch):
-    from topsign.store import names as module
+    from topsign.store import text_ids as module
 
-    monkeypatch.setattr(module, "hash_names", lambda names: np.zeros(len(list(names)), np.uint64))
-    table = module.Names.of([b"a", b"b", b"c"])
-    assert sorted(table.find([b"c", b"x", b"a"], module.hash_names([1, 2, 3]))) == [(0, 2), (2, 0)]
+    monkeypatch.setattr(module, "hash_text_ids", lambda names: np.zeros(len(list(names)), np.uint64))
+    table = module.TextIds.of([b"a", b"b", b"c"])
+    assert sorted(table.find([b"c", b"x", b"a"], module.hash_text_ids([1, 2, 3]))) == [(0, 2), (2, 0)]
 
 
 def test_names_take_20_bytes_beyond_their_text_and_come_back():
     given = [f"name {i}".encode() for i in range(1000)]
-    table = Names.of(given)
+    table = TextIds.of(given)
     assert table.nbytes == 20 * 1000 + 8 + sum(map(len, given))
-    assert table.names(range(1000)) == given
-    assert sorted(table.find(given[::-1], hash_names(given[::-1]))) == [(999 - i, i) for i in range(999, -1, -1)]
+    assert table.texts(range(1000)) == given
+    assert sorted(table.find(given[::-1], hash_text_ids(given[::-1]))) == [(999 - i, i) for i in range(999, -1, -1)]
 
 
 def test_names_whose_order_is_none_are_refused():
-    table = Names.of([b"a", b"b", b"c"])
-    assert problem_of_names(table) is None
+    table = TextIds.of([b"a", b"b", b"c"])
+    assert problem_of_text_ids(table) is None
     for wrong in ([0, 1, 1], [0, 1, 3], [-1, 0, 1]):
-        changed = Names(table.starts, table.hashes, np.array(wrong, np.int32), table.text)
-        assert "must be a permutation of the entries" in problem_of_names(changed)
+        changed = TextIds(table.starts, table.hashes, np.array(wrong, np.int32), table.text)
+        assert "must be a permutation of the entries" in problem_of_text_ids(changed)
 
 
 @pytest.mark.parametrize("own_ids", [False, True])

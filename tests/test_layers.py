@@ -51,7 +51,7 @@ INNER_LAYERS = {
         {"__init__"},
     ],
     "store": [
-        {"backend", "extras", "lock", "metadata", "names"},
+        {"backend", "extras", "lock", "metadata", "text_ids"},
         {"manifest"},
         {"segments", "stored_file", "local", "bucket"},
         {"snapshot", "stored_columns", "versions"},

@@ -140,7 +140,7 @@ class CameraDatabase:
         """Return a camera by its name; ValueError names those that are known."""
         self._check_known(name)
         snapshot = self.index.store.snapshot
-        (found,) = self._described(snapshot, snapshot.find_names([name.encode()]))
+        (found,) = self._described(snapshot, snapshot.find_text_ids([name.encode()]))
         return found
 
     def fingerprint(self, name: str) -> Float32:
@@ -233,7 +233,7 @@ class CameraDatabase:
     # Helpers
 
     def _described(self, snapshot: Snapshot, rows: Int64) -> list[Camera]:
-        named = zip(snapshot.names(rows), snapshot.notes(rows), strict=True)
+        named = zip(snapshot.text_ids(rows), snapshot.notes(rows), strict=True)
         return [Camera.from_json(name, note, self.path) for name, note in named]
 
     def _check_known(self, name: str) -> None:

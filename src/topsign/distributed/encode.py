@@ -128,7 +128,7 @@ def encode(
     missing = _missing(store, source.records())
     if not missing:
         return _encoded(store, 0)
-    if store.snapshot.has_names and id_column is None:
+    if store.snapshot.has_text_ids and id_column is None:
         raise ValueError(f"the ids in {store.path} are texts; name the column of ids (id_column=, --id-column)")
     limit = segment_entries or max(1, SEGMENT_BYTES // (recipe.code_bytes + 16))
     n_entries = source.n_signals(missing)
@@ -245,7 +245,7 @@ def _commit(
     last = max(one.last_id for one in written)
 
     def commit(change: FolderChange) -> None:
-        if len({one.has_names for one in written} | ({change.snapshot.has_names} - {None})) > 1:
+        if len({one.has_text_ids for one in written} | ({change.snapshot.has_text_ids} - {None})) > 1:
             raise TypeError(
                 f"ids must be all texts or all integers, got both for {store.path}; nothing was changed: fix the "
                 "columns of ids and run again, or use a new folder"
@@ -253,7 +253,7 @@ def _commit(
         if explicit:
             here = [segment.columns.record for segment in change.snapshot.segments]  # type: ignore[attr-defined]
             try:
-                check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_names)
+                check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_text_ids)
             except ValueError as error:
                 raise ValueError(f"{error}; nothing was changed: fix the files and run again") from None
         change.add_stored(records)

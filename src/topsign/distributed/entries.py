@@ -40,22 +40,22 @@ class ClusterEntries:
     placement: Placement
     snapshot: Snapshot  # the same version in this process: sizes, and which entries are alive
     n_entries: int
-    numbers: Int64 | None = None  # internal ids that are considered, ascending; None: all
+    internal_ids: Int64 | None = None  # internal ids that are considered, ascending; None: all
     where: Where | None = None
     derived: dict[RegionOrder, Int64 | None] = field(default_factory=dict)  # entries of each region, once counted
 
     @property
-    def has_names(self) -> bool | None:
-        return self.snapshot.has_names
+    def has_text_ids(self) -> bool | None:
+        return self.snapshot.has_text_ids
 
     def __len__(self) -> int:
         return self.n_entries
 
     def _ask(self, task: Callable[..., Any], *arguments: Any, names: Collection[str] | None = None) -> list[Any]:
         """Run a task on all workers with a snapshot of the considered entries they hold; return the results."""
-        numbers = None if self.numbers is None else send(self.client, self.numbers)
+        internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
         considered = partial(_with_considered, task, self.where)
-        return ask(self.client, self.placement, considered, numbers, *arguments, names=names)
+        return ask(self.client, self.placement, considered, internal_ids, *arguments, names=names)
 
     # Choosing
 
@@ -64,30 +64,32 @@ class ClusterEntries:
             return self
         if where is not None:
             parse_where(where)
-        numbers = None if among is None else np.unique(self._find(among, "among"))
-        sent = None if numbers is None else send(self.client, numbers)
+        internal_ids = None if among is None else np.unique(self._find(among, "among"))
+        sent = None if internal_ids is None else send(self.client, internal_ids)
         answers = ask(self.client, self.placement, partial(_count, where), sent)
-        if numbers is not None:
-            missing = np.setdiff1d(numbers, np.concatenate([np.empty(0, np.int64), *(one[1] for one in answers)]))
+        if internal_ids is not None:
+            missing = np.setdiff1d(internal_ids, np.concatenate([np.empty(0, np.int64), *(one[1] for one in answers)]))
             if missing.size:
                 given = check_ids(among, "among")
                 raise_unknown_ids(given[np.isin(given, missing)], "among")
         if where is not None and len(self):
             check_fields(where, set().union(*(one[2] for one in answers)))
-        return replace(self, numbers=numbers, where=where, n_entries=sum(one[0] for one in answers), derived={})
+        return replace(
+            self, internal_ids=internal_ids, where=where, n_entries=sum(one[0] for one in answers), derived={}
+        )
 
     def _find(self, ids: npt.ArrayLike, name: str) -> Int64:
         """Return internal ids; an unknown text id raises, an unknown integer does not."""
-        asked = check_asked(ids, self.has_names, name)
+        asked = check_asked(ids, self.has_text_ids, name)
         if not isinstance(asked, list):
             return asked
-        known = dict(pair for answer in self._ask(_find_names, asked) for pair in answer)
+        known = dict(pair for answer in self._ask(_find_text_ids, asked) for pair in answer)
         check_found(asked, [one in known for one in asked], name)
         return np.array([known[one] for one in asked], np.int64)
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
         """Fetch the same random entries that a single machine would draw."""
-        if self.numbers is not None or self.where is not None:
+        if self.internal_ids is not None or self.where is not None:
             ids = np.sort(np.concatenate([np.empty(0, np.int64), *self._ask(_list_ids)]))
             return self._fetched(rng.choice(ids, n_entries, replace=False))
         rows = np.sort(self.snapshot.draw(n_entries, rng))
@@ -118,10 +120,10 @@ class ClusterEntries:
         return Hits.merge(parts, descending=scan.comparison.descending, k=k)
 
     def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
-        numbers = None if self.numbers is None else send(self.client, self.numbers)
+        internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
         asked = send(self.client, (scan, np.asarray(queries)[which], which))
         task = partial(_find_nearest_signals, k, self.where)
-        parts = ask(self.client, self.placement, task, numbers, self.sent, asked)
+        parts = ask(self.client, self.placement, task, internal_ids, self.sent, asked)
         return Hits.joined(parts).ordered_by_score().first(k)
 
     def distances(self, scan: Scan, hits: Hits) -> Float64:
@@ -158,20 +160,20 @@ class ClusterEntries:
 
     def __contains__(self, id: object) -> bool:
         try:
-            found = self._fetched(self._numbers_of([id.encode()] if isinstance(id, str) else check_ids([id])))
+            found = self._fetched(self._internal_ids([id.encode()] if isinstance(id, str) else check_ids([id])))
         except (TypeError, ValueError, OverflowError):
             return False
         return id in LocalEntries(self.recipe, found)
 
     def get(self, ids: npt.ArrayLike) -> Entries:
-        numbers = self._numbers_of(check_asked(ids, self.has_names, "ids"))
-        return LocalEntries(self.recipe, self._fetched(numbers)).get(ids)
+        internal_ids = self._internal_ids(check_asked(ids, self.has_text_ids, "ids"))
+        return LocalEntries(self.recipe, self._fetched(internal_ids)).get(ids)
 
-    def _numbers_of(self, asked: Int64 | list[bytes]) -> Int64:
-        """Return internal ids of texts that entries have, or the numbers themselves."""
+    def _internal_ids(self, asked: Int64 | list[bytes]) -> Int64:
+        """Return internal ids of texts that entries have, or the integers themselves."""
         if not isinstance(asked, list):
             return asked
-        return np.array([number for part in self._ask(_find_names, asked) for _, number in part], np.int64)
+        return np.array([id for part in self._ask(_find_text_ids, asked) for _, id in part], np.int64)
 
     def codes_of(self, ids: Int64) -> Bytes:
         found = self._fetched(ids)
@@ -181,7 +183,7 @@ class ClusterEntries:
         return ClusterSignals(self)
 
     def user_ids(self, ids: Int64) -> Ids:
-        if not self.has_names:
+        if not self.has_text_ids:
             return ids
         known = ids >= 0
         named = dict(pair for answer in self._by_id(_name_entries, ids[known]) for pair in answer)
@@ -193,13 +195,13 @@ class ClusterEntries:
         texts = dict(pair for answer in self._by_id(_texts_of_entries, ids) for pair in answer)
         return parse_notes(texts.get(id, b"") for id in ids.tolist())
 
-    def _fetched(self, numbers: Int64) -> Snapshot:
+    def _fetched(self, internal_ids: Int64) -> Snapshot:
         """Return the entries with these internal ids, in this process; unknown ones are left out."""
-        found = self._by_id(_take_entries, numbers)
+        found = self._by_id(_take_entries, internal_ids)
         return Snapshot(tuple(segment for part in found for segment in part))
 
-    def _by_id(self, task: Callable[..., Any], numbers: Int64) -> list[Any]:
-        return ask(self.client, self.placement, task, send(self.client, np.unique(numbers)))
+    def _by_id(self, task: Callable[..., Any], internal_ids: Int64) -> list[Any]:
+        return ask(self.client, self.placement, task, send(self.client, np.unique(internal_ids)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,29 +244,29 @@ def travelling_blocks(records: Collection[SegmentRecord], n_rows: int) -> Iterat
 # Tasks that run on workers
 
 
-def _consider(segments: list[Segment], where: Where | None, numbers: Int64 | None) -> Snapshot:
+def _consider(segments: list[Segment], where: Where | None, internal_ids: Int64 | None) -> Snapshot:
     snapshot = Snapshot(tuple(segments))
-    if numbers is None and where is None:
+    if internal_ids is None and where is None:
         return snapshot
     kept = np.ones(int(snapshot.starts[-1]), bool)
-    if numbers is not None:
-        rows = snapshot.locate(numbers)
+    if internal_ids is not None:
+        rows = snapshot.locate(internal_ids)
         kept = snapshot.mask(rows[rows >= 0])
     return snapshot.where(kept if where is None else kept & passing(snapshot, where))
 
 
 def _with_considered(
-    task: Callable[..., Any], where: Where | None, segments: list[Segment], numbers: Int64 | None, *arguments: Any
+    task: Callable[..., Any], where: Where | None, segments: list[Segment], internal_ids: Int64 | None, *arguments: Any
 ) -> Any:
-    return task(_consider(segments, where, numbers), *arguments)
+    return task(_consider(segments, where, internal_ids), *arguments)
 
 
-def _count(where: Where | None, segments: list[Segment], numbers: Int64 | None) -> tuple[int, Int64, KnownFields]:
+def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | None) -> tuple[int, Int64, KnownFields]:
     """Return the number of considered entries, the internal ids found here, and the filter's fields found here."""
     snapshot = Snapshot(tuple(segments))
-    here = np.empty(0, np.int64) if numbers is None else numbers[snapshot.locate(numbers) >= 0]
+    here = np.empty(0, np.int64) if internal_ids is None else internal_ids[snapshot.locate(internal_ids) >= 0]
     fields: KnownFields = set() if where is None else known_fields(snapshot, where)
-    return len(_consider(segments, where, numbers)), here, fields
+    return len(_consider(segments, where, internal_ids)), here, fields
 
 
 def _find_nearest(k: int, snapshot: Snapshot, scan: Scan) -> Hits:
@@ -287,14 +289,14 @@ def _find_nearest_signals(
     k: int,
     where: Where | None,
     segments: list[Segment],
-    numbers: Int64 | None,
+    internal_ids: Int64 | None,
     recipe: Recipe,
     asked: tuple[Scan, Array, Int64],
 ) -> Hits:
     scan, queries, which = asked
     scan = replace(scan, n_threads=worker_threads(scan.n_threads))
     snapshot, originals = (
-        _consider(segments, where, numbers),
+        _consider(segments, where, internal_ids),
         LocalEntries(recipe, Snapshot(tuple(segments))).originals(),
     )
     return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
@@ -333,37 +335,37 @@ def _compare(
     return reduce(hits for _, hits in compared)
 
 
-def _find_names(snapshot: Snapshot, names: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    rows = snapshot.find_names(names)
+def _find_text_ids(snapshot: Snapshot, texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    rows = snapshot.find_text_ids(texts)
     held = np.flatnonzero(rows >= 0)
-    numbers = snapshot.gather("ids", rows[held]).tolist()
-    return [(names[at], number) for at, number in zip(held.tolist(), numbers, strict=True)]
+    internal_ids = snapshot.gather("ids", rows[held]).tolist()
+    return [(texts[at], id) for at, id in zip(held.tolist(), internal_ids, strict=True)]
 
 
 def _list_ids(snapshot: Snapshot) -> Int64:
     return snapshot.ids
 
 
-def _held(segments: list[Segment], numbers: Int64) -> tuple[Snapshot, Int64, Int64]:
+def _held(segments: list[Segment], internal_ids: Int64) -> tuple[Snapshot, Int64, Int64]:
     """Return the snapshot, the internal ids found in it, and their rows."""
     snapshot = Snapshot(tuple(segments))
-    rows = snapshot.locate(numbers)
-    return snapshot, numbers[rows >= 0], rows[rows >= 0]
+    rows = snapshot.locate(internal_ids)
+    return snapshot, internal_ids[rows >= 0], rows[rows >= 0]
 
 
-def _name_entries(segments: list[Segment], numbers: Int64) -> list[tuple[int, str]]:
-    snapshot, here, rows = _held(segments, numbers)
-    return list(zip(here.tolist(), snapshot.names(rows), strict=True))
+def _name_entries(segments: list[Segment], internal_ids: Int64) -> list[tuple[int, str]]:
+    snapshot, here, rows = _held(segments, internal_ids)
+    return list(zip(here.tolist(), snapshot.text_ids(rows), strict=True))
 
 
-def _texts_of_entries(segments: list[Segment], numbers: Int64) -> list[tuple[int, bytes]]:
-    snapshot, here, rows = _held(segments, numbers)
-    return [(number, text) for number, text in zip(here.tolist(), snapshot.texts(rows), strict=True) if text]
+def _texts_of_entries(segments: list[Segment], internal_ids: Int64) -> list[tuple[int, bytes]]:
+    snapshot, here, rows = _held(segments, internal_ids)
+    return [(id, text) for id, text in zip(here.tolist(), snapshot.texts(rows), strict=True) if text]
 
 
-def _take_entries(segments: list[Segment], numbers: Int64) -> list[Segment]:
+def _take_entries(segments: list[Segment], internal_ids: Int64) -> list[Segment]:
     """Return copies of entries with metadata and text ids."""
-    parts = [segment.where(segment.living & np.isin(segment.ids, numbers)) for segment in segments]
+    parts = [segment.where(segment.living & np.isin(segment.ids, internal_ids)) for segment in segments]
     return [merge_segments([part]) for part in parts if part.n_alive]
 
 

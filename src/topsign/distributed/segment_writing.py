@@ -34,7 +34,7 @@ class Written(NamedTuple):
     """A segment whose file is in the store."""
 
     record: SegmentRecord
-    has_names: bool
+    has_text_ids: bool
     last_id: int
     sample: Sample | None  # None if an earlier run wrote the segment
 
@@ -65,7 +65,7 @@ def find_segment(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegme
         columns.read()
     except StorageError:
         return None
-    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), None)
+    return Written(SegmentRecord(file), columns.has_text_ids, int(columns.ids[-1]), None)
 
 
 def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, below: int | None) -> Written:
@@ -133,7 +133,7 @@ def _write(backend: Backend, name: str, plan: PlannedSegment, filled: _SegmentAr
         raise type(error)(f"{plan}: {error}") from None
     backend.delete(f"segments/{name}.safetensors")  # possibly incomplete after an aborted run
     file = FileWriter(backend).write("segments", columns_of(columns), len(columns), name=name)
-    return Written(SegmentRecord(file), columns.has_names, int(columns.ids[-1]), filled.sample())
+    return Written(SegmentRecord(file), columns.has_text_ids, int(columns.ids[-1]), filled.sample())
 
 
 class _SegmentArrays:
@@ -142,7 +142,7 @@ class _SegmentArrays:
     def __init__(self, recipe: Recipe, plan: PlannedSegment, below: int | None) -> None:
         self._recipe, self._filled, n_entries = recipe, 0, plan.n_entries
         self._first_id, self._below, self._samples = plan.first_id, below, list[Sample]()
-        self._numbers: Int64 = np.arange(plan.first_id, plan.first_id + n_entries)
+        self._assigned: Int64 = np.arange(plan.first_id, plan.first_id + n_entries)
         self._codes = np.empty((n_entries, recipe.code_bytes), np.uint8)
         self._values = {name: np.empty(n_entries, np.float32) for name in recipe.column_names}
         self._ids: list[Any] = []
@@ -174,15 +174,15 @@ class _SegmentArrays:
 
     def finished(self) -> Arrays:
         """Return all columns sorted by id."""
-        n_entries, names, numbers = len(self._numbers), None, self._numbers
+        n_entries, text_ids, ids = len(self._assigned), None, self._assigned
         if self._ids:
             empty = next((row for row, one in enumerate(self._ids) if one is None), None)
             if empty is not None:
                 raise ValueError(f"ids must be integers or texts, but row {empty} of this segment has none")
             given = check_new_ids(self._ids, n_entries)
-            names, numbers = (given, numbers) if isinstance(given, list) else (None, np.asarray(given))
+            text_ids, ids = (given, ids) if isinstance(given, list) else (None, np.asarray(given))
         texts = self._texts if any(self._texts) else None
-        made = make_segments(numbers, self._codes, self._values, texts, names)
+        made = make_segments(ids, self._codes, self._values, texts, text_ids)
         found: Any = (made[0] if len(made) == 1 else merge_segments(made)).columns
         columns: Arrays = found
         return columns

@@ -77,12 +77,12 @@ def _result(value: Any, error: Exception | None) -> Any:
 def _keys(backend: Backend, recipe: Recipe, record: SegmentRecord, texts: bool) -> tuple[Array, Any]:
     """Return the keys of the live entries of a segment, and their ids."""
     segment = open_segment(backend, record, recipe, {})
-    rows, names = np.flatnonzero(segment.living), segment.columns.names
+    rows, stored = np.flatnonzero(segment.living), segment.columns.text_ids
     if texts:
-        assert names is not None
-        hashes = np.empty_like(names.hashes)
-        hashes[names.order] = names.hashes  # sorted by hash, not by entry
-        return hashes[rows], names.names(rows)
+        assert stored is not None
+        hashes = np.empty_like(stored.hashes)
+        hashes[stored.order] = stored.hashes  # sorted by hash, not by entry
+        return hashes[rows], stored.texts(rows)
     return segment.ids[rows].view(np.uint64), segment.ids[rows].tolist()
 
 

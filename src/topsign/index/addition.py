@@ -109,9 +109,9 @@ class Addition:
         ``made`` are the codes if they are known already, ``originals`` the type in which signals are kept, and
         ``assigned`` returns the region column of codes.
         """
-        names = self.ids if isinstance(self.ids, list) else None
+        text_ids = self.ids if isinstance(self.ids, list) else None
         if len(self):
-            check_added_kind(change.snapshot.has_names, given=self.ids is not None, texts=names is not None)
+            check_added_kind(change.snapshot.has_text_ids, given=self.ids is not None, texts=text_ids is not None)
         keep_feature_names(change, self.feature_names)
         new, taken = ids_for(change, self.ids, len(self), replacing=self.replacing)
         if taken.size:
@@ -127,18 +127,18 @@ class Addition:
         for part in parts:
             here = slice(self.part.start + part.start, self.part.start + part.stop)
             one = self.encode(recipe, here) if made is None else made.rows(part)
-            noted, named = self.texts and self.texts[part], names and names[part]
+            noted, given = self.texts and self.texts[part], text_ids and text_ids[part]
             extras = assigned(one.codes, one.columns)
             extras |= {} if originals is None else self.originals(here, originals)
-            change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, named, extras))
+            change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, given, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         if self.source is not None:
             change.keep_source(*self.source)
         if self.drawn is not None:
             self.drawn.keep(change, new)
-        if names is None and (len(self) or not change.snapshot.has_names):
+        if text_ids is None and (len(self) or not change.snapshot.has_text_ids):
             return new
-        texts: Ids = as_texts(name.decode() for name in names or ())
+        texts: Ids = as_texts(text.decode() for text in text_ids or ())
         return texts
 
 

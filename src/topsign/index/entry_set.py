@@ -85,8 +85,8 @@ class LocalEntries:
     whole: Snapshot | None = None  # of which these entries are some; gathered ones lack large columns
 
     @property
-    def has_names(self) -> bool | None:
-        return self.snapshot.has_names
+    def has_text_ids(self) -> bool | None:
+        return self.snapshot.has_text_ids
 
     def __len__(self) -> int:
         return len(self.snapshot)
@@ -101,12 +101,12 @@ class LocalEntries:
     def __contains__(self, id: object) -> bool:
         snapshot = self.snapshot
         if isinstance(id, str):
-            return bool(snapshot.has_names) and bool(snapshot.find_names([id.encode()])[0] >= 0)
+            return bool(snapshot.has_text_ids) and bool(snapshot.find_text_ids([id.encode()])[0] >= 0)
         try:
             wanted = operator.index(id)  # type: ignore[arg-type]
         except TypeError:
             return False
-        if snapshot.has_names:
+        if snapshot.has_text_ids:
             return False
         return 0 <= wanted <= MAX_ID and bool(snapshot.locate(np.array([wanted]))[0] >= 0)
 

@@ -31,25 +31,25 @@ def are_texts(ids: object) -> bool:
     return isinstance(first, (str, bytes))
 
 
-def check_names(ids: Any, n_entries: int | None, name: str = "ids") -> list[bytes]:
+def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[bytes]:
     """Text ids in UTF-8; with ``n_entries`` they must be as many, and differ."""
     given = [ids] if isinstance(ids, str) else list(ids)
     for row, one in enumerate(given):
         if not isinstance(one, str):
             kind = type(one).__name__
             raise TypeError(f"{name} must be all texts or all integers, got {one!r} of type {kind} at row {row}")
-    names = [str(one).encode() for one in given]
-    for row, one in enumerate(names):
+    texts = [str(one).encode() for one in given]
+    for row, one in enumerate(texts):
         if not 1 <= len(one) <= MAX_NAME_BYTES:
             raise ValueError(
                 f"{name} must be texts of 1 to {MAX_NAME_BYTES} bytes in UTF-8, got {len(one)} at row {row}"
             )
-    if n_entries is not None and len(names) != n_entries:
-        raise ValueError(f"ids must be one per signal, got {len(names)} ids for {n_entries} signals")
-    if n_entries is not None and len(set(names)) != len(names):
-        twice = [one.decode() for one, count in Counter(names).items() if count > 1]
+    if n_entries is not None and len(texts) != n_entries:
+        raise ValueError(f"ids must be one per signal, got {len(texts)} ids for {n_entries} signals")
+    if n_entries is not None and len(set(texts)) != len(texts):
+        twice = [one.decode() for one, count in Counter(texts).items() if count > 1]
         raise ValueError(f"ids must differ, but {listed(np.array(twice, object))} given more than once")
-    return names
+    return texts
 
 
 def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
@@ -57,7 +57,7 @@ def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
     if ids is None:
         return None
     if are_texts(ids):
-        return check_names(ids, n_entries)
+        return check_text_ids(ids, n_entries)
     numbers = check_ids(ids)
     if len(numbers) != n_entries:
         raise ValueError(f"ids must be one per signal, got {len(numbers)} ids for {n_entries} signals")
@@ -67,31 +67,31 @@ def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
     return numbers
 
 
-def check_added_kind(has_names: bool | None, *, given: bool, texts: bool) -> None:
+def check_added_kind(has_text_ids: bool | None, *, given: bool, texts: bool) -> None:
     """Ids of new entries are texts where those of an index are, and integers where those are; None: it has none yet."""
-    if has_names and not texts:
+    if has_text_ids and not texts:
         what = "integers" if given else "no ids"
         raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
-    if texts and has_names is False:
+    if texts and has_text_ids is False:
         raise TypeError("the ids of this index are integers, got texts; one index has one kind of ids")
 
 
-def check_asked(ids: Any, has_names: bool | None, name: str) -> Int64 | list[bytes]:
+def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[bytes]:
     """Ids of entries of an index, which may not have them: numbers, or texts where those of the index are such."""
     if are_texts(ids):
-        if has_names is False:
+        if has_text_ids is False:
             raise TypeError(f"the ids of this index are integers, got {name} of texts; index.ids lists them")
-        return check_names(ids, None, name)
+        return check_text_ids(ids, None, name)
     given = np.asarray(ids)
-    if has_names and given.size:
+    if has_text_ids and given.size:
         what = "None" if ids is None else f"{name} of dtype {given.dtype}"
         raise TypeError(f"the ids of this index are texts, got {what}; index.ids lists them")
     return check_ids(given[None] if given.ndim == 0 and ids is not None else given, name)
 
 
-def check_found(names: list[bytes], found: Any, name: str) -> None:
+def check_found(texts: list[bytes], found: Any, name: str) -> None:
     """Raises ValueError that lists the texts that were not found."""
-    unknown = [one.decode() for one, known in zip(names, found, strict=True) if not known]
+    unknown = [one.decode() for one, known in zip(texts, found, strict=True) if not known]
     if unknown:
         raise_unknown_ids(np.array(unknown, object), name)
 
@@ -110,21 +110,21 @@ def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, 
     return ids, taken
 
 
-def as_texts(names: Iterable[str]) -> Any:
+def as_texts(texts: Iterable[str]) -> Any:
     """Return texts as an array of dtype object."""
-    found = list(names)
+    found = list(texts)
     out = np.empty(len(found), object)
     out[:] = found
     return out
 
 
-def _ids_of_texts(change: Change, names: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
-    rows = change.snapshot.find_names(names)
+def _ids_of_texts(change: Change, texts: list[bytes], *, replacing: bool) -> tuple[Int64, Int64]:
+    rows = change.snapshot.find_text_ids(texts)
     held = rows >= 0
     if held.any() and not replacing:
-        taken = np.array([names[at].decode() for at in np.flatnonzero(held)], object)
+        taken = np.array([texts[at].decode() for at in np.flatnonzero(held)], object)
         raise ValueError(f"ids must be new, but {listed(taken)} in the index already; upsert replaces entries")
-    ids = np.empty(len(names), np.int64)
+    ids = np.empty(len(texts), np.int64)
     ids[~held] = change.free_ids(int((~held).sum()))
     if held.any():
         ids[held] = change.snapshot.gather("ids", rows[held])
@@ -133,19 +133,19 @@ def _ids_of_texts(change: Change, names: list[bytes], *, replacing: bool) -> tup
 
 def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
     """Return the rows of entries with these ids; an unknown one raises."""
-    asked = check_asked(ids, snapshot.has_names, name)
+    asked = check_asked(ids, snapshot.has_text_ids, name)
     if not isinstance(asked, list):
         return snapshot.rows_with(asked, name)
-    rows = snapshot.find_names(asked)
+    rows = snapshot.find_text_ids(asked)
     check_found(asked, rows >= 0, name)
     return rows
 
 
 def user_ids(snapshot: Snapshot, ids: Int64) -> Ids:
     """Return internal ids as the ids that the user gave; -1 becomes None beside texts."""
-    if not snapshot.has_names:
+    if not snapshot.has_text_ids:
         return ids
     out = np.full(ids.shape, None, object)
     known = ids >= 0
-    out[known] = snapshot.names(snapshot.locate(ids[known]))
+    out[known] = snapshot.text_ids(snapshot.locate(ids[known]))
     return out

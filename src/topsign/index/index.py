@@ -101,7 +101,7 @@ class Index(BaseIndex):
     @property
     def has_text_ids(self) -> bool:
         """Whether the ids of the entries are texts."""
-        return bool(self.store.snapshot.has_names)
+        return bool(self.store.snapshot.has_text_ids)
 
     # Learning
 

@@ -49,7 +49,7 @@ def originals_for(
                 "rescore=True needs signals that the index keeps; make it with originals=, or give the signals"
             )
         return entries.originals()
-    if entries.has_names:
+    if entries.has_text_ids:
         if not callable(rescore):
             raise TypeError("rescore must be a callable that takes ids, since those of this index are texts")
         fetch: Any = rescore

@@ -19,7 +19,7 @@ def state_of(recipe: Recipe, store: Store) -> dict[str, Any]:
             "codes": one.codes,
             "values": {name: one.column(name) for name in one.column_names},
             "texts": one.metadata and one.metadata.texts(range(len(one))),
-            "names": one.names and one.names.names(range(len(one))),
+            "text_ids": one.text_ids and one.text_ids.texts(range(len(one))),
             "extras": {name: one.extra(name) for name in one.extra_names},
         }
         for one in columns

@@ -110,7 +110,7 @@ class ResultTable(Tabular):
             known = self.ids >= 0
             for at, note in zip(np.argwhere(known), entries.notes(self.ids[known]), strict=True):
                 notes[tuple(at)] = note
-        if notes is None and not entries.has_names:
+        if notes is None and not entries.has_text_ids:
             return self
         changed: Any = self
         return replace(changed, ids=entries.user_ids(self.ids), metadata=notes)  # type: ignore[no-any-return]

@@ -56,12 +56,12 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
     signs, lows, highs = codes[:, :low], codes[:, low:high], codes[:, high:]
     # Positions of the bits by their counts: nonzero() would wait for the device, which a CUDA graph cannot.
     counts = unpack_bits(highs, layout.high_size).cumsum(1, dtype=torch.int32)
-    places = torch.searchsorted(counts, (order + 1).int().expand(len(codes), -1).contiguous())
+    locations = torch.searchsorted(counts, (order + 1).int().expand(len(codes), -1).contiguous())
     if layout.low_bits:
         digits = unpack_bits(lows, layout.n_bits * layout.low_bits).view(len(codes), layout.n_bits, layout.low_bits)
         powers = 2 ** torch.arange(layout.low_bits, device=codes.device)
-        places = (places - order << layout.low_bits) + (digits * powers).sum(2)
-    return places, unpack_bits(signs, layout.n_bits).float() * 2 - 1
+        locations = (locations - order << layout.low_bits) + (digits * powers).sum(2)
+    return locations, unpack_bits(signs, layout.n_bits).float() * 2 - 1
 
 
 def score_sums(layout: Layout, codes: Tensor, projected: Tensor) -> Tensor:
@@ -119,8 +119,8 @@ def decode_levels(tables: TrellisTables, codes: Tensor) -> Tensor:
     shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
     bits = ((codes.unsqueeze(2) >> shifts) & 1).flatten(1)[:, : tables.n_bits].long()
     words = torch.zeros_like(bits)
-    for place in range(tables.window):
-        words += bits.roll(-place, 1) << 15 - place
+    for offset in range(tables.window):
+        words += bits.roll(-offset, 1) << 15 - offset
     turn = np.arange(tables.n_coded) % N_SEQUENCES
     multipliers, addends = (
         torch.from_numpy(values[turn].astype(np.int64)).to(codes.device) for values in tables.sequences

@@ -117,7 +117,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
         Erratum(
             "Figure 3, who adapts",
             "the text adapts to each entry, the caption to the query, as if both cost the same storage",
-            "detection is the same, but where queries choose the places an entry must keep the signs of the whole pool",
+            "detection is the same, but if queries choose the locations, an entry must keep all signs of the pool",
             "bits per entry where entries adapt, and where queries adapt",
             theory.storage_bits(n_bits=512, n_pool=8192),
             8192.0,

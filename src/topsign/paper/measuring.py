@@ -46,9 +46,9 @@ def kept_signs(projected: npt.NDArray[np.float32], n_bits: int) -> npt.NDArray[n
 
     For signs of queries the product is ``n_bits`` less twice the mismatches. Ties go to the lower row, as in encoders.
     """
-    places = np.argsort(-np.abs(projected), axis=1, kind="stable")[:, :n_bits]
+    locations = np.argsort(-np.abs(projected), axis=1, kind="stable")[:, :n_bits]
     signs = np.zeros(projected.shape, np.float32)
-    np.put_along_axis(signs, places, np.where(np.take_along_axis(projected, places, axis=1) >= 0, 1, -1), axis=1)
+    np.put_along_axis(signs, locations, np.where(np.take_along_axis(projected, locations, axis=1) >= 0, 1, -1), axis=1)
     return signs
 
 

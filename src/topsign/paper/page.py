@@ -226,11 +226,11 @@ def _distortion(found: Distortion, figures: Figures) -> Iterator[str]:
 
 def _energy(found: Energy, figures: Figures) -> Iterator[str]:
     yield (
-        "<p>How good can any code of so few bits be? For white signals the paper’s code, m signs and their places at "
-        "m + log₂ C(M, m) bits, is the best entropy-coded scalar quantiser up to about one bit per dimension: a second "
-        "or third level of magnitude gains nothing below 0.8 bits and 0.004% of the energy at 1. It is a permutation "
-        "code of Berger’s second variant. The detection index d′ of a real-valued query is the square root of the "
-        "share times that of uncompressed signals.</p>"
+        "<p>How good can any code of so few bits be? For white signals the paper’s code, m signs and their locations "
+        "at m + log₂ C(M, m) bits, is the best entropy-coded scalar quantiser up to about one bit per dimension: a "
+        "second or third level of magnitude gains nothing below 0.8 bits and 0.004% of the energy at 1. It is a "
+        "permutation code of Berger’s second variant. The detection index d′ of a real-valued query is the square root "
+        "of the share times that of uncompressed signals.</p>"
     )
     caption = (
         "To see: the code stays above an ideal vector quantiser that spends one bit per dimension on a part of the "

@@ -137,8 +137,8 @@ class FolderChange(Change):
         same = unchanged_entries(self.snapshot, rows, self._seen.snapshot, names)
         if not same.all():
             ids = (
-                self.snapshot.names(rows[~same])
-                if self.snapshot.has_names
+                self.snapshot.text_ids(rows[~same])
+                if self.snapshot.has_text_ids
                 else self.snapshot.gather("ids", rows[~same])
             )
             self._refuse(f"{listed(np.asarray(ids))} changed by another client since this index last looked")

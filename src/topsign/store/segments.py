@@ -17,7 +17,7 @@ from .._lazy import lazy
 from ..families import CodeColumns
 from .extras import EXTRA_COLUMNS, EXTRA_FILES
 from .metadata import Metadata
-from .names import Names
+from .text_ids import TextIds
 
 MERGED_ENTRIES = 65_536
 """Segments grow to this size by merging and no further, so that adding never copies much at once."""
@@ -31,20 +31,20 @@ class Columns(CodeColumns, Protocol):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns that the recipe keeps beside the codes."""
+        """TextIds of the columns that the recipe keeps beside the codes."""
 
     @property
     def extra_names(self) -> tuple[str, ...]:
-        """Names of the columns that have files of their own, see :mod:`topsign.store.extras`."""
+        """TextIds of the columns that have files of their own, see :mod:`topsign.store.extras`."""
 
     @property
     def metadata(self) -> Metadata | None: ...
     @property
-    def has_names(self) -> bool:
+    def has_text_ids(self) -> bool:
         """Whether the user gave text ids."""
 
     @property
-    def names(self) -> Names | None:
+    def text_ids(self) -> TextIds | None:
         """Text ids, if the user gave such."""
 
     @property
@@ -76,7 +76,7 @@ class Arrays:
     codes: Bytes
     values: Mapping[str, Float32]  # columns that the recipe keeps beside the codes, by name
     metadata: Metadata | None = None
-    names: Names | None = None
+    text_ids: TextIds | None = None
     extras: Mapping[str, Array] = field(default_factory=dict)  # columns that have files of their own in a folder
     derived: dict[str, Any] = field(default_factory=dict)
 
@@ -92,8 +92,8 @@ class Arrays:
         return tuple(self.extras)
 
     @property
-    def has_names(self) -> bool:
-        return self.names is not None
+    def has_text_ids(self) -> bool:
+        return self.text_ids is not None
 
     def column(self, name: str) -> Float32:
         return self.values[name]
@@ -117,7 +117,7 @@ class Arrays:
 
     @property
     def nbytes(self) -> int:
-        held = (self.ids, self.codes, *self.values.values(), self.extras.get("regions"), self.metadata, self.names)
+        held = (self.ids, self.codes, *self.values.values(), self.extras.get("regions"), self.metadata, self.text_ids)
         return sum(array.nbytes for array in held if array is not None)
 
     @property
@@ -184,7 +184,7 @@ def make_segments(
     codes: Bytes,
     values: Mapping[str, Float32],
     texts: list[bytes] | None = None,
-    names: list[bytes] | None = None,
+    text_ids: list[bytes] | None = None,
     extras: Mapping[str, Array] | None = None,
 ) -> list[Segment]:
     """Return segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
@@ -201,7 +201,7 @@ def make_segments(
                 column[rows] = column[rows][order]
         cut = {name: column[rows] for name, column in values.items()}
         noted = _metadata(texts and [texts[rows.start + row] for row in order])
-        named = _names(names and [names[rows.start + row] for row in order])
+        named = _text_ids(text_ids and [text_ids[rows.start + row] for row in order])
         beside = {name: column[rows] for name, column in (extras or {}).items()}
         parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named, beside)))
     return parts
@@ -239,20 +239,20 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
 
     def sorted_texts(parts: Iterable[list[bytes]]) -> list[bytes]:
         flat = [text for part in parts for text in part]
-        return flat if order is None else [flat[place] for place in order]
+        return flat if order is None else [flat[position] for position in order]
 
     texts: list[bytes] | None = None
     if any(columns.metadata is not None for columns, _ in kept):
         texts = sorted_texts(
             columns.metadata.texts(rows) if columns.metadata else len(rows) * [b""] for columns, rows in kept
         )
-    names: list[bytes] | None = None
-    if kept[0][0].names is not None:
-        names = sorted_texts(columns.names.names(rows) for columns, rows in kept if columns.names)
+    text_ids: list[bytes] | None = None
+    if kept[0][0].text_ids is not None:
+        text_ids = sorted_texts(columns.text_ids.texts(rows) for columns, rows in kept if columns.text_ids)
     values = {name: joined(name) for name in kept[0][0].column_names}
     shared = [name for name in kept[0][0].extra_names if all(name in columns.extra_names for columns, _ in kept)]
     extras = {name: joined(name) for name in shared}
-    return Segment(Arrays(joined("ids"), joined("codes"), values, _metadata(texts), _names(names), extras))
+    return Segment(Arrays(joined("ids"), joined("codes"), values, _metadata(texts), _text_ids(text_ids), extras))
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
@@ -266,14 +266,14 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
         held = range(rows.start, rows.stop)
         values = {name: columns.column(name)[rows] for name in columns.column_names}
         noted = None if columns.metadata is None else _metadata(columns.metadata.texts(held))
-        named = None if columns.names is None else _names(columns.names.names(held))
+        named = None if columns.text_ids is None else _text_ids(columns.text_ids.texts(held))
         extras = {name: columns.extra(name)[rows] for name in columns.extra_names}
         parts.append(Segment(Arrays(columns.ids[rows], columns.codes[rows], values, noted, named, extras)))
     return parts
 
 
 def gather_segment(segment: Segment) -> Segment:
-    """The living entries of a segment, for a scan: without metadata, names and extra columns."""
+    """The living entries of a segment, for a scan: without metadata, text ids and extra columns."""
     rows = np.flatnonzero(segment.living)
     values = {name: segment.columns.column(name)[rows] for name in segment.columns.column_names}
     return Segment(Arrays(segment.ids[rows], segment.codes[rows], values))
@@ -287,8 +287,8 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.frombuffer(mmap.mmap(-1, n_bytes), dtype, math.prod(shape)).reshape(shape)
 
 
-def _names(names: list[bytes] | None) -> Names | None:
-    return None if names is None else Names.of(names)
+def _text_ids(texts: list[bytes] | None) -> TextIds | None:
+    return None if texts is None else TextIds.of(texts)
 
 
 def _metadata(texts: list[bytes] | None) -> Metadata | None:

@@ -14,8 +14,8 @@ from .._lazy import lazy
 from . import segments as limits
 from .extras import unpack_originals
 from .metadata import Note, parse_notes
-from .names import hash_names
 from .segments import Segment, cut_segment, gather_segment, merge_segments
+from .text_ids import hash_text_ids
 
 SPARSE = 8
 """Entries are gathered before they are scanned where fewer than one in so many takes part."""
@@ -67,28 +67,28 @@ class Snapshot:
         return rows
 
     @property
-    def has_names(self) -> bool | None:
+    def has_text_ids(self) -> bool | None:
         """Whether entries have text ids of the user's own; None where there are no entries."""
-        return next((segment.columns.has_names for segment in self.segments), None)
+        return next((segment.columns.has_text_ids for segment in self.segments), None)
 
-    def find_names(self, names: Sequence[bytes]) -> Int64:
+    def find_text_ids(self, texts: Sequence[bytes]) -> Int64:
         """The row of the entry of each name, -1 where there is none."""
-        rows, hashes = np.full(len(names), -1, np.int64), hash_names(names)
+        rows, hashes = np.full(len(texts), -1, np.int64), hash_text_ids(texts)
         for start, segment in zip(self.starts, self.segments, strict=False):
-            stored = segment.columns.names
-            for position, row in stored.find(names, hashes) if stored is not None else []:
+            stored = segment.columns.text_ids
+            for position, row in stored.find(texts, hashes) if stored is not None else []:
                 if segment.alive is None or segment.alive[row >> 3] >> (row & 7) & 1:
                     rows[position] = start + row
         return rows
 
-    def names(self, rows: Int64) -> list[str]:
+    def text_ids(self, rows: Int64) -> list[str]:
         """Names of the entries at these rows."""
         owners = np.searchsorted(self.starts, rows, side="right") - 1
         found = [""] * len(rows)
         for owner in np.unique(owners):
-            stored, chosen = self.segments[owner].columns.names, np.flatnonzero(owners == owner)
+            stored, chosen = self.segments[owner].columns.text_ids, np.flatnonzero(owners == owner)
             if stored is not None:
-                for at, name in zip(chosen, stored.names(rows[chosen] - self.starts[owner]), strict=True):
+                for at, name in zip(chosen, stored.texts(rows[chosen] - self.starts[owner]), strict=True):
                     found[at] = name.decode()
         return found
 

@@ -19,11 +19,11 @@ from .backend import Backend
 from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
 from .manifest import FileRecord, SegmentRecord
 from .metadata import Metadata, parse_notes
-from .names import Names, problem_of_names
 from .segments import Columns, Segment, column_of
 from .stored_file import FileWriter, StoredFile
+from .text_ids import TextIds, problem_of_text_ids
 
-NAMES = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
+TEXT_IDS = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
 METADATA = {"starts": "<i8", "text": "|u1"}
 
 
@@ -166,18 +166,18 @@ class StoredColumns:
         return values
 
     @property
-    def has_names(self) -> bool:
-        return "names.starts" in self.file
+    def has_text_ids(self) -> bool:
+        return "text_ids.starts" in self.file
 
     @lazy
-    def names(self) -> Names | None:
-        if not self.has_names:
+    def text_ids(self) -> TextIds | None:
+        if not self.has_text_ids:
             return None
         shapes = {"starts": (len(self) + 1,), "hashes": (len(self),), "order": (len(self),), "text": None}
-        names = Names(**self._table(self.file, "names", NAMES, shapes))
-        if problem := problem_of_names(names):
-            self.file.refuse("names", problem)
-        return names
+        found = TextIds(**self._table(self.file, "text_ids", TEXT_IDS, shapes))
+        if problem := problem_of_text_ids(found):
+            self.file.refuse("text_ids", problem)
+        return found
 
     @lazy
     def metadata(self) -> Metadata | None:
@@ -256,7 +256,7 @@ class StoredColumns:
 
     def read(self) -> None:
         """Read and check every column that searches use."""
-        for name in ("ids", "codes", "_values", "names", "alive", "metadata"):
+        for name in ("ids", "codes", "_values", "text_ids", "alive", "metadata"):
             getattr(self, name)
 
     def verify(self, next_id: int) -> None:
@@ -336,7 +336,7 @@ def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
 def columns_of(columns: Columns) -> dict[str, Array]:
     """Named arrays of a segment as its file holds them."""
     found = {name: column_of(columns, name) for name in ("ids", "codes", *columns.column_names)}
-    for prefix, table, types in (("names", columns.names, NAMES), ("metadata", columns.metadata, METADATA)):
+    for prefix, table, types in (("text_ids", columns.text_ids, TEXT_IDS), ("metadata", columns.metadata, METADATA)):
         if table is not None:
             found |= {
                 f"{prefix}.{name}": getattr(table, name).astype(dtype, copy=False) for name, dtype in types.items()

@@ -1,4 +1,4 @@
-"""Names: text ids of entries, found by a sorted table of their hashes."""
+"""Text ids of entries, found by a sorted table of their hashes."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from .._arrays import Bytes, Int64
 Hashes = npt.NDArray[np.uint64]
 
 
-def hash_names(names: Iterable[bytes]) -> Hashes:
-    """The first 8 bytes of each name's BLAKE2b."""
-    digests = b"".join(hashlib.blake2b(name, digest_size=8).digest() for name in names)
+def hash_text_ids(texts: Iterable[bytes]) -> Hashes:
+    """The first 8 bytes of each text's BLAKE2b."""
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<u8")
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
-    """Names of consecutive entries; 20 bytes per entry beyond their text."""
+class TextIds:
+    """Text ids of consecutive entries; 20 bytes per entry beyond their text."""
 
-    starts: Int64  # (n_entries + 1,) where each name begins
+    starts: Int64  # (n_entries + 1,) where each text begins
     hashes: Hashes  # (n_entries,) ascending
     order: npt.NDArray[np.int32]  # (n_entries,) the entry of each hash
     text: Bytes  # UTF-8
 
     @classmethod
-    def of(cls, names: Sequence[bytes]) -> Names:
-        starts = np.fromiter(accumulate(map(len, names), initial=0), np.int64, len(names) + 1)
-        hashes = hash_names(names)
+    def of(cls, texts: Sequence[bytes]) -> TextIds:
+        starts = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
+        hashes = hash_text_ids(texts)
         order = np.argsort(hashes, kind="stable")
-        return cls(starts, hashes[order], order.astype(np.int32), np.frombuffer(b"".join(names), np.uint8))
+        return cls(starts, hashes[order], order.astype(np.int32), np.frombuffer(b"".join(texts), np.uint8))
 
     @property
     def nbytes(self) -> int:
         return self.starts.nbytes + self.hashes.nbytes + self.order.nbytes + self.text.nbytes
 
-    def names(self, rows: Sequence[int] | Int64) -> list[bytes]:
-        """The names of these entries."""
+    def texts(self, rows: Sequence[int] | Int64) -> list[bytes]:
+        """The texts of these entries."""
         at, text = np.asarray(rows, np.int64), self.text.data
         begins, ends = self.starts[at].tolist(), self.starts[at + 1].tolist()
         return [bytes(text[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
-    def find(self, names: Sequence[bytes], hashes: Hashes) -> list[tuple[int, int]]:
-        """Pairs (position among ``names``, entry) of the names that are here; hashes only say where to look."""
+    def find(self, texts: Sequence[bytes], hashes: Hashes) -> list[tuple[int, int]]:
+        """Pairs (position among ``texts``, entry) of the texts that are here; hashes only say where to look."""
         found, n_entries = [], len(self.hashes)
         positions = np.argsort(hashes, kind="stable")  # in order, so that neighbouring reads are near each other
         slots = np.searchsorted(self.hashes, hashes[positions])
-        while positions.size:  # once, and again where several names share a hash
+        while positions.size:  # once, and again where several texts share a hash
             here = np.flatnonzero(slots < n_entries)
             here = here[self.hashes[slots[here]] == hashes[positions[here]]]
             positions, slots = positions[here], slots[here]
             rows = self.order[slots]
-            for position, row, name in zip(positions.tolist(), rows.tolist(), self.names(rows), strict=True):
-                if name == names[position]:
+            for position, row, text in zip(positions.tolist(), rows.tolist(), self.texts(rows), strict=True):
+                if text == texts[position]:
                     found.append((position, row))
             slots = slots + 1
         return found
 
 
-def problem_of_names(names: Names) -> str | None:
-    """What is wrong with stored names, whose checksums are right; None for sound ones."""
-    if names.starts[0] != 0 or names.starts[-1] != len(names.text) or (np.diff(names.starts) < 0).any():
-        return "the starts of its names must ascend from 0 to the end"
-    if (names.hashes[1:] < names.hashes[:-1]).any():
-        return "the hashes of its names must ascend"
-    if not _is_permutation(names.order):
-        return "the order of its names must be a permutation of the entries"
+def problem_of_text_ids(texts: TextIds) -> str | None:
+    """What is wrong with stored text ids, whose checksums are right; None for sound ones."""
+    if texts.starts[0] != 0 or texts.starts[-1] != len(texts.text) or (np.diff(texts.starts) < 0).any():
+        return "the starts of its text ids must ascend from 0 to the end"
+    if (texts.hashes[1:] < texts.hashes[:-1]).any():
+        return "the hashes of its text ids must ascend"
+    if not _is_permutation(texts.order):
+        return "the order of its text ids must be a permutation of the entries"
     return None
 
 
