@@ -126,12 +126,8 @@ PENDING = {  # being rewritten
     "benchmarks/regions.py",
     "benchmarks/shared/charts.py",
     "benchmarks/shared/quality_page.py",
-    "benchmarks/shared/regions_page.py",
     "docs/how-to/cameras.md",
     "docs/how-to/gpu.md",
-    "docs/how-to/searching.md",
-    "docs/reference/benchmarks.md",
-    "docs/reference/trellis-measurements.md",
 }
 READERS = {".md": markdown, ".ipynb": notebook, ".toml": toml, ".py": python}
 

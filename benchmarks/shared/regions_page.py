@@ -1,16 +1,16 @@
-"""Searches for a recall in docs/reference/benchmarks.md."""
+"""Results of searches for a recall in docs/reference/benchmarks.md."""
 
 from shared.markdown import join, source, table
 
 NAMES = tuple(f"regions/{name}" for name in ("recall", "shifted", "sizes", "originals", "peers", "weak"))
 BUSY = (
-    "The machine was shared with other work, on which processor seconds depend less than those of the clock; on an "
-    "idle one they are lower."
+    "The machine was shared with other work, which affects processor time less than wall-clock time; on an idle "
+    "machine times are lower."
 )
 
 
 def regions(results):
-    """What was asked for and reached, what it took, beside peers, and where regions do not help."""
+    """Requested and achieved recall, time, other libraries, and weak matches."""
     found = {name.partition("/")[2]: results[name]["measured"] for name in NAMES if name in results}
     if not found:
         return ""
@@ -29,18 +29,18 @@ def regions(results):
 
 def _recall(measured):
     return join(
-        "### Recall, asked and achieved",
-        "Of what the exhaustive search by trellis codes of 24 bytes finds, mean over held-out queries with its "
-        "standard error; in brackets the share of the entries visited.",
+        "### Requested and achieved recall",
+        "Share of the results of an exhaustive search by trellis codes of 24 bytes that a search for a recall returns: "
+        "mean over held-out queries with its standard error, and the share of the entries visited in parentheses.",
         _recall_table(measured["recall"]),
     )
 
 
 def _shifted(measured):
     return join(
-        "### Queries that are unlike the entries",
-        "Resampled entries lie between sentences, so that real sentences are no sample of them. The recall asked for "
-        "is promised for queries like the entries, or like those given to `calibrate_recall`.",
+        "### Queries that differ from the entries",
+        "Resampled entries lie between sentences, so real sentences have another distribution. The recall is "
+        "guaranteed for queries that are distributed like the entries, or like those passed to `calibrate_recall`.",
         _recall_table(measured["recall"]),
     )
 
@@ -55,7 +55,7 @@ def _recall_table(rows):
             for one in asked
         ]
         lines.append([case, k, f"{next(iter(here.values()))['n_queries']:,}", *cells])
-    return table(["", "k", "queries", *(f"asked {one:.2f}" for one in asked)], lines)
+    return table(["", "k", "queries", *(f"recall={one:.2f}" for one in asked)], lines)
 
 
 def _sizes(measured):
@@ -66,11 +66,11 @@ def _sizes(measured):
         lines.append(
             [f"{row['n_entries']:,}", row["batch"], asked, f"{each:.3f}", "" if visited is None else f"{visited:.3f}"]
         )
-    times = table(["entries", "queries in a batch", "", "ms of processor each", "visited by 256"], lines)
+    times = table(["entries", "queries in a batch", "", "processor ms per query", "visited (batches of 256)"], lines)
     learned = {row["n_entries"]: row for row in measured["sizes"]}
     notes = [
         f"{row['n_regions']:,} regions of {n:,} entries were learned and calibrated in {row['learning_seconds']:.0f} s "
-        f"of the clock, after an encoding of {row['build_seconds']:.0f} s"
+        f"(wall clock), after encoding in {row['build_seconds']:.0f} s"
         for n, row in learned.items()
     ]
     text = "Resampled sentences, trellis codes of 24 bytes, k = 10, one thread. " + "; ".join(notes) + "."
@@ -80,14 +80,14 @@ def _sizes(measured):
 def _originals(measured):
     row = measured["originals"]
     return join(
-        "### Exact neighbours, by originals on disk",
+        "### Exact neighbours with originals on disk",
         f"{row['n_entries']:,} resampled sentences, 24 bytes of code and float16 originals in a folder: recall@10 of "
-        f"exact neighbours {row['achieved']:.3f} ± {row['standard_error']:.3f}, asked {row['asked']:.2f}, "
+        f"exact neighbours {row['achieved']:.3f} ± {row['standard_error']:.3f} with recall={row['asked']:.2f}, "
         f"{row['visited']:.3f} of the entries visited. One query takes "
-        f"{1e3 * row['warm_seconds']:.2f} ms of processor with a warm page cache, and "
-        f"{1e3 * row['cold_seconds_median']:.2f} ms by the clock (median) after the cache was dropped "
-        f"({row['cold_is']}). Resident are {row['nbytes'] / row['n_entries']:.0f} bytes per entry, on disk "
-        f"{row['originals_nbytes'] / row['n_entries']:.0f} more.",
+        f"{1e3 * row['warm_seconds']:.2f} ms of processor time with a warm page cache, and "
+        f"{1e3 * row['cold_seconds_median']:.2f} ms of wall time (median) after the cache was dropped "
+        f"({row['cold_is']}). The index has {row['nbytes'] / row['n_entries']:.0f} bytes per entry, and on disk "
+        f"{row['originals_nbytes'] / row['n_entries']:.0f} more for the originals.",
     )
 
 
@@ -108,9 +108,9 @@ def _peers(measured):
     return join(
         "### Beside other libraries",
         f"{rows[0]['n_entries']:,} resampled sentences, recall of exact neighbours without rescoring unless originals "
-        "are kept, processor time of one thread, one run. faiss and graphs answer single queries faster; "
-        "graphs find as much as codes with originals, with 20 to 60 times the memory. None of the others promises a "
-        "recall.",
+        "are stored, processor time of one thread, one run. FAISS and graphs answer single queries faster; graphs find "
+        "as many neighbours as codes with originals, in 20 to 60 times the memory. The other libraries do not "
+        "guarantee a recall.",
         table(header, lines),
     )
 
@@ -123,7 +123,7 @@ def _weak(measured):
     )
     return join(
         "### Weak matches",
-        "100,000 white signals of 256 features: share of the entries that must be visited for a 90% chance to meet "
-        "a match. Below a correlation of about 0.2 regions do not help.",
+        "100,000 white signals of 256 features: share of the entries that must be visited for a match to "
+        "be among them with a probability of 90%. Below a correlation of about 0.2 regions do not help.",
         shown,
     )
