@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from numpy_kernels import PATHS, use_path
+from small import N_FEATURES, make_index
 
 collect_ignore_glob = ["data/*"]  # programs that wrote the data
 
@@ -31,3 +32,18 @@ def path(request):
 @pytest.fixture
 def rng():
     return np.random.default_rng(12345)
+
+
+@pytest.fixture
+def signals(rng):
+    """60 signals of the small index."""
+    return rng.standard_normal((60, N_FEATURES)).astype(np.float32)
+
+
+@pytest.fixture
+def filled(tmp_path, signals):
+    """The folder of a small index that holds 40 of the signals."""
+    path = tmp_path / "cameras.topsign"
+    with make_index(path=path) as index:
+        index.add(signals[:40], metadata=[{"n": n} for n in range(40)])
+    return path

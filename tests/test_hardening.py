@@ -15,17 +15,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from numpy_kernels import PATHS, use_path
+from small import N_FEATURES, make_index
 
 import topsign as ts
 
 pytestmark = pytest.mark.slow
-
-N_FEATURES = 64
-
-
-def make_index(**options):
-    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
-
 
 # Memory of the caller
 
@@ -112,11 +106,6 @@ def test_signals_without_projections_are_refused(kind, projection):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "cameras.topsign"
-
-
-@pytest.fixture
-def signals(rng):
-    return rng.standard_normal((60, N_FEATURES)).astype(np.float32)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults import attack
+from small import make_index
 from typer.testing import CliRunner
 
 import topsign as ts
@@ -24,25 +25,7 @@ from topsign.signals import Place, open_file
 
 pytestmark = pytest.mark.slow
 
-N_FEATURES = 64
 FORMS = ("codes", "bits", "sparse")  # forms of adaptive codes that are read back
-
-
-def make_index(**options):
-    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
-
-
-@pytest.fixture
-def signals(rng):
-    return rng.standard_normal((60, N_FEATURES)).astype(np.float32)
-
-
-@pytest.fixture
-def filled(tmp_path, signals):
-    path = tmp_path / "cameras.topsign"
-    with make_index(path=path) as index:
-        index.add(signals[:40], metadata=[{"n": n} for n in range(40)])
-    return path
 
 
 def test_a_sample_of_every_attack():

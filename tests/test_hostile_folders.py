@@ -13,30 +13,12 @@ import numpy as np
 import pytest
 from folders import column_places, files_of, flip, rewrite, rewrite_recipe, size_of, write_manifest_text
 from numpy.testing import assert_array_equal
+from small import N_FEATURES, make_index
 
 import topsign as ts
 from topsign.store import segments
 
 pytestmark = pytest.mark.core
-
-N_FEATURES = 64
-
-
-def make_index(**options):
-    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
-
-
-@pytest.fixture
-def signals(rng):
-    return rng.standard_normal((60, N_FEATURES)).astype(np.float32)
-
-
-@pytest.fixture
-def filled(tmp_path, signals):
-    path = tmp_path / "cameras.topsign"
-    with make_index(path=path) as index:
-        index.add(signals[:40], metadata=[{"n": n} for n in range(40)])
-    return path
 
 
 def use(path, signals):

@@ -1,0 +1,9 @@
+"""The small index that tests of hostile input use."""
+
+import topsign as ts
+
+N_FEATURES = 64
+
+
+def make_index(**options):
+    return ts.AdaptiveIndex(**{"n_features": N_FEATURES, "n_bits": 16, "random_state": 1} | options)
