@@ -1,4 +1,4 @@
-"""Code families: what a code is. One contract (:class:`Recipe`), one registry, one module or package per family."""
+"""Code families: the contract (:class:`Recipe`), the registry, and one module or package per family."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def read_codes(message: bytes) -> Codes:
-    """Return the codes of a message that :meth:`topsign.Codes.to_bytes` wrote; raise StorageError for anything else."""
+    """Parse a message of :meth:`topsign.Codes.to_bytes`; raise StorageError if it is invalid or damaged."""
     import numpy as np
 
     record, n_codes, rest = message_parts(message)

@@ -1,4 +1,4 @@
-"""Adaptive codes: each signal keeps the locations and signs of its own largest projections."""
+"""Adaptive codes: the locations and signs of each signal's largest projections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .sign_codes import AdaptiveCodes, SignCodes
 from .weight_coding import WeightCoding, float_scale_bytes
 
 MIN_TOTAL = 1e-5
-"""Least sum of kept magnitudes of a signal of norm one; that of a normal signal is about ``n_bits``."""
+"""Minimum sum of kept magnitudes for a signal of norm one; for a normal signal it is about ``n_bits``."""
 
 
 _NO_LAYOUT = Layout("compact", 1, 1)  # dataclass fields after those with defaults need one
@@ -44,13 +44,13 @@ _NO_LAYOUT = Layout("compact", 1, 1)  # dataclass fields after those with defaul
 
 @dataclass(frozen=True, eq=False)
 class SignsRecipe(ProjectedRecipe):
-    """Codes that keep signs of projections: what adaptive and sign codes share."""
+    """Base class of recipes whose codes are signs of projections: adaptive and sign codes."""
 
     layout: Layout = _NO_LAYOUT
 
     @property
     def n_bits(self) -> int:
-        """Signs kept for each signal."""
+        """Number of signs per code."""
         return self.layout.n_bits
 
     @property
@@ -92,11 +92,14 @@ class SignsRecipe(ProjectedRecipe):
     @classmethod
     @abstractmethod
     def make(cls, **parameters: Any) -> Self:
-        """Return the recipe of a constructor's parameters, without a mean."""
+        """Return the recipe for the parameters of a constructor, without a mean."""
 
     @classmethod
     def agree(cls, stored: Recipe, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> str | None:
-        """``n_pool=None``, ``random_state=None`` and ``center=True`` take what is stored, and all else must agree."""
+        """Compare parameters with a stored recipe.
+
+        ``n_pool=None``, ``random_state=None`` and ``center=True`` accept the stored values; all others must be equal.
+        """
         problem = super().agree(stored, **parameters)
         if problem is not None or not isinstance(stored, cls):
             return problem
@@ -109,13 +112,13 @@ class SignsRecipe(ProjectedRecipe):
         return f"{have}, got {want}" if have else None
 
     def parameters(self) -> dict[str, Any]:
-        """``n_bits``, ``n_pool`` and ``random_state`` are left open, which :meth:`agree` takes from the recipe."""
+        """Return parameters that leave ``n_bits``, ``n_pool`` and ``random_state`` open for :meth:`agree`."""
         kept = {"metric": self.metric, "norms": self.norms, "center": self.mean is not None}
         return super().parameters() | kept | {"projection": self.projection.kind}
 
     @classmethod
     def _completed(cls, stored: Self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters with those that were left open taken from the stored recipe."""
+        """Return the parameters, with open ones filled in from the stored recipe."""
         done = dict(parameters)
         if done.get("n_pool") is None:
             done["n_pool"] = stored.n_pool
@@ -132,17 +135,17 @@ class SignsRecipe(ProjectedRecipe):
 
     @abstractmethod
     def packed(self, projected: Float32, n_threads: int) -> tuple[Bytes, Float64]:
-        """Return codes of projections, and the sums of the magnitudes that they keep."""
+        """Return the codes of projections, and the sums of their kept magnitudes."""
 
     def with_columns(self, block: Block, codes: Bytes, totals: Float64) -> Encoded:
-        """Return codes with norms and scales; signals of which the pool has next to nothing are refused."""
+        """Return codes with norms and scales; raise ValueError for signals nearly orthogonal to the pool."""
         norms = np.sqrt(block.square_norms).astype(np.float32)
-        # Totals near zero: the pool has next to nothing of this signal, and scales would not be finite.
+        # Totals near zero: the signal is nearly orthogonal to the pool, and scales would not be finite.
         empty = np.flatnonzero((totals <= MIN_TOTAL * norms) & (block.square_norms > 0))
         if empty.size:
             raise ValueError(
                 f"{block.row(int(empty[0]))}: all its kept projections are zero on this {self.projection.kind} pool of "
-                f"{self.n_pool}, so its code says nothing; take a larger n_pool or a dense projection, or drop that row"
+                f"{self.n_pool}, so its code is empty; use a larger n_pool or a dense projection, or drop that row"
             )
         if not self.norms:
             return Encoded(codes, {})
@@ -154,7 +157,7 @@ class SignsRecipe(ProjectedRecipe):
         """Return codes as rows of +-1 and 0, (n_codes, n_pool)."""
 
     def decode(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
-        """Return the direction of the kept signs' projections, with the signal's norm if it is kept, plus the mean."""
+        """Return the back-projection of the signs, scaled to the signal's norm if it is kept, plus the mean."""
         signals = unit(transpose(self.projection, self.sign_rows(codes)))
         if "norms" in columns:
             signals = signals * columns["norms"][:, np.newaxis]
@@ -187,14 +190,14 @@ class SignsRecipe(ProjectedRecipe):
                 raise ValueError("the weights of entries, scales / norms, must be finite")
 
     def law(self, n_bits: int | None = None) -> Any:
-        """Return the law of isotropic signals for codes that compare ``n_bits`` signs, by default all."""
+        """Return the null distribution of isotropic signals for codes that compare ``n_bits`` signs (default: all)."""
         from .laws import shared_law  # SciPy takes long to import
 
         return shared_law(n_bits or self.n_bits, self.n_pool, self.n_features, self._law_pool, self.norms)
 
     @lazy
     def _law_pool(self) -> str:
-        """Kind of projection whose law holds for this one."""
+        """Kind of projection whose null distribution applies."""
         flat = self.projection.options.get("spectrum", "unimodular") == "unimodular"
         return self.projection.kind if flat else "gaussian"
 
@@ -227,7 +230,7 @@ class SignsRecipe(ProjectedRecipe):
         return (kind if n_kept is None else ChosenRowsComparison)(self.layout, prepared, law, self.metric)
 
     def _kept(self, scoring: str, adaptive_bits: object) -> int | None:
-        """Return the number of projections that each query keeps, None for all."""
+        """Return the number of projections kept by each query, or None for all."""
         check_real_valued(self, scoring, adaptive_bits)
         return None
 
@@ -275,7 +278,7 @@ class SignsRecipe(ProjectedRecipe):
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveRecipe(SignsRecipe):
-    """Recipe of adaptive codes: the paper's, no training."""
+    """Recipe of adaptive codes, the paper's codes, which need no training."""
 
     family: ClassVar[str] = "adaptive"
     codes_type: ClassVar[type[SignCodes]] = AdaptiveCodes
@@ -354,9 +357,10 @@ class AdaptiveRecipe(SignsRecipe):
         return unpack_sets(self.layout, packed, n_codes)
 
     def code_pvalues(self, codes: Bytes) -> Float64:
-        """Return p-values of the agreements of all pairs, whose numbers of common locations are about Poisson.
+        """Return p-values of the agreements of all pairs.
 
-        The difference of agreements and disagreements then follows Skellam's law.
+        The number of common locations is approximately Poisson, so the difference of agreeing and differing signs
+        follows a Skellam distribution.
         """
         from scipy.stats import skellam  # takes long to import
 
@@ -373,7 +377,7 @@ class AdaptiveRecipe(SignsRecipe):
 
 
 def is_true(center: bool | npt.ArrayLike) -> bool:
-    """Return whether a mean is to be learned."""
+    """Return whether to learn a mean."""
     return isinstance(center, (bool, np.bool_)) and bool(center)
 
 

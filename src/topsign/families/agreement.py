@@ -1,9 +1,9 @@
-"""Agreement of two codes that keep signs: the pairing of adaptive and sign codes.
+"""Comparison of two sign codes by their agreement, for adaptive and sign codes.
 
-Two codes are compared at the locations that both keep: the *agreement* of a pair is the number of common locations
-whose signs agree less the number whose signs differ. It is symmetric. For independent signals the number of common
-locations is hypergeometric and each sign agrees with probability one half, which gives the p-values (exact for
-independent normal projections); the correlation at which an agreement is expected is its score.
+Two codes are compared at their common locations. The *agreement* of a pair is the number of common locations with equal
+signs minus the number with different signs. For independent signals the number of common locations is hypergeometric
+and signs are equal with probability one half, which gives the p-values (exact for independent normal projections). The
+score of a pair is the correlation for which its agreement is the expected value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 from scipy.special import logsumexp, ndtr
 
 from .._arrays import Array, Bytes, Float32, Float64, Int64
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AgreementPairing(Pairing):
-    """Pairs by agreement."""
+    """Pairing by agreement."""
 
     recipe: SignsRecipe
     has_null: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class Agreement:
     n_pool: int
 
     def log10_p_values(self, agreements: Array) -> Float64:
-        """Return decimal logarithms of the probability that codes of independent signals agree at least so much."""
+        """Return log10 of the probability that codes of independent signals have at least this agreement."""
         values, inverse = np.unique(np.asarray(agreements, np.int64), return_inverse=True)
         common = np.arange(self.n_bits + 1)
         weights = scipy.stats.hypergeom.pmf(common, self.n_pool, self.n_bits, self.n_bits)
@@ -80,9 +80,9 @@ class Agreement:
         def log_tail(agreed: Float64) -> Float64:
             found = []
             for value in agreed.astype(np.int64):
-                some = common[abs(value) :]  # fewer common locations do not agree so much
+                some = common[abs(value) :]  # fewer common locations cannot reach this agreement
                 logs = scipy.stats.hypergeom.logpmf(some, self.n_pool, self.n_bits, self.n_bits)
-                differing = (some - value) // 2  # at most so many of the common signs differ
+                differing = (some - value) // 2  # largest number of differing signs
                 logs += [
                     log_binomial_cdf(np.array([k]), int(n), np.array([0.5]))[0, 0]
                     for k, n in zip(differing, some, strict=True)
@@ -98,7 +98,7 @@ class Agreement:
         return np.asarray(np.sign(agreements) * np.interp(np.abs(agreements), expected, correlations))
 
     def least(self, test: Callable[[Int64], Array]) -> int:
-        """Return the least agreement that passes a test that all larger ones pass; n_bits + 1 if none does."""
+        """Return the smallest agreement that passes a monotone test, or n_bits + 1 if none does."""
         low, high = -self.n_bits, self.n_bits + 1
         while low < high:
             middle = (low + high) // 2
@@ -108,7 +108,7 @@ class Agreement:
     @lazy
     def _expected(self) -> tuple[Float64, Float64]:
         """Expected agreement of normal signals at correlations from 0 to 1, ascending."""
-        limit = scipy.stats.norm.isf(self.n_bits / (2 * self.n_pool))  # projections beyond it are kept
+        limit = scipy.stats.norm.isf(self.n_bits / (2 * self.n_pool))  # magnitudes above it are kept
         nodes, weights = np.polynomial.legendre.leggauss(300)
         x = limit + 4.5 * (nodes + 1)
         weights = 4.5 * weights * scipy.stats.norm.pdf(x)

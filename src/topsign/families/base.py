@@ -1,4 +1,4 @@
-"""The contract of a code family: its recipe, and the registry of families."""
+"""Recipe, the contract of a code family, and the registry of families."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Encoded:
 
 
 class Recipe(ABC):
-    """Everything that codes are made with. Codes of equal recipes can be compared with each other and with queries.
+    """Complete description of how codes are made. Codes of equal recipes are comparable.
 
-    A recipe is an object of its family. It learns, encodes, decodes and prepares queries; nothing outside
-    :mod:`topsign.families` asks which family it belongs to. Indexes, heads and exported tables carry it as JSON.
+    Each family has a recipe class, which learns, encodes, decodes and prepares queries. Code outside
+    :mod:`topsign.families` never tests the family. Indexes, heads and exported tables store the recipe as JSON.
     """
 
     family: ClassVar[str]
@@ -54,7 +54,7 @@ class Recipe(ABC):
 
     metric: str = "correlation"  # what scores estimate
     norms: bool = False  # whether norms of signals are kept
-    center: Float32 | None = None  # removed from signals and queries before they reach the recipe
+    center: Float32 | None = None  # subtracted from signals and queries before they reach the recipe
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -75,7 +75,7 @@ class Recipe(ABC):
 
     @property
     def n_bits(self) -> int:
-        """Size of a code as constructors take it: by default its bits."""
+        """Size of a code as a constructor argument; by default its bits."""
         return 8 * self.code_bytes
 
     @property
@@ -85,17 +85,17 @@ class Recipe(ABC):
 
     @property
     def shared_nbytes(self) -> int:
-        """Bytes of what was learned, which every search and prediction needs."""
+        """Bytes of the learned parameters, which every search and prediction needs."""
         return 0
 
     @property
     def block_signals(self) -> int:
-        """Number of signals projected at a time."""
+        """Number of signals projected per block."""
         return max(1, 2**20 // self.n_features)
 
     @property
     def encoded_signals(self) -> int:
-        """Number of signals that an index encodes at a time."""
+        """Number of signals that an index encodes per block."""
         return self.block_signals
 
     @property
@@ -108,7 +108,7 @@ class Recipe(ABC):
     @classmethod
     @abstractmethod
     def learn(cls, sample: Array, *, part: slice | None = None, n_features: int, **parameters: Any) -> Self:
-        """Return a recipe for signals like these rows of the sample."""
+        """Learn a recipe from rows of a sample."""
 
     @classmethod
     def needs_sample(cls, **parameters: Any) -> bool:
@@ -117,7 +117,7 @@ class Recipe(ABC):
 
     @classmethod
     def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
-        """Return what differs between a stored recipe and the parameters of a constructor, None if they agree."""
+        """Describe the difference between a stored recipe and the parameters of a constructor; None if they agree."""
         if stored.family != cls.family:
             return f"family={stored.family!r}, got family={cls.family!r}"
         if stored.n_features != parameters["n_features"]:
@@ -129,9 +129,9 @@ class Recipe(ABC):
         return {"n_features": self.n_features}
 
     def disagreement(self, family: str | None = None, **parameters: Any) -> str | None:
-        """Return what differs between this recipe and some parameters of a constructor, None if they agree.
+        """Describe the difference between this recipe and given parameters of a constructor; None if they agree.
 
-        Parameters that are not given agree with any recipe.
+        Omitted parameters agree with any recipe.
         """
         if family not in (None, self.family):
             return f"family={self.family!r}, got family={family!r}"
@@ -148,14 +148,14 @@ class Recipe(ABC):
         """Return reconstructions of the signals, (n_codes, n_features)."""
 
     def reference(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
-        """Return the vectors whose inner products with unit queries are the scores: the definition of the score.
+        """Return the vectors whose inner products with unit queries define the scores.
 
-        By default normalised reconstructions, so that scores are cosines.
+        By default these are the normalised reconstructions, so that scores are cosines.
         """
         return unit(self.decode(codes, columns))
 
     def check(self, codes: Bytes, *, name: str = "data") -> None:
-        """Raise ValueError, naming the first bad row, unless all rows are codes of this recipe."""
+        """Raise ValueError with the first invalid row unless all rows are codes of this recipe."""
         if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.code_bytes:
             raise ValueError(
                 f"{self.family} codes of this recipe must be uint8 of shape (n_codes, {self.code_bytes}), got dtype "
@@ -169,11 +169,11 @@ class Recipe(ABC):
                 raise ValueError(f"{name} must be finite and at least 0")
 
     def pack(self, codes: Bytes) -> bytes:
-        """Return codes as bytes for a message; families with a denser form override this and :meth:`unpack`."""
+        """Serialise codes for a message; families with a denser form override this and :meth:`unpack`."""
         return codes.tobytes()
 
     def unpack(self, packed: bytes, n_codes: int) -> Bytes:
-        """Return what :meth:`pack` packed; ValueError if it is anything else."""
+        """Parse the bytes of :meth:`pack`; raise ValueError if they are invalid."""
         if len(packed) != n_codes * self.code_bytes:
             raise ValueError(f"{n_codes} codes take {n_codes * self.code_bytes} bytes, got {len(packed)}")
         codes = np.frombuffer(packed, np.uint8).reshape(n_codes, self.code_bytes)
@@ -201,18 +201,18 @@ class Recipe(ABC):
     def project(
         self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
     ) -> tuple[Float32, Float64]:
-        """Return the values of queries that codes are compared with, and the norms of the queries."""
+        """Return the projections of queries and the norms of the queries."""
         raise TypeError(f"{self.family} codes are not compared with projections; search an index of them instead")
 
     def pairing(self) -> Pairing:
-        """Return how two codes are compared."""
+        """Return the comparison of codes with each other."""
         from .decoded import DecodedPairing
 
         return DecodedPairing(self)
 
     @property
     def scorings(self) -> tuple[str, ...]:
-        """Ways in which queries can be compared with codes."""
+        """Supported values of ``scoring``."""
         return ("asymmetric",)
 
     def code_pvalues(self, codes: Bytes) -> Float64 | None:
@@ -227,7 +227,7 @@ class Recipe(ABC):
         return None
 
     def energy_ratio(self, codes: Bytes) -> float | None:
-        """Return the energy that codes hold relative to that of the sample learned from; None if nothing is learned."""
+        """Return the captured energy relative to that of the learning sample, or None if nothing is learned."""
         return None
 
     # Heads
@@ -236,8 +236,7 @@ class Recipe(ABC):
     def for_weights(cls, weights: Array, **options: Any) -> Self:
         """Return a recipe for the weight vectors of a head.
 
-        Options are those that were given of n_bits or n_bytes (of a code and its columns), n_pool, projection, layout
-        and random_state.
+        Options are any of n_bits or n_bytes (of a code and its columns), n_pool, projection, layout and random_state.
         """
         return cls.learn(weights, n_features=weights.shape[1], **options)
 
@@ -252,7 +251,7 @@ class Recipe(ABC):
         return []
 
     def weight_coding(self) -> WeightCoding:
-        """Return how weight vectors of heads are coded and multiplied with inputs."""
+        """Return the coding of weight vectors for heads."""
         from .weight_coding import DecodedWeights
 
         return DecodedWeights(self)
@@ -266,16 +265,16 @@ class Recipe(ABC):
 
     @abstractmethod
     def to_json(self) -> Record:
-        """Return a record of plain values with the key "family", from which :meth:`from_json` makes an equal recipe."""
+        """Return a JSON record with the key "family", from which :meth:`from_json` makes an equal recipe."""
 
     @classmethod
     @abstractmethod
     def parse(cls, record: Record) -> Self:
-        """Return the recipe of a record; KeyError, TypeError or ValueError if it is not one."""
+        """Return the recipe of a JSON record; raise KeyError, TypeError or ValueError if it is invalid."""
 
     @staticmethod
     def from_json(record: Record, path: str | os.PathLike[str]) -> Recipe:
-        """Return the recipe of a record that was read from ``path``; StorageError if values are missing or wrong."""
+        """Return the recipe of a record read from ``path``; raise StorageError if values are missing or invalid."""
         try:
             n_features = record["n_features"]
             if type(n_features) is not int or not 0 < n_features <= MAX_FEATURES:
@@ -290,16 +289,16 @@ class Recipe(ABC):
 
     @lazy
     def fingerprint(self) -> str:
-        """32 hexadecimal digits, the same only for equal recipes."""
+        """Digest of the recipe, 32 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def space(self) -> str:
-        """Digest of what codes and projected queries must share to be compared."""
+        """Digest that codes and projected queries must share to be comparable."""
         return self.fingerprint
 
     def difference(self, other: Recipe) -> tuple[str, str]:
-        """Return what differs, as this recipe and the other have it: two empty texts for equal ones."""
+        """Return the differing values of this recipe and of another; two empty strings if they are equal."""
         ours, theirs = self.described(), other.described()
         names = [name for name in ours if ours[name] != theirs.get(name)]
         names = [name for name in names if name != "fingerprint"] or names  # it differs if anything else does
@@ -307,7 +306,7 @@ class Recipe(ABC):
         return show(ours), show(theirs)
 
     def described(self) -> Record:
-        """Return the record for people: long arrays are replaced by digests."""
+        """Return a readable record in which long arrays are replaced by digests."""
         return self.to_json()
 
     def __eq__(self, other: object) -> bool:
@@ -318,7 +317,7 @@ class Recipe(ABC):
 
 
 def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> None:
-    """Raise ValueError for ways of comparing that need signs."""
+    """Raise ValueError for scorings that need signs."""
     check_choice(scoring, "scoring", SCORINGS)
     if scoring not in recipe.scorings:
         raise ValueError(
@@ -329,8 +328,8 @@ def check_real_valued(recipe: Recipe, scoring: str, adaptive_bits: object) -> No
 
 
 def check_metric(metric: str, norms: bool) -> str:
-    """Return what scores estimate; inner products need norms."""
-    metric = "correlation" if metric == "cosine" else metric  # another name of the same
+    """Check the metric; inner products need norms."""
+    metric = "correlation" if metric == "cosine" else metric  # synonyms
     check_choice(metric, "metric", METRICS)
     if metric == "inner_product" and not norms:
         raise ValueError(

@@ -14,19 +14,19 @@ HEADER = struct.Struct("<I")  # bytes of one set of locations
 
 
 def pack_sets(layout: Layout, codes: Bytes) -> bytes:
-    """Return the bytes of a set, all signs, and all sets of locations by an arithmetic coder.
+    """Serialise codes: the bytes per set, all signs, and all sets of locations by an arithmetic coder.
 
-    ``n_bits + log2 C(n_pool, n_bits)`` bits per code, within 2% and two bytes.
+    The size is ``n_bits + log2 C(n_pool, n_bits)`` bits per code, within 2% and two bytes.
     """
     locations, signs = kernels.active().unpack_codes(layout, codes)
     capacity = _entropy_bytes(layout.n_bits, layout.n_pool) + 16
     sets, lengths = kernels.active().encode_sets(locations, layout.n_pool, capacity, n_threads=kernels.n_threads(None))
-    set_bytes = int(lengths.max(initial=0))  # every set costs the same, up to a byte or two
+    set_bytes = int(lengths.max(initial=0))  # all sets have the same size within two bytes
     return HEADER.pack(set_bytes) + signs.tobytes() + sets[:, :set_bytes].tobytes()
 
 
 def unpack_sets(layout: Layout, packed: bytes, n_codes: int) -> Bytes:
-    """Return what :func:`pack_sets` packed; ValueError if it is anything else."""
+    """Parse the bytes of :func:`pack_sets`; raise ValueError if they are invalid."""
     if len(packed) < HEADER.size:
         raise ValueError(f"{n_codes} codes take at least {HEADER.size} bytes, got {len(packed)}")
     (set_bytes,) = HEADER.unpack_from(packed)
@@ -45,7 +45,7 @@ def unpack_sets(layout: Layout, packed: bytes, n_codes: int) -> Bytes:
 
 
 def _entropy_bytes(n_bits: int, n_pool: int) -> int:
-    """Return whole bytes of the information in a set of locations."""
+    """Return the entropy of a set of locations in whole bytes."""
     from ..theory import storage_bits  # SciPy takes long to import
 
     return int(storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) // 8

@@ -1,4 +1,4 @@
-"""Sign codes: each signal keeps the signs of the whole pool."""
+"""Sign codes: the signs of all projections of the pool."""
 
 from __future__ import annotations
 

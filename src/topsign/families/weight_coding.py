@@ -50,7 +50,7 @@ class Logits(ABC):
 
 @dataclass(frozen=True, eq=False)
 class WeightCoding(ABC):
-    """How a recipe codes weight vectors, with scales by which products with inputs are estimated without bias."""
+    """Coding of weight vectors by a recipe, with scales for unbiased estimates of products with inputs."""
 
     column_names: ClassVar[tuple[str, ...]] = ()  # float32 columns kept beside the codes of weight vectors
 
@@ -101,7 +101,7 @@ class WeightCoding(ABC):
         return f"n_bits={n_bits}, {n_bits / self.recipe.n_features:.3g} per weight"
 
     def size_warning(self) -> str | None:
-        """Return why codes of this size do not pay, None if they do."""
+        """Return the reason if codes of this size are not worthwhile, otherwise None."""
         plain = 2 * self.recipe.n_features
         if self.nbytes < plain:
             return None
@@ -110,7 +110,7 @@ class WeightCoding(ABC):
 
 @dataclass(frozen=True, eq=False)
 class DecodedWeights(WeightCoding):
-    """The default: products with reconstructions. Right for every family, and slow.
+    """Default coding: products with reconstructions, which works for every family but is slow.
 
     The scale of a weight vector w and its reconstruction r is ``|w|**2 / <w, r>``.
     """

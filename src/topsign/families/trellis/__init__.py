@@ -1,4 +1,4 @@
-"""Trellis codes: a ring of bits per signal, from which every coordinate reads a window."""
+"""Trellis codes: tail-biting trellis-coded quantisation, in which each coordinate reads a window of a ring of bits."""
 
 from .codes import TrellisCodes
 from .recipe import TrellisRecipe

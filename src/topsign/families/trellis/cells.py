@@ -1,4 +1,4 @@
-"""Cells of trellis codes: a basis, a mean and the design of the codes of signals that lie there."""
+"""Cells of trellis codes, each with a basis, a mean and a design."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...projections.learned import transposed
 from ..projected import inverse_norms, unit_rows
 from .design import TrellisDesign
 
-ROUNDED = 256  # queries that are rounded at a time
-MAX_CELLS = 256  # so that the number of a cell fits the last byte of a code
+ROUNDED = 256  # queries rounded per block
+MAX_CELLS = 256  # the cell number must fit the last byte of a code
 
 
 @dataclass(frozen=True, eq=False)
 class Cell(ABC):
-    """How signals of one cell are coded: around its mean, along its axes.
+    """Coding of the signals of one cell, relative to its mean and along its axes.
 
-    Projections are sqrt(n_features) times coordinates, and so are all values here.
+    All values are in units of projections, sqrt(n_features) times coordinates.
     """
 
     design: TrellisDesign
@@ -35,21 +35,21 @@ class Cell(ABC):
 
     @abstractmethod
     def signals(self, levels: Array) -> Float32:
-        """Mean plus reconstruction, (n_codes, n_features), not normalised."""
+        """Return mean plus reconstruction, (n_codes, n_features), without normalisation."""
 
     @property
     @abstractmethod
     def _middle(self) -> tuple[Float64, float]:
-        """Coded coordinates of the mean, and its square norm."""
+        """Coded coordinates of the mean, and its squared norm."""
 
     @lazy
     def tables(self) -> TrellisTables:
-        """What the kernels read."""
+        """Tables for the kernels."""
         return self.design.tables(*self._middle, self.code_bytes)
 
     @lazy
     def weights(self) -> Float64:
-        """What coordinates of queries are multiplied with."""
+        """Factors of the coordinates of queries."""
         return np.asarray(self.design.values / np.sqrt(self._n_features))
 
     @property
@@ -59,14 +59,14 @@ class Cell(ABC):
 
 @dataclass(frozen=True, eq=False)
 class WholeCell(Cell):
-    """The whole space, in an orthonormal basis."""
+    """Single cell that covers the whole space, with an orthonormal basis."""
 
     projection: Projection
     mean: Float32 | None
 
     @lazy
     def panels(self) -> Panels | None:
-        """Coded axes, if signals are multiplied with a matrix."""
+        """Matrix of the coded axes, if signals are projected by matrix multiplication."""
         return self.projection.panels(self.design.coded)
 
     def coordinates(self, block: Block, n_threads: int) -> Float32:
@@ -111,7 +111,7 @@ class WholeCell(Cell):
 
 @dataclass(frozen=True, eq=False)
 class LocalCell(Cell):
-    """One of several clusters, with axes of its own."""
+    """One of several clusters, with its own axes."""
 
     projection: Local
 
@@ -142,7 +142,7 @@ class LocalCell(Cell):
 
 
 class Cells:
-    """All cells of a recipe; codes have the number of theirs in the low bits of the last byte of the ring."""
+    """All cells of a recipe; codes store their cell number in the low bits of the ring's last byte."""
 
     def __init__(
         self, projection: Projection, mean: Float32 | None, designs: Sequence[TrellisDesign], code_bytes: int
@@ -166,11 +166,11 @@ class Cells:
 
     @property
     def last_byte(self) -> int:
-        """Byte of a code that has the number of its cell."""
+        """Position of the byte that holds the cell number."""
         return self._last
 
     def coordinates(self, block: Block, n_threads: int) -> list[TrellisSignals]:
-        """Return the coordinates of the unit signals of a block in their cells; one cell at least."""
+        """Return the coordinates of the unit signals of a block by cell; at least one cell."""
         whole = self._cells[0]
         if isinstance(whole, WholeCell):
             return [TrellisSignals(whole.tables, whole.coordinates(block, n_threads))]
@@ -188,8 +188,8 @@ class Cells:
     def round(self, projected: Float32) -> list[RoundedQueries]:
         """Return projections of unit queries as the kernels take them, for each cell.
 
-        Each query is rounded to 8 bits by its own scale. If few coordinates hold nearly everything, a second digit
-        keeps the others from vanishing beside them. All cells are rounded together, some queries at a time.
+        Each query is rounded to 8 bits with its own scale. If few coordinates hold nearly all variance, a second digit
+        preserves the small ones. All cells are rounded together, in blocks of queries.
         """
         sizes, bits = [cell.design.n_coded for cell in self], [cell.tables.fine_bits for cell in self]
         ends: Int64 = np.cumsum(sizes, dtype=np.int64)
@@ -218,14 +218,14 @@ class Cells:
         return np.concatenate([cell.weights for cell in self])
 
     def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
-        """Return the coded coordinates of all cells, one cell after the other, and products with their means."""
+        """Return the coded coordinates of all cells in order, and inner products with the cell means."""
         whole = self._cells[0]
         if isinstance(whole, WholeCell):
             return whole.coded(projected)
         return projected[:, : -len(self)], projected[:, -len(self) :].astype(np.float64)
 
     def of_codes(self, codes: Bytes) -> Iterator[tuple[Cell, Int64]]:
-        """Each cell that has any of these codes, and which."""
+        """Yield each non-empty cell with the positions of its codes."""
         if len(self) == 1:
             yield self._cells[0], np.arange(len(codes))
             return
@@ -240,5 +240,5 @@ class Cells:
 
 
 def cell_bits(n_cells: int) -> int:
-    """Bits that the number of a cell takes."""
+    """Return the number of bits of a cell number."""
     return (n_cells - 1).bit_length()

@@ -36,9 +36,9 @@ class TrellisCodes(Codes):
 
     @property
     def levels(self) -> npt.NDArray[np.int8]:
-        """Levels of the coded coordinates, (n_codes, n_coded) int8: the same on every machine.
+        """Levels of the coded coordinates, (n_codes, n_coded) int8, identical on every machine.
 
-        Cells that code fewer coordinates than others have zeros after theirs.
+        Cells with fewer coded coordinates are padded with zeros.
         """
         levels = np.zeros((len(self), max(design.n_coded for design in self.recipe.designs)), np.int8)
         for cell, positions in self.recipe.cells.of_codes(self.data):

@@ -20,11 +20,11 @@ NULL_SLACK = 1e-6  # of thresholds of cosines
 
 @dataclass(frozen=True, eq=False)
 class TrellisComparison(Comparison):
-    """Comparison by the cosine of the query with the entry's reconstruction, or by that times both norms.
+    """Comparison by the cosine of the query and the entry's reconstruction, or by the cosine times both norms.
 
-    With a random basis and no mean a cosine with an independent impostor has exactly the distribution of a sample
-    correlation in n_features dimensions, because a reconstruction does not depend on the query. A learned basis, or a
-    mean, depends on the signals: impostors then correlate, and there are no p-values before the index is calibrated.
+    With a random basis and no mean, the cosine with an independent impostor has exactly the distribution of a sample
+    correlation in n_features dimensions, because the reconstruction does not depend on the query. A learned basis or
+    mean depends on the signals, so impostors are correlated and p-values need a calibrated index.
     """
 
     recipe: TrellisRecipe
@@ -79,7 +79,7 @@ class TrellisComparison(Comparison):
         return scores, np.where(self.norms[queries] > 0, cosines, 0.0)
 
     def distances(self, queries: Int64, values: Array, gather: Gather) -> Float64:
-        # A reconstruction has lost a part of its signal: cosines over what is kept estimate correlations.
+        # A reconstruction captures only a part of its signal: cosines divided by that part estimate correlations.
         _, cosines = self.estimates(queries, values, gather)
         return np.asarray(np.arccos(np.clip(cosines / self.recipe.reconstruction_cosine, -1, 1)) / np.pi)
 

@@ -1,4 +1,4 @@
-"""The design of a trellis code: which coordinate reads which bits, and what its levels are worth."""
+"""Design of a trellis code: bit allocation, windows and reconstruction levels of the coordinates."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ..._checks import check_count, check_flag
 from ..._files import Record
 from ...kernels.trellis import MAX_LEVEL, N_LEVELS, TrellisTables, level_rms, quantiles
 
-MAX_SHARING = 128  # coordinates that read one window
-MAX_SPREAD = 2.0**29  # by which the costs of two paths may differ: they are compared modulo 2**32
+MAX_SHARING = 128  # maximum number of coordinates per window
+MAX_SPREAD = 2.0**29  # maximum difference of path costs, which are compared modulo 2**32
 MIN_WINDOW, MAX_WINDOW = 4, 12
 MAX_BITS = 2**24
-OUTLIER = 8.0  # standard deviations after which the encoder takes a coordinate for less than it is
-FEW = 8  # coordinates that hold half of the variance or more: where they do, designs are made fine
-MAX_FINE, MAX_FINE_BITS = 2**16, 6  # coordinates of a fine design, and bits of the second digit of queries
-WELL_CODED = 3.0  # bits of a coordinate whose levels are widened in a fine design
-COARSEST = 4.0  # times that coefficients of a square norm are rounded up by at most, beside those of a mean
-WIDTHS = 2.0 ** (np.arange(21) / 8)  # that amplitudes are tried with
+OUTLIER = 8.0  # standard deviations at which the encoder clips a coordinate
+FEW = 8  # designs are fine if at most so many coordinates hold half of the variance
+MAX_FINE, MAX_FINE_BITS = 2**16, 6  # maximum coordinates of a fine design, and maximum bits of the second digit
+WELL_CODED = 3.0  # bits from which the levels of a coordinate are widened in a fine design
+COARSEST = 4.0  # maximum factor by which rounding units of squared-norm coefficients grow for the mean's coefficients
+WIDTHS = 2.0 ** (np.arange(21) / 8)  # candidate factors of amplitudes
 
 
 @dataclass(frozen=True, eq=False)
 class TrellisDesign:
-    """A ring of bits shared out among coordinates by their variances.
+    """Allocation of a ring of bits to coordinates by their variances.
 
-    ``coded`` are the coordinates that get bits, in the order of their windows; ``amplitudes`` the standard deviations
-    of their reconstructions, ``gains`` what these are multiplied with before scores are taken, ``emphases`` the weights
-    of their errors in the encoder. All of these are kept with codes, so that decoding needs no mathematics.
+    ``coded`` lists the coordinates that get bits, in the order of their windows. ``amplitudes`` are the standard
+    deviations of their reconstructions, ``gains`` their factors in scores, and ``emphases`` the weights of their errors
+    in the encoder. All of them are stored, so that decoding does not depend on floating-point functions.
 
-    ``fine``: few coordinates hold nearly everything. Their levels reach into the tails, see :meth:`widened`, square
-    norms are rounded less, and queries have two digits.
+    ``fine`` designs are for signals of which few coordinates hold nearly all variance. Their levels extend into the
+    tails (see :meth:`widened`), squared norms are rounded more finely, and queries have two digits.
     """
 
     n_bits: int
@@ -50,33 +50,33 @@ class TrellisDesign:
 
     @property
     def n_coded(self) -> int:
-        """Coordinates that get bits."""
+        """Number of coded coordinates."""
         return len(self.coded)
 
     @property
     def values(self) -> Float64:
-        """What a level of one stands for in each coded coordinate, gains included."""
+        """Value of a level of one in each coded coordinate, including gains."""
         return self.amplitudes.astype(np.float64) * self.gains / level_rms()
 
     @property
     def fine_bits(self) -> int:
-        """Bits of the second digit of queries, of which sums with all levels fit 32 bits; 0: they have one digit."""
+        """Bits of the second digit of queries such that sums fit 32 bits, or 0 for one digit."""
         room = (2**31 - 1) // (MAX_LEVEL**2 * self.n_coded)
         return min(MAX_FINE_BITS, room.bit_length() - 1) if self.fine else 0
 
     @property
     def is_steep(self) -> bool:
-        """Whether few coordinates hold most of the variance, and have many bits for it."""
+        """Return whether few coordinates hold most of the variance and have many bits."""
         spread = np.sort(self.deviations.astype(np.float64) ** 2)[::-1]
         few = 2 * spread[:FEW].sum() >= spread.sum() and self.n_coded <= MAX_FINE
         return bool(few and self._rates().max() >= WELL_CODED)
 
     def widened(self, coordinates: Float32) -> TrellisDesign:
-        """This design made fine by a sample of its coordinates, (n_signals, n_coded).
+        """Return a fine design, with amplitudes optimised on a sample of coordinates, (n_signals, n_coded).
 
-        The largest level is 2.65 amplitudes. Where a coordinate has few bits, that is how far its reconstructions go;
-        where it has many, values beyond are most of what is lost. A coordinate of r bits, three or more, is taken for
-        one that is rounded to 2**r quantiles, and gets the amplitude of least error on the sample.
+        The largest level is 2.65 amplitudes. If a coordinate has many bits, clipping beyond this level causes most of
+        its error. A coordinate of r >= 3 bits is modelled as rounded to 2**r quantiles, and gets the amplitude with the
+        least error on the sample.
         """
         amplitudes, rates = self.amplitudes.copy(), self._rates()
         for i in np.flatnonzero(rates >= WELL_CODED):
@@ -85,12 +85,12 @@ class TrellisDesign:
         return replace(self, amplitudes=amplitudes, fine=True)
 
     def _rates(self) -> Float64:
-        """Bits of each coded coordinate, at most 8, as long as amplitudes are not widened."""
+        """Bits of each coded coordinate, at most 8, for amplitudes that are not widened."""
         lost = 1 - (self.amplitudes.astype(np.float64) / self.deviations) ** 2
         return np.asarray(-np.log2(np.clip(lost, 2.0**-16, 1)) / 2)
 
     def tables(self, middle: Float64, constant: float, code_bytes: int) -> TrellisTables:
-        """Tables of reconstructions to which a mean is added, with these coded coordinates and this square norm."""
+        """Return the kernel tables for a mean with these coded coordinates and this squared norm."""
         shifts, scales, squares, square_shifts = _integer_costs(self)
         values = self.values
         norm, rest = (_fine_norm if self.fine else _integer_norm)(values**2, 2 * values * middle)
@@ -111,7 +111,7 @@ class TrellisDesign:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, which are kept with codes."""
+        """Bytes of all stored arrays."""
         return sum(int(getattr(self, name).nbytes) for name in _ARRAYS)
 
     def to_json(self) -> Record:
@@ -121,7 +121,7 @@ class TrellisDesign:
 
     @classmethod
     def from_json(cls, record: Record, n_features: int) -> TrellisDesign:
-        """The design of a record; ValueError, KeyError or TypeError where it is not one."""
+        """Return the design of a JSON record; raise ValueError, KeyError or TypeError if it is invalid."""
         n_bits, window = check_trellis(record["n_bits"], record["window"])
         n_coded = check_count(record["n_coded"], "n_coded", maximum=min(n_features, MAX_SHARING * n_bits))
         arrays = {name: unpack_array(record[name], dtype, n_coded) for name, dtype in _ARRAYS.items()}
@@ -152,7 +152,7 @@ _ARRAYS = {
 
 
 def check_trellis(n_bits: object, window: object) -> tuple[int, int]:
-    """Bits of a ring and of a window, checked: a ring has room for two windows."""
+    """Check the bits of a ring and of a window; a ring holds at least two windows."""
     window = check_count(window, "window", minimum=MIN_WINDOW, maximum=MAX_WINDOW)
     n_bits = check_count(n_bits, "n_bits", maximum=MAX_BITS)
     if n_bits < 2 * window:
@@ -166,11 +166,11 @@ def check_trellis(n_bits: object, window: object) -> tuple[int, int]:
 def design_trellis(
     variances: Float64, *, n_bits: int, window: int, emphasis: float = 0.25, sharpening: float = 0.35
 ) -> TrellisDesign:
-    """Shares out ``n_bits`` bits among coordinates by reverse water-filling of their variances.
+    """Allocate ``n_bits`` bits to coordinates by reverse water-filling of their variances.
 
-    Errors are weighted by ``(variance / largest) ** emphasis``, and coordinates multiplied by
-    ``(amplitude**2 / variance) ** -sharpening`` before scores are taken: coarse ones are shrunk too much for ranking.
-    Both were measured to help neighbours be found; for equal variances neither does anything.
+    Errors are weighted by ``(variance / largest) ** emphasis``. In scores, coordinates are multiplied by
+    ``(amplitude**2 / variance) ** -sharpening``, because coarse quantisation shrinks coordinates too much for ranking.
+    Both increase the measured recall; for equal variances neither has an effect.
     """
     largest = float(variances.max())
     weights = (np.maximum(variances, 0) / largest) ** emphasis
@@ -185,7 +185,7 @@ def design_trellis(
     if chosen.min() == chosen.max():
         offsets = (np.arange(len(coded), dtype=np.int64) * n_bits // len(coded)).astype(np.int32)
     spread = variances[coded]
-    # On grids, so that no last digit of a logarithm decides about bytes or fingerprints.
+    # Rounded to grids, so that the last digit of a logarithm cannot change bytes or fingerprints.
     share = np.round(np.maximum(1 - level / (spread * weights[coded]), 2.0**-12) * 2**16) / 2**16
     return TrellisDesign(
         n_bits=n_bits,
@@ -200,20 +200,20 @@ def design_trellis(
 
 
 def _best_width(levels: Float64, values: Float64) -> float:
-    """What levels are multiplied with so that rounding to the nearest of them loses least of these values."""
+    """Return the scale of the levels that minimises the error of rounding these values to the nearest level."""
     borders = (levels[1:] + levels[:-1]) / 2
     errors = [((values - width * levels[np.searchsorted(width * borders, values)]) ** 2).sum() for width in WIDTHS]
     return float(WIDTHS[np.argmin(errors)])
 
 
 def _shuffled(coordinates: Array) -> Array:
-    """A fixed order in which neighbours are far apart: by the fractional parts of multiples of the golden ratio."""
+    """Return a fixed permutation with distant neighbours, by fractional parts of multiples of the golden ratio."""
     keys = np.arange(1, len(coordinates) + 1, dtype=np.uint64) * np.uint64(2654435769) % 2**32
     return coordinates[np.argsort(keys, kind="stable")]
 
 
 def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]:
-    """Costs in integers, as fine as 32 bits allow: shifts, scales of the targets, squares and their shifts."""
+    """Return integer costs as fine as 32 bits permit: shifts, target scales, squares and their shifts."""
     values = design.amplitudes.astype(np.float64) / level_rms()
     weights = design.emphases.astype(np.float64)
     slopes, curves = 2 * weights * values, weights * values**2
@@ -221,7 +221,7 @@ def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]
     ranges = 2 * reach * MAX_LEVEL + curves * MAX_LEVEL**2
     starts = np.flatnonzero(np.diff(design.offsets, prepend=-1))
     by_event = np.add.reduceat(ranges, starts)
-    # Two paths differ at most by what the events of one window, and one more, cost.
+    # Path costs differ by at most the cost of the events of one window and one more.
     offsets = design.offsets[starts].astype(np.int64)
     around = np.append(offsets, offsets + design.n_bits)
     totals = np.append(0, np.cumsum(np.append(by_event, by_event)))
@@ -241,11 +241,11 @@ def _integer_costs(design: TrellisDesign) -> tuple[Array, Float32, Array, Array]
 
 
 def _integer_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], float]:
-    """Coefficients of the square norm in 16 bits, whose sums stay below 32, what one stands for, and no rest."""
+    """Return coefficients of the squared norm in 16 bits with 32-bit sums, their unit, and a zero remainder."""
     worst = float((MAX_LEVEL**2 * quadratic + MAX_LEVEL * np.abs(linear)).sum())
     unit = max(worst / 2**30, float(quadratic.max()) / 2**14, float(np.abs(linear).max()) / 2**14)
     rounded = np.maximum(np.rint(quadratic / unit), quadratic >= unit / 8).astype(np.int16)
-    # Where all are alike, so is what rounding does to them.
+    # Equal coefficients have equal rounding errors.
     kept = float(rounded.sum(dtype=np.int64) * unit / quadratic.sum())
     if kept == 0 or (kept > COARSEST and linear.any()):
         raise ValueError(
@@ -256,7 +256,7 @@ def _integer_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], 
 
 
 def _fine_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], float]:
-    """The same with linear coefficients of up to 22 bits; and the mean of what rounding takes, which is given back."""
+    """Return coefficients with linear terms of up to 22 bits, and the mean rounding error as the remainder."""
     worst = float((MAX_LEVEL**2 * quadratic + 2 * MAX_LEVEL * np.abs(linear)).sum())
     most = float(quadratic.max()) / (2**15 - 1), float(np.abs(linear).max()) / 2**22
     unit = max(worst / (2**31 - 2**14 * len(linear)), *most)  # rounded up, all of them too fit
@@ -267,12 +267,12 @@ def _fine_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], flo
 
 
 def pack_array(values: Array) -> str:
-    """An array as text: little-endian bytes in base 64. Not compressed, because fingerprints are taken of it."""
+    """Encode an array as base64 of its little-endian bytes, uncompressed because fingerprints cover it."""
     return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
 
 
 def unpack_array(text: object, dtype: str, length: int) -> Array:
-    """The array of such a text; ValueError where it is anything else."""
+    """Decode an array from base64; raise ValueError if it is invalid."""
     if not isinstance(text, str):
         raise ValueError(f"a packed array must be text, got {type(text).__name__}")
     size = length * np.dtype(dtype).itemsize

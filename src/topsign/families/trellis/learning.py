@@ -1,4 +1,4 @@
-"""Learning what trellis codes are made with: mean, axes and variances of a sample."""
+"""Learning of trellis recipes: mean, axes and variances of a sample."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .cells import cell_bits
 from .design import TrellisDesign, check_trellis, design_trellis
 from .recipe import TrellisRecipe, check_basis, check_local
 
-SAMPLE = 50_000  # rows that a basis is learned from, evenly spaced among those given
-EXACT_FEATURES = 2048  # up to here all axes, by one eigen-decomposition; beyond it the first ones, randomised
+SAMPLE = 50_000  # rows used for learning, evenly spaced
+EXACT_FEATURES = 2048  # full eigendecomposition up to this length; beyond it a randomised range finder
 MAX_AXES = 512
 ENOUGH = 20  # signals per feature below which the covariance is shrunk
-CLUSTERED = 16_384  # rows of the sample, about, that means of cells are moved by
-WIDENED = 4096  # signals, about, that levels of fine designs are widened by
-MEASURED = 200  # signals, about, that the mean cosine of a recipe is measured on
-LEAST_VARIANCE = 1e-7  # of unit signals around their mean, which rounding alone makes differ by about as much
+CLUSTERED = 16_384  # approximate number of rows for k-means
+WIDENED = 4096  # approximate number of signals for the levels of fine designs
+MEASURED = 200  # approximate number of signals for the measured mean cosine
+LEAST_VARIANCE = 1e-7  # least variance of unit signals about their mean, comparable to rounding errors
 POOLED_MEMBERS = 100.0  # weight of the pooled covariance when a cell's covariance is shrunk towards it, in members
 
 
@@ -38,7 +38,7 @@ Made = TypeVar("Made", bound=TrellisRecipe)
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Signals, or a part of them, to learn from; errors name rows of the whole."""
+    """Signals to learn from, or a part of them; errors name rows of the complete matrix."""
 
     signals: Array
     part: slice
@@ -51,7 +51,7 @@ class Sample:
         return int(self.signals.shape[1])
 
     def unit_blocks(self) -> Iterator[Float32]:
-        """Unit signals, in blocks: some evenly spaced ones where there are many. Zero signals are left out."""
+        """Yield blocks of evenly spaced unit signals without zero signals."""
         n_rows = max(1, 2**22 // max(1, self.n_features))
         step = max(1, -(-len(self) // SAMPLE))
         for start in range(self.part.start, self.part.stop, n_rows):
@@ -63,14 +63,14 @@ class Sample:
                 yield (block.values[kept] / norms[kept, np.newaxis]).astype(np.float32)
 
     def some(self, count: int) -> Float32:
-        """About so many unit signals, evenly spaced."""
+        """Return approximately ``count`` evenly spaced unit signals."""
         step = max(1, min(len(self), SAMPLE) // count)
         return np.concatenate([values[::step] for values in self.unit_blocks()])
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A basis, the mean that is removed, and the variances of its coordinates."""
+    """Basis, subtracted mean, and variances of the coordinates."""
 
     projection: Projection
     mean: Float32 | None
@@ -92,11 +92,11 @@ def learn_recipe(
     fine: bool = True,
     random_state: RandomState = None,
 ) -> Made:
-    """Return the recipe of trellis codes for signals like these, or like a part of them.
+    """Learn a recipe of trellis codes from signals, or from a part of them.
 
-    A Hadamard basis without ``center`` learns nothing: its recipe is the same for all signals. A mean that is given
-    takes the place of the one that would be learned. ``fine``: principal axes of which few hold nearly everything get
-    a fine design, see :class:`TrellisDesign`.
+    A Hadamard basis without ``center`` learns nothing, so its recipe is the same for all signals. A given mean replaces
+    the learned one. With ``fine``, principal axes of which few hold nearly all variance get a fine design, see
+    :class:`TrellisDesign`.
     """
     n_bits, window = check_trellis(n_bits, window)
     sample = Sample(signals, slice(*(part or slice(None)).indices(len(signals))[:2]))
@@ -114,7 +114,7 @@ def learn_recipe(
 
 
 def _refined(recipe: Made, sample: Sample) -> Made:
-    """With fine designs where few coordinates hold nearly everything."""
+    """Return the recipe with fine designs for cells of which few coordinates hold nearly all variance."""
     steep = {cell.number for cell in recipe.cells if cell.design.is_steep}
     if not steep:
         return recipe
@@ -127,7 +127,7 @@ def _refined(recipe: Made, sample: Sample) -> Made:
 
 
 def _measured(recipe: Made, sample: Sample) -> Made:
-    """With the mean cosine of some of the signals and their reconstructions."""
+    """Return the recipe with the measured mean cosine of signals and their reconstructions."""
     some = sample.some(MEASURED)
     (block,) = float_blocks(some, max(1, len(some)))
     decoded = recipe.directions(recipe.encode(block, n_threads=n_threads(None)).codes)
@@ -174,7 +174,7 @@ def _check_sample(n_signals: int, n_features: int, *, principal: bool, n_local: 
             f"a sample of {n_signals} signals is too small to learn "
             f"{'axes' if principal else 'a mean'} of {n_features} features{f' in {n_local} cells' * (n_local > 1)}, "
             f"at least {least} are needed; "
-            'give more signals, or take basis="hadamard" with center=False, which learns nothing'
+            'pass more signals, or use basis="hadamard" with center=False, which learns nothing'
         )
     if principal and n_signals < ENOUGH * n_features:
         warn(
@@ -184,7 +184,7 @@ def _check_sample(n_signals: int, n_features: int, *, principal: bool, n_local: 
 
 
 def _check_varies(total: float) -> None:
-    """Raises ValueError where unit signals differ from what is removed by no more than rounding does."""
+    """Raise ValueError if unit signals differ from the subtracted mean only by rounding errors."""
     if not total > LEAST_VARIANCE:
         raise ValueError(
             "the signals of the sample all point nearly the same way, or are zero: there is nothing to learn; subtract "
@@ -216,7 +216,7 @@ def _learn_axes(sample: Sample, center: bool, given: Float32 | None, n_bits: int
     weight = _shrinkage(len(sample), n_features)
     spread = (1 - weight) * spread + weight * total / n_features
     variances = _padded(spread, total, n_features)
-    # Axes that get no bits need not be kept: the space they span is rotated, and gets none either.
+    # Axes without bits are not stored: the space they span is rotated and gets no bits either.
     n_axes = min(len(axes), design_trellis(variances, n_bits=n_bits, window=4).n_coded, MAX_AXES)
     n_axes = n_features if n_axes > 0.95 * n_features and len(axes) == n_features else n_axes
     projection = Principal(n_features=n_features, random_state=seed, axes=round_axes(axes[:n_axes]))
@@ -227,9 +227,9 @@ def _learn_axes(sample: Sample, center: bool, given: Float32 | None, n_bits: int
 def _learn_cells(
     sample: Sample, n_local: int, n_bits: int, window: int, seed: int
 ) -> tuple[Local, list[TrellisDesign]]:
-    """Means and axes of clusters, and how bits are shared out in each.
+    """Learn means, axes and bit allocations of clusters.
 
-    Covariances of cells with few members are shrunk towards what all have in common.
+    Covariances of cells with few members are shrunk towards the pooled covariance.
     """
     n_features = sample.n_features
     if n_features > EXACT_FEATURES:
@@ -267,7 +267,7 @@ def _learn_cells(
 
 
 def _padded(spread: Float64, total: float, n_features: int) -> Float64:
-    """Variances of all coordinates, in units of projections: those known, and the rest in equal parts."""
+    """Return variances of all coordinates in units of projections; the remainder is divided equally."""
     n_rest = n_features - len(spread)
     rest = np.full(n_rest, max(0.0, total - float(spread.sum())) / max(1, n_rest))
     return np.asarray(np.maximum(np.concatenate([spread, rest]) * n_features, 1e-9))

@@ -1,8 +1,8 @@
-"""Cosines of trellis codes with each other: those of their reconstructions, in integers and therefore exact.
+"""Exact cosines between the reconstructions of trellis codes, computed in integers.
 
-A reconstruction is rounded to multiples of ``2**-23``. Products of such vectors are integers below ``2**53``, which
-float64 adds without error in any order: a pair has one score, whichever of the two comes first, however many entries
-are compared at a time, and on every machine. Equal codes score exactly 1.
+A reconstruction is rounded to multiples of ``2**-23``. Inner products of such vectors are integers below ``2**53``,
+which float64 sums exactly in any order. The score of a pair therefore does not depend on the order of the pair, the
+block size or the machine. Equal codes score exactly 1.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ..comparison import Pairing, Range
 from .cells import Cell, LocalCell, WholeCell
 from .recipe import TrellisRecipe
 
-UNIT = 2.0**23  # what a length of one becomes
-FINER = 2.0**10  # axes of local cells are rounded so much more finely than what they add up to
-COMPARED_BYTES = 2**22  # reconstructions that a block is compared with at a time
-MANY = 64  # if more than one of so many pairs is wanted, all products together take less time than single ones
+UNIT = 2.0**23  # integer that represents a length of one
+FINER = 2.0**10  # factor by which axes of local cells are rounded more finely than reconstructions
+COMPARED_BYTES = 2**22  # bytes of reconstructions per block
+MANY = 64  # if more than 1 in 64 pairs is needed, a matrix product is faster than single products
 
 
 @dataclass(frozen=True, eq=False)
 class TrellisPairing(Pairing):
-    """Pairs by the cosine of their reconstructions.
+    """Pairing by the cosine of reconstructions.
 
-    What levels stand for is computed once and sent to the workers of a cluster: the last digits of what libraries of
-    linear algebra compute from a recipe depend on machines and on threads, and all must round the same numbers.
+    The values of the levels are computed once and sent to the workers of a cluster, because the last digits of BLAS and
+    LAPACK results depend on the machine and the number of threads, and all workers must round the same numbers.
     """
 
     recipe: TrellisRecipe
@@ -66,7 +66,7 @@ class TrellisPairing(Pairing):
 
 @dataclass(frozen=True, eq=False)
 class CosineComparison:
-    """Codes of some entries, compared with others."""
+    """Codes of some entries, prepared for comparison with others."""
 
     pairing: TrellisPairing
     mine: Reconstructions
@@ -107,7 +107,7 @@ class CosineComparison:
 
 
 class Reconstructions:
-    """A block of reconstructions, and others compared with them."""
+    """Block of reconstructions that others are compared with."""
 
     def __init__(self, rows: Float64) -> None:
         self.rows = rows  # whole numbers
@@ -116,9 +116,9 @@ class Reconstructions:
         self.units = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0).astype(np.float32)
 
     def near(self, others: Reconstructions, least: float, k: int | None) -> tuple[Int64, Int64]:
-        """Rows and columns of all cosines of at least ``least``, or of the k largest of each row; and of some more.
+        """Return a superset of the rows and columns with cosines of at least ``least``, or of the k largest per row.
 
-        In float32, which errs by less than the bound on sums of products of unit vectors in any order.
+        Computed in float32 with a margin for the rounding error of inner products of unit vectors in any order.
         """
         cosines = self.units @ others.units.T
         error = (self.rows.shape[1] + 4) * 2.0**-23
@@ -129,7 +129,7 @@ class Reconstructions:
         return np.nonzero(cosines >= limits)  # type: ignore[return-value]
 
     def cosines(self, others: Reconstructions, rows: Int64, columns: Int64) -> Float64:
-        """Exactly. The root of the square of a whole number is that number: equal codes give 1."""
+        """Return exact cosines; the square root of a squared integer is exact, so equal codes give 1."""
         lengths = np.sqrt(self.squares[rows] * others.squares[columns])
         products, zeros = self._products(others, rows, columns), np.zeros(len(rows))
         return np.asarray(np.divide(products, lengths, out=zeros, where=lengths > 0))
@@ -146,11 +146,11 @@ class Reconstructions:
 
 @dataclass(frozen=True, eq=False)
 class ReconstructionTable:
-    """What the levels of one cell add up to.
+    """Reconstruction of the levels of one cell.
 
-    Where the whole space is one cell, coordinates in its basis do as well as signals: ``steps`` are what a level of one
-    adds to its own coordinate, and one coordinate more has what the mean has beside those coded. Of a local cell,
-    ``steps`` are its axes times that.
+    If the whole space is one cell, coordinates in its basis replace signals: ``steps`` are the values of a level of one
+    in each coordinate, and an additional coordinate holds the part of the mean outside the coded ones. For a local
+    cell, ``steps`` are the axes scaled by these values.
     """
 
     steps: Any  # (n_coded,) float64, or (n_coded, n_features) int32

@@ -37,12 +37,12 @@ from .codes import TrellisCodes, unpacked_norms
 from .design import TrellisDesign, check_trellis
 
 BASES = ("hadamard", "principal")
-ENCODED_BYTES = 2**24  # of signals that are encoded in one go: batches for many threads, from many cells
+ENCODED_BYTES = 2**24  # bytes of signals per encoded block: enough work for many threads and cells
 
 
 @dataclass(frozen=True, eq=False)
 class TrellisRecipe(ProjectedRecipe):
-    """Recipe of trellis codes: a basis, a mean, and a design for each cell."""
+    """Recipe of trellis codes: a basis, a mean and a design for each cell."""
 
     family: ClassVar[str] = "trellis"
     codes_type: ClassVar[type[TrellisCodes]] = TrellisCodes
@@ -63,7 +63,7 @@ class TrellisRecipe(ProjectedRecipe):
         metric: str = "correlation",
         measured_cosine: float | None = None,
     ) -> Self:
-        """Return a recipe of known parts, checked; :meth:`learn` makes one from signals."""
+        """Return a recipe of given, validated parts; :meth:`learn` makes one from signals."""
         metric = check_metric(metric, check_flag(norms, "norms"))
         _check_designs(projection, designs, mean)
         if measured_cosine is not None and not 0 < check_real(measured_cosine, "measured_cosine", maximum=1) <= 1:
@@ -82,7 +82,7 @@ class TrellisRecipe(ProjectedRecipe):
         n_bits: int | None = None,
         **options: Any,
     ) -> Self:
-        """Return a recipe for signals like these rows: mean, axes and variances are learned from them.
+        """Learn a recipe from rows: mean, axes and variances.
 
         Exactly one of ``n_bytes``, ``bits_per_feature`` and ``n_bits`` is given. A Hadamard basis without ``center``
         learns nothing: its recipe is the same for all signals.
@@ -131,7 +131,10 @@ class TrellisRecipe(ProjectedRecipe):
         norms: bool = False,
         random_state: RandomState = None,
     ) -> str | None:
-        """``random_state=None`` and ``center=True`` take what is stored, and all else must agree."""
+        """Compare parameters with a stored recipe.
+
+        ``random_state=None`` and ``center=True`` accept the stored values; all others must be equal.
+        """
         problem = super().agree(stored, n_features=n_features)
         if problem is not None or not isinstance(stored, cls):
             return problem
@@ -173,12 +176,12 @@ class TrellisRecipe(ProjectedRecipe):
 
     @property
     def n_bits(self) -> int:
-        """Bits of one code, without those of its norm."""
+        """Bits per code, without its norm."""
         return self.designs[0].n_bits + cell_bits(len(self.designs))
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of one code, without its norm."""
+        """Bytes per code, without its norm."""
         return -(-self.n_bits // 8)
 
     @property
@@ -191,7 +194,7 @@ class TrellisRecipe(ProjectedRecipe):
 
     @property
     def n_local(self) -> int:
-        """Cells with a basis of their own."""
+        """Number of cells with their own basis."""
         return len(self.designs)
 
     @property
@@ -208,14 +211,14 @@ class TrellisRecipe(ProjectedRecipe):
 
     @lazy
     def cells(self) -> Cells:
-        """How codes of each cell are made and read; one cell unless bases are local."""
+        """Cells; a single one unless bases are local."""
         return Cells(self.projection, self.mean, self.designs, self.code_bytes)
 
     @lazy
     def reconstruction_cosine(self) -> float:
-        """Mean cosine of signals and their reconstructions: cosines over it estimate correlations.
+        """Mean cosine of signals and their reconstructions; cosines divided by it estimate correlations.
 
-        Measured on the sample if one was learned from; otherwise that of white signals.
+        Measured on the learning sample, or that of white signals if nothing was learned.
         """
         if self.measured_cosine is not None:
             return self.measured_cosine
@@ -237,7 +240,7 @@ class TrellisRecipe(ProjectedRecipe):
         return Encoded(codes, {})
 
     def decode(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
-        """Return mean plus reconstruction with the norm of the signal if it is kept, else of norm one."""
+        """Return mean plus reconstruction, scaled to the signal's norm if it is kept, otherwise to norm one."""
         signals = self.directions(codes)
         return signals * unpacked_norms(codes)[:, np.newaxis] if self.norms else signals
 
@@ -296,7 +299,7 @@ class TrellisRecipe(ProjectedRecipe):
         return TrellisWeights(self)
 
     def code_pvalues(self, codes: Bytes) -> Float64 | None:
-        if self.is_learned:  # reconstructions of impostors correlate
+        if self.is_learned:  # reconstructions of impostors are correlated
             return None
         from ...theory.log_tails import probabilities
         from ..laws import sample_log10_pvalues  # SciPy takes long to import
@@ -305,7 +308,7 @@ class TrellisRecipe(ProjectedRecipe):
         return probabilities(sample_log10_pvalues(signals @ signals.T, self.n_features))
 
     def energy_ratio(self, codes: Bytes) -> float | None:
-        """Return the energy that codes hold over that of codes of the sample's signals: 1 if the basis fits."""
+        """Return the captured energy relative to that of the learning sample; about 1 if the basis fits."""
         levels, held, expected = TrellisCodes.unchecked(codes, self, {}).levels, 0.0, 0.0
         for cell, positions in self.cells.of_codes(codes):
             amplitudes = cell.design.amplitudes.astype(np.float64)
@@ -348,7 +351,7 @@ class TrellisRecipe(ProjectedRecipe):
 
 
 def n_bytes_of(n_bytes: int | None, bits_per_feature: float | None, n_features: int) -> int:
-    """Return the bytes of a code from one of the two ways to ask for them."""
+    """Return the bytes per code from n_bytes or bits_per_feature."""
     if (n_bytes is None) == (bits_per_feature is None):
         raise ValueError(
             "give exactly one of n_bytes and bits_per_feature, got "
@@ -360,7 +363,7 @@ def n_bytes_of(n_bytes: int | None, bits_per_feature: float | None, n_features: 
 
 
 def check_basis(basis: str | Projection, n_features: int, random_state: RandomState) -> str | Projection:
-    """Return a basis by its name, or an orthonormal projection."""
+    """Return the basis of a name, or check an orthonormal projection."""
     if not isinstance(basis, Projection):
         return check_choice(basis, "basis", BASES)
     if not is_orthonormal(basis) or basis.n_features != n_features:
@@ -374,10 +377,10 @@ def check_basis(basis: str | Projection, n_features: int, random_state: RandomSt
 
 
 def check_local(n_local: int, *, basis: str | Projection, center: bool | npt.ArrayLike) -> int:
-    """Return the number of local bases, checked."""
+    """Check the number of local bases."""
     n_local = check_count(n_local, "n_local", maximum=MAX_CELLS)
     if n_local & (n_local - 1):
-        raise ValueError(f"n_local must be a power of two, so that its bits are used up, got {n_local}")
+        raise ValueError(f"n_local must be a power of two, so that cell numbers use whole bits, got {n_local}")
     if n_local > 1 and (basis != "principal" or center is not True):
         raise ValueError(
             f'local bases are principal axes around means: n_local={n_local} needs basis="principal" and center=True'
