@@ -70,3 +70,21 @@ def test_other_threads_and_ignored_signals_are_left_alone():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, plain)
+
+
+def test_a_deferral_that_was_abandoned_swallows_nothing():
+    """An exception that another thread injects may end a call within the deferral itself."""
+
+    def abandoned():
+        DeferredSignals().begin()
+
+    abandoned()
+    assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    abandoned()
+    assert call() == "stored"
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -104,7 +104,8 @@ def main():
     rng = random.Random(options.seed)
     stored_file.INLINE_BYTES = 500  # so that small changes make files too
     signals = np.random.default_rng(options.seed).standard_normal((64, N_FEATURES))
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGALRM):  # shells start jobs in the background with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     warnings.simplefilter("ignore", ResourceWarning)
     landed, usual, lengths, rounds, stored, late = {}, {}, {}, 0, {True: 0, False: 0}, 0
     with tempfile.TemporaryDirectory() as folder:
