@@ -42,7 +42,7 @@ BY_HAND = {
     "trellis/gpu-encoding",
     "trellis/shares",
     "trellis/threads",
-}  # written by hand into gpu.md, kernels.md and trellis-measurements.md
+}  # written by hand into gpu-measurements.md, kernel-measurements.md and trellis-measurements.md
 RESULTS = BENCHMARKS / "results"
 PATHS = [path for folder in ("", "trellis/", "regions/") for path in RESULTS.glob(f"{folder}*.json")]
 GENERATED = sorted({str(path.relative_to(RESULTS).with_suffix("")) for path in PATHS} - BY_HAND)
@@ -69,7 +69,7 @@ def doubled(value):
 
 def test_the_page_of_the_card_shows_what_was_measured():
     report = json.loads((BENCHMARKS / "results/gpu.json").read_text())
-    text = (ROOT / "docs/how-to/gpu.md").read_text()
+    text = (ROOT / "docs/reference/gpu-measurements.md").read_text()
     for head in report["heads"]:
         for row in head["top_10"]:
             took = row["microseconds"]

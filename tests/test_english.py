@@ -126,7 +126,6 @@ PENDING = {  # being rewritten
     "benchmarks/shared/charts.py",
     "benchmarks/shared/quality_page.py",
     "docs/how-to/cameras.md",
-    "docs/how-to/gpu.md",
 }
 READERS = {".md": markdown, ".ipynb": notebook, ".toml": toml, ".py": python}
 
