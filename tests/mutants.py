@@ -518,6 +518,7 @@ def main():
             found[one.key] = {"mutant": one.name, "outcome": "equivalent", "by": one.reason}
     waiting = [one for one in mutants if one.key not in found]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(options.processes) as pool:
+        Path(folder).chmod(0o755)  # tests run programs as other users
         trees = Trees(folder, options.processes)
         files = sorted({file for one in waiting for file in one.tests})
         baseline = Baseline(trees, files, pool, options.timeout)

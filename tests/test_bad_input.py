@@ -296,3 +296,12 @@ def test_unknown_kernels_are_refused():
         ts.kernels.use("sse"),
     ):
         pass
+
+
+def test_a_k_that_asks_for_empty_places_is_refused(rng):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index.add(rng.standard_normal((30, 64)))
+    assert index.search(np.ones((2, 64)), k=100).ids.shape == (2, 100)
+    for k in (10**9, 2**63):
+        with pytest.raises(ValueError, match=f"k={k} gives .* but only 30 entries are considered"):
+            index.search(np.ones((2, 64)), k=k)

@@ -16,7 +16,9 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import topsign as ts
+from topsign.families import SignRecipe
 from topsign.families.sign_weights import pool_sizes, relative_error
+from topsign.families.weight_coding import size_steps
 from topsign.heads import SizeWarning, advice
 from topsign.paper.heads import load_cifar10_head
 
@@ -315,3 +317,20 @@ def test_sizes_that_do_not_pay_are_announced(digits):
     with pytest.warns(SizeWarning, match="keeps more than a quarter"):
         ts.nn.compress(torch.nn.Linear(64, 10), n_bits=32, random_state=7)
     ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, shortlist=3, random_state=7)  # decides by exact logits
+
+
+def test_sizes_of_an_automatic_choice():
+    assert size_steps(8, 64) == [8, 16, 24, 32, 48, 64]
+    assert size_steps(24, 48) == [24, 32, 48]
+    assert size_steps(100, 50) == []
+
+
+def test_the_best_classes_by_signs_have_the_scores_of_all(weights, inputs):
+    recipe = SignRecipe.for_weights(weights, n_pool=32, random_state=7)
+    coding = recipe.weight_coding()
+    coded = coding.encode(weights, n_threads=1)
+    logits = coding.logits(inputs, scoring="hamming", n_threads=1, name="inputs")
+    everything = logits.values(coded, n_threads=1)
+    positions, best = logits.rank(coded, 4, n_threads=1)
+    assert_array_equal(best, np.take_along_axis(everything, positions, axis=1))
+    assert_array_equal(best, -np.sort(-everything, axis=1)[:, :4])

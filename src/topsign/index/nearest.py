@@ -11,6 +11,9 @@ from ..search import ExactSignals, Originals, RegionSearch, Scan, Source, Visite
 from .entry_set import EntrySet
 from .results import FoundBlock, Neighbors
 
+MAX_PLACES = 2**26
+"""Places of results, most of which may be empty because k exceeds the number of entries."""
+
 
 def find_nearest(
     scans: Iterator[tuple[slice, Scan]],
@@ -23,6 +26,11 @@ def find_nearest(
     regional: RegionSearch | None,
 ) -> Neighbors:
     """Return the k nearest entries of each query, by internal ids."""
+    if k > len(entries) and k * len(queries) > MAX_PLACES:
+        raise ValueError(
+            f"k={k} gives {k * len(queries):,} places to {len(queries):,} queries, but only {len(entries):,} entries are "
+            "considered, so that most places would be empty; give a k of at most that number"
+        )
     blocks, visited = [], []
     for block, scan in scans:
         if regional is not None:

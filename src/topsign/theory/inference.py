@@ -182,7 +182,7 @@ class EmpiricalNull:
     Examples
     --------
     >>> null = EmpiricalNull(np.arange(99), method="rank")
-    >>> null.pvalue([98.5, 50]).tolist()
+    >>> null.pvalue([98.5, 50]).round(12).tolist()
     [0.01, 0.5]
     """
 
