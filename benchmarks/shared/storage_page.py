@@ -34,7 +34,8 @@ def _stores(results):
     return join(
         f"An index of {n_entries:,} sign codes of 192 bits with text ids, stored in a folder and in the LMDB file that "
         f"the folder replaced (commit e83ac7b). Times are milliseconds, the minimum of {repeats} processes that took "
-        "turns. Entries are added and removed one at a time in a small index.",
+        "turns. Entries are added and removed one at a time in a small index. Searches of 16 queries differ by later "
+        "kernels and not by the storage; the machine was shared, so medians depend on its load.",
         table(["", *names, "ratio"], rows),
         source(results, "stores"),
     )
