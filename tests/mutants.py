@@ -113,7 +113,11 @@ CHOSEN = [
     ("families/trellis/design.py", "MAX_SPREAD = 2.0**29", "MAX_SPREAD = 2.0**31"),
     ("families/trellis/design.py", "MAX_SPREAD = 2.0**29", "MAX_SPREAD = 2.0**24"),
     ("search/hits.py", 'np.argsort(snapshot.gather("ids", others))', "np.arange(len(others))"),
-    ("search/rescoring.py", "np.lexsort((ids, -scores))[:, :k]", "np.lexsort((ids, -exact))[:, :k]"),
+    (
+        "search/rescoring.py",
+        "np.lexsort((candidates.ids, -scores, candidates.queries))",
+        "np.lexsort((-scores, candidates.queries))",
+    ),
     ("families/sign_comparison.py", "values * self._factor, divisors", "values, divisors.astype(np.float32)"),
     ("search/calibration.py", "others &= hits.ids != own[hits.queries]", "pass"),
     ("search/calibration.py", "known &= hits.ids != own[hits.queries]", "pass"),

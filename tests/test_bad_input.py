@@ -305,3 +305,29 @@ def test_a_k_that_asks_for_empty_places_is_refused(rng):
     for k in (10**9, 2**63):
         with pytest.raises(ValueError, match=f"k={k} gives .* but only 30 entries are considered"):
             index.search(np.ones((2, 64)), k=k)
+
+
+def test_texts_that_are_not_unicode_are_refused():
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    with pytest.raises(ValueError, match=r"ids must be Unicode texts, got '\\ud800' at row 1"):
+        index.add(np.ones((2, 64)), ids=["a", "\ud800"])
+    with pytest.raises(ValueError, match=r"metadata at row 0 has '\\ud800', which is not a Unicode character"):
+        index.add(np.ones((1, 64)), metadata=[{"a": "x\ud800"}])
+    with pytest.raises(TypeError, match="ids must be all texts or all integers, got 5 of type int at row 0"):
+        index.add(np.ones((2, 64)), ids=[5, "a"])
+    assert len(index) == 0
+
+
+def test_numbers_are_not_read_from_texts(rng):
+    index = ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1)
+    index.add(rng.standard_normal((30, 64)))
+    with pytest.raises(TypeError, match=r"threshold must be a number, got '0\.5' of type str"):
+        index.within(np.ones(64), threshold="0.5")
+    with pytest.raises(TypeError, match="message must be bytes, got str"):
+        ts.read_codes("TSCM")
+
+
+def test_a_closed_index_can_be_shown(tmp_path):
+    with ts.AdaptiveIndex(n_features=64, n_bits=16, random_state=1, path=tmp_path / "index") as index:
+        assert "0 entries" in repr(index)
+    assert repr(index) == f"AdaptiveIndex({str(tmp_path / 'index')!r}, closed)"

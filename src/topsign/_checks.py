@@ -57,6 +57,8 @@ def check_real(value: object, name: str, *, minimum: float = -math.inf, maximum:
 
 def _as_real(value: object, name: str) -> float:
     try:
+        if isinstance(value, (str, bytes)):  # which float would read
+            raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}") from None
@@ -293,7 +295,10 @@ def _json(entry: object, row: int) -> bytes:
         raise TypeError(f"metadata must be dicts or None, got {entry!r} of type {type(entry).__name__} at row {row}")
     try:
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        same = json.loads(text) == entry
+        same, content = json.loads(text) == entry, text.encode()
+    except UnicodeEncodeError as error:
+        lost = error.object[error.start]
+        raise ValueError(f"metadata at row {row} has {lost!r}, which is not a Unicode character; replace it") from None
     except (TypeError, ValueError) as error:
         remedy = "use plain numbers (.item()), strings, and dates as strings (.isoformat())"
         raise ValueError(f"metadata at row {row} is not JSON: {error}; {remedy}") from None
@@ -302,7 +307,7 @@ def _json(entry: object, row: int) -> bytes:
             f"metadata at row {row} is not preserved by JSON, got {entry!r}; "
             "use strings as keys, and lists instead of tuples"
         )
-    return text.encode()
+    return content
 
 
 def check_part(rows: object, n_rows: int) -> slice:

@@ -176,6 +176,8 @@ def message_parts(message: bytes) -> tuple[dict[str, Any], int, bytes]:
 
     Raise StorageError if it is not one, or damaged.
     """
+    if not isinstance(message, (bytes, bytearray, memoryview)):
+        raise TypeError(f"message must be bytes, got {type(message).__name__}")
     if len(message) < HEADER.size + 4 or message[:4] != MAGIC:
         raise StorageError(
             "message", "codes", f"not a message of codes: expected {MAGIC!r}, got {bytes(message[:4])!r}"

@@ -27,8 +27,9 @@ def are_texts(ids: object) -> bool:
         return False
     if hasattr(ids, "to_list"):  # a column of pandas or Polars
         ids = ids.to_list()
+    given: Any = ids if isinstance(ids, (list, tuple)) else ()
     first: Any = next(iter(ids), None) if hasattr(ids, "__iter__") and np.ndim(ids) else None  # type: ignore[arg-type]
-    return isinstance(first, (str, bytes))
+    return isinstance(first, (str, bytes)) or any(isinstance(one, str) for one in given)
 
 
 def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[bytes]:
@@ -38,8 +39,10 @@ def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[b
         if not isinstance(one, str):
             kind = type(one).__name__
             raise TypeError(f"{name} must be all texts or all integers, got {one!r} of type {kind} at row {row}")
-    texts = [str(one).encode() for one in given]
+    texts = [str(one).encode(errors="surrogatepass") for one in given]
     for row, one in enumerate(texts):
+        if given[row] != one.decode(errors="replace"):
+            raise ValueError(f"{name} must be Unicode texts, got {given[row]!r} at row {row}")
         if not 1 <= len(one) <= MAX_NAME_BYTES:
             raise ValueError(
                 f"{name} must be texts of 1 to {MAX_NAME_BYTES} bytes in UTF-8, got {len(one)} at row {row}"

@@ -14,6 +14,7 @@ from .._arrays import Array, Float32
 from .._checks import as_signals, check_count, names_of_columns
 from .._extensions import load_extension
 from .._files import Record
+from ..errors import StorageError
 from ..families import Recipe
 from ..projections import Projected
 from ..search import ENGINE, Engine, Progress, Scan, make_scans, pruned
@@ -437,4 +438,7 @@ class Index(BaseIndex):
         name = f"{self.family.capitalize()}Index"
         if not self.is_fitted:
             return f"{name}(n_features={self.n_features}, not fitted yet)"
-        return f"{name}({len(self)} entries, {self.recipe.summary})"
+        try:
+            return f"{name}({len(self)} entries, {self.recipe.summary})"
+        except StorageError:
+            return f"{name}({str(self.path)!r}, closed)"

@@ -28,8 +28,8 @@ def find_nearest(
     """Return the k nearest entries of each query, by internal ids."""
     if k > len(entries) and k * len(queries) > MAX_PLACES:
         raise ValueError(
-            f"k={k} gives {k * len(queries):,} places to {len(queries):,} queries, but only {len(entries):,} entries are "
-            "considered, so that most places would be empty; give a k of at most that number"
+            f"k={k} gives {k * len(queries):,} places to {len(queries):,} queries, but only {len(entries):,} entries "
+            "are considered, so that most places would be empty; give a k of at most that number"
         )
     blocks, visited = [], []
     for block, scan in scans:

@@ -1,0 +1,32 @@
+"""The mutants of ``make test-mutants`` can be made from the source as it is."""
+
+import ast
+from pathlib import Path
+
+import mutants
+
+FOLDER = Path(__file__).parent
+
+
+def test_every_chosen_mutant_changes_the_source():
+    found = list(mutants.chosen_mutants())
+    assert len(found) == len(mutants.CHOSEN) >= 12
+    for one in found:
+        ast.parse(one.applied((mutants.SOURCE / one.file).read_text()))
+
+
+def test_rules_make_mutants_of_every_kind():
+    found = list(mutants.ruled_mutants())
+    assert len({one.key for one in found}) == len(found) > 5000
+    assert {"<=", "-", "or", "pass", "True", "return None"} <= {one.new for one in found}
+    for one in mutants.choose(found, 300, seed=0):
+        text = (mutants.SOURCE / one.file).read_text()
+        changed = one.applied(text)
+        assert changed != text
+        ast.parse(changed)
+    assert mutants.choose(found, 50, seed=0) == mutants.choose(found, 300, seed=0)[:50]
+
+
+def test_every_module_has_tests_that_exist():
+    assert {name for names in mutants.TESTS.values() for name in names} <= {path.stem for path in FOLDER.glob("*.py")}
+    assert all(one.tests for one in mutants.ruled_mutants())
