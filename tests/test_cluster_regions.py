@@ -1,5 +1,8 @@
 """Searches for a recall on a cluster: the answers of one machine, and only the chosen regions are visited."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -11,6 +14,10 @@ from topsign.search import Scan, visiting
 pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
 
 from distributed import Client, LocalCluster
+
+from topsign.distributed.plan import Piece, PlannedSegment
+from topsign.distributed.segment_writing import Coding, find_segment, write_from_files
+from topsign.signals import list_files, open_file
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),
@@ -107,3 +114,53 @@ def test_workers_visit_only_the_regions_that_the_client_chose(both, monkeypatch)
     assert len(seen) == len(cluster.placement) == 3
     assert all(np.diff(one.starts).tolist() == [4, 4] for one in seen)
     assert (found.visited < 0.5).all()
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+def test_workers_write_originals_and_regions(tmp_path, client, kind):
+    signals = clustered(3000)
+    (tmp_path / "signals").mkdir()
+    np.save(tmp_path / "signals" / "a.npy", signals[:2000])
+    recipe = FAMILIES["sign"]().recipe
+    out = tmp_path / "index.topsign"
+    encode = partial(ts.distributed.encode, tmp_path / "signals", out, recipe, client=client, segment_entries=500)
+    assert encode(originals=kind).n_written == 4
+    cluster = ts.distributed.open(out, client=client)
+    cluster.learn_regions(32)
+    np.save(tmp_path / "signals" / "b.npy", signals[2000:])
+    assert encode().n_written == 2
+    assert encode().n_written == 0
+    cluster.refresh()
+    alone = FAMILIES["sign"](originals=kind)
+    alone.add(signals)
+    assert_array_equal(cluster.get(np.arange(3000)).signals, alone.get(np.arange(3000)).signals)
+    index = ts.open_index(out)
+    index.verify()
+    assert_same(cluster.search(QUERIES, recall=0.9), index.search(QUERIES, recall=0.9))
+    assert (index.search(QUERIES, probes=3).exhaustive == "").all()
+    regions = index._learned().regional.regions()
+    for segment in index.store.snapshot.segments:
+        columns = {name: segment.columns.column(name) for name in recipe.column_names}
+        assert_array_equal(segment.columns.extra("regions"), regions.assign_codes(recipe, segment.codes, columns))
+    with pytest.raises(ValueError, match=f"has originals='{kind}', got originals='float32'"):
+        encode(originals="float32")
+    with pytest.raises(ValueError, match="originals"):
+        encode(originals="float8")
+
+
+def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
+    np.save(tmp_path / "a.npy", clustered(1000))
+    recipe, out = FAMILIES["sign"]().recipe, tmp_path / "index.topsign"
+    index = FAMILIES["sign"](path=out, originals="float16")
+    index.add(clustered(500, seed=1))
+    index.learn_regions(8)
+    plan = PlannedSegment(500, (Piece(open_file(list_files(tmp_path / "a.npy")[0], None, ()), 0, 1000),))
+    coding = Coding(recipe, "float16", index._learned().regional.regions())
+    backend = index.store.backend
+    first = write_from_files(backend, coding, "0" * 32, plan, None)
+    assert find_segment(backend, coding, "0" * 32, plan) is not None
+    backend.delete(first.record.originals.path)
+    assert find_segment(backend, coding, "0" * 32, plan) is None
+    assert write_from_files(backend, coding, "0" * 32, plan, None).is_new
+    other = replace(coding, regions=replace(coding.regions, generation=5))
+    assert find_segment(backend, other, "0" * 32, plan) is None  # whose regions are others

@@ -17,7 +17,7 @@ import numpy as np
 from distributed import Client, Future
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import check_count
+from .._checks import check_choice, check_count
 from .._files import Record
 from ..encoders import Encoder
 from ..errors import StorageError
@@ -25,15 +25,17 @@ from ..families import Recipe
 from ..families.base import check_metric
 from ..index import Index
 from ..index.deferred import DeferredIndex
+from ..index.regional import Regional
 from ..search import keep_signals, likely_excluded
 from ..signals import Location, TableColumns, list_files
-from ..store import exists, open_store, resolve, store_for_recipe
+from ..store import ORIGINAL_TYPES, exists, open_store, resolve, store_for_recipe
 from ..store.folder_change import FolderChange
 from ..store.folder_store import FolderStore
 from ..store.versions import PENDING
 from .cluster import resolve_client, run_all, send
 from .plan import PlannedSegment
 from .segment_writing import (
+    Coding,
     Sample,
     Written,
     find_segment,
@@ -69,6 +71,7 @@ def encode(
     array: str | None = None,
     id_column: str | None = None,
     metadata_columns: Sequence[str] = (),
+    originals: str | None = None,
     segment_entries: int | None = None,
     progress: Progress | None = None,
 ) -> EncodingResult:
@@ -99,6 +102,9 @@ def encode(
         check this before entries become visible.
     metadata_columns : sequence of str
         Columns of tables that become the metadata of each entry.
+    originals : "float32", "float16" or "int8", optional
+        Type in which a new index in ``out`` keeps the signals; by default that of an encoder that is an index. An
+        existing index keeps its own type. If ``out`` has regions, new entries are assigned to them.
     segment_entries : int, optional
         Entries per segment; by default 64 MiB of codes.
     progress : callable, optional
@@ -117,6 +123,8 @@ def encode(
     if segment_entries is not None:
         check_count(segment_entries, "segment_entries")
     _check_encoder(encoder)
+    if originals is not None:
+        check_choice(originals, "originals", ORIGINAL_TYPES)
     source: Source
     if isinstance(signals, dask.array.Array):
         source = ArraySource(client, signals, columns)
@@ -124,7 +132,10 @@ def encode(
         source = FileSource(client, list_files(signals), array, columns)
     recipe = _recipe_of(encoder, metric, source, out)
     source.check(recipe.n_features)
-    store = _opened(out, recipe)
+    kept = encoder.originals if isinstance(encoder, Index) else None
+    store = _opened(out, recipe, originals or kept)
+    if originals not in (None, store.originals):
+        raise ValueError(f"{store.path} has originals={store.originals!r}, got originals={originals!r}")
     missing = _missing(store, source.records())
     if not missing:
         return _encoded(store, 0)
@@ -135,9 +146,10 @@ def encode(
     first_id = _reserve(store, n_entries)
     plans = source.plan(missing, first_id, limit)
     below = likely_excluded(store.tables, recipe.n_features, len(store.snapshot) + n_entries)
-    written = _run(client, store, send(client, recipe), plans, source, below, progress)
+    coding = Coding(recipe, store.originals, Regional(recipe, store).regions())
+    written = _run(client, store, coding, plans, source, below, progress)
     sample = _sample(client, source, plans, written, recipe.n_features, below)
-    _commit(client, store, written, sample, missing, first_id, n_entries, explicit=id_column is not None)
+    _commit(client, store, coding, written, sample, missing, first_id, n_entries, explicit=id_column is not None)
     return _encoded(store, sum(one.is_new for one in written))
 
 
@@ -182,10 +194,10 @@ def _learned(deferred: DeferredIndex, source: Source, out: Location) -> Recipe:
     return recipe
 
 
-def _opened(out: Location, recipe: Recipe) -> FolderStore:
+def _opened(out: Location, recipe: Recipe, originals: str | None) -> FolderStore:
     """Open or create the store at ``out``; raise StorageError if it has another recipe."""
     if not exists(out):
-        store_for_recipe(recipe, path=out, timeout=None).close()
+        store_for_recipe(recipe, path=out, timeout=None, originals=originals).close()
     store = open_store(out, readonly=False, timeout=None, optimistic=True)
     assert isinstance(store, FolderStore)
     if store.recipe != recipe:
@@ -232,6 +244,7 @@ def _reserve(store: FolderStore, n_entries: int) -> int:
 def _commit(
     client: Client,
     store: FolderStore,
+    coding: Coding,
     written: list[Written],
     sample: Sample,
     sources: dict[str, Record],
@@ -256,8 +269,11 @@ def _commit(
                 check_unique(client, store.backend, store.recipe, [*here, *records], texts=written[0].has_text_ids)
             except ValueError as error:
                 raise ValueError(f"{error}; nothing was changed: fix the files and run again") from None
-        change.add_stored(records)
-        keep_signals(change, *sample)
+        regions = Regional(store.recipe, store).regions(change.tables)
+        is_same = regions is None or coding.regions is None or regions.generation == coding.regions.generation
+        change.add_stored(records if is_same else [replace(one, regions=None) for one in records])
+        if store.originals is None:  # else calibration reads those
+            keep_signals(change, *sample)
         if explicit and change.next_id == first_id + n_entries:
             change.next_id = first_id  # the reserved ids were not needed
         change.next_id = max(change.next_id, last + 1)
@@ -271,7 +287,7 @@ def _commit(
 def _run(
     client: Client,
     store: FolderStore,
-    recipe: Future,
+    coding: Coding,
     plans: list[PlannedSegment],
     source: Source,
     below: int | None,
@@ -282,12 +298,14 @@ def _run(
     names = {plan: plan.name(index) for plan in plans}
     write = source.submit_block
 
+    held = send(client, coding)
+
     def sent() -> Future:
-        """Return the recipe on a worker; it is sent again if Dask has given it up with the worker that held it."""
-        nonlocal recipe
-        if recipe.status in ("error", "lost", "cancelled"):
-            recipe = send(client, store.recipe)
-        return recipe
+        """Return the coding on a worker; it is sent again if Dask has given it up with the worker that held it."""
+        nonlocal held
+        if held.status in ("error", "lost", "cancelled"):
+            held = send(client, coding)
+        return held
 
     def submit(plan: PlannedSegment) -> Future:
         if write is None:

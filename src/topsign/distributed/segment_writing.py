@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +14,13 @@ from .._checks import as_signals, check_metadata
 from .._rows import Rows, take_rows
 from ..encoding import encode
 from ..errors import StorageError
-from ..families import Recipe
+from ..families import Encoded, Recipe
+from ..index.addition import keep_originals
 from ..index.ids import check_new_ids
-from ..search import SampleDraw, sampled_rows
+from ..search import Regions, SampleDraw, sampled_rows
 from ..store import Arrays, make_segments, merge_segments
 from ..store.backend import Backend
+from ..store.extras import EXTRA_FILES
 from ..store.manifest import SegmentRecord
 from ..store.stored_columns import StoredColumns, columns_of
 from ..store.stored_file import FileWriter, find_columns
@@ -28,6 +32,21 @@ ENCODED_ROWS = 8192
 
 Sample = tuple[Int64, Float32]
 """Ids and signals that may belong to the calibration sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """What workers make of signals: codes of a recipe, and the extra columns of the store that they write into."""
+
+    recipe: Recipe
+    originals: str | None = None  # type in which signals are kept
+    regions: Regions | None = None  # that entries are assigned to
+
+    def extra_names(self, name: str) -> dict[str, str]:
+        """Return the names of the files of extra columns of a segment, by what they hold."""
+        held = {"originals": self.originals, "regions": self.regions and self.regions.generation}
+        digests = {file: hashlib.sha256(f"{name} {file} {what}".encode()).hexdigest() for file, what in held.items()}
+        return {file: digest[:32] for file, digest in digests.items() if held[file] is not None}
 
 
 class Written(NamedTuple):
@@ -55,25 +74,29 @@ class BlockRows(Rows):
         return self._values[start - self._start : stop - self._start]
 
 
-def find_segment(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment) -> Written | None:
+def find_segment(backend: Backend, coding: Coding, name: str, plan: PlannedSegment) -> Written | None:
     """Return the segment of an earlier run if it is complete and undamaged."""
-    file = find_columns(backend, "segments", name, plan.n_entries)
-    if file is None:
+    extras = coding.extra_names(name)
+    file, *beside = (find_columns(backend, "segments", one, plan.n_entries) for one in (name, *extras.values()))
+    if file is None or None in beside:
         return None
+    record = SegmentRecord(file, **dict(zip(extras, beside, strict=True)))
     try:
-        columns = StoredColumns.open(backend, SegmentRecord(file), recipe, {})
+        columns = StoredColumns.open(backend, record, coding.recipe, {})
         columns.read()
+        for column in columns.extra_names:
+            columns.extra(column)
     except StorageError:
         return None
-    return Written(SegmentRecord(file), columns.has_text_ids, int(columns.ids[-1]), None)
+    return Written(record, columns.has_text_ids, int(columns.ids[-1]), None)
 
 
-def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, below: int | None) -> Written:
+def write_from_files(backend: Backend, coding: Coding, name: str, plan: PlannedSegment, below: int | None) -> Written:
     """Write a segment from parts of files, unless it exists."""
-    found = find_segment(backend, recipe, name, plan)
+    found = find_segment(backend, coding, name, plan)
     if found is not None:
         return found
-    filled = _SegmentArrays(recipe, plan, below)
+    filled = _SegmentArrays(coding, plan, below)
     for piece in plan.parts:
         assert isinstance(piece, Piece)
         try:
@@ -83,7 +106,7 @@ def write_from_files(backend: Backend, recipe: Recipe, name: str, plan: PlannedS
             filled.note(rows.stop - rows.start, **beside)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{piece.file.url}: {error}") from None
-    return _write(backend, name, plan, filled)
+    return _write(backend, coding, name, plan, filled)
 
 
 def sample_files(plan: PlannedSegment, n_features: int, below: int | None) -> Sample:
@@ -113,34 +136,43 @@ def ids_of_rows(first: int, n_rows: int, given: list[Any] | None) -> Int64:
 
 
 def write_from_block(
-    backend: Backend, recipe: Recipe, name: str, plan: PlannedSegment, below: int | None, values: Array
+    backend: Backend, coding: Coding, name: str, plan: PlannedSegment, below: int | None, values: Array
 ) -> Written:
     """Write a segment from a block of an array."""
     (part,) = plan.parts
     assert isinstance(part, ArrayBlock)
-    filled = _SegmentArrays(recipe, plan, below)
+    filled = _SegmentArrays(coding, plan, below)
     try:
         filled.take(BlockRows(np.asarray(values), part.start), slice(part.start, part.stop), None)
     except (ValueError, TypeError) as error:
         raise type(error)(f"block {part.number} of the array: {error}") from None
-    return _write(backend, name, plan, filled)
+    return _write(backend, coding, name, plan, filled)
 
 
-def _write(backend: Backend, name: str, plan: PlannedSegment, filled: _SegmentArrays) -> Written:
+def _write(backend: Backend, coding: Coding, name: str, plan: PlannedSegment, filled: _SegmentArrays) -> Written:
     try:
         columns = filled.finished()
     except (ValueError, TypeError) as error:
         raise type(error)(f"{plan}: {error}") from None
-    backend.delete(f"segments/{name}.safetensors")  # possibly incomplete after an aborted run
-    file = FileWriter(backend).write("segments", columns_of(columns), len(columns), name=name)
-    return Written(SegmentRecord(file), columns.has_text_ids, int(columns.ids[-1]), filled.sample())
+    extras = coding.extra_names(name)
+    for one in (name, *extras.values()):
+        backend.delete(f"segments/{one}.safetensors")  # possibly incomplete after an aborted run
+    writer, n_entries = FileWriter(backend), len(columns)
+    beside = {
+        file: writer.write("segments", {one: columns.extra(one) for one in EXTRA_FILES[file]}, n_entries, name=other)
+        for file, other in extras.items()
+    }
+    record = SegmentRecord(writer.write("segments", columns_of(columns), n_entries, name=name), **beside)
+    return Written(record, columns.has_text_ids, int(columns.ids[-1]), filled.sample())
 
 
 class _SegmentArrays:
     """Columns of a planned segment, filled part by part."""
 
-    def __init__(self, recipe: Recipe, plan: PlannedSegment, below: int | None) -> None:
-        self._recipe, self._filled, n_entries = recipe, 0, plan.n_entries
+    def __init__(self, coding: Coding, plan: PlannedSegment, below: int | None) -> None:
+        self._coding, self._filled, n_entries = coding, 0, plan.n_entries
+        self._recipe = recipe = coding.recipe
+        self._extras: dict[str, list[Array]] = {}
         self._first_id, self._below, self._samples = plan.first_id, below, list[Sample]()
         self._assigned: Int64 = np.arange(plan.first_id, plan.first_id + n_entries)
         self._codes = np.empty((n_entries, recipe.code_bytes), np.uint8)
@@ -160,8 +192,18 @@ class _SegmentArrays:
             self._codes[filled] = made.codes
             for name, values in self._values.items():
                 values[filled] = made.columns[name]
+            for name, column in self._extra_columns(signals, rows, made).items():
+                self._extras.setdefault(name, []).append(column)
             self._filled = filled.stop
         self._samples.append(drawn.chosen(ids))
+
+    def _extra_columns(self, signals: Any, rows: slice, made: Encoded) -> dict[str, Array]:
+        """Return the extra columns of encoded signals."""
+        kind, regions = self._coding.originals, self._coding.regions
+        found = {} if kind is None else keep_originals(signals, rows, kind, n_threads=1)
+        if regions is not None:
+            found["regions"] = regions.assign_codes(self._recipe, made.codes, made.columns)
+        return found
 
     def sample(self) -> Sample:
         """Return the candidates for the calibration sample."""
@@ -182,7 +224,8 @@ class _SegmentArrays:
             given = check_new_ids(self._ids, n_entries)
             text_ids, ids = (given, ids) if isinstance(given, list) else (None, np.asarray(given))
         texts = self._texts if any(self._texts) else None
-        made = make_segments(ids, self._codes, self._values, texts, text_ids)
+        extras = {name: np.concatenate(parts) for name, parts in self._extras.items()}
+        made = make_segments(ids, self._codes, self._values, texts, text_ids, extras)
         found: Any = (made[0] if len(made) == 1 else merge_segments(made)).columns
         columns: Arrays = found
         return columns

@@ -104,12 +104,12 @@ class ArraySource:
         return list(plan_blocks(self._array, first_id))
 
     def submit_block(
-        self, store: FolderStore, recipe: Future, name: str, plan: PlannedSegment, below: int | None
+        self, store: FolderStore, coding: Future, name: str, plan: PlannedSegment, below: int | None
     ) -> Future:
         """Compute and encode a block."""
         (part,) = plan.parts
         block = self._array.blocks[part.number, 0].to_delayed().item()  # type: ignore[union-attr]
-        task = delayed(write_from_block, pure=False)(store.backend, recipe, name, plan, below, block)
+        task = delayed(write_from_block, pure=False)(store.backend, coding, name, plan, below, block)
         future: Future = self._client.compute(task, optimize_graph=True)
         return future
 

@@ -81,16 +81,6 @@ class Addition:
         self.drawn = SampleDraw(ids, self.signals.shape[1], first=self.part.start)
         return self.encode(recipe, self.part)
 
-    def originals(self, part: slice, kind: str) -> dict[str, Array]:
-        """Return the signals of these rows as they are kept."""
-        n_rows = max(1, BLOCK_BYTES // (4 * self.signals.shape[1]))
-        blocks = [
-            pack_originals(block.raw, kind)
-            for block in float_blocks(self.signals, n_rows, part=part, n_threads=self.n_threads)
-        ]
-        empty = pack_originals(np.empty((0, self.signals.shape[1]), np.float32), kind)
-        return {name: np.concatenate([empty[name], *(block[name] for block in blocks)]) for name in empty}
-
     def check_signals(self, recipe: Recipe) -> None:
         """Raise what :meth:`encode` would raise, without encoding."""
         check_signals(recipe, self.signals, part=self.part, n_threads=self.n_threads)
@@ -129,7 +119,8 @@ class Addition:
             one = self.encode(recipe, here) if made is None else made.rows(part)
             noted, given = self.texts and self.texts[part], text_ids and text_ids[part]
             extras = assigned(one.codes, one.columns)
-            extras |= {} if originals is None else self.originals(here, originals)
+            if originals is not None:
+                extras |= keep_originals(self.signals, here, originals, n_threads=self.n_threads)
             change.add(make_segments(new[part].copy(), one.codes, one.columns, noted, given, extras))
         change.next_id = max(change.next_id, int(new.max(initial=-1)) + 1)
         if self.source is not None:
@@ -153,3 +144,13 @@ def coder_for(device: str | None, recipe: Recipe | type[Recipe]) -> CoderOf | No
     gpu.check_coder(recipe, device)
     made: CoderOf = lru_cache(maxsize=1)(lambda known: gpu.make_coder(known, device))
     return made
+
+
+def keep_originals(signals: Array, part: slice, kind: str, *, n_threads: int) -> dict[str, Array]:
+    """Return some of the signals as an index keeps them."""
+    n_rows = max(1, BLOCK_BYTES // (4 * signals.shape[1]))
+    blocks = [
+        pack_originals(block.raw, kind) for block in float_blocks(signals, n_rows, part=part, n_threads=n_threads)
+    ]
+    empty = pack_originals(np.empty((0, signals.shape[1]), np.float32), kind)
+    return {name: np.concatenate([empty[name], *(block[name] for block in blocks)]) for name in empty}
