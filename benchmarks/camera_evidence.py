@@ -1,11 +1,11 @@
-"""Likelihood ratios of cameras, learned from one half of the photographs and judged by the other, both ways.
+"""Likelihood ratios of cameras, fitted on one half of the photographs and tested on the other, both ways.
 
     python benchmarks/camera_evidence.py residuals.npz [--kept 512 2048] [--json FILE]
 
-Residuals as ``examples/camera_fingerprints.py`` reads them. In the learning half each photograph is compared with the
-fingerprints of the others; thresholds and likelihood ratios are learned from these scores alone. In the judging half
-photographs are compared with the fingerprints of the whole learning half. Cllr is the log-likelihood-ratio cost in
-bits: 0 for perfect evidence, 1 for ratios that say nothing.
+Residuals as ``examples/camera_fingerprints.py`` reads them. In the training half, each photograph is compared with the
+fingerprints of the others, and thresholds and likelihood ratios are fitted to these scores. In the test half,
+photographs are compared with the fingerprints of the whole training half. Cllr is the log-likelihood-ratio cost in
+bits: 0 for perfect evidence, 1 for none.
 """
 
 import argparse
@@ -23,7 +23,7 @@ FALSE_ALARM = 0.01
 
 
 def judge(residuals, cameras, kept):
-    """What was learned from either half, on the photographs of the other."""
+    """Results of the thresholds and ratios of each half on the photographs of the other."""
     ratios, scores, missed, alarms, words = ([], []), ([], []), [], [], []
     for learning in halves(cameras):
         matches, null = learn_evidence(residuals[learning], cameras[learning], kept)

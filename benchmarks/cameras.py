@@ -1,11 +1,12 @@
-"""Photographs told apart by the noise of their cameras: adaptive codes beside sign codes and uncompressed correlation.
+"""Camera identification from real residuals: adaptive codes, other codes of equal bytes, uncompressed correlation.
 
     python benchmarks/cameras.py residuals.npz [--kept 32 128 512 2048 8192] [--seeds 10] [--json FILE]
 
 Residuals as ``examples/camera_fingerprints.py`` reads them. Half of each camera's photographs make its fingerprint,
 the others are compared with all fingerprints; then the halves change places. Sign codes of equal computation have as
 many bits as an adaptive code keeps; of equal information, n_bits + log2 C(n_pool, n_bits); of equal bytes, those of
-the compact layout. No code keeps a norm or a scale. Top-1 is the share of photographs whose own camera scores highest,
+the compact layout. Trellis codes, digests and binarised fingerprints (``shared/fingerprint_codes.py``) have equal bytes
+as well. No code keeps a norm or a scale. Top-1 is the share of photographs whose own camera scores highest,
 AUC the chance that a photograph's own camera scores above another photograph with another camera, d' the distance of
 the two kinds of scores in standard deviations; means over seeds of the projection and both halves, and the spread over
 seeds.
@@ -16,12 +17,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from shared.fingerprint_codes import code_scores, correlations
 from shared.results import save
 
 import topsign as ts
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from camera_fingerprints import by_camera, fingerprints, load
+
+OTHERS = {"trellis": "trellis codes", "digest": "digests", "binarised": "binarised fingerprints"}
 
 
 def quality(scores, truth):
@@ -31,11 +35,6 @@ def quality(scores, truth):
     above = genuine[:, np.newaxis] - impostor
     pooled = np.sqrt((genuine.var(ddof=1) + impostor.var(ddof=1)) / 2)
     return np.mean(scores.argmax(axis=1) == truth), np.mean((above > 0) + (above == 0) / 2), np.mean(above) / pooled
-
-
-def correlations(signals, others):
-    a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (signals, others))
-    return a @ b.T
 
 
 def halves(cameras):
@@ -86,6 +85,18 @@ def measure(make, residuals, cameras, seeds):
         for scoring, values in both.items():
             found[scoring].append(np.mean(values, axis=0))
     return {scoring: np.array(values) for scoring, values in found.items()}
+
+
+def measure_codes(method, n_bytes, residuals, cameras, seeds):
+    """Quality of a method of ``shared/fingerprint_codes.py``: (n_seeds, 3), means over both halves."""
+    found = []
+    for seed in range(seeds):
+        both = []
+        for enrolled in halves(cameras):
+            known = fingerprints(residuals[enrolled], cameras[enrolled])
+            both.append(quality(code_scores(method, n_bytes, known, residuals[~enrolled], seed), cameras[~enrolled]))
+        found.append(np.mean(both, axis=0))
+    return np.array(found)
 
 
 def row(method, scoring, kept, values, sizes):
@@ -146,13 +157,16 @@ def main():
     exact = []
     for enrolled in halves(cameras):
         enrolment = fingerprints(residuals[enrolled], cameras[enrolled])
-        exact.append(quality(correlations(residuals[~enrolled], enrolment), cameras[~enrolled]))
+        exact.append(quality(correlations(enrolment, residuals[~enrolled]), cameras[~enrolled]))
     whole = {"bits": 32 * n_features, "bytes": 4 * n_features}
     rows = [row("uncompressed", "real query", None, np.mean(exact, axis=0, keepdims=True), whole)]
     for kept in options.kept:
         for method, make, sizes in methods(kept, n_features):
             for scoring, values in measure(make, residuals, cameras, options.seeds).items():
                 rows.append(row(method, scoring, kept, values, sizes))
+        for method, words in OTHERS.items():  # of the bytes of the last
+            found = measure_codes(method, sizes["bytes"], residuals, cameras, options.seeds)
+            rows.append(row(f"{words}, equal bytes", "real query", kept, found, sizes))
     if options.json:
         shape = {"cameras": list(names), "n_photographs": n_photographs, "n_features": n_features}
         scores = identify(residuals, cameras, 2048 if 2048 in options.kept else options.kept[-1])

@@ -23,7 +23,7 @@ from shared.quality_page import (
     paper_section,
     real_cameras,
 )
-from shared.simulation_page import simulated_cameras
+from shared.simulation_page import camera_speed, simulated_cameras
 from shared.summary import summary
 from shared.text_page import text_section
 
@@ -74,7 +74,11 @@ def fill(path, blocks):
 
 def camera_blocks(results):
     """Measured parts of the guide to cameras."""
-    return {"simulated cameras": simulated_cameras(results), "real cameras": real_cameras(results)}
+    return {
+        "simulated cameras": simulated_cameras(results),
+        "camera speed": camera_speed(results),
+        "real cameras": real_cameras(results),
+    }
 
 
 PAGE = "docs/reference/benchmarks.md"

@@ -68,7 +68,11 @@ def runs():
     found["camera_evidence"] = "camera_evidence.py", "", "--kept 128"
     small = "--sensors 4 --size 128 --enrolled 1 3 --bytes 512 4096 --queries 2 --impostors 12 --learned 8"
     found["cameras_simulation"] = "cameras_simulation.py", "--size 384", small
-    found["cameras_large"] = "cameras_simulation.py", "--size 1024 --entries 10000", "--size 128 --entries 100"
+    found["cameras_simulation-1024"] = "cameras_simulation.py", "--size 1024", small
+    small = "--sensors 2 --impostors 2 --enrolled 2 --bits 256"
+    found["cameras_weak"] = "cameras_weak.py", "--sensors 40 --impostors 40", small
+    found["cameras_speed"] = "cameras_speed.py", "", "--photographs 4 --size 128 --repeats 2"
+    found["cameras_large"] = "cameras_speed.py", "--entries 10000", "--size 128 --entries 100 --repeats 2"
     found["evaluate"] = "evaluate.py", "", "--signals 2000 --features 64"
     found["database"] = "database.py", "--pairs 0", "--ids 20000 --filter 20000 --pairs 0 --repeats 2"
     found["database-pairs"] = "database.py", "--ids 0 --filter 0", "--ids 0 --filter 0 --pairs 2000"

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from cameras import correlations, halves, quality
+from cameras import halves, quality
 from shared.codes import adaptive_shape
+from shared.fingerprint_codes import correlations
 from shared.results import Record
 
 import topsign as ts
@@ -89,7 +90,7 @@ def compare(options):
     exact = []
     for enrolled in halves(cameras):
         enrolment = fingerprints(residuals[enrolled], cameras[enrolled])
-        exact.append((correlations(residuals[~enrolled], enrolment), cameras[~enrolled]))
+        exact.append((correlations(enrolment, residuals[~enrolled]), cameras[~enrolled]))
     record.add(measured("uncompressed", 4 * n_features, [exact], resampled([exact])))
     found = {}
     for method, n_bytes in planned:

@@ -1,10 +1,8 @@
-"""Cameras: residuals and fingerprints beside plain definitions, the database, hostile images, the commands, reports."""
+"""Cameras: residuals and fingerprints beside plain definitions, the database, scenes, calibration, reports."""
 
-import io
+import hashlib
 import json
 import re
-import struct
-import zlib
 
 import camera_reference
 import numpy as np
@@ -16,12 +14,12 @@ from typer.testing import CliRunner
 from topsign import StorageError, cameras
 from topsign.cameras.calibration import CameraCalibration, normality_p_value
 from topsign.cameras.enrolment import find_outliers
-from topsign.cameras.images import MAX_PIXELS
 from topsign.cameras.residual import filter_spectrum, pixel_weights, remove_linear_pattern
 from topsign.cli import app
 
 SIZE, WIDTH, HEIGHT = 128, 150, 141
 STRENGTH = 0.05
+NOTHING_KEPT = {"keep_names": False, "keep_hashes": False, "keep_exif": False}
 
 
 def scene(rng, height=HEIGHT, width=WIDTH):
@@ -141,102 +139,6 @@ def test_the_test_of_a_normal_law_is_that_of_scipy():
     assert normality_p_value(values) == pytest.approx(simulated.pvalue, abs=0.05)
 
 
-# Images
-
-
-def png(mode, size, *, colour=2, depth=8):
-    """A PNG file that announces a size and holds next to nothing."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
-    )
-
-
-def saved(image, form, **options):
-    file = io.BytesIO()
-    image.save(file, form, **options)
-    return file.getvalue()
-
-
-def hostile_images():
-    rng = np.random.default_rng(0)
-    photograph = Image.fromarray(rng.integers(0, 255, (200, 200, 3), dtype=np.uint8))
-    jpeg = saved(photograph, "JPEG")
-    pages = {"save_all": True, "append_images": [photograph.rotate(90)]}
-    return {
-        "empty.jpg": (b"", "is empty"),
-        "text.jpg": (b"no image at all", "not an image of a known format"),
-        "truncated.jpg": (jpeg[: len(jpeg) // 2], "damaged or truncated"),
-        "truncated.png": (saved(photograph, "PNG")[:9000], "damaged or truncated"),
-        "truncated.tif": (saved(photograph, "TIFF")[:9000], "damaged or truncated"),
-        "header.jpg": (jpeg[:20], "damaged or truncated|known format"),
-        "bomb.png": (png("RGB", (50_000, 50_000)), "too large|at most"),
-        "wide.png": (png("RGB", (2**14, 2**14 + 1)), "at most|too large"),
-        "wrong.png": (jpeg, "contains JPEG, which is not what its name says"),
-        "wrong.gif": (jpeg, "not what its name says"),
-        "animated.png": (saved(photograph, "PNG", **pages), "animated or has pages"),
-        "pages.tif": (saved(photograph, "TIFF", **pages), "animated or has pages"),
-        "cmyk.jpg": (saved(photograph.convert("CMYK"), "JPEG"), "mode CMYK"),
-        "palette.png": (saved(photograph.convert("P"), "PNG"), "mode P"),
-        "line.png": (saved(photograph.resize((200, 1)), "PNG"), "200 x 1 pixels, at least 128 x 128"),
-        "white.png": (saved(Image.new("RGB", (200, 200), "white"), "PNG"), "0 usable pixels of 16,384"),
-    }
-
-
-@pytest.mark.parametrize("name", hostile_images())
-def test_hostile_images_are_refused_by_name(name, tmp_path):
-    content, problem = hostile_images()[name]
-    (tmp_path / name).write_bytes(content)
-    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE)
-    with pytest.raises(ValueError, match=rf"{re.escape(name)}: .*({problem})"):
-        cameras.enroll(database, "a", [tmp_path / name])
-    assert not (tmp_path / "s.topsign").exists()
-
-
-def test_the_limit_of_pixels_is_our_own():
-    assert MAX_PIXELS < 2**14 * (2**14 + 1)
-
-
-def test_missing_files_are_named(tmp_path):
-    with pytest.raises(cameras.PhotographError, match=r"none\.jpg: cannot be read: No such file"):
-        cameras.read_photograph(tmp_path / "none.jpg")
-
-
-@pytest.mark.parametrize("form", ["png", "tif", "jpg"])
-def test_images_of_all_formats_are_read(form, tmp_path, rng):
-    pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / f"a.{form}")
-    found = cameras.read_photograph(tmp_path / f"a.{form}", size=SIZE)
-    assert (found.width, found.height, found.frame("rotated by 90 degrees")) == (WIDTH, HEIGHT, (HEIGHT, WIDTH))
-    if form != "jpg":
-        np.testing.assert_array_equal(found.crop(), pixels[6 : 6 + SIZE, 11 : 11 + SIZE])
-
-
-def test_images_of_16_bits_keep_their_precision(tmp_path, rng):
-    pixels = rng.integers(0, 2**16, (HEIGHT, WIDTH), dtype=np.uint16)
-    for name in ("a.png", "a.tif"):
-        Image.fromarray(pixels).save(tmp_path / name)
-        found = cameras.read_photograph(tmp_path / name, size=SIZE).crop()[:, :, 0]
-        np.testing.assert_allclose(found, pixels[6 : 6 + SIZE, 11 : 11 + SIZE] / 257, rtol=1e-6)
-
-
-@pytest.mark.parametrize("orientation", cameras.ORIENTATIONS)
-def test_crops_of_orientations_are_those_of_turned_images(orientation, tmp_path, rng):
-    """Margins are odd in height and even in width, so centre crops of turned images are not turned centre crops."""
-    turns, mirrored = cameras.ORIENTATIONS[orientation]
-    pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
-    turned = np.rot90(pixels[:, ::-1] if mirrored else pixels, turns)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / "b.png")
-    first, second = (cameras.read_photograph(tmp_path / name, size=SIZE) for name in ("a.png", "b.png"))
-    np.testing.assert_array_equal(first.crop(orientation), second.crop())
-    assert first.frame(orientation) == second.frame()
-
-
 def test_the_orientation_of_exif_is_not_applied(photographs):
     found = cameras.read_photograph(photographs["a"][0], size=SIZE)
     assert found.exif == {"model": "Maker Model a", "orientation": "6"}
@@ -266,7 +168,7 @@ def test_photographs_of_other_cameras_match_none(enrolled, photographs, tmp_path
     found = cameras.identify(enrolled, tmp_path / "new.jpg")
     assert not found.is_match
     assert len(found.orientations) == 4
-    assert found.conclusion().startswith("No match at a false alarm of 1e-06 over 3 cameras in 4 orientations")
+    assert found.conclusion().startswith("No match at a false-alarm rate of 1e-06 over 3 cameras in 4 orientations")
 
 
 @pytest.mark.parametrize("orientation", ["rotated by 90 degrees", "mirrored", "mirrored, rotated by 180 degrees"])
@@ -282,10 +184,10 @@ def test_turned_photographs_are_found(enrolled, photographs, orientation, tmp_pa
 def test_other_sizes_are_refused_with_what_is_needed(enrolled, tmp_path, rng):
     Image.fromarray(shot(rng, pattern(1, 200, 300))).save(tmp_path / "large.png")
     with pytest.raises(
-        cameras.PhotographError, match=r"300 x 200 pixels, .*sizes enrolled: 150 x 141\); give the photo"
+        cameras.PhotographError, match=r"300 x 200 pixels, .*sizes enrolled: 150 x 141\); use the photo"
     ):
         cameras.identify(enrolled, tmp_path / "large.png")
-    with pytest.raises(ValueError, match="the photographs of this camera 150 x 141"):
+    with pytest.raises(ValueError, match="the photographs of this camera have 150 x 141"):
         cameras.enroll(enrolled, "a", [tmp_path / "large.png"])
 
 
@@ -325,9 +227,9 @@ def test_later_photographs_update_the_fingerprint(photographs, tmp_path):
     assert len(later.camera("a").photographs) == 6
     assert later.verify() == []
     assert len([*later.sums_folder.glob("*.safetensors")]) == 1
-    cameras.enroll(later, "b", photographs["b"][:2], keep_sums=False, keep_hashes=False, keep_exif=False)
+    cameras.enroll(later, "b", photographs["b"][:2], keep_sums=False, **NOTHING_KEPT)
     assert later.camera("b").photographs[0].keys() == {"bytes", "width", "height"}
-    with pytest.raises(ValueError, match="sums of 'b' are not kept"):
+    with pytest.raises(ValueError, match="sums of 'b' are not stored"):
         cameras.enroll(later, "b", photographs["b"][2:4])
 
 
@@ -360,10 +262,72 @@ def test_damaged_sums_and_foreign_indexes_are_refused(enrolled, photographs, tmp
     import topsign
 
     topsign.AdaptiveIndex(n_features=64, n_bits=8, path=tmp_path / "x.topsign").add(rng.standard_normal((2, 64)))
-    with pytest.raises(StorageError, match="not a database of cameras"):
+    with pytest.raises(StorageError, match="not a camera database"):
         cameras.CameraDatabase(tmp_path / "x.topsign")
     with pytest.raises(ValueError, match=r"size of .* is 128, got size=256"):
         cameras.CameraDatabase(tmp_path / "s.topsign", size=256)
+
+
+# Photographs of one scene
+
+
+def same_shots(rng, *patterns):
+    """One scene as sensors with these patterns see it, as 8-bit pixels."""
+    light = scene(rng)[:, :, np.newaxis] * np.array([1, 0.95, 0.85])
+    seen = [light * (1 + one[:, :, np.newaxis]) + rng.standard_normal(light.shape) for one in patterns]
+    return [np.clip(one, 0, 255).astype(np.uint8) for one in seen]
+
+
+def test_signatures_recognise_scenes(rng):
+    first, second = same_shots(rng, pattern(1), pattern(2))
+    signature = cameras.scene_signature(first[:SIZE, :SIZE])
+    assert len(signature) == 16
+    for same in (second[:SIZE, :SIZE], second[:SIZE, :SIZE] * 0.3, second[2 : SIZE + 2, 1 : SIZE + 1]):
+        assert cameras.same_scene(signature, cameras.scene_signature(same))
+    assert not cameras.same_scene(signature, cameras.scene_signature(second[:SIZE, SIZE - 1 :: -1]))
+    others = [cameras.scene_signature(scene(rng)[:SIZE, :SIZE, np.newaxis]) for _ in range(20)]
+    assert not any(cameras.same_scene(signature, one) for one in others)
+    even = 128 + rng.standard_normal((SIZE, SIZE, 3))
+    assert cameras.scene_signature(even) is None
+    assert not cameras.same_scene(None, None)
+
+
+def test_cameras_with_a_photograph_of_the_same_scene_are_excluded(photographs, tmp_path):
+    """Residuals of one scene correlate whichever sensors took them: the score would be that of the scene."""
+    rng = np.random.default_rng(8)
+    shared, questioned = same_shots(rng, pattern(300), pattern(500))
+    more = {f"more{number}": shot(rng, pattern(300)) for number in range(2)}
+    for name, pixels in {"shared": shared, "questioned": questioned, **more}.items():
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    cameras.enroll(database, "a", photographs["a"][:6])
+    assert cameras.enroll(database, "d", [tmp_path / f"{name}.png" for name in ("shared", *more)]).n_enrolled == 3
+    others = [*photographs["others"], *photographs["b"], *photographs["c"], tmp_path / "questioned.png"]
+    learned, refused = cameras.calibrate(database, others)
+    assert (len(learned.impostors), refused) == (2 * 26 + 1, [])  # one comparison is of one scene
+    found = cameras.identify(database, tmp_path / "questioned.png")
+    assert [one.camera for one in found.candidates] == ["a"]
+    (one,) = found.excluded
+    assert (one.camera, one.same_scene["file"], found.is_match) == ("d", "shared.png", False)
+    assert one.score > found.threshold, "without the signatures this would be a false match"
+    assert "'d' is excluded, because the photograph shows the same scene as shared.png" in found.conclusion()
+    cameras.write_report(tmp_path / "r.html", database, found, command="none")
+    assert "a photograph of the same scene is enrolled" in (tmp_path / "r.html").read_text()
+    database.remove("a")
+    with pytest.raises(cameras.PhotographError, match=r"questioned\.png: cannot be judged\. 'd' is excluded"):
+        cameras.identify(database, tmp_path / "questioned.png")
+
+
+def test_repeated_scenes_of_a_camera_are_no_known_matches(tmp_path):
+    rng = np.random.default_rng(9)
+    own = pattern(3)
+    pixels = [*same_shots(rng, own, own), *(shot(rng, own) for _ in range(3))]
+    for number, one in enumerate(pixels):
+        Image.fromarray(one).save(tmp_path / f"{number}.png")
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
+    done = cameras.enroll(database, "a", sorted(tmp_path.glob("*.png")))
+    assert (done.n_enrolled, len(database.camera("a").match_scores)) == (5, 3)
+    assert "2 of the photographs show the scene of another one" in done.notes[0]
 
 
 # Calibration
@@ -376,9 +340,9 @@ def test_no_p_value_is_stated_without_calibration(photographs, tmp_path):
         cameras.identify(database, photographs["a"][6])
     with pytest.raises(ValueError, match="at least 30 impostor scores, got 0"):
         cameras.calibrate(database)
-    with pytest.raises(ValueError, match="is enrolled as 'a', so it is no impostor"):
+    with pytest.raises(ValueError, match="is enrolled for 'a', so it is not an impostor"):
         cameras.calibrate(database, photographs["a"][:1])
-    with pytest.raises(ValueError, match="seems to be taken by 'a'"):
+    with pytest.raises(ValueError, match="seems to have been taken by 'a'"):
         cameras.calibrate(database, photographs["a"][6:])
 
 
@@ -398,7 +362,7 @@ def test_p_values_rest_on_a_normal_law_only_if_it_fits():
     assert normal.log10_p_values(np.array(8.0)) > np.log10(
         scipy.stats.norm.sf(8.0)
     )  # 40 scores do not know the deviation exactly
-    assert "rest on a model of the tail, a normal law" in normal.statement()
+    assert "rest on a tail model, a normal law" in normal.statement()
     heavy = CameraCalibration(rng.standard_t(1.5, size=200), **more)
     assert not heavy.tail_fits
     assert heavy.log10_p_values(np.array(1e9)) == -np.log10(201)
@@ -423,11 +387,11 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     for camera in "abc":
         options = ("--camera", camera, "--size", SIZE, "--bits", 1024) if camera == "a" else ("--camera", camera)
         code, shown = run("enroll", database, *options, *photographs[camera][:6])
-        assert (code, "6 photographs enrolled, 6 in all" in shown) == (0, True), shown
+        assert (code, "6 photographs enrolled, 6 in total" in shown) == (0, True), shown
     code, shown = run("identify", database, photographs["a"][6])
     assert (code, "is not calibrated" in shown) == (1, True)
     code, shown = run("calibrate", database, "--impostors", *photographs["others"])
-    assert (code, "calibrated. The null distribution is learned from 36 scores" in shown) == (0, True), shown
+    assert (code, "from 36 scores of known impostors" in shown) == (0, True), shown
     code, shown = run("identify", database, photographs["a"][6], "--report", tmp_path / "r.html")
     assert (code, "The photograph matches 'a'" in shown) == (0, True)
     page = (tmp_path / "r.html").read_text()
@@ -437,19 +401,25 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     code, shown = run("identify", database, photographs["a"][6], "--report", tmp_path / "r.json", "--json")
     record = json.loads((tmp_path / "r.json").read_text())
     assert record.keys() == json.loads(shown[shown.index("{") :]).keys()
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in photographs["a"][:6]}
+    assert {one["file"]: one["sha256"] for one in record["enrolled"]["a"]} == hashes
+    hashes |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in photographs["others"]}
+    assert {one["sha256"] for one in record["calibration"]["photographs"]} <= set(hashes.values())
+    assert len(record["calibration"]["photographs"]) == 12
+    assert all(name in page and digest in page for name, digest in hashes.items())
     assert (record["match"], record["candidates"][0]["camera"]) == (True, "a")
     code, _ = run("identify", database, photographs["a"][6], "--report", tmp_path / "q.html", "--no-thumbnail")
     assert "data:image" not in (tmp_path / "q.html").read_text()
     code, shown = run("identify", database, photographs["others"][0])
     assert (code, "No match" in shown) == (3, True)
     code, shown = run("enroll", database, "--camera", "b", photographs["b"][0], photographs["b"][6])
-    assert (code, "1 photographs enrolled, 7 in all" in shown, "is enrolled already" in shown) == (1, True, True)
+    assert (code, "1 photographs enrolled, 7 in total" in shown, "is enrolled already" in shown) == (1, True, True)
     code, shown = run("list", database)
     assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["a", "6"], ["b", "7"], ["c", "6"]]
     code, shown = run("verify", database)
     assert (code, "sound: 3 cameras" in shown) == (0, True)
     code, shown = run("remove", database, "c", "--erase")
-    assert (code, "c removed, 2 cameras left" in shown) == (0, True)
+    assert (code, "c removed, 2 cameras remain" in shown) == (0, True)
     assert run("remove", database, "c")[0] == 2
     assert run("verify", database)[0] == 0
 

@@ -116,16 +116,10 @@ def python(text):
 
 
 PENDING = {  # being rewritten
-    "benchmarks/camera_evidence.py",
-    "benchmarks/cameras.py",
-    "benchmarks/cameras_simulation.py",
     "benchmarks/cluster.py",
     "benchmarks/device_cores.py",
     "benchmarks/gpu.py",
     "benchmarks/regions.py",
-    "benchmarks/shared/charts.py",
-    "benchmarks/shared/quality_page.py",
-    "docs/how-to/cameras.md",
 }
 READERS = {".md": markdown, ".ipynb": notebook, ".toml": toml, ".py": python}
 

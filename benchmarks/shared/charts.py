@@ -29,6 +29,8 @@ def draw(results, folder):
         save(detection_chart(results["detection"], results["trellis/detection"]), folder / "detection.png")
     if {"text_embeddings", "trellis/text"} <= results.keys():
         save(text_chart(results), folder / "text_embeddings.png")
+    if "cameras_simulation-1024" in results:
+        simulation_tippett(results["cameras_simulation-1024"], folder)
     if "camera_evidence" in results:
         evidence_charts(results["camera_evidence"], folder)
     for file, (name, chart) in charts.items():
@@ -44,7 +46,7 @@ def save(figure, path):
 def simulation_chart(report):
     """Detection of simulated cameras against bytes, one panel for each number of photographs enrolled."""
     rows, options = report["measured"]["rows"], report["options"]
-    counts = options["enrolled"]
+    counts = sorted(options["enrolled"])
     figure, panels = plt.subplots(1, len(counts), figsize=(4.4 * len(counts), 4), layout="constrained", sharey=True)
     for axes, enrolled in zip(panels, counts, strict=True):
         chosen = [row for row in rows if row["enrolled"] == enrolled and "detection" in row]
@@ -149,10 +151,17 @@ def cameras_chart(report):
             style = {"color": color, "ls": line, "marker": marker, "label": f"{method.partition(',')[0]}, {scoring}"}
             axes.errorbar([row["bytes"] for row in chosen], means, spreads, capsize=3, **style)
         axes.axhline(whole[name]["mean"], color="#555555", ls=":", label=f"uncompressed ({whole['bytes'] // 1024} KiB)")
-        axes.set(xscale="log", xlabel="bytes a camera", ylabel=label)
+        axes.set(xscale="log", xlabel="bytes per camera", ylabel=label)
         axes.grid(alpha=0.3)
     panels[0].legend()
     return figure
+
+
+def simulation_tippett(report, folder):
+    """Draw the Tippett plot of simulated cameras: adaptive codes of 4 KiB and the most photographs enrolled."""
+    chosen = [one for one in report["measured"]["evidence"] if (one["method"], one["bytes"]) == ("adaptive", 4096)]
+    ratios = max(chosen, key=lambda one: one["enrolled"])["log10"]
+    plot_tippett(ratios["matches"], ratios["impostors"], folder / "cameras_simulation_tippett.png")
 
 
 def scores_chart(report):

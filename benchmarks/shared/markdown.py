@@ -8,6 +8,8 @@ NOTICE = (
 UNTIMED = (
     "camera_evidence.py",
     "cameras.py",
+    "cameras_simulation.py",
+    "cameras_weak.py",
     "detection.py",
     "lm_heads.py",
     "paper.py",

@@ -4,8 +4,7 @@ from shared.markdown import bold_best, join, listed, source, table
 
 
 def cameras_verdict(report):
-    if report is None:
-        return ""
+    """Identification of real cameras in one paragraph."""
     rows = report["measured"]["rows"]
     kept = report["measured"]["identification"]["kept"]
 
@@ -15,12 +14,13 @@ def cameras_verdict(report):
     ours, signs = row("adaptive"), row("sign codes, equal bytes")
     (whole,) = (r for r in rows if r["method"] == "uncompressed")
     return (
-        f"**Cameras told by their noise** ({len(report['measured']['cameras'])} real cameras, see "
-        f"[cameras](../how-to/cameras.md)). "
-        f"In {ours['bytes']:,} bytes a camera, {whole['bytes'] / ours['bytes']:.0f} times less than float32, "
-        f"{ours['top1']['mean']:.1%} are right and AUC is {ours['auc']['mean']:.4f}; d' is "
-        f"{ours['d_prime']['mean']:.2f}, "
-        f"of sign codes of the same bytes {signs['d_prime']['mean']:.2f}, uncompressed {whole['d_prime']['mean']:.2f}."
+        f"Adaptive codes of {ours['bytes']:,} bytes per camera, {whole['bytes'] / ours['bytes']:.0f} times smaller "
+        f"than "
+        f"float32, identify {ours['top1']['mean']:.1%} of the photographs of {len(report['measured']['cameras'])} real "
+        f"cameras, with an AUC of {ours['auc']['mean']:.4f} and a d' of {ours['d_prime']['mean']:.2f}. Sign codes of "
+        f"the "
+        f"same bytes have a d' of {signs['d_prime']['mean']:.2f}, uncompressed fingerprints "
+        f"{whole['d_prime']['mean']:.2f}."
     )
 
 
@@ -155,22 +155,23 @@ def evidence_section(results):
     n_matches, n_impostors = (len(rows[-1]["scores"][kind]) for kind in ("matches", "impostors"))
     return join(
         "## As evidence",
-        "A court asks for the weight of a match, not for its p-value: how much more probable such a score is if this "
-        "camera took the photograph than if another did. Threshold and likelihood ratio are learned from one half of "
-        "the photographs (each compared with fingerprints of the others, so that none is part of the fingerprint it is "
-        f"compared with) and judged by the other half, then the halves change places: {n_matches} matches and "
-        f"{n_impostors} impostors that nothing was learned from. At a threshold for "
-        f"{report['measured']['false_alarm']:.0%} false alarms (`EmpiricalNull.threshold`), and with ratios of "
-        "`EmpiricalNull.likelihood_ratio`, which never exceed what 30 known matches and 150 known impostors support "
-        "(151):",
+        "Forensic reports state a likelihood ratio: how much more probable the score is if this camera took the "
+        "photograph than if another camera did. Thresholds and likelihood ratios are fitted on one half of the "
+        "photographs, each compared with the fingerprint of the others, and tested on the other half; then the halves "
+        f"are exchanged. The tests comprise {n_matches} matches and {n_impostors} impostors. The threshold is that of "
+        f"`EmpiricalNull.threshold` at a false-alarm rate of {report['measured']['false_alarm']:.0%}. Ratios are those "
+        "of `EmpiricalNull.likelihood_ratio`, and 30 known matches and 150 known impostors limit them to 151:",
         table(titles, lines),
-        f"In words, of the {n_matches} matches with {rows[-1]['kept']} kept: {words}. Cllr is the cost of the ratios "
-        "in bits, 0 for perfect evidence and 1 for none.",
+        f"Verbal scale of the {n_matches} matches with {rows[-1]['kept']} projections kept: {words}. Cllr is the "
+        f"cost of "
+        "the ratios in bits: 0 for perfect evidence, 1 for none.",
         "![Tippett plot](../images/camera_tippett.png)",
-        f"![DET curve](../images/camera_det.png)\n\nTippett plot of {rows[-1]['kept']} kept, DET curve of "
-        f"{rows[0]['kept']} kept. Six cameras make too few pairs for `index.calibrate`, which takes 1,000; a normal "
-        'null of the known impostors (`EmpiricalNull(scores, method="normal")`) stands in. The example prints the same '
-        "for one split, and draws both plots.",
+        f"![DET curve](../images/camera_det.png)\n\nTippett plot for {rows[-1]['kept']} projections kept, "
+        f"DET curve for {rows[0]['kept']}. Six cameras have too few pairs for `index.calibrate`, which needs 1,000, "
+        f"so the "
+        'null is a normal law of the known impostors (`EmpiricalNull(scores, method="normal")`). The example prints '
+        "the "
+        "same for one split and draws both plots.",
         source(results, "camera_evidence"),
     )
 
@@ -185,30 +186,28 @@ def real_cameras(results):
     (whole,) = (row for row in rows if row["method"] == "uncompressed")
     found = measured["identification"]
     parts = [
-        cameras_verdict(report).replace(", see [cameras](../how-to/cameras.md)", ""),
-        "Every sensor leaves a faint pattern in its photographs, which stays when the scene is filtered out. A "
-        "camera's "
-        "fingerprint is the mean of such residuals; a photograph is compared with the fingerprints of all cameras. "
+        cameras_verdict(report),
+        f"The data are residuals of {measured['n_features']:,} pixels of {measured['n_photographs']} photographs by "
+        f"{len(measured['cameras'])} cameras, two each of three models of one maker ({listed(measured['cameras'])}). "
+        f"The "
+        "fingerprint of a camera is the mean of its residuals. "
         "`python examples/camera_fingerprints.py residuals.npz --bits 2048` enrols and identifies, with p-values.",
         "![Scores of photographs](../images/camera_scores.png)",
-        "The theoretical null takes an impostor as independent and isotropic. Real ones are not: cameras of one maker "
-        "share parts of their pattern and of their processing, and score a little above zero and more widely. "
-        f"In the picture ({found['kept']} bits kept, the second half of the photographs), {found['right']} of "
-        f"{found['photographs']} are right; the largest p-value of a first place, corrected for all comparisons, is "
-        f"{found['largest_p_value']['theoretical']:.1e} by theory and "
-        f"{found['largest_p_value']['empirical']:.1e} by the null "
-        "learned from the enrolled photographs. Of the impostors, "
-        f"{found['impostors_below_0.01']['theoretical']:.1%} have a theoretical p-value below 0.01, and "
-        f"{found['impostors_below_0.01']['empirical']:.1%} an empirical one: trust the null that is learned from known "
-        "impostors; the theoretical one is for planning.",
-        f"Here: {measured['n_photographs']} photographs of {len(measured['cameras'])} cameras (two each of "
-        f"three models of one maker; "
-        f"{listed(measured['cameras'])}), residuals of {measured['n_features']:,} pixels. Half of each camera's "
-        f"photographs are enrolled, "
-        "the others identified, then the halves change places; codes are over a Hadamard pool of the same size, "
-        f"means of {report['options']['seeds']} seeds of the projection. Uncompressed correlation: top-1 "
-        f"{whole['top1']['mean']:.4f}, "
-        f"AUC {whole['auc']['mean']:.4f}, d' {whole['d_prime']['mean']:.2f}, {whole['bytes']:,} bytes a camera.",
+        "The theoretical null assumes independent, isotropic impostors. Real impostors score slightly above zero and "
+        "have "
+        "a larger deviation, because cameras of one maker share parts of their pattern and processing. "
+        f"In the picture ({found['kept']} projections kept, the second half of the photographs), {found['right']} of "
+        f"{found['photographs']} photographs are identified. The largest p-value of a first rank, corrected for all "
+        f"comparisons, is {found['largest_p_value']['theoretical']:.1e} in theory and "
+        f"{found['largest_p_value']['empirical']:.1e} under the null estimated from enrolled photographs. Of the "
+        f"impostors, {found['impostors_below_0.01']['theoretical']:.1%} have a theoretical p-value below 0.01, and "
+        f"{found['impostors_below_0.01']['empirical']:.1%} an empirical one. Use the null estimated from known "
+        f"impostors "
+        "for decisions and the theoretical null for planning.",
+        "Half of the photographs of each camera are enrolled and the others identified; then the halves are exchanged. "
+        f"Codes use a Hadamard pool of the same size; results are means of {report['options']['seeds']} seeds. "
+        f"Uncompressed correlation ({whole['bytes']:,} bytes per camera): top-1 {whole['top1']['mean']:.4f}, AUC "
+        f"{whole['auc']['mean']:.4f}, d' {whole['d_prime']['mean']:.2f}.",
     ]
     for name, words, digits in [
         ("top1", "Top-1", 4),
@@ -231,15 +230,16 @@ def real_cameras(results):
         chosen = [next(r for r in rows if (r["method"], r["kept"]) == (method, n)) for n in kept]
         sizes.append([method, *(f"{row['bits']:,.0f} / {row['bytes']:,}" for row in chosen)])
     parts += [
-        "Bits of information / bytes a camera takes, by projections kept:",
+        "Bits of information / bytes per camera, by projections kept:",
         table(["", *kept], sizes),
         "![Quality against bytes](../images/cameras.png)",
         source(results, "cameras"),
         evidence_section(results),
-        "**Patents.** Matching compressed camera fingerprints is the subject of patents. This page and the "
-        "example show what "
-        "the library measures; whether a use of it needs a licence is for its user to find out.",
-        "Thirty photographs in a half cannot tell 99% from 100%: where every method is right, d' says who has "
-        "room left.",
+        "**Patents.** Matching compressed camera fingerprints is the subject of patents. Whether a use of the "
+        "library needs "
+        "a licence is for the user to determine.",
+        "Thirty photographs per half cannot distinguish 99% from 100%. If every method identifies all photographs, "
+        "compare "
+        "d'.",
     ]
     return join(*parts)

@@ -1,4 +1,4 @@
-"""Cameras: which one took a photograph, by the pattern of its sensor (needs Pillow and PyWavelets)."""
+"""Camera identification from sensor pattern noise (needs Pillow and PyWavelets)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .images import ORIENTATIONS, Photograph, PhotographError, read_photograph
 from .pce import peak_to_correlation_energy
 from .report import report_record, write_report
 from .residual import Residual, denoise, extract_residual
+from .scene import same_scene, scene_signature
 
 __all__ = [
     "FALSE_ALARM",
@@ -33,5 +34,7 @@ __all__ = [
     "peak_to_correlation_energy",
     "read_photograph",
     "report_record",
+    "same_scene",
+    "scene_signature",
     "write_report",
 ]

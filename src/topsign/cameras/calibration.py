@@ -1,15 +1,15 @@
-"""Calibration of a database of cameras: what impostors score, and likelihood ratios from known matches."""
+"""Calibration of a camera database: null distribution of the scores, and likelihood ratios."""
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy  # whose modules are loaded when they are first used
+import scipy  # loads its modules on first use
 
 from .._arrays import Float64
 from ..errors import StorageError
@@ -18,47 +18,48 @@ from ..theory import EmpiricalNull, LikelihoodRatioModel
 FORMAT = 1
 MIN_IMPOSTORS, MIN_MATCHES = 30, 10
 MAX_SCORES = 10_000
-"""Scores of each kind that are stored; of more, evenly spaced ranks are."""
+"""Greatest number of scores of each kind that are stored; of more, evenly spaced order statistics."""
 
 REJECTED = 0.01
-"""Normal laws whose p-value in the test of fit is below this are not used."""
+"""The normal law is not used if the p-value of the test of fit is below this."""
 
 
 @dataclass(frozen=True, eq=False)
 class CameraCalibration:
-    """Scores of known impostors and known matches, and the laws learned from them.
+    """Scores of known impostors and known matches, and the distributions fitted to them.
 
-    The null is a normal law with the measured mean and deviation; its p-values are those of a new score (Student's
-    law), so that few impostors make them larger. If a test of fit rejects the normal law, p-values are ranks among the
-    impostors, which are never below ``1 / (n_impostors + 1)``. At least 30 impostor scores are needed, and at least 10
-    scores of matches for likelihood ratios.
+    The null distribution is a normal law with the measured mean and deviation. Its p-values are those of a new score
+    (Student's law), so they are larger if there are few impostors. If a test of fit rejects the normal law, p-values
+    are ranks among the impostors, which are never below ``1 / (n_impostors + 1)``. At least 30 impostor scores are
+    needed, and at least 10 match scores for likelihood ratios.
     """
 
     impostors: Float64
     matches: Float64
-    source: str  # which photographs the impostor scores are those of, in words
+    source: str  # origin of the impostor photographs, in words
     n_photographs: int  # impostor photographs
-    n_cameras: int  # that they were compared with
+    n_cameras: int  # cameras that they were compared with
     date: str
+    photographs: list[dict[str, Any]] = field(default_factory=list)  # records of photographs given as impostors
 
     def __post_init__(self) -> None:
         n_impostors = len(self.impostors)
         if n_impostors < MIN_IMPOSTORS:
             raise ValueError(
-                f"calibration needs at least {MIN_IMPOSTORS} impostor scores, got {n_impostors}; give more photographs "
-                "of other cameras as impostors, or enroll more cameras"
+                f"calibration needs at least {MIN_IMPOSTORS} impostor scores, got {n_impostors}; add photographs of "
+                "other cameras as impostors, or enroll more cameras"
             )
         if not float(np.std(self.impostors)) > 0:
-            raise ValueError("all impostor scores are equal; give photographs of different scenes as impostors")
+            raise ValueError("all impostor scores are equal; use photographs of different scenes as impostors")
 
     @cached_property
     def fit_p_value(self) -> float:
-        """P-value of the test whether impostor scores follow a normal law."""
+        """P-value of the Anderson-Darling test that impostor scores follow a normal law."""
         return normality_p_value(self.impostors)
 
     @property
     def tail_fits(self) -> bool:
-        """Whether levels beyond the sample may rest on the normal law."""
+        """Whether p-values beyond the sample are taken from the normal law."""
         return self.fit_p_value >= REJECTED
 
     @cached_property
@@ -68,7 +69,7 @@ class CameraCalibration:
 
     @cached_property
     def evidence(self) -> LikelihoodRatioModel | None:
-        """Likelihood ratios by score; None if too few matches are known, or if they do not score above impostors."""
+        """Likelihood ratios by score; None if there are too few match scores, or if they are not above impostors'."""
         if len(self.matches) < MIN_MATCHES:
             return None
         try:
@@ -77,30 +78,30 @@ class CameraCalibration:
             return None
 
     def log10_p_values(self, scores: Float64) -> Float64:
-        """Return decimal logarithms of the probability that the score of one comparison with an impostor is as high."""
+        """Return decimal logarithms of the probability that one comparison with an impostor scores as high."""
         return self.null.log10_pvalue(scores)
 
     def threshold(self, level: float) -> float:
-        """Return the lowest score of one comparison that is significant at a level; infinite if none is."""
+        """Return the lowest significant score of one comparison at a level; infinite if there is none."""
         return float(self.null.threshold(level))
 
     def statement(self) -> str:
-        """Return what p-values rest on, in words."""
+        """Return a description of the null distribution."""
         n, deviation = len(self.impostors), float(np.std(self.impostors, ddof=1))
         law = (
-            f"The null distribution is learned from {n:,} scores of known impostors ({self.source}; "
-            f"{self.n_photographs:,} photographs, {self.n_cameras:,} cameras, {self.date}): mean "
+            f"The null distribution was estimated on {self.date} from {n:,} scores of known impostors ({self.source}; "
+            f"{self.n_photographs:,} photographs, {self.n_cameras:,} cameras): mean "
             f"{float(np.mean(self.impostors)):.2g}, standard deviation {deviation:.2g}."
         )
         if self.tail_fits:
             return (
-                f"{law} P-values below {1 / (n + 1):.2g} lie beyond this sample and rest on a model of the tail, a "
-                f"normal law with the measured deviation; the Anderson-Darling test does not reject it "
+                f"{law} P-values below {1 / (n + 1):.2g} lie beyond this sample and rest on a tail model, a normal law "
+                f"with the measured deviation. The Anderson-Darling test does not reject the normal law "
                 f"(p = {self.fit_p_value:.2g})."
             )
         return (
-            f"{law} The Anderson-Darling test rejects a normal law (p = {self.fit_p_value:.2g}), so no model of the "
-            f"tail is used: p-values are ranks among these impostors and never below {1 / (n + 1):.2g}."
+            f"{law} The Anderson-Darling test rejects a normal law (p = {self.fit_p_value:.2g}), so no tail model is "
+            f"used: p-values are ranks among these impostors and never below {1 / (n + 1):.2g}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -113,11 +114,12 @@ class CameraCalibration:
             "n_photographs": self.n_photographs,
             "n_cameras": self.n_cameras,
             "date": self.date,
+            "photographs": self.photographs,
         }
 
     @classmethod
     def from_json(cls, record: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        """Return the calibration of a record that was read from ``path``; StorageError if it is damaged."""
+        """Return the calibration of a record read from ``path``; StorageError if it is damaged."""
         try:
             if record["format"] != FORMAT:
                 raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
@@ -125,7 +127,11 @@ class CameraCalibration:
             if any(one.ndim != 1 or len(one) > MAX_SCORES or not np.isfinite(one).all() for one in scores):
                 raise ValueError("scores are not lists of finite numbers")
             counts = [int(record[name]) for name in ("n_photographs", "n_cameras")]
-            return cls(scores[0], scores[1], str(record["source"]), counts[0], counts[1], str(record["date"]))
+            words = [str(record[name]) for name in ("source", "date")]
+            photographs = record["photographs"]
+            if not isinstance(photographs, list) or not all(isinstance(one, dict) for one in photographs):
+                raise ValueError("photographs are not a list of records")
+            return cls(scores[0], scores[1], words[0], counts[0], counts[1], words[1], photographs)
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(path, "camera calibration", f"cannot be read: {error}; calibrate again") from None
 
@@ -133,7 +139,7 @@ class CameraCalibration:
 def normality_p_value(scores: Float64) -> float:
     """Return the p-value of the Anderson-Darling test of a normal law with unknown mean and deviation.
 
-    Standing: approximation by D'Agostino and Stephens 1986, Table 4.9, of the law of the statistic.
+    Approximation of the distribution of the statistic by D'Agostino and Stephens 1986, Table 4.9.
     """
     values = np.sort(np.asarray(scores, np.float64))
     n = len(values)

@@ -1,4 +1,4 @@
-"""CameraDatabase: fingerprints of cameras in an index, with what is known of their photographs."""
+"""CameraDatabase: fingerprints of cameras in an index, with records of their photographs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from ..store.lock import hold_lock
 from .calibration import CameraCalibration
 from .fingerprint import FingerprintSums, read_sums, write_sums
 from .images import check_size
+from .scene import N_BITS, same_scene
 
 SETTINGS, CALIBRATION = "cameras", "cameras calibration"
-"""Names of the records that the index keeps."""
+"""Names of the records stored in the index."""
 
 FORMAT = 1
 DEFAULT_SIZE = 1024
 PIXELS_PER_BIT = 64
-"""Pixels of a crop for each projection kept: 16,384 projections for 1024 x 1024 pixels."""
+"""Pixels of a crop per projection kept by default: 16,384 projections for 1024 x 1024 pixels."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,15 @@ class Camera:
 
     name: str
     frame: tuple[int, int]  # width and height of its photographs
-    photographs: list[dict[str, Any]]  # hash, bytes, width, height, model and date of each, as far as they are kept
-    sums: str | None  # name of the file of sums; None if they are not kept
-    match_scores: list[float]  # of enrolled photographs with the fingerprint of the others
-    impostor_scores: list[float]  # of enrolled photographs with other cameras
+    photographs: list[dict[str, Any]]  # file, sha256, scene, bytes, width, height, model, date; some may be missing
+    sums: str | None  # name of the file of sums; None if they are not stored
+    match_scores: list[float]  # scores of enrolled photographs with the fingerprint of the others
+    impostor_scores: list[float]  # scores of enrolled photographs with other cameras
+
+    def photograph_of_scene(self, scene: bytes | None) -> dict[str, Any] | None:
+        """Return an enrolled photograph that shows a scene, by its signature; None if there is none."""
+        known = (one for one in self.photographs if "scene" in one)
+        return next((one for one in known if same_scene(bytes.fromhex(one["scene"]), scene)), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the metadata of the camera's entry."""
@@ -54,34 +60,37 @@ class Camera:
 
     @classmethod
     def from_json(cls, name: str, record: Any, path: str) -> Camera:
-        """Return the camera of an entry; StorageError if its metadata are not those of a camera."""
+        """Return the camera of an entry; StorageError if its metadata do not describe a camera."""
         try:
             width, height = record["frame"]
             sums, photographs = record["sums"], record["photographs"]
             scores = [[float(one) for one in record[kind]] for kind in ("match_scores", "impostor_scores")]
             known = isinstance(photographs, list) and all(isinstance(one, dict) for one in photographs)
+            if known:
+                scenes = [bytes.fromhex(one["scene"]) for one in photographs if "scene" in one]
+                known = all(len(scene) == N_BITS // 8 for scene in scenes)
             if not known or not (sums is None or (isinstance(sums, str) and Path(sums).name == sums)):
                 raise ValueError("photographs and sums are malformed")
             return cls(name, (int(width), int(height)), photographs, sums, scores[0], scores[1])
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(path, f"metadata of {name!r}", f"not those of a camera: {error}") from None
+            raise StorageError(path, f"metadata of {name!r}", f"do not describe a camera: {error}") from None
 
 
 class CameraDatabase:
-    """Fingerprints of cameras: a durable :class:`topsign.AdaptiveIndex`, and sums for later updates in a folder beside.
+    """Database of camera fingerprints: a durable :class:`topsign.AdaptiveIndex`, and a folder of sums for updates.
 
-    The index has one entry per camera, whose id is the camera's name. It keeps fingerprints in float16 as well, for the
-    peak to correlation energy. All changes are those of the index: complete, or not made at all.
+    The index has one entry per camera, whose id is the camera's name. It also stores the fingerprints in float16, for
+    the peak to correlation energy. Every change is a transaction of the index.
 
     Parameters
     ----------
     path : path
-        Folder of the index. It is created by the first enrolment if it does not exist. Sums are in ``path + ".sums"``.
+        Folder of the index. The first enrolment creates it if it does not exist. Sums are in ``path + ".sums"``.
     size : int, optional
-        Side of the square crop from the centre of photographs: a multiple of 16, 1024 by default. If the database
-        exists, ``size`` and ``n_bits`` must agree with it, and need not be given.
+        Side of the square crop at the centre of photographs: a multiple of 16, 1024 by default. If the database exists,
+        ``size`` and ``n_bits`` can be omitted; if given, they must agree with it.
     n_bits : int, optional
-        Projections kept of each fingerprint: one for 64 pixels by default.
+        Number of projections kept per fingerprint: one per 64 pixels by default.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, size: int | None = None, n_bits: int | None = None) -> None:
@@ -96,7 +105,7 @@ class CameraDatabase:
         index = open_index(self.path)
         settings = index.sources.get(SETTINGS)
         if settings is None:
-            raise StorageError(self.path, "settings", "not a database of cameras, but another index")
+            raise StorageError(self.path, "settings", "this index is not a camera database")
         try:
             known_size, known_bits = check_size(settings["size"]), check_count(settings["n_bits"], "n_bits")
             if settings["format"] != FORMAT or known_size**2 != index.n_features:
@@ -105,7 +114,9 @@ class CameraDatabase:
             raise StorageError(self.path, "settings", f"cannot be read: {error}") from None
         for name, given, known in (("size", size, known_size), ("n_bits", n_bits, known_bits)):
             if given is not None and given != known:
-                raise ValueError(f"{name} of {self.path} is {known}, got {name}={given}; leave it out, or make another")
+                raise ValueError(
+                    f"{name} of {self.path} is {known}, got {name}={given}; omit {name}, or create another database"
+                )
         self.size, self.n_bits, self._index = known_size, known_bits, index
 
     @property
@@ -137,30 +148,30 @@ class CameraDatabase:
         return self._described(snapshot, snapshot.locate(snapshot.ids))
 
     def camera(self, name: str) -> Camera:
-        """Return a camera by its name; ValueError names those that are known."""
+        """Return a camera by its name; ValueError if the database does not have it."""
         self._check_known(name)
         snapshot = self.index.store.snapshot
         (found,) = self._described(snapshot, snapshot.find_text_ids([name.encode()]))
         return found
 
     def fingerprint(self, name: str) -> Float32:
-        """Return the fingerprint that is kept of a camera, (size, size)."""
+        """Return the stored fingerprint of a camera, (size, size)."""
         self._check_known(name)
         signals = self.index.get([name]).signals
         assert signals is not None
         return np.asarray(signals[0], np.float32).reshape(self.size, self.size)
 
     def sums(self, camera: Camera) -> FingerprintSums:
-        """Return the sums of a camera; ValueError if they are not kept."""
+        """Return the sums of a camera; ValueError if they are not stored."""
         if camera.sums is None:
             raise ValueError(
-                f"the sums of {camera.name!r} are not kept, so further photographs cannot be added; remove the camera "
-                "and enroll all of its photographs again"
+                f"the sums of {camera.name!r} are not stored, so further photographs cannot be added; remove the "
+                "camera and enroll all of its photographs again"
             )
         return read_sums(self.sums_folder / camera.sums, size=self.size)
 
     def put(self, camera: Camera, fingerprint: Float32, sums: FingerprintSums | None) -> None:
-        """Store a camera, new or known, in one transaction; hold :meth:`writing` around reading and storing."""
+        """Store a new or known camera in one transaction; call it while holding :meth:`writing`."""
         before = self.camera(camera.name).sums if camera.name in self else None
         name = None if sums is None else self._write_sums(sums, camera.name)
         camera = Camera(**(camera.__dict__ | {"sums": name}))
@@ -183,20 +194,24 @@ class CameraDatabase:
             self._delete_sums(before)
 
     def remove(self, name: str, *, erase: bool = False) -> None:
-        """Remove a camera and its sums; with ``erase`` delete every file of the index that holds its entry."""
+        """Remove a camera and its sums; with ``erase``, delete every file of the index that contains its entry."""
         with self.writing():
             known = self.camera(name)
             (self.index.erase if erase else self.index.remove)([name])
             self._delete_sums(known.sums)
 
     def verify(self) -> list[str]:
-        """Read everything again; StorageError names damage. Return the names of files of sums that no camera uses."""
+        """Check all data; StorageError if any are damaged. Return the names of files of sums that no camera uses."""
         self.index.refresh()
         self.index.verify()
         cameras = self.cameras()
         for one in cameras:
             if one.sums is not None and self.sums(one).n_photographs != len(one.photographs):
-                raise StorageError(self.sums_folder / one.sums, "sums", f"not those of the photographs of {one.name!r}")
+                raise StorageError(
+                    self.sums_folder / one.sums,
+                    "sums",
+                    f"their number of photographs differs from that of {one.name!r}",
+                )
         _ = self.calibration
         used = {one.sums for one in cameras}
         present = self.sums_folder.glob("*.safetensors") if self.sums_folder.is_dir() else ()
@@ -204,7 +219,7 @@ class CameraDatabase:
 
     @contextmanager
     def writing(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock of the database, and see what other processes have written."""
+        """Hold the lock of the database, with changes of other processes loaded."""
         self.sums_folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(str(self.sums_folder / "lock"), timeout, folder=self.path):
             if self._index is not None:
@@ -217,7 +232,7 @@ class CameraDatabase:
 
     @property
     def calibration(self) -> CameraCalibration | None:
-        """What :func:`topsign.cameras.calibrate` learned; None before."""
+        """Calibration stored by :func:`topsign.cameras.calibrate`; None before."""
         record = self.index.sources.get(CALIBRATION)
         return None if record is None else CameraCalibration.from_json(record, self.path)
 
@@ -248,7 +263,7 @@ class CameraDatabase:
             raise StorageError(self.sums_folder, "sums", f"cannot be written: {error}") from None
 
     def _delete_sums(self, name: str | None) -> None:
-        """Delete a file of sums that no entry names; one that stays behind does no harm, ``verify`` lists it."""
+        """Delete a file of sums that no entry uses; if that fails, ``verify`` lists it."""
         if name is not None:
             with suppress(OSError):
                 (self.sums_folder / name).unlink()
@@ -257,7 +272,7 @@ class CameraDatabase:
 def code_scores(index: Index, queries: Float32, names: list[Any], *, n_threads: int | None = None) -> Float64:
     """Return scores of queries with the codes of some entries, (n_queries, n_names).
 
-    The index's own p-values are those of isotropic signals, which photographs are not; its warning is not passed on.
+    The index warns that its p-values assume isotropic signals. They are not used here, so the warning is suppressed.
     """
     if not names:
         return np.empty((len(queries), 0))

@@ -1,10 +1,11 @@
-"""Enrolment: photographs of one camera become its fingerprint, or photographs are added to it."""
+"""Enrolment: estimate the fingerprint of a camera from its photographs, or update it with further ones."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +15,26 @@ from .database import Camera, CameraDatabase, code_scores
 from .fingerprint import FingerprintSums
 from .images import PhotographError
 from .reading import Progress, Reading, read_residuals
+from .scene import same_scene
 
 MIN_FOR_OUTLIERS = 4
-"""Photographs of a camera from which on one that does not fit the others is recognised."""
+"""Least number of photographs of a camera for detecting outliers among them."""
 
 OUTLIER_SHARE, OUTLIER_DEVIATIONS = 0.25, 6.0
-"""Outliers correlate less than this share of the median, and less than this many deviations of isotropic noise."""
+"""An outlier's correlation is below this share of the median and below this many deviations of isotropic noise."""
 
 MAX_OTHERS = 50
-"""Other cameras that enrolled photographs are compared with, for impostor scores."""
+"""Greatest number of other cameras that enrolled photographs are compared with, for impostor scores."""
 
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What an enrolment did."""
+    """Result of an enrolment."""
 
     camera: str
     n_enrolled: int  # photographs added now
-    n_photographs: int  # photographs of the camera in all
-    refused: list[PhotographError]  # files that were left out, with the reason
+    n_photographs: int  # photographs of the camera in total
+    refused: list[PhotographError]  # files left out, with the reason
     notes: list[str]  # remarks on the quality of the fingerprint
 
 
@@ -42,32 +44,37 @@ def enroll(
     paths: Sequence[str | os.PathLike[str]],
     *,
     keep_outliers: bool = False,
+    keep_names: bool = True,
     keep_hashes: bool = True,
     keep_exif: bool = True,
     keep_sums: bool = True,
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Enrolment:
-    """Enrol photographs of one camera, new or known; all that can be used, in one transaction.
+    """Enrol photographs of one camera, new or known, in one transaction.
 
-    Files that cannot be used are left out and named in the result: unreadable images, photographs that are enrolled
-    already (of this or another camera), of another frame size, and outliers, whose correlation with the fingerprint of
-    the other photographs is lost in noise. ValueError if none is left; then nothing is stored.
+    Files that cannot be used are left out and listed in the result: unreadable images, photographs already enrolled for
+    this or another camera, photographs of another frame size, and outliers, which do not correlate with the fingerprint
+    of the other photographs. If no photograph is left, ValueError is raised and nothing is stored.
 
     Parameters
     ----------
     camera : str
-        Name of the camera: the id of its entry.
+        Name of the camera, which is the id of its entry.
     keep_outliers : bool
         Enrol outliers, too.
-    keep_hashes, keep_exif : bool
-        Keep the SHA-256 of each file, and the model and date of its EXIF fields. Without hashes a photograph that is
-        enrolled twice is not noticed.
+    keep_names : bool
+        Store the name of each file, without its folder.
+    keep_hashes : bool
+        Store the SHA-256 and the scene signature of each photograph. Without them, neither a photograph enrolled twice
+        nor a questioned photograph of an enrolled scene is detected.
+    keep_exif : bool
+        Store the model and date from the EXIF fields of each photograph.
     keep_sums : bool
-        Keep the sums from which later photographs update the fingerprint.
+        Store the sums from which further photographs update the fingerprint.
     """
     if not isinstance(camera, str) or not camera.strip():
-        raise ValueError(f"camera must be a name, got {camera!r}")
+        raise ValueError(f"camera must be a non-empty name, got {camera!r}")
     if not paths:
         raise ValueError("paths must name at least one photograph")
     read = [*read_residuals(paths, size=database.size, n_threads=n_threads, progress=progress)]
@@ -82,45 +89,41 @@ def enroll(
         assert frame is not None
         sums = FingerprintSums.of((one.residual for one in readings), size=database.size)
         sums = sums if known is None else database.sums(known) + sums
-        notes, correlations, scores = list[str](), np.empty(0), np.empty(0)
-        if sums.n_photographs > 1:
-            correlations, scores = leave_one_out(database, sums, readings, n_threads=n_threads)
+        correlations, scores = leave_one_out(database, sums, readings, n_threads=n_threads)
         if sums.n_photographs >= MIN_FOR_OUTLIERS and not keep_outliers:
             outlying = find_outliers(correlations, size=database.size)
-            for one, correlation in zip(readings, correlations.tolist(), strict=True):
-                if one in [readings[at] for at in outlying]:
-                    refused.append(PhotographError(one.photograph.path, _outlier_words(correlation, correlations)))
-                    sums = sums.without(one.residual)
-            kept = [at for at in range(len(readings)) if at not in outlying]
-            readings = [readings[at] for at in kept]
+            for at in outlying:
+                words = _outlier_words(correlations[at], correlations)
+                refused.append(PhotographError(readings[at].photograph.path, words))
+                sums = sums.without(readings[at].residual)
+            readings = [one for at, one in enumerate(readings) if at not in outlying]
             _check_any(readings, refused)
-            if len(outlying):
+            if outlying:
                 correlations, scores = leave_one_out(database, sums, readings, n_threads=n_threads)
-        if len(correlations) and np.median(correlations) < OUTLIER_DEVIATIONS / database.size:
-            notes.append(
-                f"the photographs hardly share a pattern: their median correlation with the fingerprint of the others "
-                f"is {np.median(correlations):.4f}; give more photographs, best of bright and even scenes"
-            )
-        if sums.n_photographs < MIN_FOR_OUTLIERS:
-            notes.append(f"fewer than {MIN_FOR_OUTLIERS} photographs: a wrong file among them is not recognised")
-        others = [one.name for one in database.cameras() if one.name != camera and one.frame == frame][:MAX_OTHERS]
-        impostors = _impostor_scores(database, readings, others, n_threads=n_threads)
-        records = [one.photograph.record(hashes=keep_hashes, exif=keep_exif) for one in readings]
         before = Camera(camera, frame, [], None, [], []) if known is None else known
+        distinct = _of_distinct_scenes(before, readings)
+        records = [_record(one, names=keep_names, hashes=keep_hashes, exif=keep_exif) for one in readings]
         changed = replace(
             before,
             photographs=before.photographs + records,
-            match_scores=before.match_scores + _rounded(scores),
-            impostor_scores=before.impostor_scores + _rounded(impostors),
+            match_scores=before.match_scores + _rounded(scores[distinct] if len(scores) else scores),
+            impostor_scores=before.impostor_scores
+            + _rounded(_impostor_scores(database, camera, frame, readings, n_threads=n_threads)),
         )
         database.put(changed, sums.fingerprint(), sums if keep_sums else None)
+    notes = _notes(database, sums, correlations, int(np.count_nonzero(~distinct)))
     return Enrolment(camera, len(readings), len(changed.photographs), refused, notes)
 
 
 def leave_one_out(
     database: CameraDatabase, sums: FingerprintSums, readings: list[Reading], *, n_threads: int | None = None
 ) -> tuple[Float64, Float64]:
-    """Return exact correlations of photographs with the fingerprint of all others, and scores of its codes."""
+    """Return each photograph's correlation with the fingerprint of all others, and its score with their code.
+
+    Both are empty if there are no others.
+    """
+    if sums.n_photographs < 2:
+        return np.empty(0), np.empty(0)
     correlations, scores = [], []
     for one in readings:
         fingerprint = sums.without(one.residual).fingerprint().ravel()
@@ -133,7 +136,7 @@ def leave_one_out(
 
 
 def find_outliers(correlations: Float64, *, size: int) -> list[int]:
-    """Return positions of photographs whose correlation with the others is far below the median and lost in noise."""
+    """Return positions of photographs whose correlation with the others is far below the median and within noise."""
     limit = min(OUTLIER_SHARE * float(np.median(correlations)), OUTLIER_DEVIATIONS / size)
     return np.flatnonzero(correlations < limit).tolist()
 
@@ -143,15 +146,39 @@ def _correlation(first: Float32, second: Float32) -> float:
     return float(first @ second) / norm if norm else 0.0
 
 
-def _outlier_words(correlation: float, all_of_them: Float64) -> str:
+def _outlier_words(correlation: float, correlations: Float64) -> str:
     return (
         f"does not fit the other photographs of the camera: its correlation with their fingerprint is "
-        f"{correlation:.4f}, the median is {np.median(all_of_them):.4f}; is it of another camera, or edited?"
+        f"{correlation:.4f}, the median is {np.median(correlations):.4f}; check whether another camera took it, or "
+        "whether it was edited"
     )
 
 
+def _notes(database: CameraDatabase, sums: FingerprintSums, correlations: Float64, n_repeated: int) -> list[str]:
+    """Return remarks on the quality of a fingerprint."""
+    notes = []
+    if len(correlations) and np.median(correlations) < OUTLIER_DEVIATIONS / database.size:
+        notes.append(
+            f"the photographs hardly share a pattern: their median correlation with the fingerprint of the others is "
+            f"{np.median(correlations):.4f}; enroll more photographs, preferably of bright and even scenes"
+        )
+    if sums.n_photographs < MIN_FOR_OUTLIERS:
+        notes.append(f"outliers are detected among {MIN_FOR_OUTLIERS} or more photographs, not among fewer")
+    if n_repeated:
+        notes.append(
+            f"{n_repeated} of the photographs show the scene of another one of this camera, so their scores do not "
+            "count as known matches; enroll photographs of different scenes"
+        )
+    return notes
+
+
+def _record(reading: Reading, *, names: bool, hashes: bool, exif: bool) -> dict[str, Any]:
+    scene = {"scene": reading.scene.hex()} if hashes and reading.scene is not None else {}
+    return reading.photograph.record(names=names, hashes=hashes, exif=exif) | scene
+
+
 def _distinct(database: CameraDatabase, readings: list[Reading], refused: list[PhotographError]) -> list[Reading]:
-    """Return photographs that are neither enrolled nor given twice; name the others."""
+    """Return the photographs that are neither enrolled nor given twice; add errors for the others."""
     seen = {
         photograph["sha256"]: f"is enrolled already, as a photograph of {camera.name!r}"
         for camera in database.cameras()
@@ -172,7 +199,7 @@ def _distinct(database: CameraDatabase, readings: list[Reading], refused: list[P
 def _of_one_frame(
     readings: list[Reading], frame: tuple[int, int] | None, refused: list[PhotographError]
 ) -> list[Reading]:
-    """Return photographs of the frame size of the camera; name the others."""
+    """Return the photographs of the camera's frame size; add errors for the others."""
     kept = []
     for one in readings:
         if one.photograph.frame() == frame:
@@ -182,8 +209,8 @@ def _of_one_frame(
         refused.append(
             PhotographError(
                 one.photograph.path,
-                f"has {width} x {height} pixels, the photographs of this camera {wanted}; give photographs as the "
-                "camera stored them, or enroll other sizes as another camera",
+                f"has {width} x {height} pixels, but the photographs of this camera have {wanted}; use photographs as "
+                "the camera stored them, or enroll other sizes as another camera",
             )
         )
     return kept
@@ -198,15 +225,27 @@ def _check_any(readings: list[Reading], refused: list[PhotographError]) -> None:
         raise ValueError("no photograph can be enrolled: " + "; ".join(map(str, refused)))
 
 
+def _of_distinct_scenes(camera: Camera, readings: list[Reading]) -> Any:
+    """Return a mask of the photographs that show no scene of an enrolled or another given photograph."""
+    mask = np.ones(len(readings), bool)
+    for at, one in enumerate(readings):
+        others = (other.scene for place, other in enumerate(readings) if place != at)
+        enrolled = camera.photograph_of_scene(one.scene) is not None
+        mask[at] = not (enrolled or any(same_scene(one.scene, scene) for scene in others))
+    return mask
+
+
 def _impostor_scores(
-    database: CameraDatabase, readings: list[Reading], others: list[str], *, n_threads: int | None
+    database: CameraDatabase, camera: str, frame: tuple[int, int], readings: list[Reading], *, n_threads: int | None
 ) -> Float64:
-    parts = (
-        [database.scores(one.residual.query[np.newaxis], others, n_threads=n_threads) for one in readings]
-        if others
-        else []
-    )
-    return np.concatenate(parts).ravel() if parts else np.empty(0)
+    """Return scores of photographs with other cameras, except those that have a photograph of the same scene."""
+    others = [one for one in database.cameras() if one.name != camera and one.frame == frame][:MAX_OTHERS]
+    parts = [np.empty(0)]
+    for one in readings:
+        names = [other.name for other in others if other.photograph_of_scene(one.scene) is None]
+        if names:
+            parts.append(database.scores(one.residual.query[np.newaxis], names, n_threads=n_threads)[0])
+    return np.concatenate(parts)
 
 
 def _rounded(scores: Float64) -> list[float]:

@@ -1,4 +1,4 @@
-"""Figures of reports as SVG: a score on its distributions, and the Tippett plot."""
+"""SVG figures of reports: histograms of scores, and the Tippett plot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N_BINS = 60
 
 
 class _Axes:
-    """A frame with linear axes, for lines and labels."""
+    """Linear axes with lines and labels."""
 
     def __init__(self, low: float, high: float, top: float, label: str, title: str) -> None:
         self.low, self.high, self.top = low, high if high > low else low + 1, top if top > 0 else 1.0
@@ -77,7 +77,7 @@ def score_figure(found: Identification) -> str:
 
 
 def tippett_figure(calibration: CameraCalibration) -> str:
-    """Return the Tippett plot of the calibration's own scores: shares of ratios that are as large."""
+    """Return the Tippett plot of the calibration's own scores: fraction of ratios at least as large."""
     assert calibration.evidence is not None
     ratios = [np.sort(calibration.evidence.ratio(one).log10) for one in (calibration.matches, calibration.impostors)]
     low, high = (float(end) for end in (min(one[0] for one in ratios), max(one[-1] for one in ratios)))
@@ -93,7 +93,7 @@ def tippett_figure(calibration: CameraCalibration) -> str:
 
 
 def _at_least(values: Float64, left: float) -> Iterator[tuple[float, float]]:
-    """Yield the corners of the share of ascending values that are at least as large, from the left end on."""
+    """Yield the corners of the step function that gives the fraction of values at least as large."""
     thinned = values if len(values) <= 400 else values[np.linspace(0, len(values) - 1, 400).astype(int)]
     yield left, 1.0
     for at, value in enumerate(thinned.tolist()):

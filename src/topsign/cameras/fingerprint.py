@@ -1,4 +1,4 @@
-"""Fingerprints of cameras: maximum likelihood from residuals, and the sums from which they are updated."""
+"""Maximum-likelihood fingerprints of cameras, and the sums from which they are updated."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NAMES = ("residuals", "intensities")
 
 @dataclass(frozen=True, eq=False)
 class FingerprintSums:
-    """Sums over photographs: ``residuals`` of W I, ``intensities`` of I squared, each (size, size).
+    """Sums over photographs: ``residuals`` of W I and ``intensities`` of I squared, each (size, size).
 
-    Later photographs are added to the sums, so the earlier ones are not needed again.
+    Further photographs are added to the sums without reading the earlier ones again.
     """
 
     residuals: Float32
@@ -47,7 +47,7 @@ class FingerprintSums:
         return FingerprintSums(self.residuals + other.residuals, self.intensities + other.intensities, counts)
 
     def without(self, photograph: Residual) -> FingerprintSums:
-        """Return the sums of all photographs but this one."""
+        """Return the sums without one of the photographs."""
         residuals = self.residuals - photograph.noise * photograph.intensity
         intensities = np.maximum(self.intensities - photograph.intensity**2, 0)
         return FingerprintSums(residuals, intensities, self.n_photographs - 1)
@@ -55,9 +55,9 @@ class FingerprintSums:
     def fingerprint(self) -> Float32:
         """Return the maximum-likelihood estimate of the multiplicative pattern K, (size, size).
 
-        ``sum(W I) / sum(I**2)``, Chen, Fridrich, Goljan and Lukas 2008, Equation 6; pixels that no photograph shows are
-        0. Rows and columns then have zero mean and the spectrum no peaks, because what one residual hides in its noise
-        appears in a mean of many.
+        ``sum(W I) / sum(I**2)``, Chen, Fridrich, Goljan and Lukas 2008, Equation 6; 0 for pixels without weight in all
+        photographs. Linear patterns and spectral peaks are removed again, because those that are hidden in the noise of
+        one residual appear in the mean of many.
         """
         known = self.intensities >= 1
         estimate = np.divide(self.residuals, self.intensities, out=np.zeros_like(self.residuals), where=known)
@@ -65,7 +65,7 @@ class FingerprintSums:
 
 
 def write_sums(folder: str | os.PathLike[str], sums: FingerprintSums, *, camera: str) -> str:
-    """Write the sums of a camera into a new safetensors file, and return its name: the SHA-256 of its content."""
+    """Write the sums of a camera to a new safetensors file and return its name, the SHA-256 of its content."""
     arrays = dict(zip(NAMES, (sums.residuals, sums.intensities), strict=True))
     notes = {"format": FORMAT, "camera": camera, "n_photographs": str(sums.n_photographs)}
     content = pack_header(arrays, notes) + b"".join(np.ascontiguousarray(one).tobytes() for one in arrays.values())
@@ -75,25 +75,25 @@ def write_sums(folder: str | os.PathLike[str], sums: FingerprintSums, *, camera:
 
 
 def read_sums(path: str | os.PathLike[str], *, size: int) -> FingerprintSums:
-    """Return the sums in a file; StorageError if it is missing, damaged or of another size."""
+    """Return the sums in a file; StorageError if the file is missing, damaged or of another size."""
     expected = 2 * size * size * 4
     try:
         n_bytes = Path(path).stat().st_size
         if not expected < n_bytes < expected + 4096:
-            raise ValueError(f"{n_bytes} bytes, a header and {expected} expected")
+            raise ValueError(f"it has {n_bytes} bytes instead of {expected} and a header")
         content = Path(path).read_bytes()
         if hashlib.sha256(content).hexdigest() != Path(path).stem:
-            raise ValueError("damaged: its SHA-256 is not that of its name")
+            raise ValueError("it is damaged, because its SHA-256 differs from its name")
         header = parse_header(content[8 : 8 + header_size(content[:8], n_bytes)], n_bytes)
         if set(header.tensors) != set(NAMES) or header.metadata.get("format") != FORMAT:
-            raise ValueError("it does not hold the sums of a camera")
+            raise ValueError("it does not contain the sums of a camera")
         count = int(header.metadata["n_photographs"])
         arrays = [header.tensors[name] for name in NAMES]
         if any(one.kind != "F32" or one.shape != (size, size) for one in arrays):
             raise ValueError(f"the sums are not float32 of {size} x {size} pixels")
         residuals, intensities = (one.view(np.frombuffer(content, np.uint8)).copy() for one in arrays)
         if count < 1 or not np.isfinite(residuals).all() or not (intensities >= 0).all():
-            raise ValueError("the sums are not those of photographs")
+            raise ValueError("the sums are negative, infinite or of no photograph")
     except (OSError, ValueError, KeyError) as error:
-        raise StorageError(path, "sums", f"cannot be read: {error}; restore the file from a copy") from None
+        raise StorageError(path, "sums", f"cannot be read: {error}; restore the file from a backup") from None
     return FingerprintSums(residuals, intensities, count)

@@ -1,4 +1,4 @@
-"""Identification: a photograph compared with the cameras of a database, and the calibration that makes it evidence."""
+"""Identification of the camera of a photograph, and calibration of the database."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import Float64
 from ..theory.log_tails import probabilities
 from .calibration import MIN_IMPOSTORS, CameraCalibration
-from .database import CameraDatabase
+from .database import Camera, CameraDatabase
 from .images import ORIENTATIONS, Photograph, PhotographError
 from .pce import CUSTOMARY, peak_to_correlation_energy
-from .reading import Progress, Reading, read_residual, read_residuals, residual_of
+from .reading import Progress, Reading, read_residual, read_residuals, reading_of
 from .residual import Residual
 
 FALSE_ALARM = 1e-6
-"""Chance that a photograph of no camera of the database is said to match one, by default."""
+"""Default probability that a photograph of none of the cameras matches one."""
 
 
 @dataclass(frozen=True)
 class CameraMatch:
-    """A camera that a photograph was compared with."""
+    """Comparison of a photograph with one camera."""
 
     camera: str
-    score: float  # estimated correlation of the residual with the pattern that the camera would leave
-    p_value: float  # chance that one impostor scores as high; never 0
-    log10_p_value: float  # its decimal logarithm, also if the p-value is too small for a float
-    e_value: float  # impostors to expect that score as high in all comparisons
-    log10_likelihood_ratio: float | None  # None if too few matches are known
-    interval: tuple[float, float] | None  # of the former; ends may be infinite
+    score: float  # estimated correlation of the residual with the pattern expected of this camera
+    p_value: float  # probability that one impostor scores as high; never 0
+    log10_p_value: float  # decimal logarithm of the p-value, also if the p-value is too small for a float
+    e_value: float  # expected number of impostors that score as high in all comparisons
+    log10_likelihood_ratio: float | None  # None if there are too few match scores
+    interval: tuple[float, float] | None  # 95% interval of the likelihood ratio; ends may be infinite
     words: str | None  # verbal scale of ENFSI
     pce: float  # peak to correlation energy with the uncompressed fingerprint
-    orientation: str  # in which the photograph scores highest
+    orientation: str  # orientation in which the photograph scores highest
     n_photographs: int  # enrolled photographs of the camera
+    same_scene: dict[str, Any] | None = None  # an enrolled photograph that shows the same scene
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; infinite ends of the interval are None."""
@@ -48,57 +50,72 @@ class CameraMatch:
 
 @dataclass(frozen=True, eq=False)
 class Identification:
-    """Cameras most like a photograph, best first, and all that the statement rests on."""
+    """Best cameras of a photograph, with the calibration and the settings of the search."""
 
     photograph: Photograph
-    candidates: list[CameraMatch]
+    candidates: list[CameraMatch]  # best first
+    excluded: list[CameraMatch]  # cameras with an enrolled photograph of the same scene that score as high
     calibration: CameraCalibration
-    false_alarm: float  # of the whole search
-    n_cameras: int  # in the database
-    n_comparable: int  # of the frame size of the photograph
-    n_comparisons: int  # cameras times orientations, which the false alarm is shared among
-    orientations: list[str]  # that were tried
-    threshold: float  # score from which on a camera matches
+    false_alarm: float  # probability of a false match in the whole search
+    n_cameras: int  # cameras in the database
+    n_comparable: int  # cameras with the frame size of the photograph
+    n_comparisons: int  # cameras times orientations, among which the false-alarm rate is divided
+    orientations: list[str]  # orientations that were tried
+    threshold: float  # least score of a match
     n_usable: int  # pixels that are neither saturated nor dark and flat
     seconds: float
 
     @property
     def is_match(self) -> bool:
-        """Whether the best camera matches at the false alarm of the whole search."""
+        """Whether the best camera matches at the false-alarm rate of the whole search."""
         return bool(self.candidates) and self.candidates[0].score >= self.threshold
 
     def conclusion(self) -> str:
-        """Return the result in words, with its limits."""
+        """Return the result and its limits in words."""
+        return " ".join([self._match_words() if self.is_match else self._no_match_words(), *map(_scene, self.excluded)])
+
+    @property
+    def _searched(self) -> str:
+        return f"{self.n_cameras:,} cameras in {self.n_comparisons // self.n_cameras} orientations"
+
+    def _no_match_words(self) -> str:
         best = self.candidates[0]
-        searched = f"{self.n_cameras:,} cameras in {self.n_comparisons // self.n_cameras} orientations"
-        if not self.is_match:
-            why = (
-                f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {best.e_value:.2g}, PCE "
-                f"{best.pce:.0f}); a match needs {self.threshold:.4f}."
-                if math.isfinite(self.threshold)
-                else f"The calibration supports no match at this level: {len(self.calibration.impostors):,} impostor "
-                f"scores without a model of the tail. The best camera is {best.camera!r} (score {best.score:.4f})."
-            )
-            return (
-                f"No match at a false alarm of {self.false_alarm:g} over {searched}. {why} This does not exclude the "
-                "camera: dark, saturated, strongly compressed or edited photographs may hide a pattern."
-            )
-        second = "agrees" if best.pce >= CUSTOMARY else "does not reach its customary threshold of 60, so take care"
-        ratio = (
-            f" Likelihood ratio 10^{best.log10_likelihood_ratio:.1f}: {best.words}."
-            if best.log10_likelihood_ratio is not None
-            else " A likelihood ratio is not stated: too few scores of known matches."
+        why = (
+            f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {best.e_value:.2g}, PCE "
+            f"{best.pce:.0f}); a match needs {self.threshold:.4f}."
+            if math.isfinite(self.threshold)
+            else "The calibration supports no match at this level, because there are "
+            f"{len(self.calibration.impostors):,} impostor scores and no tail model. The best camera is "
+            f"{best.camera!r} (score {best.score:.4f})."
         )
         return (
-            f"The photograph matches {best.camera!r} ({best.orientation}) at a false alarm of {self.false_alarm:g} "
-            f"over {searched}: {best.e_value:.2g} impostors are expected to score as high.{ratio} The second test, "
-            f"peak to correlation energy, is {best.pce:.0f}: it {second}. This speaks of the sensor that took the "
-            "photograph, not of the person, time or place, and only as far as the calibration fits photographs of this "
-            "kind."
+            f"No match at a false-alarm rate of {self.false_alarm:g} over {self._searched}. {why} This does not "
+            "exclude the camera, because the pattern may be hidden in dark, saturated, strongly compressed or edited "
+            "photographs."
+        )
+
+    def _match_words(self) -> str:
+        best = self.candidates[0]
+        second = (
+            "which confirms the match"
+            if best.pce >= CUSTOMARY
+            else f"which is below its customary threshold of {CUSTOMARY:g} and does not confirm the match"
+        )
+        ratio = (
+            f"The likelihood ratio is 10^{best.log10_likelihood_ratio:.1f}: {best.words}."
+            if best.log10_likelihood_ratio is not None
+            else "No likelihood ratio is stated, because there are too few scores of known matches."
+        )
+        return (
+            f"The photograph matches {best.camera!r} ({best.orientation}) at a false-alarm rate of "
+            f"{self.false_alarm:g} over {self._searched}; {best.e_value:.2g} impostors are expected to score as high. "
+            f"{ratio} The second test, peak to correlation energy, gives {best.pce:.0f}, {second}. The result concerns "
+            "the sensor that took the photograph, not the person, time or place, and it holds for photographs like "
+            "those of the calibration."
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: the result, and all that it rests on."""
+        """Return the result, the calibration and the settings as plain values."""
         photograph = self.photograph
         return {
             "photograph": {
@@ -113,6 +130,7 @@ class Identification:
             "match": self.is_match,
             "conclusion": self.conclusion(),
             "candidates": [one.to_json() for one in self.candidates],
+            "excluded": [one.to_json() for one in self.excluded],
             "false_alarm": self.false_alarm,
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
             "n_cameras": self.n_cameras,
@@ -125,6 +143,7 @@ class Identification:
                 "n_match_scores": len(self.calibration.matches),
                 "normal_law_p_value": self.calibration.fit_p_value,
                 "normal_law_used": self.calibration.tail_fits,
+                "photographs": self.calibration.photographs,
             },
             "seconds": round(self.seconds, 3),
         }
@@ -141,18 +160,20 @@ def identify(
 ) -> Identification:
     """Compare a photograph with all cameras of a database that have its frame size.
 
-    The photograph is compared as it is stored; if no camera matches, rotations and mirror images are tried. The false
-    alarm is shared among all cameras and all orientations that could be tried, whether or not they were needed.
-    ValueError if the database is not calibrated, because nothing can be stated then.
+    The photograph is compared as it is stored. If no camera matches, rotations and mirror images are tried. The
+    false-alarm rate is divided among all cameras and orientations that can be tried, whether or not they are needed.
+
+    A camera with an enrolled photograph of the same scene is excluded, because residuals of one scene correlate
+    whichever cameras took them. ValueError is raised if the database is not calibrated.
 
     Parameters
     ----------
     k : int
-        Cameras that are reported.
+        Greatest number of cameras to report.
     false_alarm : float in (0, 1)
-        Chance that a photograph of none of these cameras is said to match one.
+        Probability that a photograph of none of these cameras matches one.
     orientations : sequence of str
-        Orientations to try, of :data:`topsign.cameras.ORIENTATIONS`.
+        Orientations to try, from :data:`topsign.cameras.ORIENTATIONS`.
     """
     start = time.perf_counter()
     if not 0 < false_alarm < 1:
@@ -160,36 +181,47 @@ def identify(
     calibration = database.calibration
     if calibration is None:
         raise ValueError(
-            f"{database.path} is not calibrated, so no p-value can be stated: calibrate it with photographs of other "
+            f"{database.path} is not calibrated, so no p-value can be stated; calibrate it with photographs of other "
             "cameras (topsign cameras calibrate)"
         )
     reading = read_residual(path, size=database.size)
-    frames = {one.name: one.frame for one in database.cameras()}
-    possible = {name: [one for one in frames if frames[one] == reading.photograph.frame(name)] for name in orientations}
+    known = {one.name: one for one in database.cameras()}
+    possible = {
+        name: [one.name for one in known.values() if one.frame == reading.photograph.frame(name)]
+        for name in orientations
+    }
     possible = {name: cameras for name, cameras in possible.items() if cameras}
     if not possible:
-        raise PhotographError(path, _other_sizes(reading.photograph, list(frames.values())))
-    n_comparisons = len(frames) * len(possible)
+        raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in known.values()]))
+    n_comparisons = len(known) * len(possible)
     threshold = calibration.threshold(-math.expm1(math.log1p(-false_alarm) / n_comparisons))
-    best: dict[str, tuple[float, str, Residual]] = {}
+    best: dict[str, tuple[float, str, Reading]] = {}
     tried = []
     for orientation, cameras in possible.items():
-        residual = reading.residual if orientation == "as stored" else residual_of(reading.photograph, orientation)
-        scores = database.scores(residual.query[np.newaxis], cameras, n_threads=n_threads)[0]
+        shown = reading if orientation == "as stored" else reading_of(reading.photograph, orientation)
+        scores = database.scores(shown.residual.query[np.newaxis], cameras, n_threads=n_threads)[0]
         tried.append(orientation)
         for camera, score in zip(cameras, scores.tolist(), strict=True):
             if camera not in best or score > best[camera][0]:
-                best[camera] = (score, orientation, residual)
-        if scores.max() >= threshold:
+                best[camera] = (score, orientation, shown)
+        above = [cameras[at] for at in np.flatnonzero(scores >= threshold)]
+        if any(known[camera].photograph_of_scene(shown.scene) is None for camera in above):
             break
-    ranked = sorted(best, key=lambda camera: -best[camera][0])[:k]
-    candidates = [_candidate(database, camera, *best[camera], calibration, n_comparisons) for camera in ranked]
+    candidates, excluded = list[CameraMatch](), list[CameraMatch]()
+    for camera in sorted(best, key=lambda camera: -best[camera][0]):
+        found = _candidate(database, known[camera], *best[camera], calibration, n_comparisons)
+        (candidates if found.same_scene is None else excluded).append(found)
+        if len(candidates) == k:
+            break
+    if not candidates:
+        raise PhotographError(path, "cannot be judged. " + " ".join(map(_scene, excluded)))
     return Identification(
         reading.photograph,
         candidates,
+        excluded,
         calibration,
         false_alarm,
-        len(frames),
+        len(known),
         len({camera for cameras in possible.values() for camera in cameras}),
         n_comparisons,
         tried,
@@ -203,74 +235,85 @@ def calibrate(
     database: CameraDatabase,
     impostors: Sequence[str | os.PathLike[str]] = (),
     *,
+    keep_names: bool = True,
+    keep_hashes: bool = True,
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[CameraCalibration, list[PhotographError]]:
-    """Learn the null distribution of scores, and likelihood ratios, and store them with the database.
+    """Estimate the null distribution of scores and the likelihood ratios, and store them with the database.
 
-    ``impostors`` are photographs taken by none of its cameras, of the frame size of some. Without them, scores are used
-    that enrolled photographs had with the other cameras at their enrolment. Likelihood ratios need scores of matches
-    too: those of enrolled photographs with the fingerprint of the others. It takes 30 impostors and 10 matches.
+    ``impostors`` are photographs that none of the cameras took, of the frame size of some. Without them, the scores of
+    enrolled photographs with the other cameras are used, which enrolment has stored. Likelihood ratios also need match
+    scores, which are those of enrolled photographs with the fingerprint of the others. At least 30 impostor scores and
+    10 match scores are needed. Comparisons do not count if the camera has an enrolled photograph of the same scene.
 
-    Returns the calibration, and the files that were left out: unreadable ones, enrolled ones, those of other frame
-    sizes, and those that a camera of the database seems to have taken (PCE above 60).
+    ``keep_names`` and ``keep_hashes`` store the file names and SHA-256 of the impostors, which reports list.
+
+    Returns the calibration, and the files left out: unreadable ones, enrolled ones, those of other frame sizes, and
+    those that a camera of the database seems to have taken (PCE of 60 or more).
     """
     cameras = database.cameras()
     matches = np.array([score for one in cameras for score in one.match_scores])
     today = datetime.now(UTC).date().isoformat()
-    refused = list[PhotographError]()
+    refused, records = list[PhotographError](), list[dict[str, Any]]()
     if not impostors:
         scores = np.array([score for one in cameras for score in one.impostor_scores])
         n_photographs = sum(len(one.photographs) for one in cameras)
         source = "enrolled photographs with other cameras of the database"
     else:
         enrolled = {one["sha256"]: camera.name for camera in cameras for one in camera.photographs if "sha256" in one}
-        parts = []
+        parts = [np.empty(0)]
         for read in read_residuals(impostors, size=database.size, n_threads=n_threads, progress=progress):
             try:
                 if isinstance(read, PhotographError):
                     raise read
-                names = [one.name for one in cameras if one.frame == read.photograph.frame()]
-                parts.append(_impostor(database, read, names, enrolled, cameras))
+                parts.append(_impostor(database, read, enrolled, cameras))
+                records.append(read.photograph.record(names=keep_names, hashes=keep_hashes, exif=False))
             except PhotographError as error:
                 refused.append(error)
-        scores = np.concatenate([np.empty(0), *parts])
-        n_photographs, source = len(parts), "photographs given as impostors"
+        scores = np.concatenate(parts)
+        n_photographs, source = len(records), "photographs given as impostors"
     if len(scores) < MIN_IMPOSTORS and refused:
         problems = "; ".join(map(str, refused[:3]))
         raise ValueError(
             f"calibration needs at least {MIN_IMPOSTORS} impostor scores, got {len(scores)}; {len(refused)} files were "
             f"left out: {problems}"
         )
-    learned = CameraCalibration(scores, matches, source, n_photographs, len(cameras), today)
+    learned = CameraCalibration(scores, matches, source, n_photographs, len(cameras), today, records)
     with database.writing():
         database.keep_calibration(learned)
     return learned, refused
 
 
-def _impostor(
-    database: CameraDatabase, reading: Reading, names: list[str], enrolled: dict[str, str], cameras: Any
-) -> Any:
-    """Return the scores of an impostor with all cameras of its frame size; PhotographError if it may be none."""
+def _impostor(database: CameraDatabase, reading: Reading, enrolled: dict[str, str], cameras: list[Camera]) -> Float64:
+    """Return an impostor's scores with all cameras of its frame size; PhotographError if it may not be one."""
     path = reading.photograph.path
     if reading.photograph.sha256 in enrolled:
-        raise PhotographError(path, f"is enrolled as {enrolled[reading.photograph.sha256]!r}, so it is no impostor")
-    if not names:
+        raise PhotographError(
+            path, f"is enrolled for {enrolled[reading.photograph.sha256]!r}, so it is not an impostor"
+        )
+    comparable = [one for one in cameras if one.frame == reading.photograph.frame()]
+    if not comparable:
         raise PhotographError(path, _other_sizes(reading.photograph, [one.frame for one in cameras]))
-    scores = database.scores(reading.residual.query[np.newaxis], names)[0]
+    names = [one.name for one in comparable if one.photograph_of_scene(reading.scene) is None]
+    if not names:
+        raise PhotographError(path, "shows a scene that is enrolled for every camera of its size")
+    scores: Float64 = database.scores(reading.residual.query[np.newaxis], names)[0]
     nearest = names[int(scores.argmax())]
     pce = _pce(database, nearest, reading.residual)
     if pce >= CUSTOMARY:
-        raise PhotographError(path, f"seems to be taken by {nearest!r} (PCE {pce:.0f}), so it is no impostor")
+        raise PhotographError(
+            path, f"seems to have been taken by {nearest!r} (PCE {pce:.0f}), so it is not an impostor"
+        )
     return scores
 
 
 def _candidate(
     database: CameraDatabase,
-    camera: str,
+    camera: Camera,
     score: float,
     orientation: str,
-    residual: Residual,
+    reading: Reading,
     calibration: CameraCalibration,
     n_comparisons: int,
 ) -> CameraMatch:
@@ -278,7 +321,7 @@ def _candidate(
     p_value = float(probabilities(log10))
     ratio = None if calibration.evidence is None else calibration.evidence.ratio([score])
     return CameraMatch(
-        camera,
+        camera.name,
         score,
         p_value,
         log10,
@@ -286,9 +329,10 @@ def _candidate(
         None if ratio is None else float(ratio.log10[0]),
         None if ratio is None else (float(ratio.low[0]), float(ratio.high[0])),
         None if ratio is None else ratio.words[0],
-        _pce(database, camera, residual),
+        _pce(database, camera.name, reading.residual),
         orientation,
-        len(database.camera(camera).photographs),
+        len(camera.photographs),
+        camera.photograph_of_scene(reading.scene),
     )
 
 
@@ -297,10 +341,21 @@ def _pce(database: CameraDatabase, camera: str, residual: Residual) -> float:
     return peak_to_correlation_energy(residual.noise * usable, residual.intensity * database.fingerprint(camera))
 
 
+def _scene(one: CameraMatch) -> str:
+    """Return why a camera is excluded."""
+    assert one.same_scene is not None
+    named = one.same_scene.get("file") or one.same_scene.get("sha256", "")
+    return (
+        f"{one.camera!r} is excluded, because the photograph shows the same scene as {named}, which is enrolled for "
+        f"this camera, and the score of {one.score:.4f} may come from the scene and not from the sensor. To include "
+        "the camera, enroll it without photographs of this scene."
+    )
+
+
 def _other_sizes(photograph: Photograph, frames: list[tuple[int, int]]) -> str:
     known = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(frames)) or "none"
     return (
         f"has {photograph.width} x {photograph.height} pixels, and no camera of the database has photographs of this "
-        f"size (sizes enrolled: {known}); give the photograph as the camera stored it, neither scaled nor cropped, or "
+        f"size (sizes enrolled: {known}); use the photograph as the camera stored it, neither scaled nor cropped, or "
         "enroll photographs of this size"
     )

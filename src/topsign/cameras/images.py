@@ -1,9 +1,11 @@
-"""Photographs: image files read into the frame of the sensor, with their hash, size and EXIF fields."""
+"""Photographs: image files in the orientation of the sensor, with their SHA-256, size and EXIF fields."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import sys
 import threading
 import warnings
 from dataclasses import dataclass
@@ -25,13 +27,20 @@ except ImportError:
 SUFFIXES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".tif": "TIFF", ".tiff": "TIFF"}
 FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
 MAX_PIXELS = 2**28
-"""Pixels of the largest photograph that is decoded: 16,384 x 16,384."""
+"""Greatest number of pixels of a photograph that is decoded: 16,384 x 16,384."""
 
 FULL_SCALE = {"L": 255, "RGB": 255, "RGBA": 255, "I;16": 65535, "I;16B": 65535, "I;16L": 65535}
-"""Modes of Pillow that hold what a sensor measured, with the value of a saturated pixel."""
+"""Pillow modes of photographs, with the value of a saturated pixel."""
+
+DEEP_COLOUR = re.compile("(RGB|RGBA|RGBX);16[BLN]")
+"""Raw modes of colour images of 16 bits. Pillow keeps the high bytes or, in the other byte order, the low bytes."""
+
+OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+GREY_RAW = ("L", "L;I", "I;16", "I;16B", "I;16L", "I;16N")
+BITS_PER_SAMPLE = 258  # tag of TIFF
 
 GRID = 16
-"""Sizes of crops are multiples of this: four levels of wavelets halve them four times."""
+"""Sizes of crops are multiples of this, because four wavelet levels halve them four times."""
 
 ORIENTATIONS = {
     "as stored": (0, False),
@@ -43,13 +52,13 @@ ORIENTATIONS = {
     "mirrored, rotated by 180 degrees": (2, True),
     "mirrored, rotated by 270 degrees": (3, True),
 }
-"""Quarter turns counter-clockwise, after mirroring left to right, by the words of reports."""
+"""Quarter turns counter-clockwise and whether the image is mirrored first, by the name of the orientation."""
 
-_opening = threading.Lock()  # filters of warnings belong to the whole process
+_opening = threading.Lock()  # warning filters are global
 
 
 class PhotographError(ValueError):
-    """A photograph that cannot be used: the message names the file, says why and what to do."""
+    """Raised for a photograph that cannot be used; the message names the file, the reason and the remedy."""
 
     def __init__(self, path: str | os.PathLike[str], problem: str) -> None:
         super().__init__(f"{os.fspath(path)}: {problem}")
@@ -61,9 +70,10 @@ class PhotographError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Photograph:
-    """The centre of a photograph in the orientation of the file, which is that of the sensor, and what is known of it.
+    """Centre of a photograph in the orientation of the sensor, with its SHA-256, size and EXIF fields.
 
-    EXIF's orientation is a remark on how to show the picture. It is not applied: fingerprints belong to pixels.
+    The EXIF orientation only says how to display the image. It is not applied, because fingerprints belong to the
+    pixels of the sensor.
     """
 
     path: str
@@ -73,7 +83,7 @@ class Photograph:
     height: int
     size: int  # side of the square crop
     centre: Float32  # (size or size + 1, size or size + 1, channels) in [0, 255]; one more if the margin is odd
-    exif: dict[str, str]  # model, date, orientation: those that the file has
+    exif: dict[str, str]  # fields that the file has, by name
 
     def crop(self, orientation: str = "as stored") -> Float32:
         """Return the square centre of the photograph in one of the ``ORIENTATIONS``: (size, size, channels)."""
@@ -87,15 +97,16 @@ class Photograph:
         turns, _ = ORIENTATIONS[orientation]
         return (self.height, self.width) if turns % 2 else (self.width, self.height)
 
-    def record(self, *, hashes: bool = True, exif: bool = True) -> dict[str, Any]:
-        """Return what a database keeps of the photograph; the hash and EXIF fields only if asked for."""
-        kept: dict[str, Any] = {"sha256": self.sha256} if hashes else {}
+    def record(self, *, names: bool = True, hashes: bool = True, exif: bool = True) -> dict[str, Any]:
+        """Return the fields that a database stores; file name, SHA-256 and EXIF fields only if asked for."""
+        kept: dict[str, Any] = {"file": Path(self.path).name} if names else {}
+        kept |= {"sha256": self.sha256} if hashes else {}
         kept |= {"bytes": self.n_bytes, "width": self.width, "height": self.height}
         return kept | ({name: self.exif[name] for name in ("model", "date") if name in self.exif} if exif else {})
 
 
 def check_size(size: object) -> int:
-    """Return the side of a crop, a multiple of 16 from 64 on."""
+    """Return the side of a crop: a multiple of 16, at least 64."""
     value = check_count(size, "size", minimum=64)
     if value % GRID:
         raise ValueError(f"size must be a multiple of {GRID}, got {value}")
@@ -105,8 +116,8 @@ def check_size(size: object) -> int:
 def read_photograph(path: str | os.PathLike[str], *, size: int = 1024) -> Photograph:
     """Read a JPEG, PNG or TIFF file of 8 or 16 bits; PhotographError for anything else, and for damaged files.
 
-    Only the centre of ``size`` x ``size`` pixels is kept. Values of 16 bits are scaled to [0, 255] without rounding,
-    except for colour images of 16 bits, which Pillow reads as 8 bits.
+    Only the centre of ``size`` x ``size`` pixels is kept. Values of 16 bits, grey or colour, are scaled to [0, 255]
+    without rounding. Other depths and layouts (12 bits, separate colour planes of 16 bits) raise PhotographError.
     """
     size = check_size(size)
     try:
@@ -118,14 +129,14 @@ def read_photograph(path: str | os.PathLike[str], *, size: int = 1024) -> Photog
     try:
         with _opened(path, content) as image:
             _check(path, image, size)
+            centre = _centre(path, content, image, size)
             exif = _exif(image)
-            centre = _centre(image, size)
             width, height = image.size
     except PhotographError:
         raise
-    except Exception as error:  # decoders raise whatever their formats made them think of
+    except Exception as error:  # decoders raise errors of many types
         problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise PhotographError(path, f"cannot be decoded, it is damaged or truncated ({problem})") from None
+        raise PhotographError(path, f"cannot be decoded, because it is damaged or truncated ({problem})") from None
     digest = hashlib.sha256(content).hexdigest()
     return Photograph(os.fspath(path), digest, len(content), width, height, size, centre, exif)
 
@@ -145,52 +156,94 @@ def thumbnail(path: str | os.PathLike[str], *, side: int = 320) -> bytes:
 
 
 def _opened(path: str | os.PathLike[str], content: bytes) -> Any:
-    """Return the image of a file whose header was read; its pixels are not decoded yet."""
+    """Return an image of which only the header is read."""
     with _opening, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # large images are checked below, by their number of pixels
+        warnings.simplefilter("ignore")  # _check limits the number of pixels
         try:
             return Image.open(BytesIO(content), formats=FORMATS)
         except Image.DecompressionBombError as error:
             raise PhotographError(path, f"is too large to decode: {error}") from None
         except UnidentifiedImageError:
-            raise PhotographError(path, f"is not an image of a known format ({', '.join(FORMATS)})") from None
+            raise PhotographError(path, f"is not an image of a supported format ({', '.join(FORMATS)})") from None
 
 
 def _check(path: str | os.PathLike[str], image: Any, size: int) -> None:
-    """Raise PhotographError if an image is no photograph that can be compared."""
+    """Raise PhotographError if an image cannot be compared."""
     width, height = image.size
-    form = "JPEG" if image.format == "MPO" else image.format  # a JPEG with previews behind it, as phones write
+    form = "JPEG" if image.format == "MPO" else image.format  # JPEG with embedded previews, written by phones
     expected = SUFFIXES.get(Path(path).suffix.lower())
     if expected != form:
-        raise PhotographError(path, f"contains {form}, which is not what its name says; rename it if that is right")
+        raise PhotographError(path, f"is a {form} file, which its extension does not say; rename it if that is right")
     if width * height > MAX_PIXELS:
-        raise PhotographError(path, f"has {width} x {height} pixels, at most {MAX_PIXELS:,} are decoded")
+        raise PhotographError(path, f"has {width} x {height} pixels, but at most {MAX_PIXELS:,} pixels are decoded")
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
-        raise PhotographError(path, f"is animated or has pages ({image.n_frames}); give one photograph per file")
+        raise PhotographError(path, f"is animated or has {image.n_frames} pages; use files with one photograph each")
     if image.mode not in FULL_SCALE:
         raise PhotographError(
-            path, f"has pixels of mode {image.mode}, which no camera writes; give the original of the camera"
+            path, f"has pixels of mode {image.mode}, which cameras do not write; use the original file of the camera"
         )
+    _check_samples(path, image)
     if min(width, height) < size:
         raise PhotographError(
-            path, f"has {width} x {height} pixels, at least {size} x {size} are needed; give the full resolution"
+            path, f"has {width} x {height} pixels, but at least {size} x {size} are needed; use the full resolution"
         )
 
 
-def _centre(image: Any, size: int) -> Float32:
+def _check_samples(path: str | os.PathLike[str], image: Any) -> None:
+    """Raise PhotographError if samples have more than 8 bits in a layout that cannot be read exactly."""
+    raw_modes = _raw_modes(image)
+    depths = image.tag_v2.get(BITS_PER_SAMPLE, (8,)) if image.format == "TIFF" else ()
+    depth = max((*depths, 16 if any(";16" in raw for raw in raw_modes) else 8))
+    if image.mode.startswith("I;16") or image.mode == "L":
+        exact = all(raw in GREY_RAW for raw in raw_modes)
+    elif depth > 8 or any(";" in raw for raw in raw_modes):
+        exact = all(DEEP_COLOUR.fullmatch(raw) for raw in raw_modes)
+    else:
+        exact = True
+    if not exact:
+        layout = ", ".join(dict.fromkeys(raw_modes))
+        raise PhotographError(
+            path,
+            f"has samples of {depth} bits in a layout ({layout}) that cannot be read without loss; convert it to "
+            "a TIFF or PNG of 16 bits with interleaved colours and without transparency",
+        )
+
+
+def _raw_modes(image: Any) -> list[str]:
+    """Return how the samples of each tile of an image are stored, in the words of Pillow."""
+    return [tile.args if isinstance(tile.args, str) else tile.args[0] for tile in image.tile]
+
+
+def _centre(path: str | os.PathLike[str], content: bytes, image: Any, size: int) -> Float32:
     width, height = image.size
     left, top = (width - size) // 2, (height - size) // 2
     box = (left, top, width - left, height - top)  # of size, or size + 1 if the margin is odd
-    values: Array = np.asarray(image.crop(box)).astype(np.float32) * np.float32(255 / FULL_SCALE[image.mode])
+    deep = image.mode.startswith("RGB") and ";16" in _raw_modes(image)[0]
+    full_scale = 65535 if deep else FULL_SCALE[image.mode]
+    values: Array = np.asarray(image.crop(box)).astype(np.float32)
+    if deep:
+        values *= 256
+        with _opened(path, content) as again:
+            again.tile = [_in_other_order(tile) for tile in again.tile]
+            values += np.asarray(again.crop(box))
+    values *= np.float32(255 / full_scale)
     return values[:, :, np.newaxis] if values.ndim == 2 else values[:, :, :3]
 
 
+def _in_other_order(tile: Any) -> Any:
+    """Return a tile of 16-bit samples that is decoded in the other byte order, so that Pillow keeps the low bytes."""
+    raw = tile.args if isinstance(tile.args, str) else tile.args[0]
+    swapped = raw[:-1] + OTHER_ORDER[raw[-1]]
+    args = swapped if isinstance(tile.args, str) else (swapped, *tile.args[1:])
+    return type(tile)(tile.codec_name, tile.extents, tile.offset, args)
+
+
 def _exif(image: Any) -> dict[str, str]:
-    """Return model, date and orientation as texts; fields that cannot be read are left out."""
+    """Return EXIF fields as texts; fields that cannot be read are left out."""
     try:
         tags = image.getexif()
         details = tags.get_ifd(ExifTags.IFD.Exif)
-    except Exception:  # a damaged block of remarks does not make pixels worse
+    except Exception:  # damaged EXIF does not affect the pixels
         return {}
     base = ExifTags.Base
     makes = [_text(tags.get(tag)) for tag in (base.Make, base.Model)]
@@ -198,12 +251,19 @@ def _exif(image: Any) -> dict[str, str]:
         "model": " ".join(one for one in makes if one),
         "date": _text(details.get(base.DateTimeOriginal) or tags.get(base.DateTime)),
         "orientation": _text(tags.get(base.Orientation)),
+        "software": _text(tags.get(base.Software)),
+        "serial number": _text(details.get(base.BodySerialNumber)),
+        "lens": _text(details.get(base.LensModel)),
+        "exposure time": _text(details.get(base.ExposureTime)),
+        "f-number": _text(details.get(base.FNumber)),
+        "sensitivity": _text(details.get(base.ISOSpeedRatings)),
+        "focal length": _text(details.get(base.FocalLength)),
     }
     return {name: value for name, value in found.items() if value}
 
 
 def _text(value: object) -> str:
-    """Return a field of EXIF as printable text of at most 100 characters."""
+    """Return an EXIF field as printable text of at most 100 characters."""
     if value is None:
         return ""
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)

@@ -1,14 +1,14 @@
-"""Peak to correlation energy: the established test of a residual against an uncompressed fingerprint."""
+"""Peak to correlation energy of a residual and an uncompressed fingerprint."""
 
 from __future__ import annotations
 
 import numpy as np
-import scipy  # whose modules are loaded when they are first used
+import scipy  # loads its modules on first use
 
 from .._arrays import Array
 
 NEIGHBORHOOD = 5
-"""Shifts up to this many pixels from the peak are no part of the energy: a square of 11 x 11."""
+"""The energy excludes shifts of up to this many pixels in each direction, a square of 11 x 11."""
 
 CUSTOMARY = 60.0
 """Threshold of Goljan, Fridrich and Filler 2009."""
@@ -17,9 +17,9 @@ CUSTOMARY = 60.0
 def peak_to_correlation_energy(noise: Array, pattern: Array) -> float:
     """Return the PCE of a residual W and the expected pattern I K, both (height, width), at shift zero.
 
-    The squared correlation at shift zero, with its sign, over the mean square of the correlations at all circular
-    shifts outside a neighbourhood of 11 x 11 (Goljan, Fridrich and Filler 2009, Equation 7). About 1 for impostors; 60
-    is a customary threshold. 0 if one of the two is constant.
+    The PCE is the signed squared correlation at shift zero, divided by the mean square of the correlations at all
+    circular shifts outside a neighbourhood of 11 x 11 (Goljan, Fridrich and Filler 2009, Equation 7). Its magnitude is
+    about 1 for impostors, and 60 is a customary threshold. The PCE is 0 if one of the two is constant.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Many photographs read at a time: residuals on all threads, and the files that cannot be used."""
+"""Read photographs and extract their residuals, on all threads."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from dataclasses import dataclass
 from .. import kernels
 from .images import Photograph, PhotographError, read_photograph
 from .residual import Residual, extract_residual
+from .scene import scene_signature
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A photograph with its residual."""
+    """A photograph with its residual and scene signature, both in one orientation."""
 
     photograph: Photograph
     residual: Residual
+    scene: bytes | None
 
 
 def read_residual(path: str | os.PathLike[str], *, size: int) -> Reading:
     """Return a photograph with its residual; PhotographError names the file if it cannot be used."""
-    photograph = read_photograph(path, size=size)
-    return Reading(photograph, residual_of(photograph))
+    return reading_of(read_photograph(path, size=size))
 
 
-def residual_of(photograph: Photograph, orientation: str = "as stored") -> Residual:
-    """Return the residual of a photograph in an orientation; PhotographError if too few pixels are usable."""
+def reading_of(photograph: Photograph, orientation: str = "as stored") -> Reading:
+    """Return a photograph with its residual in an orientation; PhotographError if too few pixels are usable."""
+    pixels = photograph.crop(orientation)
     try:
-        return extract_residual(photograph.crop(orientation))
+        return Reading(photograph, extract_residual(pixels), scene_signature(pixels))
     except ValueError as error:
         raise PhotographError(photograph.path, str(error)) from None
 
@@ -43,9 +45,9 @@ def read_residuals(
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Reading | PhotographError]:
-    """Yield the residual of each file in order, or the error that names it; the others go on.
+    """Yield each file's photograph and residual in order, or the error that names the file.
 
-    At most twice as many photographs as threads wait in memory to be taken.
+    At most twice as many photographs as threads are held in memory.
     """
 
     def attempt(path: str | os.PathLike[str]) -> Reading | PhotographError:

@@ -1,4 +1,4 @@
-"""The report of an identification: one self-contained HTML page that prints well, and the same as JSON."""
+"""Reports of identifications: one self-contained HTML page, or the same content as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from .database import CameraDatabase
 from .figures import score_figure, tippett_figure
 from .identification import CameraMatch, Identification
 from .images import thumbnail
+from .pce import CUSTOMARY, NEIGHBORHOOD
 from .residual import DARK, FLAT, MIN_USABLE, N_LEVELS, SATURATED, SIGMA, WAVELET, WINDOWS
+from .scene import MAX_DIFFERENT, N_BITS
 
 LITERATURE = (
     "J. Lukas, J. Fridrich, M. Goljan: Digital camera identification from sensor pattern noise, IEEE TIFS 1 (2006).",
@@ -33,35 +35,54 @@ LITERATURE = (
 )
 
 
+LONG = 12
+"""Rows of a table of files from which on the page folds it; printing unfolds it."""
+
+NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the pixels of the sensor)"}
+
+STYLE = (
+    "<style>@page{size:A4;margin:15mm}.files{font-size:.78rem}.files code{white-space:nowrap}summary{cursor:pointer}"
+    "@media print{details::details-content{content-visibility:visible;display:block}summary{list-style:none}"
+    ".files{font-size:.55rem}.files code{font-size:.5rem}.files td{padding:.2rem .3rem}}</style>"
+)
+
+
 def report_record(database: CameraDatabase, found: Identification, *, command: str) -> dict[str, Any]:
-    """Return all that a report states, as plain values."""
+    """Return the content of a report as plain values."""
+    reported = [one.camera for one in (*found.candidates, *found.excluded)]
     return found.to_json() | {
+        "enrolled": {camera: database.camera(camera).photographs for camera in reported},
         "database": {
             "path": database.path,
             "version": database.index.versions()[-1],
             "n_cameras": len(database),
             "recipe": database.index.recipe.summary,
         },
-        "parameters": parameters(database),
+        "parameters": parameters(database, found),
         "software": software(),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
     }
 
 
-def parameters(database: CameraDatabase) -> dict[str, Any]:
+def parameters(database: CameraDatabase, found: Identification) -> dict[str, Any]:
     """Return the parameters of the comparison."""
     return {
-        "crop": f"{database.size} x {database.size} pixels at the centre",
+        "crop": f"{database.size} x {database.size} pixels at the centre; EXIF orientation not applied",
         "denoising": f"{WAVELET}, {N_LEVELS} levels, windows {', '.join(map(str, WINDOWS))}, sigma {SIGMA:g}",
         "usable pixels": f"below {SATURATED:g}, not flat (variance {FLAT:g}) below {DARK:g}; at least {MIN_USABLE:.0%}",
         "features": database.size**2,
         "projections kept": database.n_bits,
+        "false-alarm rate": found.false_alarm,
+        "comparisons": found.n_comparisons,
+        "threshold of the score": f"{found.threshold:.5f}",
+        "same scene": f"at most {MAX_DIFFERENT} of {N_BITS} bits of the signatures differ",
+        "PCE": f"at shift zero, neighbourhood {2 * NEIGHBORHOOD + 1} x {2 * NEIGHBORHOOD + 1}, threshold {CUSTOMARY:g}",
     }
 
 
 def software() -> dict[str, str]:
-    """Return versions of the library and of what it runs on."""
+    """Return versions of the library and its dependencies."""
     import PIL
     import pywt
 
@@ -83,10 +104,10 @@ def write_report(
     command: str,
     with_thumbnail: bool = True,
 ) -> None:
-    """Write the report of an identification: HTML, or JSON if the name ends in .json.
+    """Write the report of an identification as HTML, or as JSON if the name ends in .json.
 
-    ``command`` is the command line that reproduces it. The page shows a small copy of the photograph only with
-    ``with_thumbnail``.
+    ``command`` is the command line that reproduces the report. With ``with_thumbnail``, the page shows a small copy of
+    the photograph.
     """
     record = report_record(database, found, command=command)
     if Path(path).suffix.lower() == ".json":
@@ -99,6 +120,7 @@ def write_report(
 
 def _body(found: Identification, record: dict[str, Any], image: bytes | None) -> Iterator[str]:
     photograph = found.photograph
+    yield STYLE
     yield f"<h1>Camera identification: {escape(Path(photograph.path).name)}</h1>"
     yield f'<p class="muted">Written {escape(record["written"])} by topsign {escape(__version__)}.</p>'
     mark, words = ("yes", "Match") if found.is_match else ("no", "No match")
@@ -115,49 +137,91 @@ def _body(found: Identification, record: dict[str, Any], image: bytes | None) ->
         ["SHA-256", f"<code>{photograph.sha256}</code>"],
         ["Size", f"{photograph.width} x {photograph.height} pixels, {photograph.n_bytes:,} bytes"],
         ["Usable pixels", f"{found.n_usable:,} of {photograph.size**2:,} in the crop"],
-        *([f"EXIF {name}", escape(value)] for name, value in photograph.exif.items()),
+        *([f"EXIF {name}", escape(value) + NOT_APPLIED.get(name, "")] for name, value in photograph.exif.items()),
     ]
     yield from table_rows("facts", ["", ""], facts)
-    yield '<h2 id="cameras">Cameras</h2>'
-    yield (
-        f"<p>{found.n_cameras:,} cameras in the database, {found.n_comparable:,} of them with photographs of this "
-        f"size. Orientations tried: {escape(', '.join(found.orientations))}. The best {len(found.candidates)}:</p>"
-    )
-    titles = ["Camera", "Score", "P-value", "E-value", "log10 LR [95%]", "PCE", "Orientation", "Enrolled"]
-    yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
-    yield (
-        "<p class='muted'>Score: estimated correlation of the residual with the pattern that the camera would leave. "
-        "P-value: chance that one impostor scores as high. E-value: impostors to expect that score as high in all "
-        f"{found.n_comparisons:,} comparisons. LR: likelihood ratio, same camera against another. PCE: peak to "
-        "correlation energy with the uncompressed fingerprint; 60 is a customary threshold.</p>"
-    )
-    yield f'<figure id="figure-scores">{score_figure(found)}<figcaption>The best score (vertical line) on the '
-    yield "scores of known impostors and known matches. Dotted: the threshold of a match.</figcaption></figure>"
-    yield '<h2 id="calibration">Calibration</h2>'
-    yield f"<p>{escape(found.calibration.statement())}</p>"
-    if found.calibration.evidence is None:
-        yield (
-            f"<p>Likelihood ratios are not stated: {len(found.calibration.matches)} scores of known matches are too "
-            "few, or do not lie above those of impostors.</p>"
-        )
-    else:
-        yield (
-            f"<p>Likelihood ratios: logistic calibration of {len(found.calibration.matches):,} scores of known matches "
-            f"(enrolled photographs with the fingerprint of the others) and {len(found.calibration.impostors):,} of "
-            "impostors. A ratio is never larger than the number of impostors supports.</p>"
-        )
-        yield f'<figure id="figure-tippett">{tippett_figure(found.calibration)}<figcaption>Tippett plot: shares of '
-        yield "known matches and known impostors whose log10 likelihood ratio is as large.</figcaption></figure>"
+    yield from _comparisons(found)
+    yield from _calibration(found)
     yield '<h2 id="limits">Limits</h2><ul>'
-    yield "<li>A match speaks of the sensor, not of who used the camera, when or where.</li>"
+    yield "<li>A match concerns the sensor, not the person who used the camera, the time or the place.</li>"
     yield "<li>P-values and likelihood ratios hold for photographs like those of the calibration.</li>"
-    yield "<li>No match does not exclude a camera: editing, scaling, compression and darkness hide patterns.</li>"
+    yield "<li>No match does not exclude a camera, because editing, scaling and compression hide patterns.</li>"
     yield "</ul>"
     yield '<h2 id="reproduce">Reproduction</h2>'
     yield f"<pre>{escape(record['command'])}</pre>"
     rows = [*record["parameters"].items(), *record["database"].items(), *record["software"].items()]
     yield from table_rows("facts", ["", ""], [[escape(str(name)), escape(str(value))] for name, value in rows])
     yield "<ul>" + "".join(f"<li class='muted'>{escape(one)}</li>" for one in LITERATURE) + "</ul>"
+    yield from _files(found, record["enrolled"])
+
+
+def _comparisons(found: Identification) -> Iterator[str]:
+    yield '<h2 id="cameras">Cameras</h2>'
+    yield (
+        f"<p>The database has {found.n_cameras:,} cameras, {found.n_comparable:,} of them with photographs of this "
+        f"size. Orientations tried: {escape(', '.join(found.orientations))}. The best {len(found.candidates)}:</p>"
+    )
+    titles = ["Camera", "Score", "P-value", "E-value", "log10 LR [95%]", "PCE", "Orientation", "Enrolled"]
+    yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
+    yield (
+        "<p class='muted'>Score: estimated correlation of the residual with the pattern expected of the camera. "
+        "P-value: probability that one impostor scores as high. E-value: expected number of impostors that score as "
+        f"high in all {found.n_comparisons:,} comparisons. LR: likelihood ratio of the same camera against another. "
+        f"PCE: peak to correlation energy with the uncompressed fingerprint, with a customary threshold of "
+        f"{CUSTOMARY:g}.</p>"
+    )
+    if found.excluded:
+        yield "<p>Excluded, because a photograph of the same scene is enrolled:</p>"
+        yield from table_rows("numbers", titles, [_row(one) for one in found.excluded])
+    yield f'<figure id="figure-scores">{score_figure(found)}<figcaption>The best score (vertical line) among the '
+    yield "scores of known impostors and known matches. Dotted: the threshold of a match.</figcaption></figure>"
+
+
+def _calibration(found: Identification) -> Iterator[str]:
+    calibration = found.calibration
+    yield '<h2 id="calibration">Calibration</h2>'
+    yield f"<p>{escape(calibration.statement())}</p>"
+    if calibration.evidence is None:
+        yield (
+            f"<p>Likelihood ratios are not stated: there are {len(calibration.matches)} scores of known matches, and "
+            "at least 10 that are above those of impostors are needed.</p>"
+        )
+        return
+    yield (
+        f"<p>Likelihood ratios are calibrated by logistic regression from {len(calibration.matches):,} scores of known "
+        f"matches (enrolled photographs with the fingerprint of the others) and {len(calibration.impostors):,} scores "
+        "of known impostors. They never exceed the value that the number of impostors supports.</p>"
+    )
+    yield f'<figure id="figure-tippett">{tippett_figure(calibration)}<figcaption>Tippett plot: fraction of known '
+    yield "matches and of known impostors with at least this log10 likelihood ratio.</figcaption></figure>"
+
+
+def _files(found: Identification, enrolled: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Yield the appendix: files of the reported cameras and of the calibration."""
+    yield '<h2 id="files">Appendix: files</h2>'
+    for camera, photographs in enrolled.items():
+        yield from _file_table(f"Enrolled for {camera}", photographs)
+    given = found.calibration.photographs
+    if given:
+        yield from _file_table("Impostors of the calibration", given)
+    else:
+        yield f"<p>Calibration: {escape(found.calibration.source)}; these files are not listed separately.</p>"
+
+
+def _file_table(title: str, photographs: list[dict[str, Any]]) -> Iterator[str]:
+    opened = "" if len(photographs) > LONG else " open"
+    yield f"<details{opened}><summary>{escape(title)} ({len(photographs):,} photographs)</summary>"
+    rows = [
+        [
+            escape(str(one.get("file", "not stored"))),
+            f"<code>{escape(str(one.get('sha256', 'not stored')))}</code>",
+            f"{one.get('width')} x {one.get('height')}, {one.get('bytes', 0):,} bytes",
+            escape(" ".join(str(one[name]) for name in ("model", "date") if name in one)),
+        ]
+        for one in photographs
+    ]
+    yield from table_rows("files", ["File", "SHA-256", "Size", "EXIF model and date"], rows)
+    yield "</details>"
 
 
 def _row(one: CameraMatch) -> list[str]:
@@ -170,7 +234,7 @@ def _row(one: CameraMatch) -> list[str]:
 
 
 def _commit() -> str:
-    """Return the commit of the library in a clone, or that it is unknown."""
+    """Return the commit of a clone of the library, or a note that it is unknown."""
     folder = Path(__file__).parent
     try:
         call = ["git", "-C", str(folder), "rev-parse", "HEAD"]

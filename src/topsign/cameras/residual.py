@@ -1,11 +1,11 @@
-"""The noise residual of a photograph: what denoising removes, where the pattern of the sensor is."""
+"""Noise residual of a photograph, which contains the pattern of the sensor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # whose modules are loaded when they are first used
+import scipy  # loads its modules on first use
 
 from .._arrays import Array, Float32
 from ..errors import install
@@ -18,58 +18,68 @@ except ImportError:
 WAVELET, N_LEVELS, WINDOWS, SIGMA = "db8", 4, (3, 5, 7, 9), 3.0
 LUMINANCE = (0.299, 0.587, 0.114)
 SATURATED, DARK, FLAT = 250.0, 10.0, 0.25
-"""Pixels at or above the first, or both below the second and of a local variance below the third, carry no pattern."""
+"""Pixels have no weight at or above the first value, or below the second with a local variance below the third."""
 
 MIN_USABLE = 0.25
-"""Share of the pixels of a crop that must be usable."""
+"""Least fraction of usable pixels in a crop."""
 
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Residual W and weighted intensity I of the pixels of a photograph, each of shape (size, size)."""
+    """Residual W and weighted intensity I of a photograph, each of shape (size, size)."""
 
     noise: Float32
-    intensity: Float32  # 0 for saturated and flat dark pixels, so that they count for nothing
+    intensity: Float32  # 0 for saturated and for flat dark pixels
 
     @property
     def n_usable(self) -> int:
-        """Pixels whose weight is not zero."""
+        """Number of pixels whose weight is not zero."""
         return int(np.count_nonzero(self.intensity))
 
     @property
     def query(self) -> Float32:
-        """The signal W I that is compared with codes of fingerprints, (size * size,)."""
+        """Signal W I that is compared with codes of fingerprints, (size * size,)."""
         return (self.noise * self.intensity).ravel()
 
 
 def extract_residual(pixels: Array) -> Residual:
     """Return the residual of an image of shape (size, size, 1 or 3), with values in [0, 255].
 
-    Each channel is denoised by :func:`denoise`; the residuals are combined as luminance is, have zero mean in rows and
-    columns (:func:`remove_linear_pattern`), and are filtered by :func:`filter_spectrum`. ValueError if fewer than a
-    quarter of the pixels are usable.
+    :func:`denoise` is applied to each channel, and the residuals are combined with the weights of luminance. Then
+    :func:`remove_linear_pattern` gives rows and columns zero mean, and :func:`filter_spectrum` removes periodic
+    components. ValueError is raised if fewer than a quarter of the pixels are usable.
     """
     values = np.asarray(pixels, np.float32)
-    shares = np.array(LUMINANCE if values.shape[2] == 3 else (1.0,), np.float32)
-    intensity = values @ shares
+    intensity = luminance(values)
     weights = pixel_weights(values)
     n_usable, n_pixels = int(np.count_nonzero(weights)), weights.size
     if n_usable < MIN_USABLE * n_pixels:
         raise ValueError(
-            f"has {n_usable:,} usable pixels of {n_pixels:,} (the others are saturated, or dark and flat), at least "
-            f"{int(MIN_USABLE * n_pixels):,} are needed; give a photograph that is exposed better"
+            f"has {n_usable:,} usable pixels of {n_pixels:,} (the others are saturated, or dark and flat), but at "
+            f"least {int(MIN_USABLE * n_pixels):,} are needed; use a photograph with better exposure"
         )
     noise = np.zeros_like(intensity)
-    for share, channel in zip(shares, values.transpose(2, 0, 1), strict=True):
+    for share, channel in zip(_shares(values), values.transpose(2, 0, 1), strict=True):
         noise += share * (channel - denoise(channel))
     return Residual(filter_spectrum(remove_linear_pattern(noise)), intensity * weights)
+
+
+def luminance(pixels: Array) -> Float32:
+    """Return the luminance of pixels of shape (height, width, 1 or 3)."""
+    values = np.asarray(pixels, np.float32)
+    return np.asarray(values @ _shares(values), np.float32)
+
+
+def _shares(pixels: Float32) -> Float32:
+    """Return the share of each channel in the luminance."""
+    return np.array(LUMINANCE if pixels.shape[2] == 3 else (1.0,), np.float32)
 
 
 def pixel_weights(pixels: Float32) -> Float32:
     """Return 0 for saturated and for flat dark pixels, otherwise 1; ``pixels`` has the shape (height, width, channels).
 
-    A saturated pixel shows no pattern at all; black that was clipped, or flattened by compression, shows none either
-    (Chen, Fridrich, Goljan and Lukas 2008, Section II).
+    Saturated pixels show no pattern, and neither do dark pixels that were clipped or flattened by compression (Chen,
+    Fridrich, Goljan and Lukas 2008, Section II).
     """
     brightest = pixels.max(axis=2)
     mean = scipy.ndimage.uniform_filter(brightest, 3)
@@ -96,8 +106,8 @@ def denoise(channel: Float32, *, sigma: float = SIGMA) -> Float32:
 def remove_linear_pattern(noise: Array) -> Float32:
     """Return noise with zero mean in each row and column of the four grids of a colour filter array.
 
-    What rows and columns have in common is the readout and the interpolation of colours, which cameras of one model
-    share (Chen, Fridrich, Goljan and Lukas 2008, Section III).
+    Patterns common to a row or a column come from readout and demosaicing, which cameras of one model share (Chen,
+    Fridrich, Goljan and Lukas 2008, Section III).
     """
     cleaned = np.array(noise, np.float32)
     for row in (0, 1):
@@ -109,9 +119,9 @@ def remove_linear_pattern(noise: Array) -> Float32:
 
 
 def filter_spectrum(noise: Array) -> Float32:
-    """Return noise without the peaks of its spectrum, by Wiener filtering of the discrete Fourier transform.
+    """Return noise without peaks in its spectrum, by Wiener filtering of the discrete Fourier transform.
 
-    The pattern of a sensor is white; peaks come from the blocks of JPEG and from other periodic processing (Chen,
+    The pattern of a sensor is white, but JPEG blocks and other periodic processing cause peaks (Chen,
     Fridrich, Goljan and Lukas 2008, Section III; Goljan, Fridrich and Filler 2009).
     """
     variance = float(np.var(noise, dtype=np.float64))
@@ -121,7 +131,7 @@ def filter_spectrum(noise: Array) -> Float32:
 
 
 def _share(values: Float32, variance: float, *, mode: str = "reflect") -> Float32:
-    """Return ``v / (v + variance)`` of the signal's local variance v above the noise, the smallest of four windows."""
+    """Return the Wiener gain ``v / (v + variance)`` of the least local variance v in four windows, less the noise."""
     squares = values * values
     local = scipy.ndimage.uniform_filter(squares, WINDOWS[0], mode=mode)
     for window in WINDOWS[1:]:

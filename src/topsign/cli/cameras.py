@@ -1,4 +1,4 @@
-"""The commands of cameras: ``topsign cameras enroll``, ``identify``, ``calibrate`` and so on."""
+"""Commands of ``topsign cameras``: enroll, identify, calibrate, list, verify and remove."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from .app import app, console, errors, exit_on_error, fail
 from .options import Threads
 from .output import bar
 
-cameras = typer.Typer(
-    name="cameras", help="Which camera took a photograph: fingerprints of sensors, identification, reports."
-)
+cameras = typer.Typer(name="cameras", help="Identify the camera of a photograph by its sensor pattern noise.")
 app.add_typer(cameras)
 
 NO_MATCH = 3
 """Exit code of ``identify`` if no camera matches."""
 
 Database = Annotated[
-    Path, typer.Argument(metavar="DATABASE", help="The database of cameras, a folder.", show_default=False)
+    Path, typer.Argument(metavar="DATABASE", help="Folder of the camera database.", show_default=False)
 ]
+Names = Annotated[bool, typer.Option("--names/--no-names", help="Store file names of photographs.")]
 Photographs = Annotated[
     list[Path], typer.Argument(metavar="PHOTOGRAPHS", help="JPEG, PNG or TIFF files.", show_default=False)
 ]
@@ -37,22 +36,25 @@ def enroll(
     database: Database,
     photographs: Photographs,
     camera: Annotated[str, typer.Option(help="Name of the camera, new or known.")],
-    size: Annotated[int | None, typer.Option(help="Side of the crop of a new database. (default: 1024)")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the crop, for a new database. (default: 1024)")] = None,
     bits: Annotated[
-        int | None, typer.Option(help="Projections kept, for a new database. (default: one for 64 pixels)")
+        int | None, typer.Option(help="Projections kept, for a new database. (default: one per 64 pixels)")
     ] = None,
-    keep_outliers: Annotated[
-        bool, typer.Option("--keep-outliers", help="Enrol photographs that do not fit the others, too.")
-    ] = False,
-    hashes: Annotated[bool, typer.Option("--hashes/--no-hashes", help="Keep the SHA-256 of photographs.")] = True,
-    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Keep model and date of photographs.")] = True,
-    sums: Annotated[bool, typer.Option("--sums/--no-sums", help="Keep what later photographs need.")] = True,
+    keep_outliers: Annotated[bool, typer.Option("--keep-outliers", help="Enroll outliers, too.")] = False,
+    names: Names = True,
+    hashes: Annotated[
+        bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 and scene signatures of photographs.")
+    ] = True,
+    exif: Annotated[bool, typer.Option("--exif/--no-exif", help="Store model and date of photographs.")] = True,
+    sums: Annotated[
+        bool, typer.Option("--sums/--no-sums", help="Store the sums that further photographs are added to.")
+    ] = True,
     threads: Threads = None,
 ) -> None:
-    """Make the fingerprint of a camera from its photographs, or add photographs to it.
+    """Estimate the fingerprint of a camera from its photographs, or add photographs to it.
 
-    Files that cannot be used are named and left out: unreadable ones, those enrolled before, those of another size,
-    and those that do not fit the other photographs. The exit code is then 1, although the others are enrolled.
+    Files that cannot be used are listed and left out: unreadable files, photographs already enrolled, photographs of
+    another size, and outliers. The other photographs are enrolled, and the exit code is 1.
 
     [bold]Examples[/]
 
@@ -67,6 +69,7 @@ def enroll(
             camera,
             photographs,
             keep_outliers=keep_outliers,
+            keep_names=names,
             keep_hashes=hashes,
             keep_exif=exif,
             keep_sums=sums,
@@ -75,7 +78,7 @@ def enroll(
         )
     for note in done.notes:
         errors.print(Text("note:", "bold yellow"), Text(note), highlight=False, soft_wrap=True)
-    _print(f"{database}: {camera}: {done.n_enrolled:,} photographs enrolled, {done.n_photographs:,} in all")
+    _print(f"{database}: {camera}: {done.n_enrolled:,} photographs enrolled, {done.n_photographs:,} in total")
     _name_refused(done.refused)
 
 
@@ -83,11 +86,11 @@ def enroll(
 def identify(
     database: Database,
     photograph: Annotated[Path, typer.Argument(metavar="PHOTOGRAPH", help="A JPEG, PNG or TIFF file.")],
-    k: Annotated[int, typer.Option("-k", help="Cameras that are shown.")] = 5,
+    k: Annotated[int, typer.Option("-k", help="Greatest number of cameras to show.")] = 5,
     false_alarm: Annotated[
-        float, typer.Option(help="Chance that a photograph of none of the cameras is said to match one.")
+        float, typer.Option(help="Probability that a photograph of none of the cameras matches one.")
     ] = 1e-6,
-    report: Annotated[Path | None, typer.Option(help="Write a report: .html, or .json.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report to this .html or .json file.")] = None,
     show_thumbnail: Annotated[
         bool, typer.Option("--thumbnail/--no-thumbnail", help="Show the photograph in the report.")
     ] = True,
@@ -99,8 +102,8 @@ def identify(
 ) -> None:
     """Compare a photograph with all cameras: score, p-value, E-value, likelihood ratio and PCE of the best.
 
-    The exit code is 3 if no camera matches at the false alarm over the whole database. The database must be calibrated
-    (topsign cameras calibrate), because nothing can be stated otherwise.
+    The exit code is 3 if no camera matches at the false-alarm rate over the whole database. Run topsign cameras
+    calibrate first: an uncalibrated database gives no p-values.
 
     [bold]Examples[/]
 
@@ -131,16 +134,20 @@ def identify(
 def calibrate(
     database: Database,
     impostors: Annotated[
-        list[Path] | None, typer.Option("--impostors", help="Photographs of none of the cameras; more may follow.")
+        list[Path] | None,
+        typer.Option("--impostors", help="Photographs that none of the cameras took; more may follow."),
     ] = None,
     more: Annotated[
         list[Path] | None, typer.Argument(metavar="[PHOTOGRAPHS]", help="Further impostors.", show_default=False)
     ] = None,
+    names: Names = True,
+    hashes: Annotated[bool, typer.Option("--hashes/--no-hashes", help="Store SHA-256 of photographs.")] = True,
     threads: Threads = None,
 ) -> None:
-    """Learn what impostors score, and likelihood ratios, and store them in the database.
+    """Estimate the null distribution of scores and the likelihood ratios, and store them in the database.
 
-    Without photographs, the scores of enrolled photographs with the other cameras are used. At least 30 are needed.
+    Without photographs, the scores of enrolled photographs with the other cameras are used. At least 30 scores are
+    needed.
 
     [bold]Examples[/]
 
@@ -149,10 +156,12 @@ def calibrate(
     package, opened = _opened(database)
     with bar("impostors") as progress, exit_on_error(1):
         files = [*(impostors or []), *(more or [])]
-        learned, refused = package.calibrate(opened, files, n_threads=threads, progress=progress)
+        learned, refused = package.calibrate(
+            opened, files, keep_names=names, keep_hashes=hashes, n_threads=threads, progress=progress
+        )
     _print(f"{database}: calibrated. {learned.statement()}")
     if learned.evidence is None:
-        _print(f"likelihood ratios are not stated: {len(learned.matches)} scores of known matches")
+        _print(f"likelihood ratios are not available: there are {len(learned.matches)} usable scores of known matches")
     _name_refused(refused)
 
 
@@ -160,7 +169,7 @@ def calibrate(
 def list_cameras(
     database: Database, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """Print the cameras with their numbers of photographs, frame sizes and models.
+    """Print the cameras with number of photographs, frame size and model.
 
     [bold]Examples[/]
 
@@ -184,7 +193,7 @@ def list_cameras(
 
 @cameras.command()
 def verify(database: Database) -> None:
-    """Read the whole database: every checksum, all sums, the calibration.
+    """Read the whole database and check all checksums, sums and the calibration.
 
     [bold]Examples[/]
 
@@ -195,16 +204,16 @@ def verify(database: Database) -> None:
         unused = opened.verify()
     _print(f"{database}: sound: {len(opened):,} cameras")
     for name in unused:
-        _print(f"{opened.sums_folder / name} belongs to no camera and may be deleted")
+        _print(f"{opened.sums_folder / name} belongs to no camera and can be deleted")
 
 
 @cameras.command()
 def remove(
     database: Database,
     camera: Annotated[str, typer.Argument(help="Name of the camera.", show_default=False)],
-    erase: Annotated[bool, typer.Option("--erase", help="Delete every file that holds the camera.")] = False,
+    erase: Annotated[bool, typer.Option("--erase", help="Delete every file that contains the camera.")] = False,
 ) -> None:
-    """Remove a camera: its fingerprint, its sums and what is known of its photographs.
+    """Remove a camera with its fingerprint, its sums and the records of its photographs.
 
     [bold]Examples[/]
 
@@ -213,7 +222,7 @@ def remove(
     _, opened = _opened(database)
     with exit_on_error(2):
         opened.remove(camera, erase=erase)
-    _print(f"{database}: {camera} removed, {len(opened):,} cameras left")
+    _print(f"{database}: {camera} removed, {len(opened):,} cameras remain")
 
 
 def _package() -> Any:
@@ -225,14 +234,14 @@ def _package() -> Any:
 def _opened(database: Path) -> tuple[Any, Any]:
     package = _package()
     if not database.is_dir():
-        problem = "is not a database of cameras, which is a folder" if database.exists() else "does not exist"
+        problem = "is not a camera database, because it is not a folder" if database.exists() else "does not exist"
         raise fail(f"{database} {problem}", code=2)
     with exit_on_error(2):
         return package, package.CameraDatabase(database)
 
 
 def _name_refused(refused: list[Any]) -> None:
-    """Name the files that were left out, and exit with 1 if there are any."""
+    """List the files that were left out, and exit with 1 if there are any."""
     for one in refused:
         errors.print(Text("left out:", "bold red"), Text(str(one)), highlight=False, soft_wrap=True)
     if refused:

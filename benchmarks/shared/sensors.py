@@ -1,0 +1,82 @@
+"""Simulated sensors: patterns, scenes and photographs as JPEG files."""
+
+import io
+from functools import cache
+
+import numpy as np
+from PIL import Image
+from scipy.ndimage import convolve, zoom
+from sklearn.datasets import load_sample_images
+
+KERNELS = {
+    "green": np.array([[0, 1, 0], [1, 4, 1], [0, 1, 0]]) / 4,
+    "other": np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 4,
+}
+
+
+def pattern_of(sensor, size, strength):
+    """Multiplicative pattern of a sensor, (size, size); its strength is drawn between two values."""
+    rng = np.random.default_rng([1, sensor])
+    return (rng.uniform(*strength) * rng.standard_normal((size, size))).astype(np.float32)
+
+
+@cache
+def natural_images(side):
+    """Photographs that ship with scikit-learn, enlarged to at least this many pixels a side."""
+    images = load_sample_images().images
+    return [
+        zoom(one, (*[1.02 * max(1, side / min(one.shape[:2]))] * 2, 1), order=1).astype(np.float32) for one in images
+    ]
+
+
+def synthetic_scene(rng, side, exponent):
+    """Grey scene in [0, 1] whose amplitude spectrum falls with this power of the frequency, (side, side)."""
+    frequencies = np.maximum(np.hypot(np.fft.fftfreq(side)[:, np.newaxis], np.fft.rfftfreq(side)), 1 / side)
+    grey = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((side, side))) / frequencies**exponent, (side, side))
+    return (grey - grey.min()) / np.ptp(grey)
+
+
+def scene(rng, side):
+    """Colours of a scene in [0, 255], (side, side, 3): two fifths from natural images, the others synthetic."""
+    if rng.random() < 0.4:
+        images = natural_images(side)
+        image = images[rng.integers(len(images))]
+        top, left = (rng.integers(length - side + 1) for length in image.shape[:2])
+        found = image[top : top + side, left : left + side]
+        return found[:, ::-1] if rng.random() < 0.5 else found
+    grey = 25 + 190 * synthetic_scene(rng, side, rng.uniform(1.0, 1.6))
+    return (grey[:, :, np.newaxis] * rng.uniform(0.7, 1, 3)).astype(np.float32)
+
+
+def photograph(rng, pattern):
+    """Content of a JPEG file of quality 75 to 95, taken by a sensor with this pattern.
+
+    A tenth of the photographs are overexposed and a tenth are dark. The sensor has shot and read noise, a Bayer mosaic,
+    white balance and bilinear demosaicing.
+    """
+    side = len(pattern)
+    exposure = rng.choice([1.0, 1.7, 0.12], p=[0.8, 0.1, 0.1])
+    gains = np.array([rng.uniform(1.2, 2), 1, rng.uniform(1.2, 2)])
+    light = exposure * scene(rng, side) / gains  # before white balance
+    mosaic = np.zeros((side, side), int)
+    mosaic[0::2, 1::2] = mosaic[1::2, 0::2] = 1
+    mosaic[1::2, 1::2] = 2
+    raw = np.take_along_axis(light, mosaic[:, :, np.newaxis], axis=2)[:, :, 0] * (1 + pattern)
+    raw = np.clip(raw + rng.standard_normal(raw.shape) * np.sqrt(0.02 * np.maximum(raw, 0) + 0.5), 0, 255)
+    channels = []
+    for channel in range(3):
+        kernel = KERNELS["green" if channel == 1 else "other"]
+        channels.append(convolve(np.where(mosaic == channel, raw, 0), kernel, mode="mirror") * gains[channel])
+    return jpeg(np.stack(channels, axis=2), int(rng.integers(75, 96)))
+
+
+def jpeg(pixels, quality):
+    """Content of a JPEG file of these pixels."""
+    file = io.BytesIO()
+    Image.fromarray(np.clip(np.round(pixels), 0, 255).astype(np.uint8)).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def decoded(content):
+    """Pixels of a JPEG file."""
+    return np.asarray(Image.open(io.BytesIO(content)), np.float32)

@@ -1,0 +1,155 @@
+"""Image files of cameras: formats, depths, orientations, and hostile files."""
+
+import io
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from topsign import cameras
+from topsign.cameras.images import MAX_PIXELS
+
+SIZE, WIDTH, HEIGHT = 128, 150, 141
+
+
+def png(size, *, colour=2, depth=8, content=bytes(100)):
+    """A PNG file that announces a size; by default it contains next to nothing."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(content)), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def tiff(pixels, *, order="<", deflated=False, planes=False):
+    """A TIFF file of 16-bit colours; Pillow writes none."""
+    height, width, channels = pixels.shape
+    content = (pixels.transpose(2, 0, 1) if planes else pixels).astype(f"{order}u2").tobytes()
+    content = zlib.compress(content) if deflated else content
+    n_strips, length = (channels, len(content) // channels) if planes else (1, len(content))
+    arrays = {258: ("H", [16] * channels), 273: ("I", [0] * n_strips), 279: ("I", [length] * n_strips)}
+    values = {256: width, 257: height, 259: 8 if deflated else 1, 262: 2, 277: channels, 278: height}
+    values[284] = 2 if planes else 1
+    tags = sorted([*arrays, *values])
+    start = 8 + 2 + 12 * len(tags) + 4
+    first = start + sum(struct.calcsize(f"{order}{len(one)}{kind}") for kind, one in arrays.values())
+    arrays[273] = "I", [first + length * strip for strip in range(n_strips)]
+    entries, behind = b"", b""
+    for tag in tags:
+        kind, given = arrays.get(tag, ("H", [values.get(tag)]))
+        packed = struct.pack(f"{order}{len(given)}{kind}", *given)
+        if len(packed) > 4:
+            place, behind = start + len(behind), behind + packed
+            packed = struct.pack(f"{order}I", place)
+        entries += struct.pack(f"{order}HHI", tag, 3 if kind == "H" else 4, len(given)) + packed.ljust(4, b"\0")
+    behind = behind.ljust(first - start, b"\0")
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(tags))
+    return head + entries + struct.pack(f"{order}I", 0) + behind + content
+
+
+def saved(image, form, **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def hostile_images():
+    rng = np.random.default_rng(0)
+    photograph = Image.fromarray(rng.integers(0, 255, (200, 200, 3), dtype=np.uint8))
+    jpeg = saved(photograph, "JPEG")
+    pages = {"save_all": True, "append_images": [photograph.rotate(90)]}
+    return {
+        "empty.jpg": (b"", "is empty"),
+        "text.jpg": (b"no image at all", "not an image of a supported format"),
+        "truncated.jpg": (jpeg[: len(jpeg) // 2], "damaged or truncated"),
+        "truncated.png": (saved(photograph, "PNG")[:9000], "damaged or truncated"),
+        "truncated.tif": (saved(photograph, "TIFF")[:9000], "damaged or truncated"),
+        "header.jpg": (jpeg[:20], "damaged or truncated|supported format"),
+        "bomb.png": (png((50_000, 50_000)), "too large|at most"),
+        "wide.png": (png((2**14, 2**14 + 1)), "at most|too large"),
+        "wrong.png": (jpeg, "is a JPEG file, which its extension does not say"),
+        "wrong.gif": (jpeg, "is a JPEG file"),
+        "animated.png": (saved(photograph, "PNG", **pages), "is animated or has 2 pages"),
+        "pages.tif": (saved(photograph, "TIFF", **pages), "is animated or has 2 pages"),
+        "cmyk.jpg": (saved(photograph.convert("CMYK"), "JPEG"), "mode CMYK"),
+        "palette.png": (saved(photograph.convert("P"), "PNG"), "mode P"),
+        "line.png": (saved(photograph.resize((200, 1)), "PNG"), "200 x 1 pixels, but at least 128 x 128"),
+        "column.tif": (saved(photograph.resize((1, 200)), "TIFF"), "1 x 200 pixels, but at least 128 x 128"),
+        "nothing.png": (png((0, 0)), "damaged or truncated|supported format"),
+        "grey_alpha.png": (png((200, 200), colour=4, depth=16), r"16 bits in a layout \(LA;16B\)"),
+        "planes.tif": (tiff(np.zeros((200, 200, 3), np.uint16), planes=True), r"16 bits in a layout \(R, G, B\)"),
+        "float.tif": (saved(Image.fromarray(np.zeros((200, 200), np.float32)), "TIFF"), "mode F"),
+        "white.png": (saved(Image.new("RGB", (200, 200), "white"), "PNG"), "0 usable pixels of 16,384"),
+    }
+
+
+@pytest.mark.parametrize("name", hostile_images())
+def test_hostile_images_are_refused_by_name(name, tmp_path):
+    content, problem = hostile_images()[name]
+    (tmp_path / name).write_bytes(content)
+    database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE)
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}: .*({problem})"):
+        cameras.enroll(database, "a", [tmp_path / name])
+    assert not (tmp_path / "s.topsign").exists()
+
+
+def test_the_limit_of_pixels_is_our_own():
+    assert MAX_PIXELS < 2**14 * (2**14 + 1)
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(cameras.PhotographError, match=r"none\.jpg: cannot be read: No such file"):
+        cameras.read_photograph(tmp_path / "none.jpg")
+
+
+@pytest.mark.parametrize("form", ["png", "tif", "jpg"])
+def test_images_of_all_formats_are_read(form, tmp_path, rng):
+    pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / f"a.{form}")
+    found = cameras.read_photograph(tmp_path / f"a.{form}", size=SIZE)
+    assert (found.width, found.height, found.frame("rotated by 90 degrees")) == (WIDTH, HEIGHT, (HEIGHT, WIDTH))
+    if form != "jpg":
+        np.testing.assert_array_equal(found.crop(), pixels[6 : 6 + SIZE, 11 : 11 + SIZE])
+
+
+def test_images_of_16_bits_keep_their_precision(tmp_path, rng):
+    pixels = rng.integers(0, 2**16, (HEIGHT, WIDTH), dtype=np.uint16)
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(pixels).save(tmp_path / name)
+        found = cameras.read_photograph(tmp_path / name, size=SIZE).crop()[:, :, 0]
+        np.testing.assert_allclose(found, pixels[6 : 6 + SIZE, 11 : 11 + SIZE] / 257, rtol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("form", ["png", "little.tif", "big.tif", "little_deflated.tif", "big_deflated.tif"])
+def test_colours_of_16_bits_keep_their_precision(form, channels, tmp_path, rng):
+    """Pillow itself reads such images as 8 bits."""
+    pixels = rng.integers(0, 2**16, (HEIGHT, WIDTH, channels), dtype=np.uint16)
+    if form == "png":
+        rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+        content = png((WIDTH, HEIGHT), colour=2 if channels == 3 else 6, depth=16, content=rows)
+    else:
+        content = tiff(pixels, order="<" if form.startswith("little") else ">", deflated="deflated" in form)
+    path = tmp_path / f"a.{form[-3:]}"
+    path.write_bytes(content)
+    found = cameras.read_photograph(path, size=SIZE).crop()
+    np.testing.assert_allclose(found, pixels[6 : 6 + SIZE, 11 : 11 + SIZE, :3] / 257, rtol=1e-6)
+    assert len(np.unique(found)) > 10_000
+
+
+@pytest.mark.parametrize("orientation", cameras.ORIENTATIONS)
+def test_crops_of_orientations_are_those_of_turned_images(orientation, tmp_path, rng):
+    """Margins are odd in height and even in width, so centre crops of turned images are not turned centre crops."""
+    turns, mirrored = cameras.ORIENTATIONS[orientation]
+    pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    turned = np.rot90(pixels[:, ::-1] if mirrored else pixels, turns)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / "b.png")
+    first, second = (cameras.read_photograph(tmp_path / name, size=SIZE) for name in ("a.png", "b.png"))
+    np.testing.assert_array_equal(first.crop(orientation), second.crop())
+    assert first.frame(orientation) == second.frame()
