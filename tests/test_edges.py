@@ -47,9 +47,9 @@ def test_nothing_is_added_to_an_index_with_text_ids(signals, tmp_path, ids):
 
 def test_a_slice_of_an_index_is_refused(signals, tmp_path):
     index = make(signals, tmp_path)
-    with pytest.raises(TypeError, match=r"index\[id\] takes one id.*got slice\(0, 3, None\).*index\.get"):
+    with pytest.raises(TypeError, match=r"index\[id\] needs one id.*got slice\(0, 3, None\).*index\.get"):
         index[0:3]
-    with pytest.raises(TypeError, match=r"index\[id\] takes one id, .* got \[0, 1\]"):
+    with pytest.raises(TypeError, match=r"index\[id\] needs one id .* got \[0, 1\]"):
         index[[0, 1]]
     with pytest.raises(KeyError):
         index[999]

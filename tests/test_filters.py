@@ -117,7 +117,7 @@ def test_what_is_no_condition_is_refused(index, where, words):
 
 
 def test_where_must_be_text_or_dict(index):
-    with pytest.raises(TypeError, match=r"where must be a text such as .* got list"):
+    with pytest.raises(TypeError, match=r"where must be a string such as .* got list"):
         index.search(np.ones(N_FEATURES), where=["year"])
     with pytest.raises(TypeError, match="where must name fields by texts, got 3"):
         index.search(np.ones(N_FEATURES), where={3: 4})
@@ -260,6 +260,8 @@ def test_foreign_json_is_read_as_a_parser_reads_it(texts):
 def test_metadata_that_json_cannot_hold_is_refused_with_the_remedy(rng):
     index = ts.AdaptiveIndex(n_features=16, n_bits=4)
     for value in (np.int64(3), datetime.date(2020, 1, 1)):
-        with pytest.raises(ValueError, match=r"plain numbers \(\.item\(\)\), texts, and dates as texts \(\.isoformat"):
+        with pytest.raises(
+            ValueError, match=r"plain numbers \(\.item\(\)\), strings, and dates as strings \(\.isoformat"
+        ):
             index.add(rng.standard_normal((1, 16)), metadata=[{"a": value}])
     assert len(index) == 0

@@ -1,4 +1,4 @@
-"""Indexes: entries with ids, in memory or in a folder, and exact search over them."""
+"""Indexes: entries with ids, in memory or in a folder, with exact search."""
 
 from __future__ import annotations
 

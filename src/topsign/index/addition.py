@@ -1,4 +1,4 @@
-"""Addition: the signals, ids and metadata of one ``add`` or ``upsert``, checked before anything is written."""
+"""Signals, ids and metadata of one ``add`` or ``upsert``, validated before anything is written."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..store import Change, Note, make_segments, pack_originals
 from .ids import Ids, as_texts, check_added_kind, check_new_ids, ids_for
 from .sources import keep_feature_names
 
-BLOCK_BYTES = 2**24  # signals that are packed at a time
+BLOCK_BYTES = 2**24  # bytes of signals per block
 
 CoderOf = Callable[[Recipe], Coder]
 
 
 @dataclass(eq=False)
 class Addition:
-    """Signals to add, or to replace entries with."""
+    """Signals to add, or to replace entries with, and their ids and metadata."""
 
     signals: Array
     part: slice  # rows of the signals that are added
@@ -57,7 +57,7 @@ class Addition:
         rows: slice | None = None,
         source: tuple[str, Record] | None = None,
     ) -> Addition:
-        """Return the addition that arguments ask for; raise if any is wrong."""
+        """Validate the arguments of ``add`` or ``upsert``."""
         values = as_signals(signals, n_features=n_features, feature_names=feature_names)
         part = check_part(rows, len(values))
         count = part.stop - part.start
@@ -70,19 +70,19 @@ class Addition:
         return int(self.part.stop - self.part.start)
 
     def encode(self, recipe: Recipe, part: slice) -> Encoded:
-        """Return the codes of these rows; the calibration sample is drawn on the way."""
+        """Encode rows and draw the calibration sample in the same pass."""
         coder: Coder | None = None if self.coder is None else self.coder(recipe)
         observe = None if self.drawn is None else self.drawn.observe
         return encode(recipe, self.signals, part=part, n_threads=self.n_threads, coder=coder, observe=observe)
 
     def encode_first(self, recipe: Recipe) -> Encoded:
-        """Return the codes of all rows before there is a store: ids are those that a new index gives."""
+        """Encode all rows before the store exists, with the ids of a new index."""
         ids = np.arange(len(self)) if self.ids is None or isinstance(self.ids, list) else self.ids
         self.drawn = SampleDraw(ids, self.signals.shape[1], first=self.part.start)
         return self.encode(recipe, self.part)
 
     def check_signals(self, recipe: Recipe) -> None:
-        """Raise what :meth:`encode` would raise, without encoding."""
+        """Raise the errors of :meth:`encode` without encoding."""
         check_signals(recipe, self.signals, part=self.part, n_threads=self.n_threads)
 
     def write(
@@ -96,8 +96,8 @@ class Addition:
     ) -> Ids:
         """Add the entries to a change and return their ids.
 
-        ``made`` are the codes if they are known already, ``originals`` the type in which signals are kept, and
-        ``assigned`` returns the region column of codes.
+        ``made`` are the codes if they exist already, ``originals`` is the type of the kept signals, and ``assigned``
+        returns the region column of codes.
         """
         text_ids = self.ids if isinstance(self.ids, list) else None
         if len(self):
@@ -112,7 +112,7 @@ class Addition:
             below = first_excluded(change.tables, recipe.n_features)
             self.drawn = SampleDraw(new, recipe.n_features, first=self.part.start, below=below)
         parts = list(change.parts(len(self)))
-        if len(parts) > 1 and made is None:  # written one by one: what would be refused later is refused now
+        if len(parts) > 1 and made is None:  # parts are written one by one, so validate all of them first
             self.check_signals(recipe)
         for part in parts:
             here = slice(self.part.start + part.start, self.part.start + part.stop)
@@ -134,9 +134,9 @@ class Addition:
 
 
 def coder_for(device: str | None, recipe: Recipe | type[Recipe]) -> CoderOf | None:
-    """Return what makes a coder for a device, None for the processor.
+    """Return the factory of coders for a device, or None for the CPU.
 
-    What a device cannot do is refused here, before anything is learned: for a recipe, or a type if it is not known yet.
+    Raises before anything is learned if the device does not support the recipe, or its class if it is not learned yet.
     """
     if device is None:
         return None

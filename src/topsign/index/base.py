@@ -1,4 +1,4 @@
-"""BaseIndex: the searching methods of an index, the same for entries on this machine and on a cluster."""
+"""BaseIndex: the search methods shared by local and cluster indexes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .significance import KEY, choose_impostors
 
 
 class BaseIndex(ABC):
-    """Entries known by their ids, and search over them. Subclasses know where the entries are and how they change."""
+    """Abstract index: entries with ids, and search. Subclasses define where entries are stored and how they change."""
 
     def __init__(self, state: LearnedIndex | DeferredIndex, engine: Engine) -> None:
         self._state, self.engine = state, engine
@@ -43,7 +43,7 @@ class BaseIndex(ABC):
 
     @abstractmethod
     def _entries(self) -> EntrySet:
-        """Return all entries of this moment."""
+        """Return a snapshot of all entries."""
 
     @abstractmethod
     def _scans(self, queries: Array, **options: Any) -> Iterator[tuple[slice, Scan]]:
@@ -53,12 +53,12 @@ class BaseIndex(ABC):
 
     @property
     def recipe(self) -> Recipe:
-        """Everything that codes are made with; NotFittedError before it is learned."""
+        """Recipe of the codes; raises NotFittedError before it is learned."""
         return self._state.recipe
 
     @property
     def store(self) -> Store:
-        """Where the entries are kept; for the library's own modules."""
+        """Storage of the entries, for internal use."""
         return self._state.store
 
     @property
@@ -83,42 +83,42 @@ class BaseIndex(ABC):
 
     @property
     def path(self) -> str | None:
-        """The folder of a durable index, None in memory."""
+        """Folder of a durable index, or None in memory."""
         return self._state.path
 
     @property
     def originals(self) -> str | None:
-        """Type in which the signals themselves are kept: "float32", "float16", "int8" or None."""
+        """Type of the kept originals: "float32", "float16", "int8" or None."""
         return self._state.originals
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, if the first table that was added has a column for each; None for other signals.
+        """Names of the features, if the first added table has a column for each of them, otherwise None.
 
-        Tables that are added or searched later must have the same columns in the same order, else they are refused.
+        Later tables must have the same columns in the same order.
         """
         return self._state.feature_names
 
     @property
     def calibration(self) -> Calibration | None:
-        """Nulls that :meth:`calibrate` learned, None while p-values are those of isotropic signals."""
+        """Null distribution learned by :meth:`calibrate`, or None if p-values assume isotropic signals."""
         return self._state.calibration
 
     @property
     def evidence(self) -> LikelihoodRatioModel | None:
-        """Likelihood ratios of scores that :meth:`calibrate_evidence` learned, None without them."""
+        """Likelihood-ratio model learned by :meth:`calibrate_evidence`, or None."""
         return self._state.evidence
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the recipe is known, so that entries can be searched."""
+        """Whether the recipe is known."""
         return isinstance(self._state, LearnedIndex)
 
     # Entries
 
     @property
     def ids(self) -> Ids:
-        """Ids of the entries: ascending integers, or texts in the order in which they were added."""
+        """Ids of the entries: ascending integers, or strings in the order of addition."""
         return self._entries().ids if self.is_fitted else np.empty(0, np.int64)
 
     def __len__(self) -> int:
@@ -134,15 +134,15 @@ class BaseIndex(ABC):
         return iter(self.ids.tolist())
 
     def __getitem__(self, id: int | str) -> Entry:
-        """Return the entry with this id; KeyError if there is none."""
+        """Return the entry with this id; raise KeyError if there is none."""
         if not isinstance(id, (int, np.integer, str)):
-            raise TypeError(f"index[id] takes one id, an integer or a text, got {id!r}; index.get(ids) takes several")
+            raise TypeError(f"index[id] needs one id (integer or string), got {id!r}; use index.get(ids) for several")
         if id not in self:
             raise KeyError(id)
         return self.get([id])[0]
 
     def get(self, ids: npt.ArrayLike) -> Entries:
-        """Return codes and metadata of these entries, or of this one, in the order asked; an unknown id raises."""
+        """Return codes and metadata of one or several entries in the given order; unknown ids raise."""
         return self._entries().get(ids)
 
     # Searching
@@ -163,38 +163,39 @@ class BaseIndex(ABC):
         with_metadata: bool = False,
         n_threads: int | None = None,
     ) -> Neighbors:
-        """Return the k nearest entries of each query, in the index as it is at the call.
+        """Return the k nearest entries of each query in the current snapshot.
 
         Parameters
         ----------
         queries : array of shape (n_queries, n_features) or (n_features,)
         k : int
-            If fewer entries are considered, ids of -1 and nan fill the rest.
+            Number of neighbours. If fewer entries are considered, the rest is filled with id -1 and nan.
         scoring : "asymmetric" or "hamming"
-            ``asymmetric`` keeps the query's real projections and orders by the estimated score.
-            ``hamming`` orders by the number of differing signs; scores and p-values follow from it.
+            ``asymmetric`` uses the query's real-valued projections and orders by the estimated score.
+            ``hamming`` orders by the number of differing signs, from which scores and p-values are derived.
         adaptive_bits : int in [1, n_pool], optional
             For a :class:`SignIndex`: each query compares only its largest projections, this many of them; distances
             are fractions of these. With ``scoring="asymmetric"`` the score is then an approximation for small
             correlations (with a sixteenth of the pool 0.5% low at 0.1, 4% at 0.3, 12% at 0.5), and the p-value takes
             the sum over the chosen projections as normal.
         among : sequence of ids, optional
-            Consider only the entries with these ids.
+            Search only the entries with these ids.
         where : str or dict, optional
-            Consider only entries whose metadata satisfy this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
-            a dict of equalities; see :mod:`topsign.index.filters`. The k best of those are found, exactly.
+            Search only entries whose metadata satisfy this condition, ``"year >= 2020 and lang in ('en', 'it')"`` or
+            a dict of equalities; see :mod:`topsign.index.filters`. The result is exact.
         with_metadata : bool
-            Return the metadata of the entries found with them, as ``metadata`` of the result.
+            Whether the result includes the metadata of its entries.
         rescore : array, memory map, callable or True, optional
-            The original signals: True for those that the index keeps; or an array, in which row i is that of id i;
-            or a callable, of which ``rescore(ids)`` returns one row per id, called once per query. The best
-            ``k * rescore_factor`` entries by code are then ordered by their exact score, and
-            scores and p-values are exact.
+            Original signals: True for the originals kept by the index, an array whose row i is the signal with id i, or
+            a callable ``rescore(ids)`` that returns one row per id and is called once per query. The best
+            ``k * rescore_factor`` entries by code are then ordered by their exact score, and scores and p-values are
+            exact.
         recall : float in (0, 1), optional
-            Visit only as many regions (:meth:`learn_regions`) as this expected recall needs, by calibration on the
-            entries: of the exact neighbours if the index keeps originals, else of the search by code. All entries are
-            visited if that is faster, or if the recall cannot be promised otherwise; ``exhaustive`` of the result says
-            why. Without ``recall`` and ``probes`` a search is exhaustive and exact.
+            Visit only as many regions (:meth:`learn_regions`) as this expected recall requires according to the
+            calibration. The recall refers to the exact neighbours if the index keeps originals, otherwise to the
+            exhaustive search over codes. All entries are visited if that is faster, or if the recall cannot be promised
+            otherwise; ``exhaustive`` of the result gives the reason. Without ``recall`` and ``probes`` a search is
+            exhaustive and exact.
         probes : int, optional
             Visit this many regions instead.
 
@@ -243,20 +244,20 @@ class BaseIndex(ABC):
         force: bool = False,
         n_threads: int | None = None,
     ) -> Matches:
-        """Return every match of each query, in the index as it is at the call.
+        """Return all matches of each query in the current snapshot.
 
         Parameters
         ----------
         radius : float in [0, 1]
-            With ``scoring="hamming"``: entries at this distance or nearer, a fraction of the signs.
+            With ``scoring="hamming"``: maximum distance, a fraction of the signs.
         threshold : float
-            With ``scoring="asymmetric"``: entries that score at least this.
+            With ``scoring="asymmetric"``: minimum score.
         false_alarm : float in (0, 1)
-            Entries significant at this level for the whole search: with N entries considered, those whose p-value
-            is at most ``1 - (1 - false_alarm) ** (1 / N)``.
+            Probability that a search for an impostor returns any match. With N considered entries, matches have
+            p-values of at most ``1 - (1 - false_alarm) ** (1 / N)``.
         force : bool
-            Return the matches of ``false_alarm`` even if more than 1% of random pairs are among them, which
-            otherwise raises: such a null does not fit the signals.
+            Return matches even if more than 1% of random pairs match at ``false_alarm``. By default this raises,
+            because the null distribution does not fit the signals.
         queries, scoring, adaptive_bits, among, where, with_metadata
             As in :meth:`search`. Exactly one of radius, threshold and false_alarm must be given.
         """
@@ -286,22 +287,23 @@ class BaseIndex(ABC):
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Pairs:
-        """Return pairs of entries that resemble each other, each once: near-duplicates, found by their codes.
+        """Return pairs of similar entries (near-duplicates), found by their codes, each pair once.
 
         Parameters
         ----------
         false_alarm : float in (0, 1)
-            Pairs significant at this level for the whole index: with P pairs of entries, those whose p-value is at
-            most ``1 - (1 - false_alarm) ** (1 / P)``. Only for codes whose pairs have a known law (adaptive, sign).
+            Probability of any false pair in the whole index. With P pairs of entries, returned pairs have p-values of
+            at most ``1 - (1 - false_alarm) ** (1 / P)``. Only for families with a known null distribution of pairs
+            (adaptive, sign).
         threshold : float in [-1, 1]
-            Pairs whose score is at least this: the estimated correlation, or the cosine of two reconstructions.
+            Minimum score: the estimated correlation, or the cosine of the two reconstructions.
         k : int
-            Pairs in which one is among the k entries most like the other.
+            Return pairs in which one entry is among the k nearest of the other.
         max_pairs : int, optional
-            Pairs to list at most, by default 10 million. If there are more, ValueError states their number;
-            :meth:`groups` needs no list.
+            Maximum number of pairs, 10 million by default. If there are more, a ValueError states their number;
+            :meth:`groups` has no such limit.
         progress : callable, optional
-            Called with the number of entries compared with all others, and of all entries.
+            Called with the number of compared entries and the number of all entries.
         """
         whole = self._entries()
         limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
@@ -316,9 +318,9 @@ class BaseIndex(ABC):
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> list[list[Any]]:
-        """Return ids of entries that pairs connect, as lists of two or more, the largest first; see :meth:`pairs`.
+        """Return the connected components of :meth:`pairs` as lists of ids, the largest first.
 
-        Pairs are not listed, so that an index of many equal or similar entries needs little memory.
+        Pairs are not stored, so memory stays bounded for many equal or similar entries.
         """
         whole = self._entries()
         limit = PairLimit.checked(self.recipe, len(whole), false_alarm=false_alarm, threshold=threshold, k=k)
@@ -336,34 +338,36 @@ class BaseIndex(ABC):
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Learn the null distribution of scores, which p-values, E-values and ``within(false_alarm=)`` then use.
+        """Learn the null distribution of scores for p-values, E-values and ``within(false_alarm=)``.
 
-        Every impostor is searched for, and the best scores of these searches are kept. A later search for an impostor
-        is a false alarm if it beats an order statistic of them (split conformal prediction): its probability is at
-        most the level asked for, whatever the distribution of the signals.
+        The index is searched for each impostor, and the best scores are stored. The threshold is an order statistic of
+        these scores (split conformal prediction), so the probability that a search for an impostor returns a match is
+        at most the requested level for any distribution of the signals.
 
         Parameters
         ----------
         impostors : array of shape (n_signals, n_features), optional
-            Signals known not to match any entry, like those that will be searched for. Without them, the index's own
-            signals are searched for, each without its own entry; near-duplicates among them can only raise thresholds.
+            Signals that match no entry, similar to future queries. Without them, the index's own signals are used, each
+            without its own entry; near-duplicates among them can only raise thresholds.
         ids : sequence of ids, optional
-            If the signals given are entries of the index: the ids of those entries. A signal is not compared with
-            itself.
+            Ids of the given signals, if they are entries of the index. A signal is not compared with itself.
         false_alarm : float in (0, 1)
-            The smallest level that will be asked for without a model of the tail. It takes about ``1.5 / false_alarm``
-            signals; smaller levels, down to a tenth of one over their number, rest on a generalised Pareto tail.
+            Smallest level that will be used without a model of the tail. It needs about ``1.5 / false_alarm`` signals.
+            Smaller levels, down to 0.1 divided by the number of signals, use a generalised Pareto tail.
         progress : callable, optional
-            Called with the number of signals searched for, and of all.
+            Called with the number of finished searches and the number of all searches.
 
-        ValueError if the level cannot be promised: too few signals, impostors that are entries of the index, or so
-        many near-duplicates among the index's own signals that copies of entries would not be found.
+        Raises
+        ------
+        ValueError
+            If the level cannot be promised: too few signals, impostors that are entries of the index, or so many
+            near-duplicates among the index's own signals that copies of entries would not be found.
 
         Notes
         -----
-        The calibration is stored with the index. It holds for impostors like those given. If the index grows, levels
-        are shared among all entries until it is calibrated again. Searches compare their queries, and random entries,
-        with it, and warn once if they have drifted.
+        The calibration is stored with the index and holds for impostors from the same distribution. After the index
+        has grown, levels are corrected for the number of entries until the next calibration. Searches test queries and
+        random entries for drift and warn once.
         """
         given = None if impostors is None else self._checked(impostors, "impostors")
         own = None if ids is None else self._internal_ids(ids)
@@ -386,16 +390,16 @@ class BaseIndex(ABC):
         impostors: npt.ArrayLike | None = None,
         n_threads: int | None = None,
     ) -> LikelihoodRatioModel:
-        """Learn likelihood ratios of scores from signals that match entries; stored with the index as :attr:`evidence`.
+        """Learn likelihood ratios of scores from known matches, and store them as :attr:`evidence`.
 
         Parameters
         ----------
         signals : array of shape (n_signals, n_features)
-            Signals known to match entries, a few dozen or more.
+            Signals that match entries, at least a few dozen.
         ids : sequence of n_signals ids
-            The entry that each of them matches.
+            Id of the matching entry for each signal.
         impostors : array of shape (n_impostors, n_features), optional
-            Signals that match none of these entries. Without them, each signal is an impostor of the other entries.
+            Signals that match none of these entries. By default, each signal is an impostor of the other entries.
         """
         known, chosen = self._checked(signals, "signals"), self._internal_ids(ids)
         if len(known) != len(chosen):
@@ -407,10 +411,10 @@ class BaseIndex(ABC):
         return model
 
     def check_null(self, queries: npt.ArrayLike | None = None, *, scoring: str = "asymmetric") -> NullCheck:
-        """Compare a sample of random pairs with the null in use.
+        """Compare the scores of random pairs with the null distribution in use.
 
-        Pairs are those of queries with entries. Without queries, those of signals added by this object, or else of
-        entries with each other by their codes, which the null of isotropic signals is compared to.
+        Pairs consist of queries and entries. Without queries, signals from the calibration sample are used, or codes of
+        entries are compared with each other under the null distribution of isotropic signals.
         """
         whole, sample, own = self._entries(), self._learned().own_signals(), None
         if queries is not None:

@@ -16,10 +16,10 @@ from .reencoding import CONSTRUCTORS
 
 
 class AdaptiveIndex(Index):
-    """Exact search over adaptive codes, each with its own locations.
+    """Index of adaptive codes with exact search.
 
-    Few bytes per entry, no training, and p-values with every match: for signals of many features and matches that are
-    weak. A scan returns exactly what comparing every entry in turn would, on every path and number of threads.
+    For long signals and weak matches: few bytes per entry, no training, and p-values. Results are identical for all
+    instruction sets and numbers of threads.
 
     Parameters
     ----------
@@ -28,32 +28,32 @@ class AdaptiveIndex(Index):
     n_bits : int or "auto"
         Projections kept for each entry; "auto" is an eighth of the pool, at least 16.
     n_pool : int
-        Projections computed for each signal; n_features when not given.
+        Projections computed for each signal; n_features by default.
     n_bytes : int, optional
-        Instead of n_bits: keep as many projections as fit into so many bytes per code.
+        Bytes per code, instead of n_bits; as many projections as fit are kept.
     projection : kind or Projection
-        "hadamard", "gaussian", "rademacher", "sparse", "circulant", or a projection already made.
+        "hadamard", "gaussian", "rademacher", "sparse", "circulant", or an existing projection.
     metric : "correlation", "cosine" or "inner_product"
-        What scores estimate, and what ``scoring="asymmetric"`` orders by. "cosine" is another name for "correlation",
-        which is the cosine between the signals as they are given: no mean is removed from a signal's features.
+        Quantity that scores estimate. "cosine" is a synonym of "correlation", the cosine between the signals as given;
+        the mean of a signal's features is not subtracted.
     norms : bool
-        Keep each signal's norm and scale (12 bytes per entry). Without them correlations are estimated with the
-        expected scale, and inner products cannot be.
+        Keep each signal's norm and scale (12 bytes per entry). Without them, correlations are estimated with the
+        expected scale, and inner products cannot be estimated.
     layout : "compact" or "fast"
         Layout of the codes, see :class:`topsign.AdaptiveCodes`.
     center : bool or array of shape (n_features,)
-        A mean that is removed from entries and queries alike: given, or learned from the first addition (True). It is
-        stored with the index. Centre signals that share a component, such as embeddings of a network.
+        Mean that is subtracted from entries and queries: given, or learned from the first addition (True). It is stored
+        with the index. Centre signals that share a component, such as embeddings of a network.
     random_state : int, Generator or None
     originals : "float32", "float16" or "int8", optional
-        Keep the signals themselves, too, in this type: for rescoring (:meth:`search` with ``rescore=True`` or
-        ``recall=``), for :meth:`get` and for :meth:`reencode`. In a folder they are files of their own, which are
-        mapped and read only for candidates.
+        Also keep the signals themselves in this type, for rescoring (:meth:`search` with ``rescore=True`` or
+        ``recall=``), :meth:`get` and :meth:`reencode`. In a folder they are separate files that are memory-mapped and
+        read only for candidates.
     path : path, optional
-        Keep the entries in this file, which is made when it does not exist. Where it exists, all parameters must
-        agree with it; ``n_pool=None`` and ``random_state=None`` agree with any. :func:`topsign.open_index` needs none.
+        Folder of the index, created if it does not exist. If it exists, all parameters must agree with it;
+        ``n_pool=None`` and ``random_state=None`` agree with any value. :func:`topsign.open_index` needs no parameters.
     timeout : float, optional
-        Seconds that a change waits for another writer of the file, then TimeoutError; None waits as long as it takes.
+        Seconds that a change waits for another writer before it raises TimeoutError; None waits without limit.
 
     Examples
     --------
@@ -105,17 +105,17 @@ class AdaptiveIndex(Index):
 
 
 class SignIndex(Index):
-    """Exact search over the signs of all pool projections.
+    """Index of sign codes, the signs of all projections of the pool, with exact search.
 
-    At one bit per feature and above these codes, with a real-valued query, are as good as adaptive ones. With
-    ``adaptive_bits`` the *query* chooses its largest projections, and only those signs are compared.
+    At one or more bits per feature, these codes with a real-valued query are as good as adaptive codes. With
+    ``adaptive_bits``, the *query* selects its largest projections, and only their signs are compared.
 
     Parameters
     ----------
     n_features : int
         Length of a signal, at least 2.
     n_pool : int
-        Projections computed and signs kept; n_features when not given.
+        Number of projections and signs; n_features by default.
     projection, metric, center, random_state, originals, path, timeout
         As in :class:`AdaptiveIndex`.
     norms : bool
@@ -158,35 +158,35 @@ class SignIndex(Index):
 
 
 class TrellisIndex(Index):
-    """Exact search over trellis codes by the cosine of the query with each entry's reconstruction.
+    """Index of trellis codes with exact search by the cosine of the query and each entry's reconstruction.
 
-    The fewest bytes for a given recall. What the codes are made with is learned once, by :meth:`fit` or from the first
-    signals added; a Hadamard basis with ``center=False`` needs no learning, and gives p-values. Nothing is learned, and
-    no file made, where those signals, their ids or their metadata are refused.
+    It needs the fewest bytes for a given recall. The recipe is learned once, by :meth:`fit` or from the first addition.
+    A Hadamard basis with ``center=False`` needs no learning and gives p-values. If the first addition is rejected,
+    nothing is learned and no folder is created.
 
     Parameters
     ----------
     n_features : int
         Length of a signal, at least 2.
     n_bytes : int
-        Bytes of one code.
+        Bytes per code.
     basis : "principal", "hadamard" or an orthonormal Projection
     n_local : power of two
-        Cells with axes and a mean of their own, see :class:`topsign.TrellisEncoder`.
+        Number of cells with their own axes and mean, see :class:`topsign.TrellisEncoder`.
     center : bool or array of shape (n_features,)
-        A mean of unit signals, learned (True) or given, that is put back before scores are taken.
+        Mean of unit signals, learned (True) or given, which is added back before scores are computed.
     window : int in [4, 12]
-        Bits that a coordinate reads, see :class:`topsign.TrellisEncoder`.
+        Bits per window, see :class:`topsign.TrellisEncoder`.
     metric : "correlation" or "inner_product"
     norms : bool
-        Keep each signal's norm, in two more bytes per entry. Needed for inner products.
+        Keep each signal's norm in two additional bytes per entry. Required for inner products.
     random_state : int, Generator or None
     originals : "float32", "float16" or "int8", optional
-        Keep the signals themselves, too, as :class:`AdaptiveIndex` does.
+        Also keep the signals themselves, see :class:`AdaptiveIndex`.
     path : path, optional
-        Keep the entries in this file, made when the index has learned. :func:`topsign.open_index` opens it again.
+        Folder of the index, created when the recipe has been learned. :func:`topsign.open_index` opens it again.
     timeout : float, optional
-        Seconds that a change waits for another writer of the file, then TimeoutError; None waits as long as it takes.
+        Seconds that a change waits for another writer before it raises TimeoutError; None waits without limit.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""DeferredIndex: the parameters of an index whose recipe is still to be learned, and where it will be stored."""
+"""DeferredIndex: state of an index before its recipe is learned."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ..store import ORIGINAL_TYPES, MemoryStore, Path, Store, check_place, exist
 from .addition import Addition
 from .sources import keep_feature_names
 
-HELD_BYTES = 2**25  # codes of a first addition that are held, so that it is read once to be checked and encoded
+HELD_BYTES = 2**25  # bytes of codes of a first addition kept in memory, so that it is read only once
 
 
 @dataclass(frozen=True, eq=False)
 class DeferredIndex:
-    """What a constructor was asked for. The folder is created only once nothing can be refused any more.
+    """Parameters of a constructor. The folder is created only after everything has been validated.
 
-    An index that another process creates at the same path meanwhile is joined: one folder has one recipe.
+    If another process creates an index at the same path in the meantime, that index is used, because a folder has one
+    recipe.
     """
 
     recipe_type: type[Recipe]
@@ -43,7 +44,7 @@ class DeferredIndex:
         timeout: float | None,
         originals: str | None = None,
     ) -> DeferredIndex:
-        """Return the state of a new index; raise if a parameter is wrong."""
+        """Validate the parameters and return the state of a new index."""
         check_count(parameters["n_features"], "n_features", minimum=2)
         if originals is not None:
             check_choice(originals, "originals", ORIGINAL_TYPES)
@@ -54,7 +55,7 @@ class DeferredIndex:
 
     @property
     def recipe(self) -> NoReturn:
-        """Raise NotFittedError: there is no recipe yet."""
+        """Raise NotFittedError because there is no recipe yet."""
         from sklearn.exceptions import NotFittedError  # takes long to import
 
         raise NotFittedError(
@@ -89,7 +90,7 @@ class DeferredIndex:
         return check_metric(self.parameters.get("metric", self.recipe_type.metric), self.norms)
 
     def open(self) -> tuple[Recipe, Store] | None:
-        """Return what is at the path, or a new store if there is nothing to learn; None if signals must come first."""
+        """Open the store at the path, or create one if nothing has to be learned; otherwise return None."""
         if self.exists():
             return self.joined()
         if self.recipe_type.needs_sample(**self.parameters):
@@ -99,15 +100,15 @@ class DeferredIndex:
         return self.joined() if store is None else (recipe, store)
 
     def exists(self) -> bool:
-        """Return whether something is at the path."""
+        """Return whether the path exists."""
         return self.path is not None and exists(self.path)
 
     def learn(self, signals: Array, part: slice) -> Recipe:
-        """Return the recipe for signals like these rows."""
+        """Learn the recipe from rows."""
         return self.recipe_type.learn(signals, part=part, **self.parameters)
 
     def fit(self, sample: Array, feature_names: tuple[str, ...] | None) -> tuple[Recipe, Store]:
-        """Learn from a sample and create the store; ValueError if another process created it meanwhile."""
+        """Learn from a sample and create the store; raise ValueError if another process has created it."""
         recipe = None if self.exists() else self.learn(sample, slice(0, len(sample)))
         store = None if recipe is None else self.create(recipe)
         if recipe is None or store is None:
@@ -120,16 +121,16 @@ class DeferredIndex:
         return recipe, store
 
     def can_wait(self, addition: Addition) -> bool:
-        """Return whether an addition has no signals to learn from, so that it changes nothing."""
+        """Return whether an addition has no signals, so that it changes nothing."""
         if not len(addition) and addition.source is not None:
             raise ValueError("a source without signals cannot be kept before the first signals; add some first")
         return not len(addition)
 
     def learn_first(self, addition: Addition) -> tuple[Recipe, Store, Encoded | None]:
-        """Learn from the first addition, and create the store once all of it is known to be usable.
+        """Learn from the first addition, and create the store after validating all of it.
 
-        The third value are the codes if they were made on the way; None if another process created the index, and if
-        the codes are too many to hold.
+        The third value holds the codes if they were computed; it is None if another process created the index, or if
+        the codes exceed the memory limit.
         """
         if self.exists():
             return *self.joined(), None
@@ -142,7 +143,7 @@ class DeferredIndex:
         return (*self.joined(), None) if store is None else (recipe, store, made)
 
     def create(self, recipe: Recipe) -> Store | None:
-        """Return a new store for codes of this recipe; None if another process created one with another recipe."""
+        """Create a store for codes of this recipe; return None if another process created one with another recipe."""
         store = store_for_recipe(recipe, path=self.path, timeout=self.timeout, originals=self.originals)
         if store.recipe is None or store.recipe == recipe:
             return store
@@ -150,7 +151,7 @@ class DeferredIndex:
         return None
 
     def joined(self) -> tuple[Recipe, Store]:
-        """Return the store at the path; ValueError unless it has what was asked for."""
+        """Open the store at the path; raise ValueError unless it has these parameters."""
         assert self.path is not None
         if not self.exists():
             raise StorageError(self.path, "index", "was there a moment ago, and is gone; add again")

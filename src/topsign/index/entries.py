@@ -1,4 +1,4 @@
-"""Entries: what ``get`` returns."""
+"""Entries returned by ``get``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Entries of an index, in the order asked."""
+    """Entries of an index, in the requested order."""
 
     ids: Any  # (n_entries,) int64, or texts
     codes: Codes
@@ -34,7 +34,7 @@ class Entries:
         return len(self.ids)
 
     def __getitem__(self, row: int) -> Entry:
-        """The entry asked for at this position."""
+        """Return the entry at this position."""
         at = range(len(self))[row]
         signal = None if self.signals is None else self.signals[at]
         return Entry(self.ids[at : at + 1].tolist()[0], self.codes[at : at + 1], self.metadata[at], signal)

@@ -1,4 +1,4 @@
-"""Sets of entries that a search reads: those of one moment on this machine, or on a cluster."""
+"""Sets of entries to search: a snapshot on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ Reduced = TypeVar("Reduced")
 
 
 class EntrySet(Population, RegionEntries, Protocol):
-    """Entries of one moment. Internal ids are integers also if the user's ids are texts."""
+    """Entries of a snapshot. Internal ids are integers even if the user's ids are strings."""
 
     @property
     def ids(self) -> Ids:
-        """Ids as users see them: ascending integers, or texts in the order in which they were added."""
+        """User's ids: ascending integers, or strings in the order of addition."""
 
     def __contains__(self, id: object) -> bool:
         """Return whether an entry has this id."""
 
     def get(self, ids: npt.ArrayLike) -> Entries:
-        """Return codes and metadata of entries, in the order asked; an unknown id raises."""
+        """Return codes and metadata of entries in the given order; unknown ids raise."""
 
     def considered(self, among: npt.ArrayLike | None, where: Where | None) -> EntrySet:
         """Return the entries with ids in ``among`` whose metadata satisfy ``where``."""
 
     def within(self, scan: Scan, limit: RangeLimit) -> Hits:
-        """Return every entry that is close enough, measured."""
+        """Return all entries within a limit, with their scores."""
 
     def distances(self, scan: Scan, hits: Hits) -> Float64:
         """Return the distances of hits."""
@@ -64,13 +64,13 @@ class EntrySet(Population, RegionEntries, Protocol):
     def compared(
         self, limit: PairLimit, equal: EqualCodes, n_threads: int | None, reduce: Callable[[Iterable[Hits]], Reduced]
     ) -> Iterator[tuple[int, Reduced]]:
-        """Compare each block of entries with all; yield its size and what ``reduce`` makes of the pairs found."""
+        """Compare each block of entries with all entries; yield its size and the reduced pairs."""
 
     def originals(self) -> ExactSignals:
         """Return the signals of the entries, of an index that keeps them."""
 
     def user_ids(self, ids: Int64) -> Ids:
-        """Return internal ids as the ids that the user gave; -1 becomes None beside texts."""
+        """Convert internal ids to the user's ids; -1 becomes None for text ids."""
 
     def notes(self, ids: Int64) -> list[Note]:
         """Return the metadata of the entries with these internal ids."""

@@ -1,4 +1,4 @@
-"""Evidence of an index: likelihood ratios of its scores, learned from signals that are known to match entries."""
+"""Likelihood ratios of an index's scores, learned from known matches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..theory import LikelihoodRatioModel
 from .entry_set import EntrySet
 
 KEY = "topsign:evidence"
-"""Name under which a store keeps the model of likelihood ratios among its sources."""
+"""Name of the likelihood-ratio model among the sources of a store."""
 
 BLOCK_PAIRS, MAX_IMPOSTORS = 2**18, 50_000
 """Pairs that are compared at a time, and scores of impostors that the model is learned from."""
@@ -22,9 +22,9 @@ BLOCK_PAIRS, MAX_IMPOSTORS = 2**18, 50_000
 def learn_evidence(
     recipe: Recipe, entries: EntrySet, signals: Array, own_ids: Int64, impostors: Array | None, *, n_threads: int | None
 ) -> LikelihoodRatioModel:
-    """Return the model of the scores of signals with their own entries, and of impostors with the same entries.
+    """Fit the likelihood-ratio model to scores of signals with their own entries and of impostors.
 
-    ``entries`` are those that the signals match. Without impostors the other entries of each signal are its impostors.
+    ``entries`` are the matching entries. By default, each signal is an impostor of the other entries.
     """
     matches, others = [], []
     for block, ids, scores in _all_scores(recipe, entries, signals, n_threads):

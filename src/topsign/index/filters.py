@@ -1,11 +1,11 @@
-"""Filters: conditions on the metadata of entries, parsed from a small grammar and never evaluated as code.
+"""Filters: conditions on metadata in a small grammar, parsed without evaluating code.
 
     where = "year >= 2020 and (lang in ('en', 'it') or not draft == true)"
 
-Comparisons ``== != < <= > >=`` and ``in``, ``not in`` of a field with numbers, texts in quotes, ``true``, ``false`` and
-``null``, joined by ``and``, ``or``, ``not`` and parentheses. Fields of nested objects are written ``author.name``. A
-field that an entry does not have is ``null``: equal only to ``null``, and neither smaller nor larger than anything.
-Integers are compared exactly, whatever their size. Dates are compared as ISO texts.
+A condition compares a field by ``== != < <= > >=``, ``in`` or ``not in`` with numbers, quoted strings, ``true``,
+``false`` and ``null``, and combines comparisons by ``and``, ``or``, ``not`` and parentheses. Fields of nested objects
+are written ``author.name``. A missing field is ``null``, which equals only ``null`` and is neither smaller nor larger
+than any value. Integers of any size are compared exactly. Dates are compared as ISO strings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOKEN = re.compile(
 ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 LITERALS = {"true": True, "false": False, "null": None, "none": None}
 MAX_LENGTH, MAX_DEPTH = 100_000, 100
-"""Characters of a condition, and how deep parentheses and ``not`` may be nested."""
+"""Maximum length of a condition, and maximum nesting of parentheses and ``not``."""
 
 MAX_DIGITS = 4000
 """Digits of an integer; Python reads no more than 4,300."""
@@ -64,11 +64,13 @@ Condition = FieldTest | Joined
 
 
 def parse_where(where: Where) -> Condition:
-    """The condition that a text or a dict of equalities asks for."""
+    """Parse a condition from a string or a dict of equalities."""
     if isinstance(where, Mapping):
         return Joined("and", tuple(_equality(field, value) for field, value in where.items()))
     if not isinstance(where, str):
-        raise TypeError(f"where must be a text such as {EXAMPLE}, or a dict of equalities, got {type(where).__name__}")
+        raise TypeError(
+            f"where must be a string such as {EXAMPLE}, or a dict of equalities, got {type(where).__name__}"
+        )
     return _Parser(where).parse()
 
 
@@ -95,7 +97,7 @@ def select(snapshot: Snapshot, where: Where) -> Booleans:
 
 
 def passing(snapshot: Snapshot, where: Where) -> Booleans:
-    """As :func:`select`, for a part of the entries: the others may have the fields that these lack."""
+    """Apply :func:`select` to a part of the entries, without checking fields that other parts may have."""
     condition = parse_where(where)
     masks = [
         _evaluate(condition, _columns(segment, fields_of(condition)), len(segment)) & segment.living
@@ -123,9 +125,9 @@ def check_fields(where: Where, known: KnownFields) -> None:
     names = {field for field, _ in known}
     for test in tests_of(parse_where(where)):
         if test.field not in names:
-            remedy = "index[id].metadata shows the fields of an entry"
+            remedy = "see index[id].metadata for the fields of an entry"
             if test.field in ("id", "ids"):
-                remedy = "ids are not metadata: among= takes those to consider"
+                remedy = "ids are not metadata; use among= to restrict a search to ids"
             raise ValueError(
                 f"where names the field {test.field!r}, which no entry has in its metadata; got {where!r}; {remedy}"
             )
