@@ -334,7 +334,7 @@ def test_damage_is_told_with_code_1(built, monkeypatch):
     [
         ("build nothing.npy -o b.topsign", 2, "nothing.npy does not exist"),
         ("build signals.npy -o a.topsign", 2, "a.topsign exists; use --resume to continue it"),
-        ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; make it first"),
+        ("build signals.npy --bits 8 -o no/where/b.topsign", 1, "does not exist; create it first"),
         ("build notes.txt -o b.topsign", 2, "must be one of .npy, .npz, .parquet, .safetensors"),
         ("build broken.npz -o b.topsign", 1, "broken.npz, signals: File is not a zip file"),
         ("build empty -o b.topsign", 2, "is a folder without .npy, .npz, .parquet"),

@@ -411,7 +411,9 @@ def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queri
     assert before <= held, "segments are not written anew"
     index.verify()
     assert 3 in other
-    with pytest.raises(ts.ConflictError, match="5, 7 are changed by another client since this index last looked"):
+    with pytest.raises(
+        ts.ConflictError, match="5, 7 are changed by another client since this index was last refreshed"
+    ):
         other.remove([0, 5, 7])
     other.remove([0])  # which nobody else changed
     assert 0 in index

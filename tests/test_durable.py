@@ -630,7 +630,7 @@ def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
         except ts.StorageError as error:
             print(error)
     """
-    assert "cannot be made" in run_python(program, path).stdout
+    assert "cannot be created" in run_python(program, path).stdout
     assert files_in(path.parent) == []
 
 
@@ -664,7 +664,7 @@ def test_a_readonly_folder_can_be_read_and_not_written(filled):
         lines = run_python(program, copy).stdout.splitlines()
         assert lines[0] == "56 readonly"
         assert "cannot be written: the folder is read-only; open it with readonly=True" in lines[1]
-        assert "cannot be made" in lines[2]
+        assert "cannot be created" in lines[2]
         assert len(lines) == 3
         ts.open_index(copy).verify()
     finally:
@@ -921,7 +921,7 @@ def test_a_folder_that_cannot_be_synced_is_not_left(path, monkeypatch):
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(local, "sync_folder", failing)
-    with pytest.raises(ts.StorageError, match="cannot be made: Input/output error"):
+    with pytest.raises(ts.StorageError, match="cannot be created: Input/output error"):
         make_index("compact", path)
     assert files_in(path.parent) == []
 

@@ -341,7 +341,7 @@ def test_other_verbs_learn_too(rng, make, verb):
 
 
 def test_places_that_cannot_be_used_are_refused_at_once(make, tmp_path):
-    with pytest.raises(ts.StorageError, match=r"the folder .*nowhere does not exist; make it first"):
+    with pytest.raises(ts.StorageError, match=r"the folder .*nowhere does not exist; create it first"):
         make(path=tmp_path / "nowhere" / "i.topsign")
     with pytest.raises(ValueError, match="timeout is for a folder"):
         make(timeout=3)

@@ -166,7 +166,7 @@ def draw_plan(found: Plan, path: Path) -> None:
     if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise fail(f"--plot must be a .png, .svg or .pdf file, got {path}", code=2)
     if not path.absolute().parent.is_dir():
-        raise fail(f"--plot: the folder {path.absolute().parent} does not exist; make it first", code=2)
+        raise fail(f"--plot: the folder {path.absolute().parent} does not exist; create it first", code=2)
     try:
         from ..plots import plot_plan
 

@@ -1,4 +1,4 @@
-"""Storage: segments of entries, snapshots of them, and the stores that keep them in memory or in a folder."""
+"""Storage: segments of entries, snapshots, and stores in memory or in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations that a store needs from a file system or an object store."""
+"""Interface of the file operations that a store needs from a file system or an object store."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from typing import Any, Protocol
 from .._arrays import Bytes
 
 FOLDERS = ("versions", "segments", "removed", "metadata", "recipes")
-"""Folders of a store."""
+"""Subfolders of a store."""
 
 Buffer = Any
 """Bytes, or a contiguous array."""
 
 
 class Content(Protocol):
-    """The bytes of a file: a mapped array, or an object whose slices are fetched."""
+    """Bytes of a file: a memory map, or an object that fetches slices."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, part: slice, /) -> Bytes: ...
 
 
 class Backend(Protocol):
-    """One folder of a store. Names are relative, with ``/`` between a folder and a file.
+    """Folder of a store. Names are relative, with ``/`` between folder and file.
 
-    Files never change: each is created once, under a name that no other file had, and deleted at most once. Operations
-    raise OSError; a missing file raises FileNotFoundError.
+    Files are immutable: each is created once under a unique name and deleted at most once. Operations raise OSError; a
+    missing file raises FileNotFoundError.
     """
 
     path: str  # path or URL, for users
     is_shared: bool  # whether other clients may commit while this one holds the lock
 
     def lock(self, timeout: float | None) -> AbstractContextManager[None]:
-        """Wait to be the only writer, where the system can; TimeoutError after ``timeout`` seconds."""
+        """Acquire the writer lock if the system has one; raise TimeoutError after ``timeout`` seconds."""
 
     def list(self, folder: str) -> list[str]:
-        """Names of the files in a folder."""
+        """Return the names of the files in a folder."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """The bytes of a small file; OSError if it has more than ``limit``."""
+        """Read a small file; raise OSError if it has more than ``limit`` bytes."""
 
     def map(self, name: str) -> Content:
-        """The bytes of a file; slices that were read stay valid after the file is deleted."""
+        """Open a file; slices already read stay valid after the file is deleted."""
 
     def create(self, name: str, buffers: Iterable[Buffer]) -> None:
         """Write a new file; it is durable once its folder is synced."""
 
     def sync(self, folders: Iterable[str]) -> None:
-        """Make the names in folders durable."""
+        """Sync folders, so that the names in them are durable."""
 
     def publish(self, name: str, content: bytes) -> None:
-        """Create a complete and durable file in one step; FileExistsError if the name is taken."""
+        """Create a complete and durable file atomically; raise FileExistsError if the name exists."""
 
     def delete(self, name: str) -> bool:
-        """Delete a file if the system allows it now; returns whether it is gone."""
+        """Delete a file if the system permits it now; return whether it is gone."""
 
     def age(self, name: str) -> float:
-        """Seconds since a file was written."""
+        """Return the age of a file in seconds."""

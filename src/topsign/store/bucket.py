@@ -1,7 +1,7 @@
-"""A store's folder in an object store or any other file system that fsspec reaches.
+"""Backend for object stores and other file systems of fsspec.
 
-Objects appear complete or not at all. A new version is created with a conditional put, which fails if the name is
-taken; some object stores ignore the condition in silence, so a probe checks it once per store before the first change.
+Objects appear atomically. A new version is created with a conditional put, which fails if the name exists. Some object
+stores silently ignore the condition, so a probe checks it once per store before the first change.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..errors import ConflictError, StorageError, install
 from .backend import Buffer
 
 HEAD_BYTES = 2**16
-"""Bytes of a file that are read when it is opened: its header, and all of a small file."""
+"""Bytes read when a file is opened: the header, or all of a small file."""
 
 ATTEMPTS = 4
-"""How often a conditional put is tried that fails without saying whether the name is taken."""
+"""Attempts of a conditional put that fails without saying whether the name exists."""
 
-_creating = threading.Lock()  # file systems in memory look before they create
+_creating = threading.Lock()  # in-memory file systems check and create in two steps
 _probed: set[str] = set()  # stores of this process whose conditional puts were checked
 
 
 class Bucket:
-    """Objects under a URL; see :class:`Backend`."""
+    """Backend with objects under a URL."""
 
     is_shared = True
 
@@ -47,15 +47,15 @@ class Bucket:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Bucket, (self.path,)  # a file system belongs to the process that made it
+        return Bucket, (self.path,)  # file systems must not be shared between processes
 
     def at(self, name: str) -> str:
-        """A file's path in its file system."""
+        """Return the path of a file in its file system."""
         return f"{self._root}/{name}"
 
     @contextmanager
     def lock(self, timeout: float | None) -> Iterator[None]:
-        """Threads of this index take turns; other clients may commit first."""
+        """Serialise the threads of this index; other clients may still commit first."""
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             raise TimeoutError(f"{self.path} is being written by another thread, waited {timeout:g} s")
         try:
@@ -65,7 +65,7 @@ class Bucket:
             self._lock.release()
 
     def check_exclusive(self) -> None:
-        """Check once that a name can be created only once; StorageError in words if it can be twice."""
+        """Check once per store that an existing name cannot be created again; otherwise raise StorageError."""
         if self.path in _probed:
             return
         name = f"probe/{secrets.token_hex(16)}"
@@ -74,7 +74,7 @@ class Bucket:
             self._create_new(name, b"2")
         except FileExistsError:
             _probed.add(self.path)
-        except TypeError:  # a file system that does not know the condition
+        except TypeError:  # no support for the condition
             self._refuse_unsafe()
         else:
             self._refuse_unsafe()
@@ -106,13 +106,13 @@ class Bucket:
         return content
 
     def fetch(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes of a file from one position to another, fewer if it ends before."""
+        """Read a range of bytes, fewer if the file ends before."""
         with _as_oserror():
             content: bytes = self._fs.cat_file(self.at(name), start=start, end=stop)
             return content
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         with _as_oserror():
             return int(self._fs.size(self.at(name)))
 
@@ -133,7 +133,7 @@ class Bucket:
                 return self._create_new(name, content)
             except FileExistsError:
                 raise
-            except OSError:  # the condition failed, two clients met, or the reply was lost: an object settles it
+            except OSError:  # the name exists, clients collided, or the reply was lost: read the object
                 with suppress(FileNotFoundError):
                     self.size(name)
                     raise FileExistsError(errno.EEXIST, "was created by another client", name) from None
@@ -164,10 +164,10 @@ class Bucket:
 
 
 class RemoteFile:
-    """The bytes of an object as slices, each of which is fetched once.
+    """Bytes of an object; each slice is fetched once.
 
-    The object is opened with its first bytes. Another client may delete it later, because a newer version does not
-    need it; ConflictError then says so.
+    Opening fetches the first bytes. Another client may delete the object later because a newer version does not need
+    it, which raises ConflictError.
     """
 
     def __init__(self, bucket: Bucket, name: str) -> None:
@@ -201,13 +201,13 @@ class RemoteFile:
 
 
 def is_url(path: str) -> bool:
-    """Whether this is a URL of an object store, not a path of this machine."""
+    """Return whether this is a URL of an object store instead of a local path."""
     return "://" in path and not path.startswith("file://")
 
 
 @contextmanager
 def _as_oserror() -> Iterator[None]:
-    """Raise OSError for the errors of clients of object stores, which have types of their own."""
+    """Convert the exceptions of object-store clients to OSError."""
     try:
         yield
     except (OSError, TypeError):

@@ -29,14 +29,14 @@ from .stored_file import FileWriter
 from .versions import SupersededError, Versions
 
 SEGMENT_BYTES = 2**25
-"""Most bytes that the codes of one new segment take, so that nothing large is held twice in memory."""
+"""Maximum bytes of codes per new segment, which bounds the memory for copies."""
 
 ORIGINALS_BYTES = 2**27
-"""Most bytes that the originals of one new segment take."""
+"""Maximum bytes of originals per new segment."""
 
 
 def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) -> None:
-    """Make a store that holds the entries of a snapshot; it appears complete, or FileExistsError is raised.
+    """Create a store with the entries of a snapshot atomically; raise FileExistsError if the name exists.
 
     ``parts`` are those of :func:`write_first`.
     """
@@ -52,7 +52,7 @@ def create_store(path: str, recipe: Recipe, snapshot: Snapshot, **parts: Any) ->
     except (FileExistsError, StorageError):
         raise
     except OSError as error:
-        raise StorageError(path, "folder", f"cannot be made: {why(error)}") from None
+        raise StorageError(path, "folder", f"cannot be created: {why(error)}") from None
     finally:
         deferred.end()
 
@@ -68,7 +68,7 @@ def write_first(
     tables: Mapping[str, Table] | None = None,
     before_commit: Callable[[], None],
 ) -> None:
-    """Write the first version of a new store; FileExistsError if another client wrote one first."""
+    """Write the first version of a new store; raise FileExistsError if another client has written one."""
     writer = FileWriter(backend)
     text = json.dumps(recipe.to_json(), separators=(",", ":"), allow_nan=False).encode()
     file = FileRecord("recipes", new_name(), len(text), zlib.crc32(text), 0)
@@ -99,7 +99,7 @@ def write_first(
 
 
 def segment_limit(recipe: Recipe, originals: str | None = None) -> int:
-    """Entries of the largest segment."""
+    """Return the maximum number of entries per segment."""
     limits = [segments.MERGED_ENTRIES, SEGMENT_BYTES // recipe.code_bytes]
     if originals is not None:
         limits.append(ORIGINALS_BYTES // (np.dtype(originals).itemsize * recipe.n_features))

@@ -1,4 +1,4 @@
-"""Extra columns of a segment, in files of their own: originals, which are large, and regions, which are derived."""
+"""Extra columns of a segment in separate files: originals, which are large, and regions, which are derived."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ EXTRA_FILES = {"originals": ("originals", "original_scales"), "regions": ("regio
 """Columns of each extra file of a segment."""
 
 EXTRA_COLUMNS = {column: file for file, columns in EXTRA_FILES.items() for column in columns}
-"""The extra file that holds each column."""
+"""Extra file of each column."""
 
 ORIGINAL_TYPES = ("float32", "float16", "int8")
-"""Types in which signals can be kept."""
+"""Types of kept originals."""
 
 EXTRA_TYPES = {"originals": ORIGINAL_TYPES, "original_scales": ("float32",), "regions": ("uint16",)}
-"""Types that each extra column may have."""
+"""Permitted types of each extra column."""
 
-_HALF_RANGE = (2.0**-6, 2.0**15)  # largest magnitudes of a signal that float16 holds well without a scale
+_HALF_RANGE = (2.0**-6, 2.0**15)  # range of a signal's largest magnitude for which float16 needs no scale
 
 
 def pack_originals(signals: Float32, kind: str) -> dict[str, Array]:
-    """Return signals as they are kept: values of the type ``kind``, and a scale for each signal.
+    """Convert signals to values of type ``kind`` and a scale for each signal.
 
     A signal is its values times its scale. Scales are 1 for float32, powers of two for float16 (1 unless the largest
     magnitude is far from 1), and a 127th of the largest magnitude for int8.
@@ -48,7 +48,7 @@ def pack_originals(signals: Float32, kind: str) -> dict[str, Array]:
 
 
 def unpack_originals(values: Array, scales: Float32) -> Float32:
-    """Return the signals that :func:`pack_originals` packed, as far as their type keeps them."""
+    """Reconstruct the signals of :func:`pack_originals`, within the precision of their type."""
     signals = values.astype(np.float32)
     return signals if values.dtype == np.float32 else signals * scales[:, np.newaxis].astype(np.float32)
 

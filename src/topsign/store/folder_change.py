@@ -1,4 +1,4 @@
-"""Changes to a store in a folder: the files they write, and the version that makes them visible."""
+"""Changes of a store in a folder: new files, and the version that makes them visible."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from .folder_store import FolderStore, Loaded
 
 REMOVED_BYTES, REMOVED_SHARE = 2**16, 1 / 12
-"""Removed entries may take this many bytes of a store, and this share of what all entries take."""
+"""Maximum bytes of removed entries in a store, and their maximum share of all entries."""
 
 OVERLAID_SHARE = 1 / 8
-"""A segment is rewritten when more than this share of its metadata has been replaced."""
+"""Share of replaced metadata above which a segment is rewritten."""
 
 
 class FolderChange(Change):
-    """A change to a folder. Its files are written as they come; nothing refers to them before a version does."""
+    """Change of a folder. Its files are written immediately but are invisible until a version names them."""
 
     def __init__(self, store: FolderStore, loaded: Loaded, seen: Loaded | None = None) -> None:
         tables = dict(loaded.tables)
         super().__init__(loaded.snapshot, loaded.manifest.next_id, dict(loaded.manifest.sources), tables)
         self.erased = False
-        self.commit_begun = False  # then its files are deleted only if it is known to have failed
+        self.commit_begun = False  # from then on its files are deleted only if the commit is known to have failed
         self._store, self._backend, self.before = store, store.backend, loaded
-        self._seen = seen or loaded  # what the client knew when it asked for the change
+        self._seen = seen or loaded  # version that the client knew when it requested the change
         self._process = os.getpid()
         self._held: list[Segment] = []
         self._writer = FileWriter(store.backend, loaded.manifest.n_inline)
@@ -54,12 +54,12 @@ class FolderChange(Change):
         self.snapshot = self.snapshot.remove(rows, rewrite=False)
 
     def add(self, segments: list[Segment]) -> None:
-        if self._held:  # the last ones stay in memory, because they may be merged with others
+        if self._held:  # the last segments stay in memory because they may be merged
             self.snapshot = Snapshot((*self.snapshot.segments, *map(self._stored, self._held)))
         self._held = segments
 
     def add_stored(self, records: Sequence[SegmentRecord]) -> None:
-        """Add segments whose files are in the store already."""
+        """Add segments whose files are already in the store."""
         made = [open_segment(self._backend, record, self._store.recipe, {}) for record in records]
         self.snapshot = Snapshot((*self.snapshot.segments, *made))
         self._writer.adopt(file for record in records for file in record.files)
@@ -79,7 +79,7 @@ class FolderChange(Change):
         self.erased = True
 
     def finish(self) -> Manifest | None:
-        """Make the new files durable and return the next version; None if the change changes nothing."""
+        """Sync the new files and return the next version, or None if the change has no effect."""
         limit, before = self._store.segment_entries, self.before
         self.snapshot = self.snapshot.add(self._held, limit=limit)
         self._held = []
@@ -106,13 +106,13 @@ class FolderChange(Change):
         return any(segment.alive is not None for segment in self.snapshot.segments)
 
     def _table_record(self, name: str) -> FileRecord:
-        """Record of a table, which is written if it is new."""
+        """Return the record of a table, after writing it if it is new."""
         table, before = self.tables[name], self.before
         is_stored = before.tables.get(name) is table
         return before.manifest.tables[name] if is_stored else self._writer.write("segments", table, 0)
 
     def _write_segments(self) -> None:
-        """Store the segments that are in memory."""
+        """Write the segments that are in memory."""
         self.snapshot = Snapshot(tuple(map(self._stored, self.snapshot.segments)))
 
     def _stored(self, segment: Segment) -> Segment:
@@ -123,14 +123,14 @@ class FolderChange(Change):
         return Segment(StoredColumns.open(self._backend, record, self._store.recipe, {}), segment.alive)
 
     def _settled(self, segment: Segment) -> Segment:
-        """A segment whose bitmap and metadata are stored too."""
+        """Return a segment after writing its bitmap and metadata."""
         columns = segment.columns
         assert isinstance(columns, StoredColumns)
         written = columns.write(self._writer, segment.alive)
         return segment if written is columns else Segment(written, written.alive)
 
     def _check_seen(self, rows: Int64) -> None:
-        """Refuse to remove or replace entries that another client changed since this one last looked."""
+        """Raise ConflictError for entries that another client has changed since the last refresh."""
         if self._seen.manifest.token == self.before.manifest.token or not rows.size:
             return
         names = self._store.recipe.column_names
@@ -141,11 +141,11 @@ class FolderChange(Change):
                 if self.snapshot.has_text_ids
                 else self.snapshot.gather("ids", rows[~same])
             )
-            self._refuse(f"{listed(np.asarray(ids))} changed by another client since this index last looked")
+            self._refuse(f"{listed(np.asarray(ids))} changed by another client since this index was last refreshed")
 
     def keep_source(self, name: str, record: Record | None) -> None:
         if self._seen.manifest.sources.get(name) != self.before.manifest.sources.get(name):
-            self._refuse(f"the record of {name} is changed by another client since this index last looked")
+            self._refuse(f"the record of {name} is changed by another client since this index was last refreshed")
         super().keep_source(name, record)
 
     def _refuse(self, problem: str) -> NoReturn:

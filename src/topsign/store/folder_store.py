@@ -1,4 +1,4 @@
-"""A store in a folder: immutable files, and versions that name them."""
+"""Store in a folder: immutable files, and versions that name them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Result = TypeVar("Result")
 REPLACED = "was replaced, moved or deleted since it was opened; close this index and open it again"
 
 REQUESTS = 16
-"""Files of a bucket that are opened at a time."""
+"""Concurrent requests when the files of a bucket are opened."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """One version, opened: a search reads it from beginning to end, whatever writers do."""
+    """Open version of a store; a search reads it consistently while writers continue."""
 
     manifest: Manifest
     snapshot: Snapshot
@@ -57,7 +57,7 @@ class Loaded:
 
 
 class FolderStore:
-    """Entries in a folder; ``recipe`` is what its codes are made with, ``header`` describes it to users."""
+    """Entries in a folder, with the recipe of their codes and a header for users."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class FolderStore:
     ) -> None:
         self.backend, self.path = backend, backend.path
         self.readonly, self.timeout, self.pinned = readonly, timeout, version
-        self.optimistic = optimistic or backend.is_shared  # refuse to change entries that others changed meanwhile
+        self.optimistic = optimistic or backend.is_shared  # raise ConflictError for entries that others changed
         self.commits = Versions(backend, keep=keep_versions)
         self._process, self._lock = os.getpid(), threading.Lock()
         self._loaded: Loaded | None = None
@@ -86,12 +86,12 @@ class FolderStore:
 
     @property
     def sources(self) -> dict[str, Record]:
-        """How far each named source of signals has been added, for a build that resumes."""
+        """Progress of each named source of signals, for resumed builds."""
         return self.now.manifest.sources
 
     @property
     def originals(self) -> str | None:
-        """Type in which signals are kept; None if they are not."""
+        """Type of the kept originals, or None."""
         return self.now.manifest.originals
 
     @property
@@ -101,7 +101,7 @@ class FolderStore:
 
     @property
     def next_id(self) -> int:
-        """The integer after the largest id ever used."""
+        """One more than the largest id ever used."""
         return self.now.manifest.next_id
 
     @property
@@ -117,12 +117,12 @@ class FolderStore:
         return self._loaded
 
     def versions(self) -> list[int]:
-        """Versions that are kept, ascending."""
+        """Return the kept versions, ascending."""
         self.now  # noqa: B018  (raises if closed)
         return self.commits.numbers()
 
     def adopt(self, loaded: Loaded) -> None:
-        """Make this the version that searches see, unless another thread has loaded a newer one."""
+        """Set the version that searches see, unless another thread has loaded a newer one."""
         if self._process != os.getpid():  # a thread of the parent may have held the lock when this process was forked
             self._process, self._lock = os.getpid(), threading.Lock()
         with self._lock:
@@ -138,7 +138,7 @@ class FolderStore:
         self._loaded = None
 
     def apply(self, make: Callable[[FolderChange], Result]) -> Result:
-        """Make a change and return its result; make it again if another client of a shared store was first."""
+        """Apply a change and return its result; repeat it if another client of a shared store committed first."""
         seen = self.now if self.optimistic else None
         for attempt in count(1):
             try:
@@ -182,7 +182,7 @@ class FolderStore:
             raise StorageError(self.path, "segments", problem)
 
     def _tidy_up(self, change: FolderChange, error: BaseException) -> None:
-        """Delete what a change left that failed; its own version is kept if it was created before an interrupt."""
+        """Delete the files of a failed change; keep its version if it was created before an interrupt."""
         if not self.backend.is_shared:
             with suppress(StorageError):  # the next change tries again
                 self.commits.clean(self.commits.newest())
@@ -190,7 +190,7 @@ class FolderStore:
             change.delete_written()
 
     def load(self) -> Loaded:
-        """The newest version (or the one asked for), all its files open; columns are verified when they are read."""
+        """Open all files of the newest or the pinned version; columns are verified when they are read."""
         missing: tuple[str, int] | None = None
         for _ in range(ATTEMPTS):
             loaded = self._loaded
@@ -207,11 +207,11 @@ class FolderStore:
                         return self._open(manifest, {} if loaded is None else loaded.files, lenient=True)
                     problem = f"a file of version {manifest.version} is missing: {what}; restore it from a copy"
                     raise StorageError(self.path, version_name(manifest.version), problem) from None
-                missing = what, manifest.version  # compacted away, if the next listing shows a newer version
+                missing = what, manifest.version  # compacted, if the next listing shows a newer version
         raise StorageError(self.path, "versions", "changed at every attempt to open them; try again")
 
     def _open(self, manifest: Manifest, known: dict[str, StoredFile], *, lenient: bool = False) -> Loaded:
-        """All files of a version; if ``lenient``, missing files of extra columns raise when they are read."""
+        """Open all files of a version; if ``lenient``, missing files of extra columns raise when they are read."""
         make = partial(open_segment, self.backend, recipe=self.recipe, known=known, lenient=lenient)
         with ThreadPoolExecutor(REQUESTS) if self.backend.is_shared else nullcontext() as pool:  # files take requests
             parts = tuple((map if pool is None else pool.map)(make, manifest.segments))
@@ -222,9 +222,9 @@ class FolderStore:
         return Loaded(manifest, Snapshot(parts), tables)
 
     def verify(self, run: Callable[..., Iterable[dict[str, str]]] = map) -> None:
-        """Read everything again; raise StorageError that names all damaged parts.
+        """Read all files again; raise StorageError that lists all damage.
 
-        ``run`` calls a function of each segment as ``map`` does; a cluster runs it on its workers.
+        ``run`` applies a function to each segment like ``map``; a cluster runs it on its workers.
         """
         self.now  # noqa: B018
         for _ in range(ATTEMPTS):
@@ -232,13 +232,13 @@ class FolderStore:
             problems = self._problems(manifest, run)
             is_missing = any(problem.startswith("missing") for problem in problems.values())
             if not is_missing or self._newest().token == manifest.token:
-                break  # otherwise a writer may have compacted the file away: verify the newer version
+                break  # otherwise a writer may have compacted the file: verify the newer version
         if problems:
             (section, problem), *others = problems.items()
             raise StorageError(self.path, section, "; ".join([problem, *map(": ".join, others)]))
 
     def _problems(self, manifest: Manifest, run: Callable[..., Iterable[dict[str, str]]]) -> dict[str, str]:
-        """What is wrong with a version, and with the older ones that are kept, by section."""
+        """Return the problems of a version and of older kept versions by section."""
         problems: dict[str, str] = {}
         for found in run(partial(verify_segment, self.backend, self.recipe, manifest.next_id), manifest.segments):
             problems |= found
@@ -305,7 +305,7 @@ class FolderStore:
         return Recipe.from_json(record, self.path), file, record
 
     def _check_descent(self, manifest: Manifest) -> None:
-        """Refuse an index that was put at the path of another."""
+        """Raise StorageError if another index was created at the same path."""
         now = self._loaded
         if manifest.recipe != self._recipe_file or (now and not manifest.descends_from(now.manifest)):
             self._refuse_replaced()
@@ -331,7 +331,7 @@ class FolderStore:
 
 
 def verify_segment(backend: Backend, recipe: Recipe, next_id: int, record: SegmentRecord) -> dict[str, str]:
-    """Read a segment again, from files opened anew; returns problems by section."""
+    """Open and read the files of a segment again; return problems by section."""
     problems: dict[str, str] = {}
     try:
         columns = StoredColumns.open(backend, record, recipe, {}, lenient=True)

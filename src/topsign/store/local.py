@@ -1,4 +1,4 @@
-"""A store's folder on a local or mounted file system."""
+"""Backend for a folder on a local or mounted file system."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .backend import FOLDERS, Buffer
 from .lock import hold_lock
 
 STALE_SECONDS = 3600
-"""Age from which a folder under a temporary name is the remainder of a process that died."""
+"""Age in seconds from which a folder with a temporary name is considered abandoned."""
 
 
 class LocalFolder:
-    """Files in a folder; see :class:`Backend`."""
+    """Backend with files in a folder."""
 
     is_shared = False
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._mode = stat.S_IMODE(os.stat(path).st_mode)  # new files are as open as the folder, whatever the umask
+        self._mode = stat.S_IMODE(os.stat(path).st_mode)  # new files get the folder's permissions
 
     def _at(self, name: str) -> str:
-        return f"{self.path}/{name}"  # Windows takes this separator too
+        return f"{self.path}/{name}"  # Windows accepts this separator too
 
     @contextmanager
     def lock(self, timeout: float | None) -> Iterator[None]:
@@ -96,7 +96,7 @@ class LocalFolder:
         try:
             give_name(self._at(draft), self._at(name))
         finally:
-            self.delete(draft)  # or the next change does
+            self.delete(draft)  # or the next change deletes it
         try:
             self.sync([folder])
         except OSError:
@@ -108,7 +108,7 @@ class LocalFolder:
             os.unlink(self._at(name))
         except FileNotFoundError:
             return True
-        except OSError:  # Windows does not delete a mapped file; the next change tries again
+        except OSError:  # Windows does not delete mapped files; the next change tries again
             return False
         return True
 
@@ -117,9 +117,9 @@ class LocalFolder:
 
 
 def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
-    """Make a folder that appears complete: filled under a temporary name, renamed, and durable when this returns.
+    """Create a folder atomically: fill it under a temporary name, rename it and sync its parent.
 
-    FileExistsError if something has the name already.
+    Raises FileExistsError if the name exists.
     """
     parent, name = os.path.split(path)
     _remove_stale(parent, name)
@@ -142,7 +142,7 @@ def make_folder(path: str, fill: Callable[[LocalFolder], None]) -> None:
 
 
 def _remove_stale(parent: str, name: str) -> None:
-    """Remove what processes that died left of this name."""
+    """Remove abandoned temporary folders of this name."""
     with suppress(OSError):
         for entry in os.scandir(parent):
             prefix, _, token = entry.name.rpartition(".")

@@ -1,7 +1,7 @@
-"""The lock of a folder: one writer among all threads and processes of a machine.
+"""Writer lock of a folder, held by one thread of one process on a machine.
 
-Each acquisition opens the lock file anew, so threads exclude each other as processes do. A file object owns the
-descriptor and closes it exactly once, so an interrupt at any point closes no descriptor of anybody else.
+Each acquisition opens the lock file again, so threads exclude each other like processes. A file object owns the
+descriptor and closes it exactly once, so an interrupt cannot close a descriptor of the application.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _held: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 @contextmanager
 def hold_lock(path: str, timeout: float | None, *, folder: str) -> Iterator[None]:
-    """Hold the lock in this file, which is made if it is missing; wait at most ``timeout`` seconds, None for ever."""
+    """Hold the lock file, creating it if necessary; wait at most ``timeout`` seconds, or without limit for None."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         with open(path, "a+b", buffering=0) as file:
@@ -54,7 +54,7 @@ def _is_at(path: str, file: IO[bytes]) -> bool:
 
 
 def _close_inherited() -> None:
-    """A forked child must not keep the lock of a parent that dies; closing its copies does not unlock the parent's."""
+    """Close inherited lock files in a forked child, so that the lock ends with the parent; this does not unlock it."""
     for file in list(_held):
         file.close()
 

@@ -1,4 +1,4 @@
-"""Manifests: the JSON file that names everything in one version of an index."""
+"""Manifests: JSON files that name all files of a version."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .extras import ORIGINAL_TYPES
 FORMAT = 1
 
 MAX_BYTES = 2**28
-"""Bytes of the largest manifest that is read."""
+"""Maximum size of a manifest in bytes."""
 
 N_ANCESTORS = 100
-"""Tokens of earlier versions that a manifest keeps, so that descent can be checked after cleaning."""
+"""Number of ancestor tokens in a manifest, so that descent can be checked after cleaning."""
 
 _PREFIX = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -33,17 +33,17 @@ _VERSION = re.compile(r"([0-9]{20})\.json")
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file of a version: its name, its size, and the CRC-32 of its header.
+    """File of a version: name, size, and CRC-32 of its header.
 
-    The bytes of a small file are in the manifest itself, so that a small change costs one new file and not two.
+    Small files are stored in the manifest itself, so that a small change writes one file instead of two.
     """
 
     folder: str
     name: str
     n_bytes: int
     crc32: int
-    entries: int  # entries that the file holds, or removes
-    content: bytes | None = None  # of a file that is kept in the manifest
+    entries: int  # number of entries that the file holds or removes
+    content: bytes | None = None  # of a file stored in the manifest
 
     @property
     def path(self) -> str:
@@ -56,7 +56,7 @@ class FileRecord:
 
     @lazy
     def _text(self) -> str:
-        """The content as later versions repeat it."""
+        """Content in base64, as manifests store it."""
         return base64.b64encode(self.content or b"").decode()
 
     @classmethod
@@ -75,13 +75,13 @@ class FileRecord:
 
 
 def new_name() -> str:
-    """A file name that nobody used before."""
+    """Return a random unique file name."""
     return secrets.token_hex(16)
 
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """A segment of a version: its file, and what was removed or replaced since it was written."""
+    """Segment of a version: its file, and the files of later removals and replacements."""
 
     file: FileRecord
     removed: FileRecord | None = None
@@ -95,7 +95,7 @@ class SegmentRecord:
 
     @lazy
     def beside(self) -> dict[str, FileRecord]:
-        """Files beside the segment's own, by what they hold."""
+        """Additional files of the segment by content."""
         named = {name: getattr(self, name) for name in _BESIDE}
         return {name: one for name, one in named.items() if one is not None}
 
@@ -113,27 +113,27 @@ class SegmentRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of an index. A manifest never changes; a change makes the next one."""
+    """Immutable description of one version of an index."""
 
     recipe: FileRecord
-    index: str = field(default_factory=new_name)  # the same in all versions: tells an index from a new one at its path
+    index: str = field(default_factory=new_name)  # the same in all versions; detects another index at the same path
     version: int = 1
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    ancestors: tuple[str, ...] = ()  # tokens of the versions before, the latest first
+    ancestors: tuple[str, ...] = ()  # tokens of earlier versions, the latest first
     library: str = ""
     next_id: int = 0
     segments: tuple[SegmentRecord, ...] = ()
     sources: dict[str, Record] = field(default_factory=dict)
-    originals: str | None = None  # type in which signals are kept; None if they are not
+    originals: str | None = None  # type of kept originals
     tables: dict[str, FileRecord] = field(default_factory=dict)  # arrays of the whole index, by name
 
     def next(self, **changes: Any) -> Manifest:
-        """The version after this one, with these changes."""
+        """Return the next version with these changes."""
         ancestors = (self.token, *self.ancestors)[:N_ANCESTORS]
         return replace(self, version=self.version + 1, token=secrets.token_hex(8), ancestors=ancestors, **changes)
 
     def descends_from(self, other: Manifest) -> bool:
-        """Whether this is the other version or a later one of the same index."""
+        """Return whether this version equals or descends from another."""
         if self.token == other.token:
             return True
         known = other.token in self.ancestors
@@ -141,24 +141,24 @@ class Manifest:
 
     @property
     def records(self) -> Iterator[FileRecord]:
-        """Records of all files of this version."""
+        """Yield the records of all files of this version."""
         yield from (self.recipe, *self.tables.values())
         for segment in self.segments:
             yield from segment.files
 
     @property
     def files(self) -> Iterator[FileRecord]:
-        """All files of this version, but for those within the manifest."""
+        """Paths of all files of this version, except those stored in the manifest."""
         return (file for file in self.records if file.content is None)
 
     @property
     def n_inline(self) -> int:
-        """Bytes of the files within the manifest."""
+        """Bytes of the files stored in the manifest."""
         return sum(file.n_bytes for file in self.records if file.content is not None)
 
     @lazy
     def content(self) -> bytes:
-        """The bytes of the manifest's file."""
+        """Serialise the manifest."""
         record = {
             "format": FORMAT,
             "library": self.library,
@@ -178,7 +178,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, content: bytes, path: str, version: int) -> Manifest:
-        """The manifest in the file of this version; StorageError if it is damaged or from another program."""
+        """Parse the manifest of a version; raise StorageError if it is damaged or foreign."""
         section = version_name(version)
         prefix = _PREFIX.match(content)
         if prefix is None:
@@ -236,12 +236,12 @@ class Manifest:
 
 
 def version_name(version: int) -> str:
-    """Name of a version's manifest."""
+    """Return the file name of a version's manifest."""
     return f"versions/{version:020d}.json"
 
 
 def parse_version(name: str) -> int | None:
-    """The version of a manifest's file name; None for any other file."""
+    """Return the version of a manifest's file name, or None for any other file."""
     match = _VERSION.fullmatch(name)
     return None if match is None else int(match[1])
 

@@ -1,4 +1,4 @@
-"""Stores: where an index keeps its entries and how they change; the store in memory."""
+"""Interface of stores and their changes, and the store in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Table = Mapping[str, Array]
 
 
 class Change:
-    """The change that one writer makes; searches see it once it is complete."""
+    """Change by one writer; searches see it once it is committed."""
 
     def __init__(
         self, snapshot: Snapshot, next_id: int, sources: dict[str, Record], tables: dict[str, Table] | None = None
@@ -35,64 +35,64 @@ class Change:
         self.tables = tables or {}
 
     def free_ids(self, n_entries: int) -> Int64:
-        """Ids for new entries: the integers after the largest id ever used."""
+        """Return ids for new entries: the integers after the largest id ever used."""
         if self.next_id + n_entries - 1 > MAX_ID:
             raise ValueError(f"no ids are left after {self.next_id - 1}, the largest; give ids yourself")
         return np.arange(self.next_id, self.next_id + n_entries)
 
     def held(self, ids: Int64) -> Int64:
-        """Those of the ids that entries have already, ascending."""
+        """Return the ids that already exist, ascending."""
         return np.unique(ids[self.snapshot.locate(ids) >= 0])
 
     def replace(self, ids: Int64) -> None:
-        """Removes entries whose ids are added anew in the same change."""
+        """Remove entries whose ids are added again in the same change."""
         self.remove(self.snapshot.rows_with(ids))
 
     def remove(self, rows: Int64) -> None:
-        """Removes the entries at these rows."""
+        """Remove the entries at these rows."""
         self.snapshot = self.snapshot.remove(rows)
 
     def update_metadata(self, rows: Int64, texts: Sequence[bytes]) -> None:
-        """Replaces the metadata of the entries at these rows."""
+        """Replace the metadata of the entries at these rows."""
         self.snapshot = self.snapshot.with_metadata(rows, texts)
 
     def keep_source(self, name: str, record: Record | None) -> None:
-        """Keeps the record of a source, or forgets it."""
+        """Store or delete the record of a source."""
         if record is None:
             self.sources.pop(name, None)
         else:
             self.sources[name] = record
 
     def parts(self, n_entries: int) -> Iterator[slice]:
-        """Slices of new entries that are to be made and added one at a time, so that memory stays bounded."""
+        """Return slices of new entries to encode and add one by one, so that memory stays bounded."""
         yield slice(0, n_entries)
 
     def add(self, segments: list[Segment]) -> None:
-        """Adds new segments."""
+        """Add new segments."""
         self.snapshot = self.snapshot.add(segments)
 
     def add_extras(self, extras: Iterable[Mapping[str, Array]]) -> None:
-        """Puts extra columns beside those of each segment."""
+        """Add extra columns to each segment."""
         segments = zip(self.snapshot.segments, extras, strict=True)
         self.snapshot = Snapshot(tuple(replace(one, columns=one.columns.with_extras(new)) for one, new in segments))
 
     def compact(self) -> None:
-        """Drops removed entries and joins small segments."""
+        """Drop removed entries and merge small segments."""
         while (step := self.snapshot.compacted()) is not None:
             self.snapshot = step
 
     def erase(self, rows: Int64) -> None:
-        """Removes the entries at these rows together with every copy of their bytes."""
+        """Remove the entries at these rows together with all copies of their data."""
         self.remove(rows)
         self.compact()
 
 
 class Store(Protocol):
-    """Keeps the entries of an index; for the library's own modules."""
+    """Storage of the entries of an index, for internal use."""
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe that is stored; None in memory."""
+        """Stored recipe, or None in memory."""
 
     @property
     def path(self) -> str | None: ...
@@ -100,23 +100,23 @@ class Store(Protocol):
     def readonly(self) -> bool: ...
     @property
     def pinned(self) -> int | None:
-        """The version that was asked for; None for the newest."""
+        """Pinned version, or None for the newest."""
 
     @property
     def header(self) -> Record | None:
-        """Format, library version and recipe of a durable store; None in memory."""
+        """Format, library version and recipe of a durable store, or None in memory."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest state that this index has seen."""
+        """Newest snapshot that this index has loaded."""
 
     @property
     def sources(self) -> dict[str, Record]:
-        """How far each named source of signals has been added."""
+        """Progress of each named source of signals."""
 
     @property
     def originals(self) -> str | None:
-        """Type in which signals are kept; None if they are not."""
+        """Type of the kept originals, or None."""
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -124,26 +124,26 @@ class Store(Protocol):
 
     @property
     def next_id(self) -> int:
-        """The integer after the largest id ever used."""
+        """One more than the largest id ever used."""
 
     def change(self) -> AbstractContextManager[Change]:
-        """Waits to be the only writer; the change takes effect at the end of the block, or not at all."""
+        """Acquire the writer lock and yield a change, which is committed atomically at the end of the block."""
 
     def apply(self, make: Callable[[Change], Result]) -> Result:
-        """Makes a change and returns its result; makes it again if another client of a shared store was first."""
+        """Apply a change and return its result; repeat it if another client of a shared store committed first."""
 
     def versions(self) -> list[int]:
-        """Versions that are kept, ascending; none in memory."""
+        """Return the kept versions, ascending; none in memory."""
 
     def refresh(self) -> bool:
-        """Looks for a newer state; returns whether there was one."""
+        """Load a newer version if there is one; return whether there was."""
 
     def verify(self) -> None: ...
     def close(self) -> None: ...
 
 
 class MemoryStore:
-    """Entries in the memory of this process."""
+    """Store in the memory of this process."""
 
     path = header = recipe = None
     readonly = False
@@ -176,7 +176,7 @@ class MemoryStore:
         return False
 
     def verify(self) -> None:
-        """Memory has no checksums to compare."""
+        """Do nothing: entries in memory have no checksums."""
 
     def close(self) -> None:
         self.snapshot = Snapshot()

@@ -1,4 +1,4 @@
-"""Metadata of entries: JSON texts, one after another."""
+"""Metadata of entries: concatenated JSON texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Note = dict[str, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class Metadata:
-    """JSON texts of consecutive entries; the text of an entry without metadata is empty."""
+    """JSON texts of consecutive entries, empty for an entry without metadata."""
 
     starts: Int64  # (n_entries + 1,) where each text begins
     text: Bytes  # UTF-8
@@ -38,7 +38,7 @@ class Metadata:
         return [self.text[self.starts[row] : self.starts[row + 1]].tobytes() for row in rows]
 
     def replaced(self, rows: Int64, texts: Metadata) -> Metadata:
-        """The same texts but for those of these rows, which ascend."""
+        """Return the texts with those of these ascending rows replaced."""
         lengths = np.diff(self.starts)
         lengths[rows] = np.diff(texts.starts)
         pieces, end = [], 0
@@ -49,14 +49,14 @@ class Metadata:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with stored texts, whose checksums are right; None for sound ones."""
+        """Return the problem of stored texts with correct checksums, or None."""
         if self.starts[0] != 0 or self.starts[-1] != len(self.text) or (np.diff(self.starts) < 0).any():
             return "the starts of its texts must ascend from 0 to the end"
         return None
 
 
 def parse_notes(texts: Iterable[bytes]) -> list[Note]:
-    """The JSON objects of these texts, None for an empty one; StorageError for anything else."""
+    """Parse JSON objects, None for an empty text; raise StorageError for anything else."""
     try:
         notes = [parse_json(text) if text else None for text in texts]
         if not all(note is None or isinstance(note, dict) for note in notes):

@@ -20,52 +20,52 @@ from .metadata import Metadata
 from .text_ids import TextIds
 
 MERGED_ENTRIES = 65_536
-"""Segments grow to this size by merging and no further, so that adding never copies much at once."""
+"""Maximum size of merged segments, which bounds the copying per addition."""
 
 METADATA_BYTES = 2**28
-"""Most bytes that the metadata of a segment of several entries takes."""
+"""Maximum bytes of metadata in a segment of several entries."""
 
 
 class Columns(CodeColumns, Protocol):
-    """Columns of entries, in ascending order of id, so that the lower position breaks ties as the lower id does."""
+    """Columns of entries sorted by id, so that ties by position are ties by id."""
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """TextIds of the columns that the recipe keeps beside the codes."""
+        """Names of the recipe's columns besides the codes."""
 
     @property
     def extra_names(self) -> tuple[str, ...]:
-        """TextIds of the columns that have files of their own, see :mod:`topsign.store.extras`."""
+        """Names of the columns in separate files, see :mod:`topsign.store.extras`."""
 
     @property
     def metadata(self) -> Metadata | None: ...
     @property
     def has_text_ids(self) -> bool:
-        """Whether the user gave text ids."""
+        """Whether entries have text ids."""
 
     @property
     def text_ids(self) -> TextIds | None:
-        """Text ids, if the user gave such."""
+        """Text ids of the entries."""
 
     @property
     def metadata_bytes(self) -> int: ...
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns but originals."""
+        """Bytes of all columns except originals."""
 
     @property
     def originals_nbytes(self) -> int: ...
     def rows(self, name: str, positions: Int64) -> Array:
-        """Values of a column at these positions."""
+        """Return the values of a column at these positions."""
 
     def extra(self, name: str) -> Array:
-        """One of the columns that have files of their own."""
+        """Return a column that is stored in a separate file."""
 
     def with_extras(self, extras: Mapping[str, Array]) -> Columns:
-        """The same columns, with these beside them."""
+        """Return the columns with additional ones."""
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Columns:
-        """The same columns, but for the metadata of these rows, which ascend."""
+        """Return the columns with the metadata of these ascending rows replaced."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,10 @@ class Arrays:
 
     ids: Int64
     codes: Bytes
-    values: Mapping[str, Float32]  # columns that the recipe keeps beside the codes, by name
+    values: Mapping[str, Float32]  # the recipe's other columns, by name
     metadata: Metadata | None = None
     text_ids: TextIds | None = None
-    extras: Mapping[str, Array] = field(default_factory=dict)  # columns that have files of their own in a folder
+    extras: Mapping[str, Array] = field(default_factory=dict)  # columns that a folder stores in separate files
     derived: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -134,13 +134,13 @@ def column_of(columns: Columns, name: str) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Entries that never change, and which of them are alive."""
+    """Immutable entries, with a bitmap of those that are alive."""
 
     columns: Columns
-    alive: Bytes | None = None  # packed bitmap of the entries that are alive; None when all are
+    alive: Bytes | None = None  # packed bitmap of live entries; None if all are alive
 
     def __len__(self) -> int:
-        """Number of entries, alive or not."""
+        """Number of entries, including removed ones."""
         return len(self.columns)
 
     @property
@@ -167,11 +167,11 @@ class Segment:
         return np.unpackbits(self.alive, count=len(self), bitorder="little").view(bool)
 
     def where(self, living: npt.NDArray[np.bool_]) -> Segment:
-        """The same entries, of which only these are alive."""
+        """Return the segment with only these entries alive."""
         return replace(self, alive=None if living.all() else np.packbits(living, bitorder="little"))
 
     def position(self, ids: Int64) -> Int64:
-        """Where each id stands; -1 where it is not, or is not alive."""
+        """Return the position of each id, or -1 if it is absent or removed."""
         positions = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         found = self.ids[positions] == ids
         if self.alive is not None:
@@ -187,9 +187,9 @@ def make_segments(
     text_ids: list[bytes] | None = None,
     extras: Mapping[str, Array] | None = None,
 ) -> list[Segment]:
-    """Return segments of new entries, sorted by id; reorders the arrays in place, which become theirs.
+    """Return segments of new entries sorted by id; takes ownership of the arrays and sorts them in place.
 
-    Ascending ids give one segment. Others are sorted part by part, so that no second copy is held.
+    Ascending ids give one segment. Others are sorted in parts, so that there is no second copy.
     """
     ascending = bool((np.diff(ids) > 0).all())
     parts = []
@@ -208,7 +208,7 @@ def make_segments(
 
 
 def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -> list[slice]:
-    """Entries of each segment: at most so many, and at most :data:`METADATA_BYTES` of metadata where there are two."""
+    """Return the sizes of segments with at most ``limit`` entries and :data:`METADATA_BYTES` of metadata each."""
     most = most_entries or max(1, n_entries)
     if not texts or sum(map(len, texts)) + 8 * n_entries <= METADATA_BYTES:
         return [slice(start, min(start + most, n_entries)) for start in range(0, n_entries, most)]
@@ -222,7 +222,7 @@ def _cuts(n_entries: int, most_entries: int | None, texts: list[bytes] | None) -
 
 
 def merge_segments(segments: Iterable[Segment]) -> Segment:
-    """One segment, in memory, of the entries that are alive."""
+    """Merge the live entries of segments into one segment in memory."""
     kept = [(segment.columns, np.flatnonzero(segment.living)) for segment in segments]
     ids = np.concatenate([columns.ids[rows] for columns, rows in kept])
     order = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids)
@@ -256,7 +256,7 @@ def merge_segments(segments: Iterable[Segment]) -> Segment:
 
 
 def cut_segment(segment: Segment, limit: int) -> list[Segment]:
-    """Segments of at most ``limit`` entries, all of which are alive."""
+    """Return segments of at most ``limit`` live entries."""
     n_parts = -(-len(segment) // limit)
     if n_parts < 2:
         return [segment]
@@ -273,14 +273,14 @@ def cut_segment(segment: Segment, limit: int) -> list[Segment]:
 
 
 def gather_segment(segment: Segment) -> Segment:
-    """The living entries of a segment, for a scan: without metadata, text ids and extra columns."""
+    """Gather the live entries of a segment for a scan, without metadata, text ids and extra columns."""
     rows = np.flatnonzero(segment.living)
     values = {name: segment.columns.column(name)[rows] for name in segment.columns.column_names}
     return Segment(Arrays(segment.ids[rows], segment.codes[rows], values))
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An empty array; a large one is in pages of its own, which return to the system when it is freed."""
+    """Return an uninitialised array; a large one uses its own pages, which are returned to the system when freed."""
     n_bytes = math.prod(shape) * dtype.itemsize
     if n_bytes < 2**16:
         return np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""Snapshots: the segments of one moment, which a search reads from beginning to end."""
+"""Snapshots: immutable lists of segments that searches read."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .segments import Segment, cut_segment, gather_segment, merge_segments
 from .text_ids import hash_text_ids
 
 SPARSE = 8
-"""Entries are gathered before they are scanned where fewer than one in so many takes part."""
+"""Entries are gathered before a scan if fewer than one in this many takes part."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The segments of one moment. Methods that change something return another snapshot."""
+    """Immutable list of segments. Methods that change entries return a new snapshot."""
 
     segments: tuple[Segment, ...] = ()
 
     def __len__(self) -> int:
-        """Entries alive."""
+        """Number of live entries."""
         return self._n_alive
 
     @lazy
@@ -37,22 +37,22 @@ class Snapshot:
 
     @lazy
     def starts(self) -> Int64:
-        """The row at which each segment begins."""
+        """First row of each segment."""
         return np.cumsum([0, *(len(segment) for segment in self.segments)], dtype=np.int64)
 
     @lazy
     def derived(self) -> dict[str, Any]:
-        """Values computed from the segments, kept as long as the snapshot is."""
+        """Cache of values computed from the segments."""
         return {}
 
     @property
     def ids(self) -> Int64:
-        """Ids alive, ascending."""
+        """Ids of the live entries, ascending."""
         parts = [segment.ids if segment.alive is None else segment.ids[segment.living] for segment in self.segments]
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def locate(self, ids: Int64) -> Int64:
-        """The row of each id, -1 where there is none."""
+        """Return the row of each id, or -1."""
         rows = np.full(len(ids), -1, np.int64)
         for start, segment in zip(self.starts, self.segments, strict=False):
             positions = segment.position(ids)
@@ -60,7 +60,7 @@ class Snapshot:
         return rows
 
     def rows_with(self, ids: Int64, name: str = "ids") -> Int64:
-        """The row of each id; an unknown id raises ValueError."""
+        """Return the row of each id; raise ValueError for an unknown one."""
         rows = self.locate(ids)
         if (rows < 0).any():
             raise_unknown_ids(ids[rows < 0], name)
@@ -68,7 +68,7 @@ class Snapshot:
 
     @property
     def has_text_ids(self) -> bool | None:
-        """Whether entries have text ids of the user's own; None where there are no entries."""
+        """Whether entries have text ids; None without entries."""
         return next((segment.columns.has_text_ids for segment in self.segments), None)
 
     def find_text_ids(self, texts: Sequence[bytes]) -> Int64:
@@ -93,7 +93,7 @@ class Snapshot:
         return found
 
     def gather(self, name: str, rows: Int64) -> Array:
-        """Ids, codes or a column of values of the entries at these rows."""
+        """Return ids, codes or another column of the entries at these rows."""
         owners = np.searchsorted(self.starts, rows, side="right") - 1
         out: Array | None = None
         for owner in np.unique(owners) if rows.size else range(min(1, len(self.segments))):
@@ -105,21 +105,21 @@ class Snapshot:
 
     @property
     def has_originals(self) -> bool:
-        """Whether the signals of all entries are kept."""
+        """Whether all entries have originals."""
         return bool(self.segments) and all("originals" in one.columns.extra_names for one in self.segments)
 
     def signals(self, rows: Int64) -> Float32 | None:
-        """Signals of the entries at these rows; None if they are not kept."""
+        """Return the originals of the entries at these rows, or None."""
         if not self.has_originals:
             return None
         return unpack_originals(self.gather("originals", rows), self.gather("original_scales", rows))
 
     def notes(self, rows: Int64) -> list[Note]:
-        """Metadata of the entries at these rows."""
+        """Return the metadata of the entries at these rows."""
         return parse_notes(self.texts(rows))
 
     def texts(self, rows: Int64) -> list[bytes]:
-        """Metadata of the entries at these rows as JSON texts, empty where an entry has none."""
+        """Return the metadata of the entries at these rows as JSON texts, empty without metadata."""
         owners = np.searchsorted(self.starts, rows, side="right") - 1
         found = [b""] * len(rows)
         for owner in np.unique(owners):
@@ -130,22 +130,22 @@ class Snapshot:
         return found
 
     def among(self, rows: Int64) -> Snapshot:
-        """The same segments with only the entries at these rows alive."""
+        """Return the segments with only the entries at these rows alive."""
         return self.where(self.mask(rows))
 
     def sample(self, n_entries: int, rng: np.random.Generator) -> Snapshot:
-        """So many of the entries alive, chosen at random; ids are not read."""
+        """Return a snapshot of randomly chosen live entries without reading ids."""
         return self.among(self.draw(n_entries, rng))
 
     def draw(self, n_entries: int, rng: np.random.Generator) -> Int64:
-        """Rows of so many of the entries alive, chosen at random."""
+        """Return the rows of randomly chosen live entries."""
         rows: Int64 | int = int(self.starts[-1])
         if any(segment.alive is not None for segment in self.segments):
             rows = np.flatnonzero(np.concatenate([segment.living for segment in self.segments]))
         return rng.choice(rows, n_entries, replace=False)
 
     def last(self, n_entries: int) -> Int64:
-        """Rows of the entries alive in the newest segments, at most so many of those with the largest ids there."""
+        """Return the rows of the live entries with the largest ids in the newest segments."""
         found: list[Int64] = []
         for start, segment in zip(self.starts[-2::-1], reversed(self.segments), strict=True):
             left = n_entries - sum(map(len, found))
@@ -155,20 +155,20 @@ class Snapshot:
         return np.concatenate([np.empty(0, np.int64), *reversed(found)])
 
     def mask(self, rows: Int64) -> Booleans:
-        """Whether each row is among these."""
+        """Return a mask of these rows."""
         kept = np.zeros(self.starts[-1], bool)
         kept[rows] = True
         return kept
 
     def where(self, kept: Booleans) -> Snapshot:
-        """Only these entries, all of which are alive; few of many are gathered, so that a scan reads no others."""
+        """Return a snapshot of only these live entries; small subsets are gathered into a new segment."""
         chosen = [segment.where(part) for segment, part in self._split(kept)]
         if SPARSE * int(kept.sum()) > len(kept):
             return Snapshot(tuple(chosen))
         return Snapshot(tuple(gather_segment(segment) for segment in chosen if segment.n_alive))
 
     def add(self, segments: Iterable[Segment], *, limit: int | None = None) -> Snapshot:
-        """With new segments at the end; small ones are merged in tiers, so that their number stays logarithmic."""
+        """Return a snapshot with new segments; small ones are merged in tiers, so their number stays logarithmic."""
         result, limit = list(self.segments), limit or limits.MERGED_ENTRIES
         for segment in segments:
             result.append(segment)
@@ -177,7 +177,7 @@ class Snapshot:
         return Snapshot(tuple(result))
 
     def remove(self, rows: Int64, *, rewrite: bool = True) -> Snapshot:
-        """Without the entries at these rows; segments that are mostly removed are rewritten, empty ones dropped."""
+        """Return a snapshot without these rows; mostly removed segments are rewritten, empty ones dropped."""
         removed = np.zeros(self.starts[-1], bool)
         removed[rows] = True
         result = []
@@ -189,7 +189,7 @@ class Snapshot:
         return Snapshot(tuple(result))
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> Snapshot:
-        """The same entries, but for the metadata of those at these rows."""
+        """Return a snapshot with the metadata at these rows replaced."""
         order = np.argsort(rows)
         owners = np.searchsorted(self.starts, rows[order], side="right") - 1
         result = list(self.segments)
@@ -200,7 +200,7 @@ class Snapshot:
         return Snapshot(tuple(result))
 
     def groups(self, *, limit: int | None = None) -> list[slice]:
-        """Neighbours that fit into one segment, as many as do."""
+        """Return the longest run of adjacent segments that fit into one."""
         found, start = [], 0
         while start < len(self.segments):
             end = start + 1
@@ -211,7 +211,7 @@ class Snapshot:
         return found
 
     def compacted(self, *, limit: int | None = None) -> Snapshot | None:
-        """One step towards no removed entries and full segments: some neighbours merged; None when there is no more."""
+        """Merge some adjacent segments towards full segments without removed entries; return None when done."""
         for group in self.groups(limit=limit):
             together = self.segments[group]
             if len(together) > 1 or together[0].alive is not None:
@@ -219,11 +219,10 @@ class Snapshot:
         return None
 
     def tidied(self, *, n_bytes: int, share: float, limit: int) -> Snapshot | None:
-        """One step towards few removed entries: the segment with the largest share rewritten.
+        """Rewrite the segment with the largest share of removed entries; return None when few enough are left.
 
-        It is joined to a neighbour, or cut, so that what comes of it has at most ``limit`` entries.
-
-        None where they take at most ``n_bytes`` or at most this share of all bytes, and are in no segment the most.
+        The segment is merged with a neighbour or divided, so that results have at most ``limit`` entries. Few enough
+        means at most ``n_bytes`` or this share of all bytes, and no segment that consists mostly of removed entries.
         """
         shares = np.array([1 - segment.n_alive / len(segment) for segment in self.segments])
         sizes = np.array([segment.nbytes for segment in self.segments])
@@ -236,7 +235,7 @@ class Snapshot:
         return Snapshot((*self.segments[: chosen.start], *merged, *self.segments[chosen.stop :]))
 
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
-        """Each segment with its part of a mask over all rows."""
+        """Yield each segment with its part of a mask over all rows."""
         return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
 
 
@@ -245,7 +244,7 @@ def _worth_merging(before: Segment, newest: Segment, limit: int) -> bool:
 
 
 def fit_together(together: Sequence[Segment], limit: int | None) -> bool:
-    """Whether the entries of these segments fit into one: by their number, and by the bytes of their metadata."""
+    """Return whether these segments fit into one by number of entries and bytes of metadata."""
     n_texts = sum(segment.columns.metadata_bytes for segment in together)
     n_alive = sum(segment.n_alive for segment in together)
     return n_alive <= (limit or limits.MERGED_ENTRIES) and n_texts <= limits.METADATA_BYTES

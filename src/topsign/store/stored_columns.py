@@ -1,7 +1,7 @@
-"""Columns of a stored segment, read in place.
+"""Columns of a stored segment, read from memory-mapped files.
 
-The first use of a column in a process verifies it: its shape, its checksums, and that its content is what the recipe
-says, so that kernels meet no other bytes. If only a few codes are read, only those are verified.
+The first use of a column in a process verifies its shape, its checksums, and that its content is valid for the recipe,
+because kernels do not validate. If only a few codes are read, only those are verified.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METADATA = {"starts": "<i8", "text": "|u1"}
 
 
 class StoredColumns:
-    """Columns of one stored segment, as :class:`Columns` describes them."""
+    """Columns of a stored segment."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class StoredColumns:
         self._check_shape("codes", "|u1", (self._n_entries, recipe.code_bytes))
         for name in recipe.column_names:
             self._check_shape(name, "<f4", (self._n_entries,))
-        self._pending: tuple[Int64, Metadata] | None = None  # metadata that are not written yet
+        self._pending: tuple[Int64, Metadata] | None = None  # metadata not written yet
         self._pending_extras: dict[str, Array] = {}
 
     @classmethod
@@ -62,10 +62,10 @@ class StoredColumns:
         *,
         lenient: bool = False,
     ) -> StoredColumns:
-        """Open the files of a segment; those in ``known`` are open already.
+        """Open the files of a segment, except those already open in ``known``.
 
-        A damaged file of extra columns raises when one of them is read, because most searches need none. If
-        ``lenient``, so does a missing one.
+        A damaged file of extra columns raises only when a column is read, because most searches need none. If
+        ``lenient``, this also applies to a missing file.
         """
 
         def opened(name: str) -> StoredFile | None:
@@ -130,7 +130,7 @@ class StoredColumns:
         return self._extra_file(name)[name]
 
     def _extra_file(self, name: str) -> StoredFile:
-        """The file of an extra column, whose type and shape are checked."""
+        """Return the file of an extra column after checking dtype and shape."""
         file = self._extras[EXTRA_COLUMNS[name]]
         expected = extra_shape(name, len(self), self._recipe)
         kinds = EXTRA_TYPES[name]
@@ -140,7 +140,7 @@ class StoredColumns:
         return file
 
     def with_extras(self, extras: Mapping[str, Array]) -> StoredColumns:
-        """The same columns with these beside them, which :meth:`write` stores."""
+        """Return the columns with additional ones, which :meth:`write` stores."""
         changed = self._copied()
         changed._pending_extras = {**self._pending_extras, **extras}
         return changed
@@ -152,12 +152,12 @@ class StoredColumns:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """Values computed from the columns: kept with the file, which later versions share."""
+        """Cache of values computed from the columns, kept with the file, which later versions share."""
         return self.file.derived
 
     @lazy
     def _values(self) -> dict[str, Float32]:
-        """All columns beside the codes, checked."""
+        """Read and validate all columns besides the codes."""
         values = {name: self.file[name] for name in self._recipe.column_names}
         try:
             self._recipe.check_columns(values)
@@ -188,7 +188,7 @@ class StoredColumns:
 
     @lazy
     def alive(self) -> Bytes | None:
-        """Packed bitmap of the entries that are not removed; None if all are."""
+        """Packed bitmap of the live entries, or None if all are alive."""
         if self._removed is None:
             return None
         assert self.record.removed is not None
@@ -217,26 +217,26 @@ class StoredColumns:
         return self._checked_codes(self.file.rows("codes", positions))
 
     def with_metadata(self, rows: Int64, texts: Sequence[bytes]) -> StoredColumns:
-        """The same columns, but for the metadata of these rows, which ascend; written by :meth:`write_overlay`."""
+        """Return the columns with the metadata of these ascending rows replaced; :meth:`write_overlay` stores it."""
         changed = self._copied()
         changed._pending = _merged([*self._overlays, (rows, Metadata.of(texts))])
         return changed
 
     @property
     def _overlays(self) -> list[tuple[Int64, Metadata]]:
-        """Metadata that replace those of the segment: stored ones, then those that are not written yet."""
+        """Yield overlays of the segment's metadata: stored ones, then those not written yet."""
         stored = [] if self._overlay is None else [self._overlaid]
         return stored if self._pending is None else [*stored, self._pending]
 
     @property
     def n_overlaid(self) -> int:
-        """Rows whose metadata were replaced since the segment was written."""
+        """Number of rows whose metadata were replaced since the segment was written."""
         if self._pending is not None:
             return len(self._pending[0])
         return 0 if self.record.metadata is None else self.record.metadata.entries
 
     def write(self, writer: FileWriter, alive: Bytes | None) -> StoredColumns:
-        """Write what changed: which entries are alive, metadata and extra columns."""
+        """Write changes of the bitmap, the metadata and the extra columns."""
         new: dict[str, FileRecord] = {}
         if alive is not self.alive:
             assert alive is not None
@@ -255,12 +255,12 @@ class StoredColumns:
         return self.open(writer.backend, replace(self.record, **new), self._recipe, known)
 
     def read(self) -> None:
-        """Read and check every column that searches use."""
+        """Read and validate all columns that searches use."""
         for name in ("ids", "codes", "_values", "text_ids", "alive", "metadata"):
             getattr(self, name)
 
     def verify(self, next_id: int) -> None:
-        """Check the content of every column; checksums were compared before."""
+        """Validate the content of all columns, after their checksums."""
         self.read()
         for name in self.extra_names:
             self.rows(name, np.arange(len(self)))
@@ -271,7 +271,7 @@ class StoredColumns:
 
     @lazy
     def _overlaid(self) -> tuple[Int64, Metadata]:
-        """Rows whose metadata were replaced, ascending, and their texts."""
+        """Return the ascending rows of an overlay and their texts."""
         overlay = self._overlay
         assert overlay is not None
         n_rows = overlay.record.entries
@@ -313,19 +313,19 @@ class StoredColumns:
 def open_segment(
     backend: Backend, record: SegmentRecord, recipe: Recipe, known: dict[str, StoredFile], *, lenient: bool = False
 ) -> Segment:
-    """A stored segment; its bitmap of removed entries is read, its other columns are not."""
+    """Open a stored segment; only its bitmap of removed entries is read."""
     columns = StoredColumns.open(backend, record, recipe, known, lenient=lenient)
     return Segment(columns, columns.alive)
 
 
 def open_file(backend: Backend, record: FileRecord, known: Mapping[str, StoredFile], **options: bool) -> StoredFile:
-    """Open a file, with options of :class:`StoredFile`, unless it is open already."""
+    """Open a file with options of :class:`StoredFile`, or return it if it is open."""
     file = known.get(record.path)
     return StoredFile(backend, record, **options) if file is None or file.problem else file
 
 
 def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
-    """One overlay of several, of which the later ones win."""
+    """Merge overlays; later ones take precedence."""
     texts: dict[int, bytes] = {}
     for rows, metadata in overlays:
         texts |= zip(rows.tolist(), metadata.texts(range(len(rows))), strict=True)
@@ -334,7 +334,7 @@ def _merged(overlays: list[tuple[Int64, Metadata]]) -> tuple[Int64, Metadata]:
 
 
 def columns_of(columns: Columns) -> dict[str, Array]:
-    """Named arrays of a segment as its file holds them."""
+    """Return the named arrays of a segment's file."""
     found = {name: column_of(columns, name) for name in ("ids", "codes", *columns.column_names)}
     for prefix, table, types in (("text_ids", columns.text_ids, TEXT_IDS), ("metadata", columns.metadata, METADATA)):
         if table is not None:
@@ -352,7 +352,7 @@ def write_segment(writer: FileWriter, columns: Columns) -> SegmentRecord:
 
 
 def _write_extras(writer: FileWriter, extras: Mapping[str, Array], n_entries: int) -> dict[str, FileRecord]:
-    """Write files of extra columns; returns their records by what they hold."""
+    """Write files of extra columns; return their records by content."""
     return {
         file: writer.write("segments", {name: extras[name] for name in names}, n_entries)
         for file, names in EXTRA_FILES.items()

@@ -1,4 +1,4 @@
-"""Files of columns: safetensors with checksums per block, mapped, and verified where they are read."""
+"""Column files: memory-mapped safetensors with checksums per block, verified when read."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .backend import Backend, Content
 from .manifest import FileRecord, new_name
 
 BLOCK_BYTES = 2**20
-"""A checksum covers so many bytes of a column, so that a few rows can be verified without reading all of it."""
+"""Bytes of a column per checksum, so that a few rows can be verified without reading the whole column."""
 
 MISSING = "missing; restore it from a copy"
 
 SPARSE_BLOCK_BYTES = {"originals": 2**16}
-"""The same for columns of which searches read single rows."""
+"""Bytes per checksum for columns of which searches read single rows."""
 
 INLINE_BYTES = 2**14
-"""Files of at most so many bytes are kept in the manifest."""
+"""Maximum size of files that are stored in the manifest."""
 
 MANIFEST_BYTES = 2**16
-"""Bytes of such files that a manifest may hold in all; half of them are for segments only."""
+"""Maximum total bytes of files in a manifest; half of them are reserved for segments."""
 
 
 class FileWriter:
-    """Writes the new files of a change; small ones are kept for the manifest, which holds ``n_inline`` bytes so far."""
+    """Writer of the new files of a change; small ones go into the manifest, which already holds ``n_inline`` bytes."""
 
     def __init__(self, backend: Backend, n_inline: float = math.inf) -> None:
         self.backend = backend
@@ -49,7 +49,7 @@ class FileWriter:
         is_segment: bool = False,
         name: str | None = None,
     ) -> FileRecord:
-        """Write a file of these columns, under this name if there is one, or keep it for the manifest."""
+        """Write a file of these columns, optionally under a given name, or keep it for the manifest."""
         arrays = {name: np.ascontiguousarray(array) for name, array in in_file_order(columns).items()}
         checksums = {f"crc32:{name}": _checksums(name, array).tobytes().hex() for name, array in arrays.items()}
         header = pack_header(arrays, checksums)
@@ -64,11 +64,11 @@ class FileWriter:
         return record
 
     def adopt(self, records: Iterable[FileRecord]) -> None:
-        """Take over files that were written for this change by others."""
+        """Register files that others wrote for this change."""
         self._written += records
 
     def sync(self) -> None:
-        """Make the files durable."""
+        """Sync the files."""
         self.backend.sync({record.folder for record in self._written})
 
     def delete(self) -> None:
@@ -78,7 +78,7 @@ class FileWriter:
 
 
 def find_columns(backend: Backend, folder: str, name: str, n_entries: int) -> FileRecord | None:
-    """The record of a file that is there already; None if there is none, or one that was not written to its end."""
+    """Return the record of an existing file, or None if it is missing or incomplete."""
     record = FileRecord(folder, name, 0, 0, n_entries)
     try:
         content = backend.map(record.path)
@@ -94,21 +94,21 @@ def _bytes_of(array: Array) -> Bytes:
 
 
 def _block_bytes(name: str) -> int:
-    """Bytes of a column that one checksum covers."""
+    """Return the bytes per checksum of a column."""
     return SPARSE_BLOCK_BYTES.get(name, BLOCK_BYTES)
 
 
 def _checksums(name: str, array: Array) -> Array:
-    """CRC-32 of each block, big-endian, so that its hexadecimal digits read as usual."""
+    """Return the CRC-32 of each block, big-endian, so that hexadecimal digits are in the usual order."""
     content, size = _bytes_of(array), _block_bytes(name)
     return np.array([zlib.crc32(content[at : at + size].data) for at in range(0, len(content), size)], ">u4")
 
 
 class StoredFile(Mapping[str, Array]):
-    """Columns of one file. Opening checks its size and its header; reading a column checks the blocks it reads.
+    """Columns of one file. Opening checks its size and header; reading a column verifies the blocks it reads.
 
-    If ``is_optional``, a damaged file raises StorageError when a column is read and not before; if ``is_lenient``, so
-    does a missing one.
+    If ``is_optional``, a damaged file raises StorageError only when a column is read; if ``is_lenient``, this also
+    applies to a missing file.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class StoredFile(Mapping[str, Array]):
             raise self.problem
         return self._header.tensors
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # a file is itself, whatever it holds
+    __eq__, __hash__ = object.__eq__, object.__hash__  # identity, not content
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -172,7 +172,7 @@ class StoredFile(Mapping[str, Array]):
         return 0 if tensor is None else tensor.stop - tensor.start
 
     def shape(self, name: str, dtype: str) -> tuple[int, ...]:
-        """Shape of a column that must have this type."""
+        """Return the shape of a column after checking its dtype."""
         tensor = self._tensors.get(name)
         if tensor is None:
             self._refuse(f"damaged: has no {name}")
@@ -181,19 +181,19 @@ class StoredFile(Mapping[str, Array]):
         return tensor.shape
 
     def has_type(self, name: str, dtype: str) -> bool:
-        """Whether there is a column of this name and type."""
+        """Return whether there is a column of this name and dtype."""
         tensor = self._tensors.get(name)
         return tensor is not None and tensor.dtype == np.dtype(dtype)
 
     def __getitem__(self, name: str) -> Array:
-        """All of a column, verified."""
+        """Read and verify a whole column."""
         if name not in self._tensors:
             raise KeyError(name)
         self._verify(name, range(len(self._expected[name])))
         return self._tensors[name].view(self._content)
 
     def rows(self, name: str, positions: Int64) -> Array:
-        """Rows of a column; only the blocks that hold them are verified."""
+        """Read rows of a column and verify only the blocks that hold them."""
         column = self._tensors[name].view(self._content)
         width, size = column.nbytes // max(1, len(column)), _block_bytes(name)
         first, last = positions * width // size, ((positions + 1) * width - 1) // size
@@ -205,7 +205,7 @@ class StoredFile(Mapping[str, Array]):
         return column[positions]
 
     def verify(self) -> dict[str, str]:
-        """Read every block again; returns problems by section."""
+        """Read every block again; return problems by section."""
         if self.problem is not None:
             return {self.problem.section: self.problem.problem}
         problems = {}

@@ -1,4 +1,4 @@
-"""Choice of a store: in memory, in a new folder, or in a folder that exists, on a disk or in a bucket."""
+"""Creation and opening of stores in memory, in a local folder or in a bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = str | os.PathLike[str]
 
 
 def resolve(path: Path) -> str:
-    """Return the one name of a path for all who open it, without links, or a URL; raise if it can name no folder."""
+    """Return the canonical path without symbolic links, or the URL; raise if it cannot name a folder."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path must be a str or a path, got {path!r}")
     text = os.fspath(path)
@@ -28,7 +28,7 @@ def resolve(path: Path) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Return whether something is at this path or URL."""
+    """Return whether this path or URL exists."""
     target = resolve(path)
     if not is_url(target):
         return os.path.lexists(target)
@@ -41,7 +41,7 @@ def exists(path: Path) -> bool:
 def store_for_recipe(
     recipe: Recipe, *, path: Path | None, timeout: float | None, originals: str | None = None
 ) -> Store:
-    """Return a new store for codes of this recipe; one that another process creates at the same moment is opened."""
+    """Create a store for codes of this recipe, or open one that another process has just created."""
     check_place(path, timeout)
     if path is None:
         return MemoryStore(originals)
@@ -53,7 +53,7 @@ def store_for_recipe(
 
 
 def check_place(path: Path | None, timeout: float | None) -> None:
-    """Raise if no store can be made here: a timeout without a path, or a path without a parent folder."""
+    """Raise if no store can be created: a timeout without a path, or a path without a parent folder."""
     if path is None:
         if timeout is not None:
             raise ValueError(f"timeout is for a folder that others may write, got timeout={timeout!r} without a path")
@@ -61,7 +61,7 @@ def check_place(path: Path | None, timeout: float | None) -> None:
     target = resolve(path)
     folder = os.path.dirname(target)
     if not is_url(target) and not os.path.isdir(folder):
-        raise StorageError(target, "folder", f"cannot be made: the folder {folder} does not exist; make it first")
+        raise StorageError(target, "folder", f"cannot be created: the folder {folder} does not exist; create it first")
     _check_timeout(timeout)
 
 
@@ -78,7 +78,7 @@ def open_store(
     keep_versions: int = 1,
     optimistic: bool = False,
 ) -> Store:
-    """Return the store in a folder that exists."""
+    """Open the store in an existing folder."""
     from .folder_store import FolderStore
 
     return FolderStore(
@@ -106,13 +106,13 @@ def _backend_at(target: str) -> Backend:
 
 
 def check_absent(path: Path) -> None:
-    """Raise FileExistsError if something is at the path."""
+    """Raise FileExistsError if the path exists."""
     if exists(path):
         raise FileExistsError(f"{path} exists; choose another name, or remove it first")
 
 
 def save_store(path: Path, recipe: Recipe, store: Store, *, tables: Mapping[str, Table]) -> None:
-    """Write the entries of a store into a new folder; FileExistsError if another process made one meanwhile."""
+    """Write the entries of a store to a new folder; raise FileExistsError if another process has created it."""
     from .creation import create_store
 
     check_absent(path)

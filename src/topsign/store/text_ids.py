@@ -1,4 +1,4 @@
-"""Text ids of entries, found by a sorted table of their hashes."""
+"""Text ids of entries, with a sorted table of hashes for look-ups."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hash_text_ids(texts: Iterable[bytes]) -> Hashes:
-    """The first 8 bytes of each text's BLAKE2b."""
+    """Return the first 8 bytes of the BLAKE2b digest of each text."""
     digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<u8")
 
 
 @dataclass(frozen=True, eq=False)
 class TextIds:
-    """Text ids of consecutive entries; 20 bytes per entry beyond their text."""
+    """Text ids of consecutive entries, with 20 bytes per entry in addition to the text."""
 
     starts: Int64  # (n_entries + 1,) where each text begins
     hashes: Hashes  # (n_entries,) ascending
@@ -42,17 +42,17 @@ class TextIds:
         return self.starts.nbytes + self.hashes.nbytes + self.order.nbytes + self.text.nbytes
 
     def texts(self, rows: Sequence[int] | Int64) -> list[bytes]:
-        """The texts of these entries."""
+        """Return the text ids of these entries."""
         at, text = np.asarray(rows, np.int64), self.text.data
         begins, ends = self.starts[at].tolist(), self.starts[at + 1].tolist()
         return [bytes(text[begin:end]) for begin, end in zip(begins, ends, strict=True)]
 
     def find(self, texts: Sequence[bytes], hashes: Hashes) -> list[tuple[int, int]]:
-        """Pairs (position among ``texts``, entry) of the texts that are here; hashes only say where to look."""
+        """Return pairs (position in ``texts``, entry) of the text ids found here; equal hashes are verified."""
         found, n_entries = [], len(self.hashes)
-        positions = np.argsort(hashes, kind="stable")  # in order, so that neighbouring reads are near each other
+        positions = np.argsort(hashes, kind="stable")  # sorted for locality of reads
         slots = np.searchsorted(self.hashes, hashes[positions])
-        while positions.size:  # once, and again where several texts share a hash
+        while positions.size:  # repeated only if texts share a hash
             here = np.flatnonzero(slots < n_entries)
             here = here[self.hashes[slots[here]] == hashes[positions[here]]]
             positions, slots = positions[here], slots[here]
@@ -65,7 +65,7 @@ class TextIds:
 
 
 def problem_of_text_ids(texts: TextIds) -> str | None:
-    """What is wrong with stored text ids, whose checksums are right; None for sound ones."""
+    """Return the problem of stored text ids with correct checksums, or None."""
     if texts.starts[0] != 0 or texts.starts[-1] != len(texts.text) or (np.diff(texts.starts) < 0).any():
         return "the starts of its text ids must ascend from 0 to the end"
     if (texts.hashes[1:] < texts.hashes[:-1]).any():
@@ -76,7 +76,7 @@ def problem_of_text_ids(texts: TextIds) -> str | None:
 
 
 def _is_permutation(order: npt.NDArray[np.int32]) -> bool:
-    """Whether every number below the length is there, once; faster than to sort them."""
+    """Return whether the array is a permutation of range(len(array)), without sorting."""
     if order.min(initial=0) < 0 or order.max(initial=-1) >= len(order):
         return False
     seen = np.zeros(len(order), bool)

@@ -1,7 +1,7 @@
-"""Versions of a store: found, committed and cleaned.
+"""Versions of a store: listing, commit and cleaning.
 
-A commit creates the next manifest exclusively. The random token in it tells this client's manifest from another's, so a
-lost reply can be settled, and a later listing shows whether newer versions descend from it.
+A commit creates the next manifest exclusively. Its random token identifies this client's manifest, which resolves lost
+replies, and a later listing shows whether newer versions descend from it.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from .backend import FOLDERS, Backend
 from .manifest import MAX_BYTES, N_ANCESTORS, Manifest, parse_version, version_name
 
 ATTEMPTS = 100
-"""How often a listing is repeated that is empty, or names a manifest that was cleaned meanwhile."""
+"""Attempts to list versions if the listing is empty or a listed manifest has been cleaned."""
 
 ORPHAN_SECONDS = 86_400
-"""Age from which orphans are deleted in a shared store: another client may be about to commit younger ones.
+"""Age in seconds from which orphans are deleted in a shared store, because another client may commit younger ones.
 
-While a cluster encodes into a store, local or shared, its files are orphans for long: then thirty times as much."""
+It is thirty times as long while a cluster encodes into a store, because its files are orphans until the end."""
 
 
 PENDING = "topsign:encoding"
-"""Name under which a manifest keeps, among its sources, the record of files that a cluster is about to add."""
+"""Name of the source in a manifest that reserves the files of a cluster's encoding job."""
 
 
 class SupersededError(ConflictError):
-    """Another client created the version that a change was to create: the change can be made again on that one."""
+    """Another client created this version first; the change can be repeated on that version."""
 
 
 class UnknownOutcomeError(StorageError):
-    """Whether a change was stored could not be found out."""
+    """It could not be determined whether a change was stored."""
 
 
 class Versions:
-    """The manifests of a store."""
+    """Manifests of a store."""
 
     def __init__(self, backend: Backend, *, keep: int = 1) -> None:
         self.backend = backend
         self.keep = keep
 
     def numbers(self) -> list[int]:
-        """Versions in the store, ascending."""
+        """Return the versions in the store, ascending."""
         try:
             names = self.backend.list("versions")
         except (FileNotFoundError, NotADirectoryError):
@@ -52,7 +52,7 @@ class Versions:
         return sorted(number for number in map(parse_version, names) if number is not None)
 
     def newest(self, known: Manifest | None = None) -> Manifest:
-        """The newest version, which is not parsed again if it is the one that is known."""
+        """Return the newest version, without parsing it again if it is already known."""
         for attempt in range(ATTEMPTS):
             numbers = self.numbers()
             if numbers:
@@ -62,7 +62,7 @@ class Versions:
         raise self._no_index()
 
     def read(self, number: int, before: list[int] | None = None, known: Manifest | None = None) -> Manifest:
-        """A version; FileNotFoundError if it is not there."""
+        """Read a version; raise FileNotFoundError if it does not exist."""
         try:
             content = self.backend.read(version_name(number), MAX_BYTES)
             if known is not None and known.version == number and known.content == content:
@@ -81,7 +81,7 @@ class Versions:
             raise StorageError(error.path, error.section, f"{error.problem}; {remedy}") from None
 
     def commit(self, manifest: Manifest) -> None:
-        """Create a version whose files are durable; ConflictError if another client was first, and nothing changed."""
+        """Create a version whose files are durable; raise ConflictError without effect if another client was first."""
         name = version_name(manifest.version)
         try:
             self.backend.publish(name, manifest.content)
@@ -97,13 +97,13 @@ class Versions:
         except UnknownOutcomeError:
             raise
         except (OSError, StorageError):
-            pass  # the change is stored: what fails from here on must not raise
+            pass  # the change is stored: nothing may raise from here on
         if lost:
             self.backend.delete(name)
             raise self._conflict(manifest)
 
     def _settle(self, name: str) -> None:
-        """Finish a commit whose reply was lost; take it back if it cannot be made durable."""
+        """Finish a commit whose reply was lost; undo it if it cannot be made durable."""
         try:
             self.backend.sync(["versions"])
         except OSError:
@@ -111,7 +111,7 @@ class Versions:
             raise
 
     def _is_mine(self, manifest: Manifest, error: OSError) -> bool:
-        """Whether a commit whose reply was an error has succeeded all the same."""
+        """Return whether a commit that reported an error has succeeded nevertheless."""
         try:
             return self.read(manifest.version).token == manifest.token
         except FileNotFoundError:
@@ -122,7 +122,7 @@ class Versions:
             return False
 
     def _is_lost(self, manifest: Manifest) -> bool:
-        """Whether newer versions do not descend from this one: it took the number of one that was cleaned."""
+        """Return whether newer versions do not descend from this one, because it reused a cleaned number."""
         if self.numbers()[-1] == manifest.version:
             return False
         newest = self.newest()
@@ -131,10 +131,10 @@ class Versions:
         return newest.token != manifest.token and manifest.token not in newest.ancestors
 
     def clean(self, current: Manifest, *, keep: int | None = None) -> bool:
-        """Delete versions beyond those kept, and files that no kept version names; returns whether all are gone.
+        """Delete old versions and files that no kept version names; return whether all are gone.
 
-        Never raises OSError: what cannot be deleted now is left to the next change. Nothing is deleted if a kept
-        version cannot be read, because its files are not known.
+        Never raises OSError; the next change retries failed deletions. Nothing is deleted if a kept version cannot be
+        read, because its files are unknown.
         """
         try:
             numbers, named, dropped = self.numbers(), {file.path for file in current.files}, set[str]()
@@ -162,7 +162,7 @@ class Versions:
         return SupersededError(self.backend.path, version_name(manifest.version), problem)
 
     def _unknown(self, manifest: Manifest, why: str) -> UnknownOutcomeError:
-        problem = f"it is unknown whether the change was stored: {why}; refresh the index and look before trying again"
+        problem = f"it is unknown whether the change was stored: {why}; refresh the index and check before trying again"
         return UnknownOutcomeError(self.backend.path, version_name(manifest.version), problem)
 
     def _no_index(self) -> StorageError:
