@@ -120,7 +120,7 @@ def speed(results):
     faster, slower = ratios
     names = [name for name in PROCESSORS if name in results]
     return [
-        "Search by Hamming distance, beside FAISS on sign codes of equal storage, one thread "
+        "Search by Hamming distance, compared with FAISS on sign codes of equal storage, one thread "
         f"({listed([PROCESSORS[name] for name in names])})",
         f"256 queries: {faster[0]:.0f} to {faster[-1]:.0f} times as fast as FAISS; a single query takes "
         f"{slower[0]:.1f} to {slower[-1]:.1f} times as long as with FAISS",

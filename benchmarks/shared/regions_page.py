@@ -106,7 +106,7 @@ def _peers(measured):
     ]
     header = ["", "bytes per entry", "recall@10", "one query, ms", "256 queries, ms each", "build, s"]
     return join(
-        "### Beside other libraries",
+        "### Comparison with other libraries",
         f"{rows[0]['n_entries']:,} resampled sentences, recall of exact neighbours without rescoring unless originals "
         "are stored, processor time of one thread, one run. FAISS and graphs answer single queries faster; graphs find "
         "as many neighbours as codes with originals, in 20 to 60 times the memory. The other libraries do not "

@@ -166,7 +166,7 @@ def billion(results):
         parts.append(
             f"These are {n_segments:,} segments of 64 MiB, {n_segments // machines:,} per machine. At the measured "
             f"cost per segment, they add {cost['search_seconds'] * n_segments / machines:.1f} s to a search; "
-            f"{cost['open_seconds'] * n_segments / machines / 60:.1f} minutes to opening, beside reading "
+            f"{cost['open_seconds'] * n_segments / machines / 60:.1f} minutes to opening, in addition to reading "
             f"{total / machines:,.0f} GB per machine ({total / machines / 60:.0f} minutes at 1 GB/s); and "
             f"{cost['encode_seconds'] * n_segments / machines / 60:.1f} minutes to encoding."
         )

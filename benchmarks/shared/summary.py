@@ -9,7 +9,7 @@ from shared.text_page import recalls, sizes_of
 def summary(results):
     sentences = [one(results) for one in (text, detection, cameras, heads, speed)]
     lines = [f"- {one}" for one in sentences if one]
-    chart = "![Recall@10 against bytes per entry: trellis codes beside other codes](../images/text_embeddings.png)"
+    chart = "![Recall@10 against bytes per entry: trellis codes and other codes](../images/text_embeddings.png)"
     shown = chart if {"text_embeddings", "trellis/text"} <= results.keys() else ""
     return join("## Summary", shown, "\n".join(lines)) if lines else ""
 
@@ -87,7 +87,7 @@ def speed(results):
         return ""
     faster, slower = ratios
     return (
-        "**Speed beside FAISS** (sign codes of equal storage, Hamming distance, one thread, three processors). Batches "
+        "**Speed compared with FAISS** (sign codes of equal storage, Hamming distance, one thread, three processors). Batches "
         f"of 256 queries are {faster[0]:.0f} to {faster[-1]:.0f} times as fast; a single query takes {slower[0]:.1f} "
         f"to {slower[-1]:.1f} times as long."
     )
