@@ -143,8 +143,8 @@ def report_searching(options, times):
 
 def report_segments(options, cost, fixed):
     for name, value in zip(("encode", "open", "search"), cost, strict=True):
-        print(f"{name}: {1e3 * value:.2f} ms a segment, {options.workers[-1]} workers")
-    print(f"a search of next to nothing: {1e3 * fixed:.1f} ms")
+        print(f"{name}: {1e3 * value:.2f} ms per segment, {options.workers[-1]} workers")
+    print(f"a search of an almost empty index: {1e3 * fixed:.1f} ms")
     names = ("encode_seconds", "open_seconds", "search_seconds")
     segment = {name: float(value) for name, value in zip(names, cost, strict=True)}
     return {"workers": options.workers[-1], "a_segment": segment, "least_search_seconds": float(fixed)}

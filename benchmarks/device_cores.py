@@ -38,7 +38,7 @@ def random_codes(kernel, rng, layout, n_codes):
 
 
 def flat_runs(faiss, rng, bits, n_codes, n_queries):
-    """A search of faiss's flat index of so many bits."""
+    """Search of a flat FAISS index of this number of bits."""
     index = faiss.IndexBinaryFlat(bits)
     index.add(rng.integers(0, 256, (n_codes, bits // 8), dtype=np.uint8))
     asked = rng.integers(0, 256, (n_queries, bits // 8), dtype=np.uint8)

@@ -189,7 +189,7 @@ def index(device: Any, n: int, *, batches: tuple[int, ...], peers: bool) -> dict
 
 
 def dense_products() -> list[dict[str, Any]]:
-    """Products of dense rows of 8192 values with the queries, without the best of them: what computing alone costs."""
+    """Products of dense rows of 8192 values with the queries, without selecting the best: cost of the arithmetic."""
     rows, out = 65_536, []
     for n_queries in (256, 1024):
         small = torch.randint(-1, 2, (rows, 8192), dtype=torch.int8, device="cuda")
@@ -261,7 +261,7 @@ def whole_index(n: int) -> dict[str, Any]:
 
 
 def huge(device: Any, n: int) -> dict[str, Any]:
-    """So many entries of 512 of 8192 on one card, loaded and searched once; codes of a tenth, repeated."""
+    """Load and search this number of entries of 512 of 8192 on one GPU; codes of a tenth, repeated."""
     layout = Layout("compact", 512, 8192)
     encoder = GpuEncoder(ts.make_projection("hadamard", n_features=8192, random_state=3), layout, device=device)
     tenth = n // 10
@@ -302,7 +302,7 @@ def huge(device: Any, n: int) -> dict[str, Any]:
 
 
 def streamed(device: Any, n: int) -> dict[str, Any]:
-    """Codes of which none may stay on the card: a search beside the copying alone and the scanning alone.
+    """Search with no codes kept in GPU memory, compared with only copying and with only scanning.
 
     Each is one pass over all chunks; the second of two is reported.
     """
@@ -360,7 +360,7 @@ class WholeChunk:
 
 
 def shortlists() -> list[dict[str, Any]]:
-    """Exact top 10 of a head with a shortlist of 100, its weights on the card or in pinned memory of the host."""
+    """Exact top 10 of a head with a shortlist of 100, with weights in GPU memory or in pinned host memory."""
     linear, found = torch.nn.Linear(4096, 128_256, dtype=torch.bfloat16, device="cuda"), []
     layers = {
         where: ts.nn.compress(linear, n_bits=512, shortlist=100, shortlist_memory=where, random_state=3)

@@ -1,4 +1,4 @@
-"""Searches for a recall: what is reached, what is visited, how long it takes, beside other libraries' indexes.
+"""Searches for a recall: achieved recall, share visited and time, compared with other libraries.
 
     python benchmarks/regions.py SECTION [--cache FOLDER] [--entries 50000] [--queries 2000] [--json FILE]
 
@@ -42,7 +42,7 @@ def unit(rows):
 
 
 def resampled(vectors, n_entries, cache):
-    """So many vectors between each sentence and its neighbours, float16; kept in the cache."""
+    """Vectors between each sentence and its neighbours, as float16, cached in a file."""
     path = Path(cache) / f"resampled-{len(vectors)}-{n_entries}.npy"
     if not path.exists():
         near = np.empty((len(vectors), N_SOURCES), np.int32)

@@ -1,4 +1,4 @@
-"""Runs command lines of a page one after another in this process: ["topsign", ...], ["python", "-c", ...], ["rm", ...].
+"""Run command lines of a page one after another in this process: ["topsign", ...], ["python", "-c", ...], ["rm", ...].
 
 Reads them as JSON from standard input, and writes what each printed as JSON to standard output. One process for many
 commands: most of the time of a short one is its imports.
@@ -13,7 +13,7 @@ import sys
 
 
 def run(program, *arguments):
-    """What a command prints."""
+    """Return the output of a command."""
     shown = io.StringIO()
     sys.argv = [program, *arguments]
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):

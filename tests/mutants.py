@@ -239,7 +239,7 @@ class Mutant:
 
     @cached_property
     def key(self) -> str:
-        """What stays if lines before this one come or go."""
+        """Identity of a mutant that does not depend on the lines before it."""
         return f"{self.file} | {self.text} | {_short(self.old)} -> {self.new} | {self.number}"
 
     @property
@@ -461,7 +461,7 @@ def _run_tests(tree, files, seconds, options):
 
 
 class Baseline:
-    """What the tests of each file do without a mutant: how long they take, and which fail."""
+    """Time and failures of the tests of each file without a mutant."""
 
     def __init__(self, trees, files, pool, timeout):
         self.seconds, self.failing = {}, {}

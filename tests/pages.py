@@ -56,7 +56,7 @@ def commands(page):
 
 
 def run_commands(wanted, folder):
-    """What commands print, run one after another in one process and one folder."""
+    """Run commands one after another in one process and one folder; return their output."""
     settings = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
     program = [sys.executable, str(ROOT / "tests" / "commands.py")]
     done = subprocess.run(program, input=json.dumps(wanted), capture_output=True, text=True, cwd=folder, env=settings)

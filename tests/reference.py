@@ -223,7 +223,7 @@ def cosine(a, b):
 
 
 def estimated_logit(projected, weight, weight_projected, n_bits, intercept=0.0):
-    """Scale times the sum of the input's projections with the code's signs, and the intercept; that alone for zeros."""
+    """Scale times the sum of the input's projections with the code's signs, plus intercept; zeros give intercept."""
     if not np.any(weight):
         return intercept
     locations, bits, _, scale = entry(weight, weight_projected, n_bits)
@@ -255,7 +255,7 @@ def reflected_axes(axes):
 
 
 def trellis_level(state, coordinate, window, multipliers, addends, levels):
-    """What the bits of a window mean to a coordinate."""
+    """Level of a coordinate for the bits of its window."""
     turn = coordinate % len(multipliers)
     word = (state << (16 - window)) * int(multipliers[turn]) + int(addends[turn])
     return int(levels[(word & 0xFFFF) >> 9])
@@ -327,7 +327,7 @@ def trellis_cosine(first, second):
 
 
 def trellis_cost(code, values, tables, multipliers, addends, levels):
-    """What the encoder minimises."""
+    """Cost that the encoder minimises."""
     decoded = trellis_decode(code, tables.n_bits, tables.window, tables.offsets, multipliers, addends, levels)
     total = 0
     for i, level in enumerate(decoded):

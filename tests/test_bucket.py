@@ -104,7 +104,7 @@ def test_originals_are_kept_in_a_bucket(url, signals):
 
 @pytest.fixture(params=["bucket", "cluster"])
 def opener(request):
-    """Opens clients of a bucket, or indexes on a cluster of a local folder."""
+    """Open clients of a bucket, or indexes on a cluster of a local folder."""
     if request.param == "bucket":
         return ts.open_index
     pytest.importorskip("distributed")

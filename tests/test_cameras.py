@@ -31,7 +31,7 @@ def scene(rng, height=HEIGHT, width=WIDTH):
 
 
 def shot(rng, pattern):
-    """What a sensor with this pattern sees, as 8-bit pixels."""
+    """Image of a sensor with this pattern, as 8-bit pixels."""
     seen = scene(rng, *pattern.shape)[:, :, np.newaxis] * np.array([1, 0.95, 0.85]) * (1 + pattern[:, :, np.newaxis])
     return np.clip(seen + rng.standard_normal(seen.shape), 0, 255).astype(np.uint8)
 

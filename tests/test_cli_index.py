@@ -26,7 +26,7 @@ N_FEATURES = 128
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, rng):
-    """Where a user works: signals, and queries that are noisy copies of rows 42 and 7."""
+    """Working folder: signals, and queries that are noisy copies of rows 42 and 7."""
     monkeypatch.chdir(tmp_path)
     signals = rng.standard_normal((300, N_FEATURES)).astype(np.float32)
     np.save("signals.npy", signals)

@@ -239,7 +239,7 @@ def test_codes_and_queries_of_different_projections_do_not_mix(rng):
 
 
 def test_signals_are_no_projections(rng):
-    """Where n_pool is n_features the shapes agree: only what project() returned is taken, or what an encoder marked."""
+    """Shapes agree if n_pool is n_features, so only results of project() and marked arrays are accepted."""
     signals = rng.standard_normal((20, 64)).astype(np.float32)
     encoder = ts.AdaptiveEncoder(16, random_state=1).fit(signals)
     codes, projected = encoder.encode(signals), encoder.project(signals)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX sig
 
 
 def call(before_end=None):
-    """What a change does: its result, whatever signals come."""
+    """Make a change and return its result, whatever signals arrive."""
     deferred = DeferredSignals()
     try:
         deferred.begin()
@@ -41,7 +41,7 @@ def test_a_deferred_signal_runs_its_handler_after_the_call(number, monkeypatch):
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_signal_while_handlers_are_restored_is_not_lost(at, monkeypatch):
-    """It comes after the deferral has looked for signals, so that looking once is not enough."""
+    """The signal arrives after the deferral has looked for signals, so that looking once is not enough."""
     plain, calls, returned = _signals._set_handler, [], []
 
     def late(number, handler):

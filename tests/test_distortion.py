@@ -39,7 +39,7 @@ def test_the_bound_holds_for_every_mean_and_is_not_wasteful(distortion, n_signal
 def test_bits_grow_with_the_logarithm_of_the_signals_and_the_inverse_square_of_the_distortion():
     bits = [theory.bits_for_distortion(distortion=0.05, n_signals=n, failure=0.01) for n in (10**2, 10**4, 10**6)]
     assert bits[0] < bits[1] < bits[2]
-    # Each hundredfold adds 2 ln(100) / (2 distortion**2) bits at most (the logarithm alone), and most of them.
+    # Each hundredfold adds 2 ln(100) / (2 distortion**2) bits at most (only the logarithm), and most of them.
     step = 2 * np.log(100) / (2 * 0.05**2)
     assert (np.diff(bits) < step).all()
     assert (np.diff(bits) > 0.9 * step).all()

@@ -56,7 +56,7 @@ def test_examples_run_twice(example, capsys, folder, monkeypatch):
 
 
 def test_pages_and_examples_write_different_files():
-    """So that they can be run in any order in one folder; within a page, order is the reader's."""
+    """Pages can then be run in any order in one folder."""
     owners = {}
     for page in RUN_HERE:
         code = [*blocks(page, "python"), *(" ".join(command) for command, _ in commands(page))]

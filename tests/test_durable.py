@@ -776,7 +776,7 @@ def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
 
 @posix
 def test_a_forked_child_reads_and_opens_for_itself(filled):
-    """Maps are inherited, so a child searches and refreshes; it writes under a lock of its own."""
+    """Memory maps are inherited, so a child searches and refreshes; it writes under a lock of its own."""
     program = """
         import os, sys, numpy as np, topsign as ts
         index, query = ts.open_index(sys.argv[1]), np.eye(1, 96)
@@ -1027,7 +1027,7 @@ def test_an_interrupt_after_a_copy_appeared_comes_when_the_call_has_returned(fil
 
 
 def test_a_new_index_appears_with_its_first_version(path, signals, monkeypatch):
-    """It is built under another name and renamed, so that nobody meets a folder without a version."""
+    """An index is built under another name and renamed, so that nobody meets a folder without a version."""
     seen, plain = [], local.rename_new
 
     def watched(draft, target):

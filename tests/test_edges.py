@@ -1,4 +1,4 @@
-"""Wrong calls at the edges of the library and of the command line: each is refused in words, or does what is meant."""
+"""Wrong calls at the edges of the library and of the command line: each raises a clear error, or does what is meant."""
 
 import json
 import os

@@ -44,7 +44,7 @@ def make_projected(rng, n_queries, codes):
 
 
 def bits_of(entry):
-    """What an entry of a Hamming engine holds, as booleans."""
+    """Entry of a Hamming engine as booleans."""
     if isinstance(entry, str):
         return np.array(list(entry)) == "1"
     values = np.array(entry.as_py() if hasattr(entry, "as_py") else entry, np.uint8)
@@ -52,7 +52,7 @@ def bits_of(entry):
 
 
 def dense_of(entry, n_pool):
-    """What an entry of a sparse engine holds, as a dense vector."""
+    """Entry of a sparse engine as a dense vector."""
     out = np.zeros(n_pool)
     if isinstance(entry, str):
         values, size = entry.split("/")

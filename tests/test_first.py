@@ -34,7 +34,7 @@ RECIPES = {ts.TrellisIndex: TrellisRecipe, ts.AdaptiveIndex: AdaptiveRecipe, ts.
 
 @pytest.fixture(params=KINDS)
 def make(request):
-    """Makes an index that learns from its first addition."""
+    """Make an index that learns from its first addition."""
     kind, options = KINDS[request.param]
     return lambda **others: kind(**{"n_features": 32} | options | others)
 
@@ -231,7 +231,7 @@ def test_a_first_addition_that_is_refused_leaves_nothing(rng, kind, refused, tmp
             index.add(change(steep(rng, 700) + 1), **options)
         assert not index.is_fitted
         assert not path.exists()
-        index.add(signals)  # learns from these alone
+        index.add(signals)  # learns only from these
         alone = make(random_state=1)
         alone.add(signals)
         assert index.recipe == alone.recipe

@@ -1,4 +1,4 @@
-"""Full disks: changes are refused in words, nothing that was stored is harmed, and no file is left behind."""
+"""Full disks: changes raise a clear error, nothing that was stored is harmed, and no file is left behind."""
 
 import os
 import subprocess

@@ -189,7 +189,7 @@ def test_layers(device, layout, bias):
 
 
 def test_layers_called_in_a_loop_answer_each_input(device):
-    """Calls with the same memory become a CUDA graph after the second; others come between."""
+    """Repeated calls with the same memory become a CUDA graph after the second; others come between."""
     torch = pytest.importorskip("torch")
     small = ts.nn.compress(torch.nn.Linear(512, 3000), n_bits=64, random_state=7)
     inputs = torch.randn(9, 2, 512)

@@ -37,7 +37,7 @@ def device():
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), [(70, 75, 10), (384, 192, 12), (20, 333, 4), (300, 40, 8)])
 def test_tables_of_coordinates_give_the_levels(rng, n_features, n_bits, window):
-    """What trellis.cuh does, in NumPy."""
+    """Plain NumPy version of trellis.cuh."""
     tables, codes = some_trellis_codes(n_features, n_bits, window, 20, rng)
     bits = np.unpackbits(codes, axis=1)[:, :n_bits]
     around = np.take(bits, np.arange(-(-(n_bits + window - 1) // 32) * 32) % n_bits, axis=1)
@@ -58,7 +58,7 @@ N_FEATURES, N_BYTES = 140, 70  # one of 560 bits is for the cell; the same in al
 
 
 def watch(monkeypatch, owner, name):
-    """What a method returns from now on."""
+    """Record what a method returns from now on."""
     returned, method = [], getattr(owner, name)
 
     def called():

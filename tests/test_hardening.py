@@ -296,7 +296,7 @@ def test_opening_and_closing_in_threads(filled):
 
 
 def test_children_forked_while_threads_open_do_not_hang(filled):
-    """They answer and write."""
+    """Processes that have the index open answer and write."""
     program = """
         import os, sys, threading, time, numpy as np, topsign as ts
         path, stop = sys.argv[1], threading.Event()

@@ -362,7 +362,7 @@ def test_linear_estimators(digits, estimator, binary):
     if binary:
         y = np.where(y > 4, "high", "low")
     elif str(estimator) == "LogisticRegression(solver='liblinear')":
-        estimator = OneVsRestClassifier(estimator)  # liblinear alone knows two classes
+        estimator = OneVsRestClassifier(estimator)  # only liblinear knows two classes
         exact = estimator.fit(X, y)
         small = OneVsRestClassifier(
             ts.CompressedLinearClassifier(

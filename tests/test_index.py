@@ -72,7 +72,7 @@ class Naive:
         return compare(values, bits, locations)
 
     def keys(self, row, ids, scoring):
-        """What entries are ordered by: mismatches, or negative float32 sums."""
+        """Sort key of entries: mismatches, or negative float32 sums."""
         if scoring == "hamming":
             return [self.mismatches[row][i] for i in ids]
         return [-(self.sums[row][i] * self._weight(i)) for i in ids]

@@ -1,4 +1,4 @@
-"""What searches find is what theory promises: detection on the paper's problem, false matches at a corrected level."""
+"""Agreement of searches with theory: detection on the paper's problem, false matches at a corrected level."""
 
 import numpy as np
 import pytest

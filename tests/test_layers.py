@@ -1,4 +1,4 @@
-"""Imports go one way, packages keep their private names, families are asked and never told apart."""
+"""Imports go one way, packages keep their private names, family names are not compared outside of families."""
 
 import ast
 import re
@@ -99,7 +99,7 @@ def parts(source):
 
 
 def imports(source):
-    """What a source file imports from topsign, as paths from its root: ("index", "results"), ("kernels",) ...
+    """Imports of a source file from topsign, as paths from its root: ("index", "results"), ("kernels",) ...
 
     Lazy imports inside functions are seen too; those under ``if TYPE_CHECKING`` never happen.
     """
@@ -214,7 +214,7 @@ def test_no_package_uses_the_private_names_of_another():
 
 
 def test_the_command_line_uses_only_public_names():
-    """What packages export, from the package itself, as a user would; array types and atomic files are shared."""
+    """Public names of packages, imported from the package, as a user would; array types and atomic files are shared."""
     for source in ROOT.glob("cli/*.py"):
         for module, name in imports(source):
             if module[0] not in ("cli", "paper"):
@@ -242,7 +242,7 @@ def test_a_class_name_has_one_meaning():
 
 
 def test_public_names_stand_in_one_table():
-    """The names for type checkers are those of the table, and dir() shows them alone."""
+    """The names for type checkers are those of the table, and dir() shows only them."""
     (block,) = (node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If))
     homes = {alias.name: node.module or "" for node in block.body for alias in node.names}
     assert homes == topsign._HOMES

@@ -178,7 +178,7 @@ print("served", "test_nn_export" in sys.modules)
 
 
 def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
-    """The process has PyTorch and topsign, not the model. The head alone, so that answers are the same bits."""
+    """The process has PyTorch and topsign, not the model. Only the head, so that results have the same bits."""
     head = Model().head
     exported = torch.export.export(head, (torch.randn(3, 48),), dynamic_shapes=ROWS)
     package = torch._inductor.aoti_compile_and_package(

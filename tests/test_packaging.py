@@ -1,4 +1,4 @@
-"""What a user meets at installation: types, and an import that is silent and light."""
+"""Installation: types, and an import that is silent and light."""
 
 import re
 import subprocess

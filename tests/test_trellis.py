@@ -198,7 +198,7 @@ def test_many_features_learn_their_first_axes_at_random(rng, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"basis": "hadamard"}, {"n_local": 4}])
 def test_of_many_signals_only_those_learned_from_are_read(rng, monkeypatch, options):
-    """Every third: the same recipe as theirs alone, from arrays and from rows that are read as they are sliced."""
+    """Every third: the same recipe as from only those, from arrays and from rows that are read as they are sliced."""
 
     class Watched(np.ndarray):
         def __getitem__(self, rows):

@@ -130,7 +130,7 @@ def test_limits_that_do_not_go_with_trellis_codes_are_refused(signals):
 
 
 def test_codes_of_nothing_resemble_nothing(signals):
-    """A reconstruction may be zero by construction alone: here all levels are worth nothing."""
+    """A reconstruction may be zero by construction: here all levels are worth nothing."""
     index = make(signals, basis="hadamard", center=False)
     index.add(signals[:5])
     pairing = index.recipe.pairing()

@@ -87,7 +87,7 @@ def speed(results):
         return ""
     faster, slower = ratios
     return (
-        "**Speed compared with FAISS** (sign codes of equal storage, Hamming distance, one thread, three processors). Batches "
-        f"of 256 queries are {faster[0]:.0f} to {faster[-1]:.0f} times as fast; a single query takes {slower[0]:.1f} "
-        f"to {slower[-1]:.1f} times as long."
+        "**Speed compared with FAISS** (sign codes of equal storage, Hamming distance, one thread, three processors). "
+        f"Batches of 256 queries are {faster[0]:.0f} to {faster[-1]:.0f} times as fast; a single query takes "
+        f"{slower[0]:.1f} to {slower[-1]:.1f} times as long."
     )

@@ -1,4 +1,4 @@
-"""Tests that need other people's engines: ``make test-engines`` installs and runs them, the core suite does not."""
+"""Fixtures for tests with engines of other projects, which ``make test-engines`` installs and runs."""
 
 import os
 import tempfile

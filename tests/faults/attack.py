@@ -215,7 +215,7 @@ class FileDoors(Doors):
         self.state = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
 
     def crafted_state(self):
-        """A state dict of PyTorch, saved and loaded as weights alone."""
+        """A state dict of PyTorch, saved and loaded with weights_only."""
         torch, path = self.torch, self.folder / "crafted.pt"
         state = dict(self.state)
         name = str(self.rng.choice(list(state)))

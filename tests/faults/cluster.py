@@ -141,7 +141,7 @@ def kill_while_searching(processes, client, folder, rng):
 
 
 def restart_scheduler(processes, client, folder, rng):
-    """Returns a client of the new one."""
+    """Return a client of the new cluster."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
     last = rng.randrange(1, FILES * ROWS // SEGMENT)

@@ -74,7 +74,7 @@ def build_shim(folder):
 
 
 def state_of(path):
-    """What an index holds, as text; None if there is none."""
+    """Content of an index as text; None if there is none."""
     import topsign as ts
 
     if not os.path.exists(path):
@@ -192,7 +192,7 @@ class Case:
 
 
 def read_log(log, root):
-    """Calls as (kind, path, other path, bytes), with paths relative to the root."""
+    """System calls as (kind, path, other path, bytes), with paths relative to the root."""
     content, at, calls = log.read_bytes(), 0, []
     while at < len(content):
         end = content.index(b"\n", at)
@@ -220,7 +220,7 @@ def kill_everywhere(verbs, every, seed):
 
 
 class Disk:
-    """What a disk holds after a loss of power: synced bytes and names, and an arbitrary part of the others."""
+    """Content of a disk after a loss of power: synced bytes and names, and an arbitrary part of the others."""
 
     def __init__(self, start):
         self.names = {"": None}  # path to inode, None for a folder

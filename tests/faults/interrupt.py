@@ -65,7 +65,7 @@ def save(index, copy):
 
 
 class Bytecodes:
-    """Counts the bytecodes of the library that a call executes, and interrupts before one of them."""
+    """Tracer that counts the bytecodes of the library in a call and interrupts before one of them."""
 
     def __init__(self, stop=None, *, by_signal=False):
         self.count, self.stop, self.by_signal, self.came = 0, stop, by_signal, False

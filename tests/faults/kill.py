@@ -82,7 +82,7 @@ def draw_operation(rng, kind, entries, next_id, mark):
 
 
 def forked(work):
-    """Runs work() in a child; returns its process id."""
+    """Run work() in a child and return its process id."""
     child = os.fork()
     if child:
         return child
@@ -135,7 +135,7 @@ def check(path, before, wanted, acknowledged):
 
 
 def killed(path, operation, delay, in_commit):
-    """Runs an operation and kills it; returns whether it was acknowledged, and in which phase it died."""
+    """Run an operation and kill it; return whether it was acknowledged, and in which phase it died."""
     phase = mmap.mmap(-1, 1)
     receiving, sending = os.pipe()
     child = forked(lambda: write(path, operation, sending, phase, in_commit, delay))

@@ -38,7 +38,7 @@ def build():
 
 
 def run(cases, seed, script=__file__, more=()):
-    """Runs this file, or another, in a process of its own; what it printed, and its exit status."""
+    """Run this file, or another, in a new process; return its output and exit status."""
     core, runtime = build()
     settings = {
         "LD_PRELOAD": str(runtime),

@@ -1,4 +1,4 @@
-"""Writes signals.npz, small real signals for the tests of calibration.
+"""Write signals.npz, small real signals for the tests of calibration.
 
     python tests/data/real/make.py SENTENCES.npy RESIDUALS.npz
 
