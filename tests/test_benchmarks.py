@@ -78,7 +78,11 @@ def test_the_page_of_the_card_shows_what_was_measured():
             assert f"| {row['inputs']} | {graph} | {plain} |" in text
     for row in report["index"]["search"]:
         assert f"| {row['queries']:,} | {row['milliseconds']:.1f} | {row['nanoseconds_per_pair']:.3f} |" in text
-    for part in json.loads((BENCHMARKS / "results/trellis/gpu.json").read_text())["index"]:
+    trellis = json.loads((BENCHMARKS / "results/trellis/gpu.json").read_text())
+    for row in [trellis["head_of_one_input"], *trellis["heads"][0]["top_10"][1:]]:
+        took = [row["microseconds"][name] for name in ("ours_graph", "dense_graph", "ours", "dense")]
+        assert "| " + " | ".join(f"{value:,.0f}" for value in [row["inputs"], *took]) + " |" in text
+    for part in trellis["index"]:
         for row in part["search"]:
             sizes = f"| {part['entries']:,} | {part['bytes_per_code']} | {row['queries']:,} |"
             took = f"{row['milliseconds']:.2f} | {row['dense_milliseconds']:.2f} | {row['times_as_fast']:.2f}"
