@@ -28,7 +28,7 @@ def times_of(value, label=()):
     elif isinstance(value, dict) and value.keys() == {"median", "least", "most"}:
         yield " ".join(label), value
     elif isinstance(value, dict):
-        own = (*label, *(f"{value[name]}" for name in NAMES if name in value))
+        own = (*label, *(str(value[name]) for name in NAMES if isinstance(value.get(name), str | int)))
         for name, part in value.items():
             if name.endswith("_us") and isinstance(part, float):
                 yield " ".join((*own, name)), {"median": part, "least": part}
