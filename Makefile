@@ -69,7 +69,7 @@ test-attack: $(VENV)/ready
 # Coverage of every interval; false-alarm rates of 20 calibrations for each of eight laws of signals and three families; the suite runs a sample.
 test-statistics: $(VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m statistics tests/statistics
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/statistics/false_alarms.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/statistics/false_alarms.py --output build/false_alarms.json
 
 # Mutants of the source, each against the test files that should notice it; those that survive are listed.
 test-mutants: $(VENV)/ready

@@ -278,6 +278,7 @@ def main() -> None:
     parser.add_argument("--laws", nargs="*", default=list(LAWS), choices=list(LAWS), metavar="LAW")
     parser.add_argument("--output", type=Path, default=Path("false_alarms.json"))
     options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     outcomes = read(options.output, options.calibrations)
     wanted = [Cell(*one) for one in product(options.laws, FAMILIES, (True, False), range(options.seeds))]
     missing = [cell for cell in sorted(wanted, key=lambda cell: cell.seed) if cell not in outcomes]
