@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from topsign import StorageError, plots
-from topsign.theory import EmpiricalNull, LikelihoodRatioModel
+from topsign.theory import EmpiricalNull, LikelihoodRatioModel, evidence
 
 # Two normal laws of one spread: the log-likelihood ratio is a straight line, 2.5 x - 3.125 in natural units.
 SHIFT = 2.5
@@ -83,6 +83,10 @@ def test_a_model_is_stored_and_read():
         ({"region": [[0, 1e400], [1, 1], [2, 2]]}, "must be finite"),
         ({"region": [[0, 0]] * 5000}, "line and region have shapes"),
         ({"spread": 0}, "spread must be above 0"),
+        ({"spread": -1.0}, "spread must be above 0"),
+        ({"confidence": 0.0}, r"confidence in \(0, 1\)"),
+        ({"confidence": 1.0}, r"confidence in \(0, 1\)"),
+        ({"spread": 0, "confidence": 1.0}, "spread must be above 0"),
         ({"n_matches": -1}, "n_matches must be at least 2"),
         ({"closer": "nearer"}, "closer must be one of"),
         ({"center": None}, "cannot be read"),
@@ -103,6 +107,52 @@ def test_many_scores_give_the_same_line_as_all_of_them():
     matches, impostors, at = SHIFT + rng.standard_normal(5000), rng.standard_normal(50_000), np.linspace(0, 3, 7)
     found = LikelihoodRatioModel.fit(matches, impostors=impostors).ratio(at)
     assert_allclose(found.log10, (SHIFT * at - SHIFT**2 / 2) / np.log(10), atol=0.05)
+
+
+def test_condensed_scores_keep_their_ends_and_their_number():
+    values = np.arange(1000.0)
+    kept, counts = evidence._condensed(values[::-1])
+    assert (len(kept), counts.sum()) == (240, 1000)  # 40 at each end, and 160 means of bins
+    assert_array_equal(kept[:40], values[:40])
+    assert_array_equal(kept[-40:], values[-40:])
+    assert counts[[0, 39, 200, 239]].tolist() == [1, 1, 1, 1]
+    assert set(counts[40:200].tolist()) == {5, 6}
+    assert_allclose(counts @ kept, values.sum())
+    assert_array_equal(evidence._condensed(values[:240])[0], values[:240])
+
+
+def test_an_end_is_infinite_only_beyond_300():
+    ends = [300.0, np.nextafter(300.0, 301)]
+    for end in ends:
+        region = np.log(10) * np.array([[-end, 0.0], [end, 0.0], [0.0, 0.0]])
+        model = LikelihoodRatioModel(0.0, 1.0, np.zeros(2), region, 0.95, 9, 9, "larger")
+        found = model.ratio(0.0)
+        largest = (region[:, 0] / np.log(10)).max()
+        assert found.high == (largest if largest <= 300 else np.inf)
+        assert found.low == -found.high
+    assert (np.log(10) * 300.0) / np.log(10) == 300.0, "the first end is exactly the limit"
+
+
+def test_lines_of_kinds_that_do_not_overlap_stay_finite():
+    """Without Platt's targets the iteration stops once the line is steeper than 100, by steps of at most 4."""
+    values = np.array([-0.1, -0.09, 0.09, 0.1])
+    scores = evidence._Scores(values, np.ones(4), values > 0)
+    line, _ = scores.fit(platt=False)
+    assert 100 < np.abs(line).max() <= 104
+    line, _ = scores.fit(platt=True)
+    assert np.abs(line).max() < 40
+
+
+def test_the_region_ends_where_the_likelihood_has_dropped():
+    rng = np.random.default_rng(12)
+    values = np.concatenate([1 + rng.standard_normal(60), rng.standard_normal(90)])
+    scores = evidence._Scores(values, np.ones(150), np.arange(150) < 60)
+    line, information = scores.fit(platt=True)
+    best, _ = scores.fit(platt=False)
+    drops = scores.log_likelihood(best[np.newaxis])[0] - scores.log_likelihood(
+        scores.region(line, information, drop=3.0)
+    )
+    assert ((drops >= 3.0) & (drops < 3.01)).all()  # lines just beyond, by a bisection of 12 steps
 
 
 def test_words_follow_the_scale():
@@ -130,8 +180,9 @@ def test_bad_matches_raise():
     null = EmpiricalNull([0.0, 1.0])
     with pytest.raises(ValueError, match="matches must be at least two finite scores, got 1"):
         null.likelihood_ratio(0.5, matches=[1.0])
-    with pytest.raises(ValueError, match="confidence must lie in"):
-        null.likelihood_ratio(0.5, matches=[1.0, 2.0], confidence=1)
+    for confidence in (0, 1):
+        with pytest.raises(ValueError, match="confidence must lie in"):
+            null.likelihood_ratio(0.5, matches=[1.0, 2.0], confidence=confidence)
 
 
 def test_plots_are_drawn(tmp_path):
