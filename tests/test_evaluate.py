@@ -17,10 +17,12 @@ from typer.testing import CliRunner
 import topsign as ts
 from topsign.cli import app
 from topsign.evaluation import Option, Recall, SignalSource, render, truth
-from topsign.evaluation.configurations import Configuration
+from topsign.evaluation.configurations import Configuration, configurations
 from topsign.evaluation.data import measure_isotropy, split_signals
 from topsign.evaluation.extrapolation import Extrapolation
+from topsign.evaluation.measurement import Neighborhoods, measure_stored
 from topsign.evaluation.report import choose
+from topsign.evaluation.truth import Truth
 
 pytestmark = pytest.mark.slow
 
@@ -165,6 +167,57 @@ def test_the_printed_python_gives_the_printed_recall(found_for_given_queries, fa
         assert_allclose(one.option(factor).measured.share, share, err_msg=one.name)
 
 
+def test_stored_options_are_measured_as_they_are_printed(found_for_given_queries):
+    """Originals of every type; the one of fewest bytes on disk is recommended if it is as fast and meets the target."""
+    found, signals, queries = found_for_given_queries
+    rescored = max((one.option(10) for one in found.candidates), key=lambda one: one.measured.share)
+    truth = exact(signals, queries)
+    part = split_signals(signals, queries, n_entries=1000, n_queries=100, seed=0)
+    nearest = [truth[:, :100]]
+    known = Neighborhoods(Truth.of("cosine", signals), [np.arange(600)], nearest, Extrapolation.of(10, 600, 600))
+    assert (part.entries == signals).all()
+    stored = measure_stored(rescored, part, known, 0.5, 0, None)
+    assert [(one.originals, one.disk_bytes) for one in stored] == [("float32", 260), ("float16", 132), ("int8", 68)]
+    for one in stored:
+        code = replace(found, best=one).python()
+        assert f"originals={one.originals!r}" in code
+        names = {"signals": signals, "queries": queries}
+        with warnings.catch_warnings(action="ignore"):
+            exec(code, names)
+        assert_allclose(one.measured.share, recall(names["neighbors"].ids, truth, 10))
+    same = [replace(one, milliseconds=1.0, expected=Recall(10, 0.9, 0.9, 0.9)) for one in stored]
+    assert choose(same, 0.5)[0].originals == "int8"
+    assert choose([*same[:2], replace(same[2], expected=Recall(10, 0.4, 0.4, 0.4))], 0.5)[0].originals == "float16"
+
+
+def test_regions_are_weighed(monkeypatch, rng):
+    """From 20,000 entries on; their code, pasted, gives the printed recall."""
+    centres = rng.standard_normal((300, 16))
+    signals = (centres[rng.integers(0, 300, 20_040)] + 0.4 * rng.standard_normal((20_040, 16))).astype(np.float32)
+    signals, queries = signals[:-40], signals[-40:]
+    monkeypatch.setattr("topsign.evaluation.measurement.REGION_MARGINS", (0.5,))
+    monkeypatch.setattr("topsign.evaluation.measurement.ORIGINAL_TYPES", ("float16",))
+    monkeypatch.setattr("topsign.evaluation.measurement.configurations", few_configurations)
+    found = ts.evaluate(signals, queries=queries, target_recall=0.8)
+    (regional,) = [one for one in found.stored if one.recall is not None]
+    assert (regional.recall, regional.originals, regional.disk_bytes) == (0.9, "float16", 36)
+    assert regional.measured.share >= 0.8
+    code = replace(found, best=regional)
+    assert "--originals float16 --regions" in code.command()
+    assert code.command().endswith("-k 10 --recall 0.9")
+    assert "index.learn_regions()\nneighbors = index.search(queries, k=10, recall=0.9)" in code.python()
+    names = {"signals": signals, "queries": queries}
+    with warnings.catch_warnings(action="ignore"):
+        exec(code.python(), names)
+    assert_allclose(recall(names["neighbors"].ids, exact(signals, queries), 10), regional.measured.share)
+    assert "regions searched for a recall of 0.9" in render(found)
+
+
+def few_configurations(*given, **options):
+    found, notes = configurations(*given, **options)
+    return [one for one in found if one.name == "sign, 16 bits"], notes
+
+
 def test_the_printed_commands_and_python_read_the_files(tmp_path, rng, monkeypatch):
     """Of a table with a column of ids: commands, run in a shell of their own, and code give the printed recall."""
     monkeypatch.chdir(tmp_path)
@@ -272,7 +325,7 @@ def test_what_does_not_fit_is_said_in_words(rng):
 def test_the_page_is_one_file(found):
     text = render(found.of(SignalSource("<my>.npy")))
     assert "&lt;my&gt;.npy" in text
-    assert text.count("<table") == text.count("</table>") == 3
+    assert text.count("<table") == text.count("</table>") == 4
     assert text.count("<svg") == 1
     assert not re.search(r"<script|@import|https?:|url\(", text)
     assert not re.search(r'(fill|stroke)="#', text)  # colours follow the page into the dark

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from ..evaluation import METRICS, Evaluation, SignalSource, recall_words, render
+from ..evaluation import METRICS, STORED_WORDS, Evaluation, SignalSource, recall_words, render, stored_numbers
 from ..evaluation import evaluate as run_evaluation
 from ..paper.measuring import plain
 from ..signals import open_files
@@ -109,6 +109,14 @@ def _show(found: Evaluation) -> None:
     console.print()
     console.print(table, highlight=False)
     console.print(f"\n{recall_words(found)}", highlight=False)
+    if found.stored:
+        stored = Table(box=None, pad_edge=False)
+        for name in ("stored as", "resident bytes", "bytes on disk", "recall@10", "ms/query"):
+            stored.add_column(name, justify="left" if name == "stored as" else "right")
+        for option in found.stored:
+            stored.add_row(option.name, *stored_numbers(option), f"{option.milliseconds:.2f}")
+        console.print(f"\n{STORED_WORDS}", highlight=False)
+        console.print(stored, highlight=False)
     if found.false_alarms:
         alarms = Table(box=None, pad_edge=False)
         for name in ("searches with a match", *(f"at {level:g}" for level in found.levels)):

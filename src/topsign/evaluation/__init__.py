@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .measurement import evaluate
-from .page import recall_words, render
+from .page import STORED_WORDS, recall_words, render, stored_numbers
 from .report import Candidate, Evaluation, Option, Recall
 from .source import SignalSource
 from .truth import METRICS
 
 __all__ = [
     "METRICS",
+    "STORED_WORDS",
     "Candidate",
     "Evaluation",
     "Option",
@@ -18,4 +19,5 @@ __all__ = [
     "evaluate",
     "recall_words",
     "render",
+    "stored_numbers",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count, check_real
 from ..errors import CalibrationWarning
 from ..index import Index
+from ..search import MIN_REGION_ENTRIES
+from ..store import ORIGINAL_TYPES
 from .configurations import Configuration, configurations
 from .data import Split, measure_isotropy, split_signals
 from .extrapolation import Extrapolation
@@ -29,6 +31,9 @@ FACTORS = (4, 10, 40)
 LEVELS = (0.1, 0.05, 0.01)
 N_TIMED = 32
 """Queries whose rescoring is timed."""
+
+REGION_MARGINS = (0.2, 0.6)
+"""Recalls that searches of regions are asked for, as shares of the way from the target to 1: intervals must meet it."""
 
 N_NULL_ENTRIES = 1000
 MEAN_SHARE = 0.02
@@ -102,7 +107,7 @@ def evaluate(
             f"{len(part.queries)} queries cannot show a recall of {100 * target:.4g}%: at least {needed:,} are needed, "
             "even if all of them find everything"
         )
-    steps = len(tried) + 3
+    steps = len(tried) + 4
 
     progress("exact neighbours", 1 / steps)
     extrapolation = Extrapolation.of(K, len(part.entries), total)
@@ -117,7 +122,10 @@ def evaluate(
             warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
             index.add(part.entries, n_threads=n_threads)
             found.append(measure(one, index, part, known, n_threads=n_threads))
-    best, second = choose([option for one in found for option in one.options], target)
+    options = [option for one in found for option in one.options]
+    progress("originals and regions", (steps - 2) / steps)
+    stored = measure_stored(choose(options, target)[0], part, known, target, random_state, n_threads)
+    best, second = choose(_with_stored(options, stored), target)
     progress("false alarms", (steps - 1) / steps)
     rows, n_judged = measure_false_alarms(part, best.configuration, random_state)
     progress("done", 1.0)
@@ -133,6 +141,7 @@ def evaluate(
         notes=part.notes,
         n_nested=len(blocks[1]) if len(blocks) > 1 else None,
         candidates=found,
+        stored=stored,
         best=best,
         second=second,
         false_alarms=rows,
@@ -183,6 +192,57 @@ def measure(
         options.append(Option(configuration, factor, n_bytes, _recall(whole, K), Recall(K, *expected), times[factor]))
     recall = [_recall(_found(ids[:, :k], known.nearest[0][:, :k]), k) for k in KS if k <= len(part.entries)]
     return Candidate(configuration, n_bytes, recall, options)
+
+
+def measure_stored(
+    best: Option, part: Split, known: Neighborhoods, target: float, seed: int, n_threads: int | None
+) -> list[Option]:
+    """Return the best configuration as an index stores it: with originals of each type, and with regions.
+
+    Regions are learned from 20,000 entries on. What originals of fewer bits lose in the sample, they lose among all
+    signals; a search of regions is calibrated for its recall on the entries of any index, so it is not extrapolated.
+    """
+    found = []
+    types = [] if best.factor is None else ORIGINAL_TYPES
+    with_regions = len(part.entries) >= MIN_REGION_ENTRIES
+    for kind in types or (("float16",) if with_regions else ()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
+            index = best.configuration.make(part.entries.shape[1], originals=kind, random_state=seed)
+            index.add(part.entries, n_threads=n_threads)
+        stored = replace(best, originals=kind, disk_bytes=index.originals_nbytes / len(index))
+        if best.factor is not None:
+            search: dict[str, Any] = {"rescore": True, "rescore_factor": best.factor, "n_threads": n_threads}
+            found.append(_stored_option(stored, index, part, known, search))
+        if with_regions and kind == "float16":
+            index.learn_regions(n_threads=n_threads)
+            asked = sorted({round(target + share * (1 - target), 4) for share in REGION_MARGINS})
+            for recall in asked:
+                option = replace(stored, factor=None, recall=recall, bytes_per_entry=best.bytes_per_entry + 2)
+                search = {"recall": recall, "n_threads": n_threads}
+                made = _stored_option(option, index, part, known, search)
+                found.append(replace(made, expected=made.measured))
+    return found
+
+
+def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoods, search: dict[str, Any]) -> Option:
+    """Return an option with the recall and time that an index gives."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        ids = np.asarray(index.search(part.queries, k=K, **search).ids)
+        seconds = _seconds(index, part.queries, **search)
+    measured = _recall(_found(ids, known.nearest[0][:, :K]), K)
+    change = measured.share - option.measured.share
+    low, share, high = (
+        float(np.clip(one + change, 0, 1)) for one in (option.expected.low, option.expected.share, option.expected.high)
+    )
+    return replace(option, measured=measured, expected=Recall(K, share, low, high), milliseconds=1e3 * seconds)
+
+
+def _with_stored(options: list[Option], stored: list[Option]) -> list[Option]:
+    """Return all options; those that were measured again with originals replace the estimate."""
+    again = {(one.configuration.name, one.factor) for one in stored if one.recall is None}
+    return [one for one in options if (one.configuration.name, one.factor) not in again] + stored
 
 
 def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int], Int64]:

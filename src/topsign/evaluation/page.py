@@ -11,6 +11,11 @@ from .report import Candidate, Evaluation, Option, Recall
 
 WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24
 MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
+STORED_WORDS = (
+    "The best of these as an index stores it: with originals of each type on disk, and, from 20,000 entries on, with "
+    "regions, of which a search visits as many as a recall needs. Among options of the same resident bytes and about "
+    "the same time, the one with the fewest bytes on disk is recommended."
+)
 TRUTHS = {
     "cosine": "largest cosine of the signals as given",
     "centred cosine": "largest cosine of the signals less their mean",
@@ -47,6 +52,11 @@ def _body(found: Evaluation) -> Iterator[str]:
     yield "are codes only, squares 100 candidates rescored. The filled mark is recommended.</figcaption></figure>"
     titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms"]
     yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
+    if found.stored:
+        yield f"<p>{escape(STORED_WORDS)}</p>"
+        titles = ["Stored as", "Resident bytes", "Bytes on disk", "Recall@10", "ms"]
+        rows = [[escape(one.name), *stored_numbers(one), f"{one.milliseconds:.2f}"] for one in found.stored]
+        yield from table_rows("numbers", titles, rows)
     if found.extrapolated:
         yield f"<p>Expected among {found.n_signals:,} entries:</p>"
         titles = ["Code", "Recall@10", "40 rescored", "100", "400"]
@@ -63,6 +73,11 @@ def _body(found: Evaluation) -> Iterator[str]:
         yield from table_rows("numbers", titles, rows)
         if (advice := found.false_alarm_advice()) is not None:
             yield f"<p>{escape(advice)}</p>"
+
+
+def stored_numbers(one: Option) -> list[str]:
+    """Return bytes and recall of an option as an index stores it."""
+    return [f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}", f"{one.measured.share:.3f}"]
 
 
 def recall_words(found: Evaluation) -> str:

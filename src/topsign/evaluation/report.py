@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from .configurations import Configuration
 from .data import Isotropy
-from .source import SignalSource
+from .source import ORIGINALS, SearchSettings, SignalSource
 
 K = 10
 """Neighbours that a target of recall is about."""
+
+SAME_TIME = 1.25
+"""Times whose ratio is below this count as equal: measurements differ by as much."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class Option:
     measured: Recall  # recall@10 among the entries of the sample
     expected: Recall  # the same among all signals, extrapolated if the sample is smaller
     milliseconds: float  # per query, a batch on all threads, among the entries of the sample
+    originals: str | None = None  # type of kept originals
+    recall: float | None = None  # recall that a search of regions is asked for
+    disk_bytes: float = 0.0  # of kept originals, per entry
 
     @property
     def name(self) -> str:
@@ -43,8 +50,17 @@ class Option:
 
     @property
     def how(self) -> str:
-        """How candidates are ordered, in words."""
-        return "by codes only" if self.factor is None else f"{self.factor * K} candidates rescored"
+        """How candidates are found and ordered, in words."""
+        kept = f" by {self.originals} originals" if self.originals is not None else ""
+        if self.recall is not None:
+            return f"regions searched for a recall of {self.recall:g}, rescored{kept}"
+        return "by codes only" if self.factor is None else f"{self.factor * K} candidates rescored{kept}"
+
+    @property
+    def search(self) -> SearchSettings:
+        """How an index is built and searched for these numbers."""
+        originals = self.originals or (None if self.factor is None else ORIGINALS)
+        return SearchSettings(self.factor, originals, self.recall)
 
     def meets(self, target: float) -> bool:
         """Return whether the whole interval of the expected recall reaches the target."""
@@ -93,6 +109,7 @@ class Evaluation:
     notes: list[str]
     n_nested: int | None  # entries of each nested sample, None if there is none
     candidates: list[Candidate]
+    stored: list[Option]  # the best options as an index stores them: by type of originals, and with regions
     best: Option
     second: Option | None
     false_alarms: list[FalseAlarmRow]
@@ -118,12 +135,12 @@ class Evaluation:
 
     def command(self) -> str:
         """Return the shell commands that build and search the recommended index."""
-        return self.source.commands(self.best.configuration, self.best.factor, k=K, random_state=self.random_state)
+        return self.source.commands(self.best.configuration, self.best.search, k=K, random_state=self.random_state)
 
     def python(self) -> str:
         """Return the Python code that builds and searches the recommended index."""
         return self.source.python(
-            self.best.configuration, self.best.factor, n_features=self.n_features, k=K, random_state=self.random_state
+            self.best.configuration, self.best.search, n_features=self.n_features, k=K, random_state=self.random_state
         )
 
     def recommendation(self) -> str:
@@ -138,8 +155,8 @@ class Evaluation:
         )
         if self.extrapolated:
             text += f" Among {self.n_signals:,} entries {best.expected} is expected (extrapolated)."
-        if best.factor is not None:
-            text += f" Originals take {4 * self.n_features:,} bytes per entry on disk."
+        if best.originals is not None:
+            text += f" Originals take {best.disk_bytes:,.0f} bytes per entry on disk."
         return text
 
     def alternative(self) -> str | None:
@@ -148,12 +165,14 @@ class Evaluation:
             return None
         best, other = self.best, self.second
         found = f"Second: {other.name}, {other.bytes_per_entry:.0f} bytes, {other.expected}, "
-        found += f"{other.milliseconds:.2f} ms: "
+        found += f"{other.milliseconds:.2f} ms"
+        found += f", {other.disk_bytes:,.0f} bytes on disk: " if other.disk_bytes else ": "
         if not other.meets(self.target_recall):
             return found + ("it may miss the target." if self.met else "it finds fewer.")
         more = other.bytes_per_entry / best.bytes_per_entry - 1
-        if more < 0.005:
-            return found + "as small, and slower."
+        if abs(more) < 0.005:
+            larger = other.disk_bytes > best.disk_bytes
+            return found + ("as small, but larger on disk." if larger else "as small, and slower.")
         if other.milliseconds < best.milliseconds:
             return found + f"faster, but {more:.0%} larger."
         return found + f"{more:.0%} larger, and no faster."
@@ -172,13 +191,21 @@ class Evaluation:
 def choose(options: list[Option], target: float) -> tuple[Option, Option | None]:
     """Return the cheapest option that meets the target, and the second best.
 
-    The cheapest has the fewest resident bytes, and is the fastest of those. The second best is the fastest that is
-    faster, or else the next in this order; if no other meets the target, the one that finds most. If none meets it, the
-    two that find most are returned.
+    The cheapest has the fewest resident bytes, and is the fastest of those; of options with the same resident bytes and
+    about the same time it has the fewest bytes on disk. The second best is the fastest that is faster, or else the next
+    in this order; if no other meets the target, the one that finds most. If none meets it, the two that find most are
+    returned.
     """
-    enough = sorted(
-        (one for one in options if one.meets(target)), key=lambda one: (one.bytes_per_entry, one.milliseconds)
-    )
+
+    def cost(one: Option) -> tuple[float, float, float, float]:
+        return (
+            one.bytes_per_entry,
+            round(math.log(max(one.milliseconds, 1e-9)) / math.log(SAME_TIME)),
+            one.disk_bytes,
+            one.milliseconds,
+        )
+
+    enough = sorted((one for one in options if one.meets(target)), key=cost)
     if not enough:
         ranked = sorted(options, key=lambda one: -one.expected.low)
         return ranked[0], ranked[1] if len(ranked) > 1 else None

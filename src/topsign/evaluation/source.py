@@ -10,7 +10,33 @@ from .configurations import Configuration
 
 INDEX = "index.topsign"
 ORIGINALS = "float32"
-"""Type of kept originals: rescoring by them orders candidates as the signals themselves do."""
+"""Type of kept originals that orders candidates as the signals themselves do."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How an index is built and searched: originals, and rescoring by them or regions."""
+
+    factor: int | None = None  # candidates per neighbour that are rescored
+    originals: str | None = None  # type of kept originals
+    recall: float | None = None  # recall that a search of regions is asked for
+
+    def build_options(self) -> list[str]:
+        """Return options of ``topsign build``."""
+        kept = [] if self.originals is None else [f"--originals {self.originals}"]
+        return kept + ([] if self.recall is None else ["--regions"])
+
+    def search_options(self) -> list[str]:
+        """Return options of ``topsign search``."""
+        if self.recall is not None:
+            return [f"--recall {self.recall:g}"]
+        return [] if self.factor is None else [f"--rescore-factor {self.factor}"]
+
+    def arguments(self) -> str:
+        """Return arguments of ``Index.search``, after others."""
+        if self.recall is not None:
+            return f", recall={self.recall:g}"
+        return "" if self.factor is None else f", rescore=True, rescore_factor={self.factor}"
 
 
 @dataclass(frozen=True)
@@ -22,7 +48,7 @@ class SignalSource:
     array: str | None = None
     id_column: str | None = None
 
-    def commands(self, configuration: Configuration, factor: int | None, *, k: int, random_state: int) -> str:
+    def commands(self, configuration: Configuration, settings: SearchSettings, *, k: int, random_state: int) -> str:
         """Return shell commands that build an index and search it."""
         build = ["topsign build", shlex.quote(self.signals or "signals.npy"), f"-o {INDEX}"]
         build += [f"--array {shlex.quote(self.array)}"] if self.array else []
@@ -30,18 +56,17 @@ class SignalSource:
         build += [configuration.options(), f"--seed {random_state}"]
         search = ["topsign search", INDEX, shlex.quote(self.queries or "queries.npy"), f"-k {k}"]
         search += [f"--array {shlex.quote(self.array)}"] if self.array and self.queries else []
-        if factor is not None:
-            build.append(f"--originals {ORIGINALS}")
-            search.append(f"--rescore-factor {factor}")
+        build += settings.build_options()
+        search += settings.search_options()
         return f"{' '.join(build)}\n{' '.join(search)}"
 
     def python(
-        self, configuration: Configuration, factor: int | None, *, n_features: int, k: int, random_state: int
+        self, configuration: Configuration, settings: SearchSettings, *, n_features: int, k: int, random_state: int
     ) -> str:
         """Return Python code that builds an index and searches it: the last line assigns ``neighbors``."""
-        options: dict[str, Any] = {} if factor is None else {"originals": ORIGINALS}
+        options: dict[str, Any] = {} if settings.originals is None else {"originals": settings.originals}
         made = configuration.constructor(n_features, **options, random_state=random_state)
-        rescored = "" if factor is None else f", rescore=True, rescore_factor={factor}"
+        learned = [] if settings.recall is None else ["index.learn_regions()"]
         ids = ", ids=ids" if self.id_column else ""
         return "\n".join(
             [
@@ -50,7 +75,8 @@ class SignalSource:
                 "",
                 f"index = {made}",
                 f"index.add(signals{ids})",
-                f"neighbors = index.search(queries, k={k}{rescored})",
+                *learned,
+                f"neighbors = index.search(queries, k={k}{settings.arguments()})",
             ]
         )
 
