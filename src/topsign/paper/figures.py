@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ STYLES: dict[str, Style] = {
     f"sign, {STORAGE}, Hadamard, real query": {"color": ORANGE, "linestyle": (0, (1, 2)), "marker": "D"},
     "adaptive, Hadamard, real query": {"color": GOLD, "linestyle": (0, (8, 2)), "marker": "v"},
 }
+LEGEND_LINES = 4
+"""Legends are no longer than this; longer ones have two columns."""
+
 WHOLE_RANGE = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 LIBRARY = ("uncompressed", "adaptive, entries adapt")
@@ -50,10 +54,10 @@ def draw_curve(found: Curve) -> dict[str, Figure]:
     left, axes = _panel("inner product with the reference (unit norms)", "Hamming distance (fraction of bits)")
     axes.plot(found.correlation, found.exact, color=BLUE, label="adaptive, exact", linewidth=1.8)
     _points(axes, found.adaptive, "adaptive, measured ± 2 s.e.", color=BLUE, marker="o")
-    axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="sign projections, exact")
-    _points(axes, found.signs, "sign projections, measured ± 2 s.e.", color=ORANGE, marker="s")
+    axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="sign, exact")
+    _points(axes, found.signs, "sign, measured ± 2 s.e.", color=ORANGE, marker="s")
     axes.plot(found.correlation, found.printed, color=GREY, linestyle=":", label="Theorem 2 as printed", linewidth=2)
-    axes.plot(found.correlation, found.bound, color=GREEN, linestyle="-.", label="its replacement, a true bound")
+    axes.plot(found.correlation, found.bound, color=GREEN, linestyle="-.", label="corrected bound")
     axes.set_title(f"{found.n_bits} of {found.n_pool} projections")
     axes.set_xticks(WHOLE_RANGE)
     _finish(left, axes)
@@ -63,11 +67,12 @@ def draw_curve(found: Curve) -> dict[str, Figure]:
     for other, (color, dashes, marker) in zip(found.others, styles, strict=True):
         label = f"{other.n_bits} of {other.n_pool}"
         axes.plot(found.correlation, other.exact, color=color, linestyle=dashes, label=f"{label}, exact")
-        _points(axes, other.points, f"{label}, measured ± 2 s.e.", color=color, marker=marker)
+        _points(axes, other.points, None, color=color, marker=marker)
     axes.plot(found.correlation, found.exact, color=BLUE, label=f"{found.n_bits} of {found.n_pool}, exact")
-    axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="all kept (sign projections)")
+    axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="all kept (sign)")
+    axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e.")
     axes.set(xlim=(0, 1), ylim=(-0.01, 0.52))
-    axes.set_title("Other pools: the fewer of more, the steeper")
+    axes.set_title("Other pools: smaller shares are steeper")
     _finish(right, axes)
     return {"curve": left, "curve-pools": right}
 
@@ -77,12 +82,12 @@ def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
     figure, axes = _panel("inner product of the two signals (unit norms)", "Hamming distance (fraction of bits)")
     looks = [(BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PINK, (0, (8, 2)), "v")]
     for pair, (color, dashes, marker) in zip(found.pairs, looks, strict=True):
-        label = f"both at {pair.shared:g} to the reference, exact"
+        label = f"both at {pair.shared:g}, exact"
         axes.plot(pair.inner_product, pair.exact, color=color, linestyle=dashes, label=label)
         _points(axes, pair.points, None, color=color, marker=marker)
-        name = "Theorem 3 as printed (same colours)" if pair is found.pairs[0] else None
+        name = "Theorem 3 as printed" if pair is found.pairs[0] else None
         axes.plot(pair.inner_product, pair.printed, color=color, linestyle=":", linewidth=1.2, label=name)
-    axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e. (one shape per line)")
+    axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e.")
     axes.set_xticks(WHOLE_RANGE)
     axes.set_title(f"Two other signals, {found.n_bits} of {found.n_pool}")
     _finish(figure, axes)
@@ -103,11 +108,11 @@ def draw_table(found: Table) -> dict[str, Figure]:
         cells = found.of(method).cells
         bits, lost = [one.storage for one in cells], [one.lost for one in cells]
         reach = [2 * one.standard_error for one in cells]
-        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=f"{method}, ours ± 2 s.e.")
+        axes.errorbar(bits, lost, reach, color=color, linestyle=dashes, marker=marker, label=method)
         printed = [one.published.lost for one in cells if one.published is not None]
         axes.plot(bits, printed, color=color, linestyle="", marker=marker, markersize=9, fillstyle="none")
     axes.plot(
-        [], [], color=GREY, linestyle="", marker="o", markersize=9, fillstyle="none", label="printed (open marks)"
+        [], [], color=GREY, linestyle="", marker="o", markersize=9, fillstyle="none", label="printed in the paper"
     )
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=0.5)
@@ -167,7 +172,7 @@ def _detection(axes: Axes, found: Roc, one: Detection, marked: npt.NDArray[np.bo
     errors: Style = {"yerr": 2 * one.errors_at_levels[marked], "elinewidth": 1, "capsize": 2}
     points: Style = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": ""}
     axes.errorbar(found.levels[marked], one.at_levels[marked], **errors, **points)
-    axes.plot([], [], label=one.name, markersize=4.5, **style)
+    axes.plot([], [], label=re.sub(r" \(.*\)", " bits", one.name), markersize=4.5, **style)
 
 
 def _points(axes: Axes, points: Points, label: str | None, *, color: str, marker: str) -> None:
@@ -187,7 +192,9 @@ def _panel(x: str, y: str, *, height: float = 5.0) -> tuple[Figure, Axes]:
 def _finish(figure: Figure, axes: Axes) -> None:
     axes.grid(color=FAINT, linewidth=0.7)
     axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=1, frameon=False, handlelength=3.2)
+    n_lines = len(axes.get_legend_handles_labels()[1])
+    columns: Style = {"ncols": 1 if n_lines <= LEGEND_LINES else 2, "columnspacing": 1.2, "handlelength": 2.6}
+    figure.legend(loc="outside lower center", frameon=False, **columns)
 
 
 @contextmanager
@@ -196,7 +203,7 @@ def house_style() -> Iterator[None]:
     import matplotlib
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    sizes = {"font.size": 10, "axes.titlesize": 11, "legend.fontsize": 9, "axes.linewidth": 0.8}
+    sizes = {"font.size": 10, "axes.titlesize": 11, "legend.fontsize": 8, "axes.linewidth": 0.8}
     settings: dict[Any, Any] = dict.fromkeys(ink, INK) | sizes | {"svg.fonttype": "none"}
     with matplotlib.rc_context(settings):
         yield

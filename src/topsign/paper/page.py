@@ -13,12 +13,14 @@ from .curve import Curve
 from .distortion import Distortion
 from .energy import Energy
 from .errata import Erratum
-from .roc import Detection, Roc
+from .roc import AUTHORS_STORAGE, N_BITS, STORAGE, Detection, Roc
 from .table import Table, TableCell
 from .three_party import ThreeParty
 from .verdicts import RULE, Claim, count_outcomes
 
 Figures = Mapping[str, str]
+
+NOT_DIGITISED = "The paper publishes curves without numbers: they are not comparable point by point, and not drawn"
 
 
 def render(
@@ -87,17 +89,17 @@ def _curve(found: Curve, figures: Figures) -> Iterator[str]:
     )
     yield (
         f"<p>Unit-norm signals of {found.n_features} features at a known inner product with the reference; "
-        f"{found.n_draws} draws, each with fresh signals and a fresh Gaussian matrix.</p>"
+        f"{found.n_draws} draws, each with fresh signals and a fresh Gaussian matrix. "
+        f"{NOT_DIGITISED}; its bound is.</p>"
     )
     yield from _panels(
         figures,
         {
-            "curve": "To see: measured points lie on the exact curve; the adaptive curve falls faster than that of "
-            "sign projections on both sides of zero. The printed bound lies below the truth for every negative inner "
-            "product, and far above it for positive ones; its replacement is so close that it covers the exact curve "
-            "up to 0.7.",
-            "curve-pools": "To see: what counts is how few are kept of how many: 50 of 5000 is steeper than 800 of "
-            "5000, which 800 of 10000 beats in turn. The largest deviation of any point in both panels is "
+            "curve": "Measured points lie on the exact curve, and the adaptive curve is steeper than that of sign "
+            "projections on both sides of zero. The printed bound lies below the exact distance for every negative "
+            "inner product and far above it for positive ones. The corrected bound covers the exact curve up to 0.7.",
+            "curve-pools": "The smaller the share of the pool that is kept, the steeper the curve: 50 of 5000, then "
+            "800 of 10000, then 800 of 5000. The largest deviation of any point from theory, in both panels, is "
             f"{worst:.1f} standard errors.",
         },
     )
@@ -107,12 +109,13 @@ def _three_party(found: ThreeParty, figures: Figures) -> Iterator[str]:
     worst = max(np.abs(pair.points.deviations).max() for pair in found.pairs)
     yield (
         "<p>Two signals, neither of them the reference, at the same inner product with it; distances between their "
-        f"codes. {found.n_draws} draws.</p>"
+        f"codes. {found.n_draws} draws. {NOT_DIGITISED}; its formula is.</p>"
     )
     caption = (
-        "To see: the embedding stays useful between other signals, and the closer both are to the reference, the less "
-        "it tells them apart. The printed formula lies far below the measured points, by half for an orthogonal "
-        f"reference. The largest deviation from exact theory is {worst:.1f} standard errors."
+        "Distances between two other signals still fall with their inner product, but less the closer both are to the "
+        "reference (lines are labelled by that inner product). The printed formula, dotted in the same colours, lies "
+        "far below the measured points, by half for an orthogonal reference. The largest deviation from exact theory "
+        f"is {worst:.1f} standard errors."
     )
     yield from _panels(figures, {"three-party": caption})
 
@@ -124,20 +127,25 @@ def _roc(found: Roc, figures: Figures) -> Iterator[str]:
         f"u + {found.noise} N(0, I), at an expected correlation of {found.correlation:.4f}; impostors are independent. "
         f"{found.n_matches:,} matches and {impostors:,} impostor pairs, with a fresh random matrix for every "
         f"{found.n_references:,} matches; all detectors see the same signals. The Gaussian pool is the paper's. "
-        "Universal codes have step 2 and no dither, as in the authors' demonstration.</p>"
+        f"Universal codes have step 2 and no dither, as in the authors' demonstration. {NOT_DIGITISED}; "
+        "only their order is compared.</p>"
     )
     yield from _panels(
         figures,
         {
-            "roc": "To see: broad pale lines are exact theory, the thin lines on them are measured, points carry two "
-            "standard errors. Adaptive codes come next to the uncompressed signals; both readings of the paper, "
-            "entries adapting and queries adapting, give one curve.",
-            "roc-log": "The same with rare false alarms drawn apart, where detection is decided. The authors' 2969 "
-            "sign projections are fewer than equal storage allows.",
-            "roc-library": "To see: a real-valued query and an orthonormal pool each add detection without a bit more "
-            "of storage; together they beat sign codes with a real-valued query too.",
+            "roc": "Adaptive codes detect best after uncompressed signals, and entries that adapt give the same curve "
+            f"as queries that adapt. Codes of {STORAGE} bits have equal storage, those of {N_BITS} bits equal "
+            "computation. Broad pale lines are exact theory, thin lines measured, and points have bars of two standard "
+            "errors.",
+            "roc-log": "The same curves with a logarithmic axis, which shows rare false alarms. The authors' "
+            f"demonstration gives sign projections {AUTHORS_STORAGE} bits, fewer than equal storage allows.",
         },
     )
+    caption = (
+        "A real-valued query and an orthonormal pool each improve detection at the same storage; together they also "
+        "beat sign codes with a real-valued query."
+    )
+    yield from _panels(figures, {"roc-library": caption})
     wanted = [int(np.flatnonzero(found.levels == level)[0]) for level in (0.1, 0.01, 0.001)]
     titles = ["Detector", "Bits per entry", "AUC", "Pd at Pfa 0.1", "Pd at 0.01", "Pd at 0.001"]
 
@@ -176,8 +184,9 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
     )
 
     caption = (
-        "To see: filled marks are ours, open ones the paper’s; the axis is linear below half a point. At equal "
-        "computation the two agree but for sign projections at 128; at equal storage all methods are close."
+        "Filled marks are ours with bars of two standard errors, open marks the values that the paper prints; the axis "
+        "is linear below half a point. At equal computation the two agree except for sign projections at 128; at equal "
+        "storage all methods are close."
     )
     yield from _panels(figures, {"table": caption})
 
@@ -233,9 +242,9 @@ def _energy(found: Energy, figures: Figures) -> Iterator[str]:
         "of the share times that of uncompressed signals.</p>"
     )
     caption = (
-        "To see: the code stays above an ideal vector quantiser that spends one bit per dimension on a part of the "
-        "dimensions up to half a bit, and above plain signs everywhere. What is left to Shannon’s limit only vector "
-        "quantisers can reach."
+        "Up to half a bit per dimension the code captures more energy than an ideal vector quantiser that spends one "
+        "bit on each of a part of the dimensions, and it is above plain signs everywhere. Only vector quantisers can "
+        "come closer to Shannon’s limit."
     )
     yield from _panels(figures, {"energy": caption})
     titles = ["Bits per dimension", "Shannon", "This code", "Two levels", "Signs of a subspace"]

@@ -24,7 +24,16 @@ from .measuring import Advance, plain
 from .roc import roc
 from .table import table
 from .three_party import three_party
-from .verdicts import Claim, judge_curve, judge_distortion, judge_errata, judge_roc, judge_table, judge_three_party
+from .verdicts import (
+    Claim,
+    LongRun,
+    judge_curve,
+    judge_distortion,
+    judge_errata,
+    judge_roc,
+    judge_table,
+    judge_three_party,
+)
 
 PARTS = ("curve", "three-party", "roc", "table", "distortion", "energy", "errata")
 
@@ -119,7 +128,7 @@ def _write(folder: Path, found: dict[str, Any], effort: Effort, seconds: dict[st
         "curve": judge_curve,
         "three-party": judge_three_party,
         "roc": judge_roc,
-        "table": judge_table,
+        "table": lambda found: judge_table(found, LongRun.load()),
         "distortion": judge_distortion,
         "errata": judge_errata,
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise
 
 import numpy as np
@@ -57,7 +59,7 @@ def judge_curve(found: Curve) -> Iterator[Claim]:
         _surely(gain[above].min()),
         f"{_pm(adaptive.measured[at], adaptive.standard_error[at])} against "
         f"{_pm(signs.measured[at], signs.standard_error[at])} at inner product 0.3",
-        "drawn, no numbers printed",
+        "a curve without numbers: only the order is compared",
     )
     violated = found.exact - found.printed > 1e-12
     low = int(np.flatnonzero(np.isclose(found.correlation, -0.3))[0])
@@ -106,7 +108,7 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
             "Figure 3",
             _surely((adaptive.auc - other.auc) / np.hypot(adaptive.auc_error, other.auc_error)),
             f"AUC {_pm(adaptive.auc, adaptive.auc_error)} against {_pm(other.auc, other.auc_error)}",
-            "drawn, no numbers printed",
+            "a curve without numbers: only the order is compared",
         )
     ordered = [whole, adaptive, storage[0], storage[1], computation[0], computation[1]]
     areas = np.array([one.auc for one in ordered])
@@ -118,7 +120,7 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
             for one, other in pairwise(ordered)
         ),
         "AUC " + ", ".join(f"{area:.3f}" for area in areas),
-        "drawn in this order",
+        "curves without numbers, drawn in this order",
     )
     query = found.of("adaptive, queries adapt")
     same = abs(adaptive.auc - query.auc) < SURE * np.hypot(adaptive.auc_error, query.auc_error)
@@ -131,8 +133,26 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
     )
 
 
-def judge_table(found: Table) -> Iterator[Claim]:
-    """Table I. Drops are compared, for the networks differ."""
+@dataclass(frozen=True)
+class LongRun:
+    """Differences at equal storage of many seeds, as ``benchmarks/equal_storage.py`` measured them."""
+
+    n_seeds: int
+    rows: list[tuple[str, int, float, float]]  # method, bits kept, points lost more, standard error
+
+    @classmethod
+    def load(cls) -> LongRun:
+        """Return the run whose result is part of the package."""
+        record = json.loads(files(__package__).joinpath("data", "equal_storage.json").read_text())["measured"]
+        names = ("method", "kept", "lost_more", "standard_error")
+        return cls(record["n_seeds"], [tuple(row[name] for name in names) for row in record["rows"]])
+
+
+def judge_table(found: Table, long_run: LongRun | None = None) -> Iterator[Claim]:
+    """Table I. Drops are compared, because the networks differ.
+
+    Differences at equal storage are hundredths of a point, so a longer run judges them if there is one.
+    """
     adaptive = found.of("adaptive").cells
     yield Claim(
         f"A compressed head loses little: less than {LITTLE:g} points at 32 of {found.n_pool}",
@@ -146,7 +166,7 @@ def judge_table(found: Table) -> Iterator[Claim]:
         yield _equal_computation(method, found, adaptive, cells)
     for method in ("sign", "universal"):
         cells = found.of(f"{method}, equal storage").cells
-        yield _equal_storage(method, found, adaptive, cells)
+        yield _equal_storage(method, found, adaptive, cells, long_run)
 
 
 def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell]) -> Claim:
@@ -169,11 +189,16 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
     )
 
 
-def _equal_storage(method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell]) -> Claim:
+def _equal_storage(
+    method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell], long_run: LongRun | None
+) -> Claim:
     """Judge the signs of the paper's differences at equal storage, each size by our difference."""
     pairs = list(zip(adaptive, cells, strict=True))
     theirs = [round(_published(other).lost - _published(mine).lost, 2) for mine, other in pairs]
-    ours = [_more(mine, other) for mine, other in pairs]
+    ours, runs = [_more(mine, other) for mine, other in pairs], f"{found.n_seeds} seeds"
+    if long_run is not None and long_run.n_seeds > found.n_seeds:
+        ours = [(more, error) for name, _, more, error in long_run.rows if name == method]
+        runs = f"{long_run.n_seeds:,} seeds of an earlier run (benchmarks/equal_storage.py)"
     judged = {
         kept: _surely(np.sign(published) * mean / error)
         for kept, published, (mean, error) in zip(found.kept, theirs, ours, strict=True)
@@ -191,9 +216,9 @@ def _equal_storage(method: str, found: Table, adaptive: list[TableCell], cells: 
         f"{found.n_pool}, and {' and '.join(rest)}",
         "Table I",
         _all(judged.values()),
-        f"the {method} embedding loses more by {', '.join(_pm(*one, digits=2) for one in ours)} points: "
-        + (f"decided at {_listed(sure)} of the pool" if sure else "decided at no size")
-        + f" by {found.n_seeds} seeds",
+        f"the {method} embedding loses more by {', '.join(_pm(*one, digits=3) for one in ours)} points: "
+        + (f"as printed at {_listed(sure)} of the pool" if sure else "decided at no size")
+        + f" by {runs}",
         f"more by {', '.join(f'{more:.2f}' for more in theirs)} points",
     )
 
