@@ -42,8 +42,9 @@ NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the
 
 STYLE = (
     "<style>@page{size:A4;margin:15mm}.files{font-size:.78rem}.files code{white-space:nowrap}summary{cursor:pointer}"
-    "@media print{details::details-content{content-visibility:visible;display:block}summary{list-style:none}"
-    ".files{font-size:.55rem}.files code{font-size:.5rem}.files td{padding:.2rem .3rem}}</style>"
+    "@media print{details::details-content{content-visibility:visible;display:block}"
+    "summary{list-style:none;break-after:avoid}.files{font-size:.55rem}.files code{font-size:.5rem}.files "
+    "td{padding:.2rem .3rem}}</style>"
 )
 
 
