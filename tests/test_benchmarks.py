@@ -174,6 +174,24 @@ def test_camera_codes_are_compared_at_equal_sizes(tmp_path):
     assert adaptive["d_prime"]["mean"] > found[("sign codes, equal computation", "real query")]["d_prime"]["mean"]
 
 
+def test_comparisons_of_one_scene_are_neither_matches_nor_impostors(load):
+    simulation, rng = load("cameras_simulation"), np.random.default_rng(0)
+    scores, own = rng.standard_normal((60, 5)), np.zeros((60, 5), bool)
+    own[np.arange(20), np.arange(20) % 5] = True
+    same = np.zeros_like(own)
+    same[3, 3] = same[30, 2] = True
+    scores[own], scores[30, 2], scores[31, 2] = 9, 10, 8
+    comparisons = simulation.Comparisons(own, same)
+    found = comparisons.false_matches(scores, 20)
+    strict = found["rows"][-1]
+    assert (strict["count"], strict["comparisons"], strict["same_scene"]) == (1, 40 * 5 - 20 - 1, 1)
+    assert strict["interval"][0] < 1 / 179 < strict["interval"][1]
+    assert (found["same_scene"], found["learned_from"]) == (1, 100)
+    assert comparisons.summary(scores, "adaptive", 1, 64)["matches"] == 19
+    assert simulation.interval(0, 20_000)[1] == pytest.approx(1.5e-4, rel=0.01)
+    assert simulation.cost(*simulation.ideal(scores[own], scores[40:].ravel())) < 1e-6
+
+
 def test_a_stopped_benchmark_is_continued(tmp_path, load):
     """Rows that are there are kept, with the run they are from; other options begin anew."""
     record, path = load("shared.results").Record, tmp_path / "rows.json"

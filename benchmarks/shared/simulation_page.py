@@ -1,6 +1,6 @@
 """The sections on simulated cameras and on speed of docs/how-to/cameras.md."""
 
-from .markdown import bold_best, join, source, table
+from .markdown import bold_best, join, number, source, table
 
 NAME, FULL, WEAK = "cameras_simulation", "cameras_simulation-1024", "cameras_weak"
 SPEED, LARGE = "cameras_speed", "cameras_large"
@@ -155,7 +155,7 @@ def _evidence(report):
     chosen.sort(key=lambda one: one["enrolled"])
     lines = []
     for one in chosen:
-        counts = [f"{row['count']} ({row['level'] * row['comparisons']:.2g})" for row in one["rows"]]
+        counts = [f"{row['count']} ({number(row['level'] * row['comparisons'])})" for row in one["rows"]]
         fit = f"{one['normal_law_p_value']:.2g}"
         costs = f"{one['cllr']:.3f}", f"{one['least_cllr']:.3f}"
         lines.append([one["enrolled"], f"{one['rows'][0]['comparisons']:,}", *counts, fit, *costs])
@@ -171,19 +171,17 @@ def _evidence(report):
         *(f"at {row['level']:g}" for row in chosen[0]["rows"]),
         "p-value of the normal law",
     ]
+    exact = [one["rows"][-1]["count"] for one in measured["evidence"] if one["method"] == "uncompressed"]
     words = (
-        f"**{options['size']} x {options['size']} pixels.** False matches of adaptive codes of {CODE_BYTES:,} bytes, "
-        f"at "
-        f"thresholds from the scores of {options['learned']} other impostor photographs "
-        f'(`EmpiricalNull(method="normal")`), with the expected number in parentheses. At 1e-6 there are {count} false '
-        f"matches in {total:,} comparisons; for each number of photographs enrolled the 95% interval of the rate "
-        f"reaches "
-        f"{bound:.1e}. Codes of all sizes together have {false} in {every:,} comparisons, which share photographs. "
-        f"{same} comparisons are of one scene and do not count; {above} of them are above the threshold. Cllr is the "
-        f"cost "
-        "of likelihood ratios fitted on even sensors and tested on odd ones; the least Cllr is that of ideally "
-        "calibrated "
-        "ratios of the same scores."
+        f"**{options['size']} x {options['size']} pixels.** False matches of adaptive codes of {CODE_BYTES:,} bytes. "
+        f"Thresholds are those of the scores of {options['learned']} other impostor photographs "
+        f'(`EmpiricalNull(method="normal")`); the expected number is in parentheses. At 1e-6 there are {count} false '
+        f"matches in {total:,} comparisons, and for each number of photographs enrolled the 95% interval of the rate "
+        f"reaches {bound:.1e}. Codes of all sizes together have {false} in {every:,} comparisons, which share "
+        f"photographs. Uncompressed correlations have {sum(exact)} in {total:,}. Comparisons of one scene "
+        f"({same:,}) do not count; {above} of them are above the threshold. Cllr is the cost of likelihood ratios "
+        "fitted on even sensors and tested on odd ones; the least Cllr is that of ideally calibrated ratios of the "
+        "same scores."
     )
     return f"{words}\n\n{table([*head, 'Cllr', 'least Cllr'], lines)}"
 
