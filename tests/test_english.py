@@ -26,7 +26,8 @@ SCOPE = (
     "experiments/**/*.py",
     "tests/**/*.py",
     "notebooks/*.ipynb",
-)  # add "src/**/*.py" when it is rewritten
+    "src/**/*.py",
+)
 
 UNITS = "bytes?|bits?|ns|us|ms|s|microseconds|milliseconds|nanoseconds|seconds|minutes|operations|multiplications|GB|MB"
 THINGS = "batch|camera|class|dimension|entry|feature|machine|pair|query|row|search|segment|signal|token|weight"

@@ -20,7 +20,7 @@ from .projections.blocks import float_blocks
 
 
 class _Embedding(SignalsTransformer):
-    """What all embeddings share: a projection made by ``fit``."""
+    """Base class of embeddings, with a projection made by ``fit``."""
 
     projection: str | Projection
     random_state: RandomState
@@ -64,7 +64,7 @@ class SignEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learns the number of features and makes the projection; the values do not matter."""
+        """Learn the number of features and make the projection; the values do not matter."""
         n_bits = check_count(self.n_bits, "n_bits")
         _check_finite(check_signals(self, signals, reset=True))
         self._make_projection(n_bits)
@@ -94,7 +94,7 @@ class UniversalEmbedding(_Embedding):
         Width of a cell, in the units of the projections (a unit-norm signal's have variance one).
     dither : bool
         Adds a fixed uniform value in [0, 2 * step) to each projection, so that the distance between codes
-        depends on the signals' distance alone. Without it, norms matter too.
+        depends only on the signals' distance. Without it, norms matter too.
     projection, random_state
         As in :class:`SignEmbedding`.
     """
@@ -115,7 +115,7 @@ class UniversalEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learns the number of features, makes the projection and the dither."""
+        """Learn the number of features, and make the projection and the dither."""
         n_bits = check_count(self.n_bits, "n_bits")
         step = check_positive(self.step, "step")
         _check_finite(check_signals(self, signals, reset=True))
@@ -175,7 +175,7 @@ class AdaptiveEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, reference: npt.ArrayLike, y: object = None) -> Self:
-        """Chooses the locations for one reference, of shape (n_features,) or (1, n_features)."""
+        """Choose the locations for one reference, of shape (n_features,) or (1, n_features)."""
         signals = as_signals(reference, name="reference")
         if len(signals) != 1:
             raise ValueError(

@@ -15,7 +15,7 @@ from .projections.blocks import Block, float_blocks
 
 
 class Coder(Protocol):
-    """Makes codes of one recipe on another device, with the bytes that the recipe makes."""
+    """Encoder of one recipe on another device, with the same bytes as the recipe's own."""
 
     def encode(self, block: Block, *, n_threads: int = 1) -> Encoded:
         """Return the codes of a block: see :meth:`topsign.families.Recipe.encode`."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 def install(extra: str) -> str:
-    """How to get the packages of an extra, from a package index or in a clone of this repository."""
+    """Return the commands that install an extra from a package index or in a clone of this repository."""
     return f"pip install 'topsign[{extra}]' (in a clone: pip install '.[{extra}]')"
 
 

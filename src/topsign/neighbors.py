@@ -1,4 +1,4 @@
-"""AdaptiveNeighbors: scikit-learn's face of an index in memory."""
+"""AdaptiveNeighbors: scikit-learn interface of an in-memory index."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
-        """Encodes the samples; a zero sample is near to nothing."""
+        """Encode the samples; a zero sample has no neighbours."""
         samples: Any = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_min_features=2
         )

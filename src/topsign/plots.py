@@ -27,7 +27,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_plan(plan: Plan, path: str | Path) -> None:
-    """Draws a plan: its ROC beside plain sign codes of equal storage, and detection against bytes."""
+    """Draw a plan: its ROC beside sign codes of equal storage, and detection rate against bytes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -83,7 +83,7 @@ def _draw_trade_off(axes: Axes, plan: Plan) -> None:
 
 
 def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path) -> None:
-    """Draws a Tippett plot: shares of known matches and of known impostors whose log10 likelihood ratio is as large.
+    """Draw a Tippett plot: shares of known matches and impostors with at least each log10 likelihood ratio.
 
     Good evidence keeps the two curves apart, and both on their own side of zero.
     """
@@ -103,7 +103,7 @@ def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | P
 
 
 def plot_det(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path, *, closer: str = "larger") -> None:
-    """Draws a DET curve from scores: misses against false alarms, both on scales of normal deviates."""
+    """Draw a DET curve from scores: misses against false alarms, both on normal-deviate scales."""
     from scipy.special import ndtri
 
     scores = check_scores(matches, "matches"), check_scores(impostors, "impostors")

@@ -76,7 +76,7 @@ def reproduce(
 
 
 def show_verdicts(report: Report) -> None:
-    """Prints claims, verdicts and both numbers with a rule between claims, then the path of the page."""
+    """Print claims, verdicts and both numbers with a rule between claims, then the path of the page."""
     counts = ", ".join(f"{count} {outcome}" for outcome, count in count_outcomes(report.claims).items())
     console.print(f"{len(report.claims)} claims: {counts}", highlight=False)
     table = Table(box=box.HORIZONTALS, show_lines=True, pad_edge=False)

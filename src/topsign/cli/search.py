@@ -36,7 +36,7 @@ from .output import Row, result_rows, write_rows
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What is searched for, and where results go."""
+    """Options for the kind of search and its output."""
 
     k: Nearest = None
     false_alarm: FalseAlarm = None

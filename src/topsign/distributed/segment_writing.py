@@ -36,7 +36,7 @@ Sample = tuple[Int64, Float32]
 
 @dataclass(frozen=True, eq=False)
 class Coding:
-    """What workers make of signals: codes of a recipe, and the extra columns of the store that they write into."""
+    """Output of the encoding tasks: codes of a recipe, and the extra columns of the store."""
 
     recipe: Recipe
     originals: str | None = None  # type in which signals are kept

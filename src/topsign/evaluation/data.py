@@ -20,7 +20,7 @@ MAX_VALUES = 2**27
 
 @dataclass(frozen=True)
 class Isotropy:
-    """How far signals are from having the same variance in every direction."""
+    """Deviation of signals from equal variance in all directions."""
 
     mean_share: float  # of the energy: squared norm of the mean over the mean squared norm
     effective_dimensions: float  # of the centred signals: squared sum of the variances over the sum of their squares

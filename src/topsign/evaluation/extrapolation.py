@@ -18,7 +18,7 @@ FARTHEST = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
-    """How the recall of k neighbours among many entries follows from a sample of them.
+    """Extrapolation of recall from a sample of entries to a larger number.
 
     The k nearest of ten times as many entries are about as far from a query as the k/10 nearest of the sample: recall
     of those, *matched* in density, estimates that of a larger index. Fewer neighbours make it lower by what rounding to

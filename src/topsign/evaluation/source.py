@@ -41,7 +41,7 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class SignalSource:
-    """Where signals, ids and queries come from; arrays named ``signals`` and ``queries`` if no file is named."""
+    """Source of signals, ids and queries: files, or arrays named ``signals`` and ``queries``."""
 
     signals: str | None = None
     queries: str | None = None

@@ -64,8 +64,8 @@ class SignComparison(Comparison):
         bits.__dict__["bits"] = self.queries.bits  # all that distances need
         return replace(self, queries=bits)
 
-    # Regions are compared query by query, because tables of a batch serve all of its queries or none. An entry takes a
-    # query alone as long as about ten queries of a batch.
+    # Regions are compared query by query, because tables of a batch serve all of its queries or none. A single
+    # query takes as long per entry as about ten queries of a batch.
     def scan_cost(self, n_queries: float) -> float:
         return 15 + 1.5 * n_queries
 

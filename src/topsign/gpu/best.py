@@ -71,7 +71,7 @@ class BestSearch:
         self.scanner.round(projected, self.candidates, self.held, whole=self.whole)
 
     def scan(self, part: Part, out: tuple[Array, Array] | None = None) -> None:
-        """Takes the codes of a part into account; the best so far are written to ``out``: scores and positions."""
+        """Scan the codes of a part, and write scores and positions of the best codes so far to ``out``."""
         start, sampled = 0, 0
         if self._seen == 0 and isinstance(self.scanner, GatherScanner):
             sampled = min(self.tuning.sampled(self.n_queries), self.candidates.capacity, len(part))

@@ -67,7 +67,7 @@ class LoadedChunk:
 
 
 class CodeLoader(ABC):
-    """How a device holds and scans codes of one recipe."""
+    """Representation and scan of one recipe's codes on a device."""
 
     formats: Sequence[Format | TrellisFormat]  # of the codes of each cell
     tuning: Tuning = DEFAULT

@@ -32,7 +32,7 @@ INSTALL = f"install a driver and {install('gpu')} for CUDA 13, or the extra gpu-
 
 
 class Device(Protocol):
-    """What the scans ask of a device. Arrays are C-ordered; copies and launches are in the order of one stream."""
+    """Interface of a device for scans. Arrays are C-ordered; copies and launches are ordered by one stream."""
 
     name: str
     n_processors: int
@@ -201,8 +201,8 @@ class CudaDevice:
         except self.cupy.cuda.memory.OutOfMemoryError as error:
             needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
             raise GpuMemoryError(
-                f"{self.name} has {self.free_bytes():,} bytes free, and {needed:,} more are needed; free memory on the "
-                "card, search fewer queries at a time, give a smaller memory limit so that codes are streamed, or "
+                f"{self.name} has {self.free_bytes():,} bytes free, and {needed:,} more are needed; free GPU "
+                "memory, search fewer queries at a time, give a smaller memory limit so that codes are streamed, or "
                 "encode on the processor"
             ) from error
 

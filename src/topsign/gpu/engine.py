@@ -47,7 +47,7 @@ def form_type(comparison: Comparison) -> type[Form]:
 
 
 class GpuEngine:
-    """Finds the entries of one index on a device: see :class:`topsign.search.Engine`.
+    """Search engine for one index on a device, see :class:`topsign.search.Engine`.
 
     Parameters
     ----------

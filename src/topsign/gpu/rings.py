@@ -68,7 +68,7 @@ class TrellisFormat(CodeFormat):
         return 8 * padded(self.n_pool) + LEVELS
 
     def load(self, codes: npt.NDArray[np.uint8] | Any, *, norms: bool) -> Rings:
-        """Copies codes, of host or device, in parts. Any bytes are a code."""
+        """Copy codes from the host or the device in parts. Any bytes are a valid code."""
         device, kernels = self.device, self.module(self.device, "rings.cu")
         count = len(codes)
         words = device.zeros((self.nbytes(count) // 4,), np.uint32)
@@ -156,7 +156,7 @@ def ring_words(tables: TrellisTables) -> int:
 
 
 def coordinate_table(tables: TrellisTables) -> npt.NDArray[np.uint32]:
-    """Where coordinates read and how they scramble it, (padded n_coded, 2); the last one fills up."""
+    """Return window offsets and scrambling constants of coordinates, (padded n_coded, 2); the last row is padding."""
     which = np.minimum(np.arange(padded(tables.n_coded)), tables.n_coded - 1)
     offsets, turn = tables.offsets[which].astype(np.uint32), which % N_SEQUENCES
     multipliers, addends = (values[turn].astype(np.uint32) for values in tables.sequences)

@@ -81,7 +81,7 @@ class Candidates:
         return cls(steps, margins, bars, counts, positions, centers, n_queries, capacity)
 
     def arguments(self, part: Part, start: int, count: int, *, every: bool) -> tuple[object, ...]:
-        """What a scan of some codes of a part is given."""
+        """Arguments of a scan over some codes of a part."""
         end = start + count
         return (
             self.steps,
@@ -111,7 +111,7 @@ class Scanner(ABC):
 
     @abstractmethod
     def round(self, queries: Any, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
-        """Takes queries (n_queries, n_pool) and empties what was found before."""
+        """Set queries (n_queries, n_pool) and clear earlier results."""
 
     @abstractmethod
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
@@ -231,7 +231,7 @@ class TileScanner(Scanner):
 
     @abstractmethod
     def _rows(self, part: Part, first: int, n: int) -> tuple[Array, ...]:
-        """What the product reads of ``n`` codes."""
+        """Return the operand of the product for ``n`` codes."""
 
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
         for first in range(start, start + count, self.codes):

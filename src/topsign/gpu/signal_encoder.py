@@ -15,7 +15,7 @@ from .device import Device, find_device, on_host
 
 
 class SignalEncoder:
-    """Makes the codes of a recipe on a CUDA device: the bytes of the processor.
+    """Encoder of a recipe on a CUDA device, with the same bytes as the CPU.
 
     Made by :meth:`topsign.AdaptiveEncoder.to` and :meth:`topsign.TrellisEncoder.to`. For adaptive and sign codes the
     device computes everything, with a Hadamard projection. For trellis codes the processor projects the signals, with

@@ -19,7 +19,7 @@ COPY_BYTES = 2**28  # of codes on their way to the device
 
 
 class CodeFormat(ABC):
-    """What kernels know of the codes that they read."""
+    """Description of the codes for the kernels."""
 
     reader: str  # file that reads a code
     scratch_bytes: int  # shared memory of a warp that scores a code exactly
@@ -32,7 +32,7 @@ class CodeFormat(ABC):
     @property
     @abstractmethod
     def constants(self) -> Mapping[str, int]:
-        """What kernels are compiled for."""
+        """Compile-time constants of the kernels."""
 
     @property
     @abstractmethod
@@ -83,7 +83,7 @@ class Format(CodeFormat):
 
     @property
     def constants(self) -> dict[str, int]:
-        """What kernels are compiled for."""
+        """Compile-time constants of the kernels."""
         return {
             "N_BITS": self.n_bits,
             "N_POOL": self.n_pool,
@@ -102,7 +102,7 @@ class Stripes:
 
     @classmethod
     def load(cls, device: Device, layout: Layout, codes: npt.NDArray[np.uint8] | Any) -> Stripes:
-        """Copies codes, of host or device, in parts; a code that is not valid raises ValueError."""
+        """Copy codes from the host or the device in parts; raise ValueError for an invalid code."""
         form = Format.of(layout)
         kernels = form.module(device, "stripes.cu")
         n_codes = len(codes)

@@ -209,7 +209,7 @@ class ViterbiSteps:
 
 
 def coordinate_costs(tables: TrellisTables) -> UInt32:
-    """How coordinates scramble windows, their squares, shifts and scales, (n_coded, 4)."""
+    """Return scrambling constants, squares, shifts and scales of the coordinates, (n_coded, 4)."""
     turn = np.arange(tables.n_coded) % N_SEQUENCES
     multipliers, addends = (values[turn].astype(np.uint32) for values in tables.sequences)
     shifts = tables.square_shifts | tables.shifts << 8

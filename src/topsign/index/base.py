@@ -73,7 +73,7 @@ class BaseIndex(ABC):
 
     @property
     def metric(self) -> str:
-        """What scores estimate: "correlation" or "inner_product"."""
+        """Quantity that scores estimate: "correlation" or "inner_product"."""
         return self._state.metric
 
     @property

@@ -86,7 +86,7 @@ class DeferredIndex:
 
     @property
     def metric(self) -> str:
-        """What scores will estimate."""
+        """Quantity that scores will estimate."""
         return check_metric(self.parameters.get("metric", self.recipe_type.metric), self.norms)
 
     def open(self) -> tuple[Recipe, Store] | None:

@@ -93,7 +93,7 @@ def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[
 
 
 def check_found(texts: list[bytes], found: Any, name: str) -> None:
-    """Raises ValueError that lists the texts that were not found."""
+    """Raise ValueError that lists the text ids that were not found."""
     unknown = [one.decode() for one, known in zip(texts, found, strict=True) if not known]
     if unknown:
         raise_unknown_ids(np.array(unknown, object), name)

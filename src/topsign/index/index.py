@@ -285,7 +285,7 @@ class Index(BaseIndex):
 
     @property
     def regions(self) -> RegionSummary | None:
-        """What regions the index has; None before :meth:`learn_regions`."""
+        """Summary of the regions, or None before :meth:`learn_regions`."""
         return self._learned().regional.summary()
 
     def learn_regions(

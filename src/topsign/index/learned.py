@@ -55,7 +55,7 @@ class LearnedIndex:
 
     @property
     def metric(self) -> str:
-        """What scores estimate."""
+        """Quantity that scores estimate."""
         return self.recipe.metric
 
     @property

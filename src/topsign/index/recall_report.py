@@ -15,7 +15,7 @@ DUE_GROWTH = 4
 
 @dataclass(frozen=True)
 class RegionSummary:
-    """What regions an index has."""
+    """Summary of the regions of an index."""
 
     n_regions: int
     n_learned: int  # entries there were when they were learned

@@ -20,7 +20,7 @@ PAIR_COLUMNS = ("first", "second", "score", "p_value", "log10_p_value")
 
 @dataclass(frozen=True, eq=False)
 class FoundBlock:
-    """What was found for consecutive queries, and the scan that knows their distances."""
+    """Results of consecutive queries, with the scan that computes their distances."""
 
     rows: slice  # of the queries
     hits: Hits
@@ -36,7 +36,7 @@ class FoundBlock:
 class Neighbors(ResultTable):
     """Nearest entries of each query, closest first; ties by ascending id.
 
-    Shapes depend on the number of queries and on k alone.
+    Shapes depend only on the number of queries and on k.
     """
 
     ids: Any  # (n_queries, k) int64, -1 where fewer than k entries are considered; or texts, and None

@@ -92,7 +92,7 @@ class Tabular(ABC):
 
 
 class ResultTable(Tabular):
-    """What a search found: ``found[i]`` is the list of matches of query i, closest first."""
+    """Results of a search; ``found[i]`` is the list of matches of query i, closest first."""
 
     ids: Any
     scores: Float64
@@ -159,7 +159,7 @@ class ResultTable(Tabular):
 
     @abstractmethod
     def positions_of(self, query: int) -> list[tuple[int, ...]]:
-        """Where the matches of a query stand in each array."""
+        """Return the slice of a query's matches in each array."""
 
     def __getitem__(self, query: int) -> list[Match]:
         """Matches of one query, closest first."""

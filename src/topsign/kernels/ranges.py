@@ -89,7 +89,7 @@ class RegionMeans:
 
 @dataclass(frozen=True, eq=False)
 class RegionRule:
-    """How many regions queries visit, and entries in them, by stratum; 0 regions for none.
+    """Numbers of regions and entries that queries visit, by stratum; 0 regions means all entries.
 
     The stratum of a query is the number of edges that its best score reaches.
     """

@@ -16,7 +16,7 @@ from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
 N_FEATURES = 32
-"""Features of the measured signals: the law depends on their inner product alone."""
+"""Features of the measured signals: the law depends only on their inner product."""
 
 CORRELATIONS = np.array([-0.8, -0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 OTHER_POOLS = ((50, 5000), (800, 10000), (2500, 5000))

@@ -27,7 +27,7 @@ class Energy:
 
 
 def energy(*, advance: Advance = unwatched) -> Energy:
-    """Computes every curve; nothing is drawn."""
+    """Compute all curves without drawing them."""
     rate, shown = np.linspace(0, 1, 101), np.array(SHOWN)
     found = Energy(
         rate=rate,

@@ -90,7 +90,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
         Erratum(
             "Theorem 3, flip probability",
             "each joint probability is multiplied by a marginal of the second signal once more",
-            "p = Φ(h) + Φ(k) − 2 Φ₂(h, k; r), the joint probabilities alone",
+            "p = Φ(h) + Φ(k) − 2 Φ₂(h, k; r), only the joint probabilities",
             "two signals at correlation 0.5, both orthogonal to the reference",
             float(printed.pair_flip_probability(1.5, **orthogonal)),
             float(theory.pair_flip_probability(1.5, **orthogonal)),

@@ -51,7 +51,7 @@ class TrainedHead:
 
 
 def load_cifar10_head() -> TrainedHead:
-    """What ``experiments/cifar10_head/train.py`` saved; ``data/README.md`` beside the file says when and how.
+    """Head saved by ``experiments/cifar10_head/train.py``; see ``data/README.md`` beside the file.
 
     >>> load_cifar10_head().features.shape
     (10000, 1024)
@@ -161,8 +161,9 @@ def _universal_classes(
 ) -> Iterator[tuple[float, dict[tuple[str, int], npt.NDArray[np.int64]]]]:
     """Yield predicted classes by method and size, for each step. Inputs and weights are scaled to unit norm.
 
-    There is no dither, as in the authors' demonstration. With one, uniform over two steps, the embedding tells inputs
-    apart by random cells instead of signs: it lost 5.03 points at 128 bits, over 20 seeds, where the paper prints 0.54.
+    There is no dither, as in the authors' demonstration. With one, uniform over two steps, the embedding
+    distinguishes inputs by random cells instead of signs and lost 5.03 points at 128 bits, over 20 seeds, where the
+    paper prints 0.54.
     """
     norms = (np.linalg.norm(signals, axis=1, keepdims=True) for signals in (head.features, head.weights))
     parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
@@ -179,7 +180,7 @@ def _universal_classes(
 def _projected(head: TrainedHead, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Gaussian projections of the features and of the weights, enough for every size.
 
-    Row i of a projection depends on the seed and i alone, so that smaller pools are the beginning of the largest.
+    Row i of a projection depends only on the seed and i, so that smaller pools are the beginning of the largest.
     """
     n_features = head.weights.shape[1]
     projection = make_projection("gaussian", n_features=n_features, n_pool=max(STORAGE.values()), random_state=seed)

@@ -91,9 +91,9 @@ def reproduce(
     effort: Effort = FULL,
     progress: Progress = lambda part, fraction: None,
 ) -> Report:
-    """Runs the parts and writes ``index.html``, a JSON file for each part and a PNG for each figure into a folder.
+    """Run the parts and write ``index.html``, a JSON file for each part and a PNG for each figure to a folder.
 
-    Numbers depend on the effort alone: seeds are fixed. Needs matplotlib (the extra ``plot``).
+    Numbers depend only on the effort, because seeds are fixed. Needs matplotlib (the extra ``plot``).
     """
     chosen = [check_choice(part, "parts", PARTS) for part in parts]
     with figures.house_style():  # a missing matplotlib raises here, before anything is computed

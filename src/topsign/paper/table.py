@@ -24,7 +24,7 @@ from .measuring import Advance, check_draws, unwatched
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper prints for a cell, in percent and in points below its uncompressed head."""
+    """Printed value of a table cell, in percent and in points below the uncompressed head."""
 
     n_bits: int  # the head of its column
     accuracy: float

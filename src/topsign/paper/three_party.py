@@ -17,7 +17,7 @@ from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
 N_FEATURES = 48
-"""Features of the measured signals: the law depends on their inner products alone."""
+"""Features of the measured signals: the law depends only on their inner products."""
 
 SHARED = (0.0, 0.3, 0.5, 0.7)
 PLACES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])

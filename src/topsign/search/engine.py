@@ -13,7 +13,7 @@ from .hits import Hits
 
 
 class Engine(Protocol):
-    """Finds the entries of a snapshot; every engine finds the same, with the same values to the last bit."""
+    """Search engine over snapshots; all engines return the same entries and values to the last bit."""
 
     def rank(self, comparison: Comparison, snapshot: Snapshot, k: int, *, n_threads: int) -> Hits:
         """Return the k best entries of each query, or all if fewer are alive."""

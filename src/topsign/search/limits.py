@@ -10,7 +10,7 @@ from ..families import SCORINGS
 
 @dataclass(frozen=True)
 class RangeLimit:
-    """How close an entry must be: within a score or distance, or significant at a level."""
+    """Limit of a range search: a score, a distance, or a significance level."""
 
     value: float
     is_level: bool = False  # whether the value is the probability of a false alarm in a search

@@ -60,7 +60,7 @@ def found_from(found: Array) -> Array:
 
 @dataclass(frozen=True)
 class Setting:
-    """How much a query of one stratum visits, and the recall to expect."""
+    """Setting of one stratum: regions and candidates to visit, and the expected recall."""
 
     n_regions: int
     n_entries: int
@@ -71,7 +71,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class RecallCalibration:
-    """What calibration queries needed."""
+    """Calibration of recall: the settings at which the neighbours of calibration queries are found."""
 
     generation: int  # of the regions
     of_signals: bool  # whether recall is of exact neighbours, not of the search by code
@@ -141,7 +141,7 @@ class RecallCalibration:
 
     @property
     def recall_of(self) -> str:
-        """What recall is of: "signals", the exact neighbours, or "codes", the exhaustive search by code."""
+        """Reference of the recall: "signals" (exact neighbours) or "codes" (exhaustive search over codes)."""
         return "signals" if self.of_signals else "codes"
 
     def stratum(self, best: Float32) -> Int64:

@@ -135,7 +135,7 @@ class Regions:
 
     @property
     def order(self) -> RegionOrder:
-        """What a search needs to know of the regions to visit them."""
+        """Return the order of entries by region, for searches."""
         return RegionOrder(self.generation, len(self))
 
     def choose(

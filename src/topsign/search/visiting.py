@@ -35,7 +35,7 @@ DEVICE = "the device compares all entries"
 
 @dataclass(frozen=True, eq=False)
 class Visited:
-    """What was visited for a block of queries, one value for each."""
+    """Visited share and predicted recall of a block of queries, one value per query."""
 
     visited: Float64  # share of the entries
     recall: Float64  # predicted
@@ -75,7 +75,7 @@ class RegionEntries(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """What queries of each stratum visit, and what is reported of them; one value for each stratum."""
+    """Settings and reported values of the strata, one value per stratum."""
 
     n_regions: Int64  # 0 for all entries
     n_entries: Int64  # to visit at least
@@ -115,7 +115,7 @@ class RegionSearch:
 
     @property
     def recall_of(self) -> str:
-        """What recall is of: exact neighbours ("signals"), or the exhaustive search by code ("codes")."""
+        """Reference of the recall: exact neighbours ("signals") or the exhaustive search over codes ("codes")."""
         return "codes" if self.originals is None else "signals"
 
     def find(self, scan: Scan, queries: Array) -> tuple[Hits, Visited]:

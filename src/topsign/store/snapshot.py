@@ -72,7 +72,7 @@ class Snapshot:
         return next((segment.columns.has_text_ids for segment in self.segments), None)
 
     def find_text_ids(self, texts: Sequence[bytes]) -> Int64:
-        """The row of the entry of each name, -1 where there is none."""
+        """Return the row of each text id, or -1."""
         rows, hashes = np.full(len(texts), -1, np.int64), hash_text_ids(texts)
         for start, segment in zip(self.starts, self.segments, strict=False):
             stored = segment.columns.text_ids

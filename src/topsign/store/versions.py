@@ -31,7 +31,7 @@ class SupersededError(ConflictError):
 
 
 class UnknownOutcomeError(StorageError):
-    """It could not be determined whether a change was stored."""
+    """Error for a change of which it is unknown whether it was stored."""
 
 
 class Versions:

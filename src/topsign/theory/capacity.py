@@ -29,7 +29,7 @@ class SearchCosts:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a target needs."""
+    """Resources that a target needs."""
 
     n_entries: int
     recall: float

@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the numbers rest on."""
+        """Assumptions behind the numbers."""
         rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
         return (
             f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",

@@ -166,7 +166,7 @@ def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, me
 
 @dataclass(frozen=True)
 class EmpiricalNull:
-    """What impostors score, learned from known ones.
+    """Null distribution of scores, learned from known impostors.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) ->
         return np.array([0.5]), np.ones(1)
     if len(rho) == 1:
         return flips[0], weights
-    # The count depends on the flip probability alone, so that few nodes say all of its law.
+    # The count depends only on the flip probability, so a few nodes describe its law.
     return gauss_rule(flips.ravel(), np.outer(rho_weights, weights).ravel(), 40)
 
 
@@ -381,7 +381,7 @@ def _invert_mean(hamming: float, magnitudes: Float64, kept: Float64) -> float:
 
 
 def _mismatch_interval(k: float, n_bits: int, n_pool: int, alpha: float) -> tuple[float, float]:
-    """Where P(mismatches <= k) and P(mismatches >= k) fall to alpha; in atanh(rho), which spreads the ends."""
+    """Return atanh(rho) at which P(mismatches <= k) and P(mismatches >= k) equal alpha."""
     limit = 18.0  # tanh(18) is 1 to double precision
 
     def few(z: float) -> float:
