@@ -199,8 +199,8 @@ def measure_stored(
 ) -> list[Option]:
     """Return the best configuration as an index stores it: with originals of each type, and with regions.
 
-    Regions are learned from 20,000 entries on. What originals of fewer bits lose in the sample, they lose among all
-    signals; a search of regions is calibrated for its recall on the entries of any index, so it is not extrapolated.
+    Regions need at least 20,000 entries. The loss of originals with fewer bits is the same in the sample and among
+    all signals. The recall of a search by regions is calibrated on each index, so it is not extrapolated.
     """
     found = []
     types = [] if best.factor is None else ORIGINAL_TYPES

@@ -50,7 +50,7 @@ class Option:
 
     @property
     def how(self) -> str:
-        """How candidates are found and ordered, in words."""
+        """Description of how candidates are found and ordered."""
         kept = f" by {self.originals} originals" if self.originals is not None else ""
         if self.recall is not None:
             return f"regions searched for a recall of {self.recall:g}, rescored{kept}"
@@ -58,7 +58,7 @@ class Option:
 
     @property
     def search(self) -> SearchSettings:
-        """How an index is built and searched for these numbers."""
+        """Parameters with which an index is built and searched."""
         originals = self.originals or (None if self.factor is None else ORIGINALS)
         return SearchSettings(self.factor, originals, self.recall)
 

@@ -15,7 +15,7 @@ ORIGINALS = "float32"
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How an index is built and searched: originals, and rescoring by them or regions."""
+    """Build and search parameters: originals, and rescoring with them or regions."""
 
     factor: int | None = None  # candidates per neighbour that are rescored
     originals: str | None = None  # type of kept originals
