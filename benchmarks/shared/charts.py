@@ -63,27 +63,31 @@ def simulation_chart(report):
     return figure
 
 
+SEARCHES = {  # by the beginning of the name: the label
+    "scikit-learn NearestNeighbors": "scikit-learn, float32",
+    "faiss FlatIP": "FAISS FlatIP, float32",
+    "faiss RaBitQ, 4-bit": "FAISS RaBitQ, 4-bit queries",
+    "faiss BinaryFlat, equal storage": "FAISS BinaryFlat, equal storage",
+    "faiss PQ fast-scan": "FAISS PQ fast-scan",
+    "topsign asymmetric, compact": "topsign, real-valued queries",
+    "topsign Hamming, compact": "topsign, Hamming",
+}
+
+
 def search_chart(report):
     figure, axes = plt.subplots(figsize=(9.5, 5), layout="constrained")
     rows = report["measured"]["rows"]
-    for name, color, marker in zip(dict.fromkeys(row["name"] for row in rows), COLORS * 2, MARKERS, strict=False):
-        chosen = [row for row in rows if row["name"] == name]
-        own = name.startswith("topsign")
-        line = {"ls": "-", "lw": 2} if own else {"ls": "--", "lw": 1.2}
-        axes.plot(
-            [row["batch"] for row in chosen],
-            [row["nanoseconds"]["median"] for row in chosen],
-            color=color,
-            marker=marker,
-            label=name,
-            **line,
-        )
+    for (name, label), color, marker in zip(SEARCHES.items(), COLORS, MARKERS, strict=False):
+        chosen = [row for row in rows if row["name"].startswith(name)]
+        line = {"ls": "-", "lw": 2} if label.startswith("topsign") else {"ls": "--", "lw": 1.2}
+        times = [row["nanoseconds"]["median"] for row in chosen]
+        axes.plot([row["batch"] for row in chosen], times, color=color, marker=marker, label=label, **line)
     batches = sorted({row["batch"] for row in rows})
     axes.set(xscale="log", yscale="log", xlabel="queries in a batch", ylabel="nanoseconds per entry and query")
     axes.set_xticks(batches, [str(n) for n in batches])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
 
