@@ -1,6 +1,6 @@
-// What a scan keeps: the k best codes of each query, or every code below a bound.
+// Collectors of a scan: the k best codes of each query, or all codes below a bound.
 //
-// Codes are offered with a key of which less is better; of equal keys the lower id wins. Scans test `key < bound` and
+// Codes are offered with a key, smaller is better; equal keys are ordered by id. Scans test `key < bound` and
 // no more.
 #pragma once
 
@@ -51,7 +51,7 @@ class alignas(64) Top {
         return true;
     }
 
-    // Keys and rows in order, k of them, row -1 where there are fewer.
+    // k keys and rows in order; row -1 if there are fewer.
     void write(Key* keys, int64_t* rows) {
         std::sort(heap_.begin(), heap_.end());
         for (int64_t i = 0; i < k_; ++i) {
@@ -82,7 +82,7 @@ class alignas(64) Top {
     std::vector<Kept<Key>> heap_{};  // the worst kept is at the front
 };
 
-// What a thread offers to a query's top. If there are several threads, each hands over some codes at a time, and its
+// Candidates of a thread for a query's top. If there are several threads, each hands over some codes at a time, and its
 // bound may be an older and higher one: otherwise all would wait for each other as long as bounds are high.
 template <class Key>
 class Best {
@@ -161,11 +161,11 @@ class Within {
     std::vector<std::pair<Key, int64_t>> found_{};
 };
 
-// What the threads of a scan have found, one collector per query for each.
+// Results of the threads of a scan, one collector per query and thread.
 template <class Collector>
 using Parts = std::vector<std::vector<Collector>>;
 
-// Scans all codes, each taking about so many nanoseconds, those of a group together as far as threads allow. Each
+// Scans all codes, with approximate nanoseconds per code, those of a group together as far as threads allow. Each
 // thread calls start() once, and the function that this returns with (range number, begin, end, collectors);
 // collectors start as copies of `empty`. It is called for at least so many grains of work, except at the end.
 template <class Collector, class Start>

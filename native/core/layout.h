@@ -53,7 +53,7 @@ inline int64_t table_rows(const Layout& layout) { return layout.fast() ? layout.
 // Whether every row, times 2^shift, fits 16 bits: half the memory, and quicker to unpack.
 inline bool narrow_rows(const Layout& layout, int shift) { return table_rows(layout) << shift <= 65536; }
 
-// About how many nanoseconds a code takes in a scan of so many queries, each of which costs as much as a bit plane's.
+// Approximate nanoseconds per code in a scan of this many queries, each of which costs as much as a bit plane's.
 inline double scan_cost(const Layout& layout, int64_t n_queries) {
     return double(layout.n_bits) * (0.1 + 0.005 * double(n_queries));
 }

@@ -6,7 +6,7 @@
 
 namespace topsign {
 
-// Zeros, the first of which begins a cache line: registers as wide as one are slow where they cross two.
+// Zeros aligned to a cache line, because loads that cross two lines are slow.
 template <class T>
 class Lines {
    public:
@@ -19,7 +19,7 @@ class Lines {
     T& operator[](int64_t i) { return data()[i]; }
     const T& operator[](int64_t i) const { return data()[i]; }
 
-    // Makes room for so many; forgets what was there.
+    // Resizes and discards the content.
     void fit(int64_t size) {
         if (memory_.size() < size_t(size) + 64 / sizeof(T)) *this = Lines(size);
     }

@@ -22,7 +22,7 @@ inline int worthwhile_threads(int n_threads, double nanoseconds) {
 // exception of any is rethrown once all have ended.
 void run_slots(int n, const std::function<void(int)>& body);
 
-// Calls body(begin, end) over [0, n), each item taking about so many nanoseconds.
+// Calls body(begin, end) over [0, n), with the approximate nanoseconds per item.
 template <class Body>
 void parallel_for(int n_threads, int64_t n, double nanoseconds_each, const Body& body) {
     const int64_t n_slots = std::min<int64_t>(n, worthwhile_threads(n_threads, nanoseconds_each * double(n)));
@@ -37,8 +37,8 @@ void parallel_for(int n_threads, int64_t n, double nanoseconds_each, const Body&
     });
 }
 
-// Calls a function of each thread for single items of [0, n), each taking about so many nanoseconds; start() makes the
-// functions.
+// Calls a function of each thread for single items of [0, n), with the approximate nanoseconds per item; start() makes
+// the functions.
 template <class Start>
 void parallel_items(int n_threads, int64_t n, double nanoseconds_each, const Start& start) {
     const int64_t n_slots = std::min<int64_t>(n, worthwhile_threads(n_threads, nanoseconds_each * double(n)));

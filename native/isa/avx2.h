@@ -1,4 +1,4 @@
-// What AVX2 does better than plain C++; included where the compiler is told to use it.
+// AVX2 implementations; included in files compiled for it.
 #pragma once
 
 #include <immintrin.h>
@@ -62,7 +62,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return cast<V>(_mm256_inserti128_si256(low, _mm_loadu_si128(as_128(at[1])), 1));
     }
 
-    // All ones in the first lanes of each part, as many as counted, none of which is above 16.
+    // All ones in the first lanes of each part, by counts of at most 16.
     using Present = S;
     static TOPSIGN_INLINE S first_of_parts(const uint8_t* counts) {
         const __m256i both = _mm256_set1_epi16(load<int16_t>(counts));
@@ -211,7 +211,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return cast<Reals>(_mm256_div_ps(_mm256_set1_ps(1), _mm256_sqrt_ps(cast<__m256>(squares))));
     }
 
-    // The lower half of the table mirrors the upper one: four look-ups in sixteen, of which two bits choose.
+    // The lower half of the table mirrors the upper one: four 16-entry look-ups, selected by two bits.
     static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
         __m256i part[4];
         for (int t = 0; t < 4; ++t) part[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128(as_128(table + 64 + 16 * t)));

@@ -10,7 +10,7 @@
 namespace topsign {
 namespace {
 
-// Turns codes of the compact layout into blocks, four at a time: what one step writes for a code is read by the next
+// Converts codes of the compact layout to blocks, four at a time: the output of one step is the input of the next
 // step once it has left the store buffer.
 class BlockDecoder {
    public:
@@ -32,7 +32,7 @@ class BlockDecoder {
 
     static bool serves(const Layout& layout) { return layout.low_bits >= 1 && layout.low_bits <= 7; }
 
-    // Up to four codes, of which those in the mask that is returned have as many ones as they should.
+    // Decodes up to four codes; returns a mask of those with the right number of ones.
     int decode(const uint8_t* const* codes, int n, uint8_t* const* out) {
         int sound = 0;
         for (int c = 0; c < n; ++c) sound |= int(find_ones(high_parts_of(codes[c]), rooms_[c])) << c;
@@ -146,7 +146,7 @@ class BlockDecoder {
     uint64_t every_high_part_ = 0;           // the first of every block's
     Room rooms_[4];
     alignas(64) uint8_t windows_[64];  // the bytes that eight low parts lie in, for each eight lanes
-    alignas(64) uint8_t fields_[64];   // where each lane's low part begins in them
+    alignas(64) uint8_t fields_[64];   // offset of each lane's low part
 };
 
 }  // namespace

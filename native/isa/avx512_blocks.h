@@ -65,7 +65,7 @@ class FourCursors {
     // Whether a code has more than that; counts of codes that are sound are at most 128.
     TOPSIGN_INLINE bool has_more(int64_t block) const { return (counts_[block] + 0x6f6f6f6fu) & 0x80808080u; }
 
-    // Of the block that was read last, what is past sixteen locations.
+    // Locations beyond the first sixteen of the block read last.
     struct More {
         const uint8_t* at[4];
         uint32_t counts;
@@ -119,7 +119,7 @@ class FourCursors {
     alignas(64) uint32_t counts_[kChunk];  // of the four codes, a byte each
 };
 
-// What is prefetched while four codes are compared, a line with each block: hardware does not follow four rows at a
+// Prefetch while four codes are compared, one cache line per block: hardware does not follow four rows at a
 // time.
 struct Ahead {
     const uint8_t* at;
@@ -153,7 +153,7 @@ struct ValueBlocks {
     }
 
    private:
-    // The signs, +1 or -1, which tell what the 128 amount to.
+    // The signs, +1 or -1, from which the bias of 128 is computed.
     template <int N, class = void>
     struct Sums : Sums<N - 1> {
         __m512i sum{};
@@ -236,7 +236,7 @@ struct BitBlocks {
         __m512i bits[G];
     };
 
-    // The new sum, and what is carried.
+    // The new sum and the carry.
     static TOPSIGN_INLINE __m512i add_bits(__m512i& sum, __m512i a, __m512i b) {
         using Words = Vec<uint64_t, 8>;
         auto words = cast<Words>(sum);
@@ -284,7 +284,7 @@ struct BitBlocks {
             }
         }
 
-        // What is carried out of the lowest planes.
+        // Carry out of the lowest planes.
         template <int Blocks>
         TOPSIGN_INLINE Differing<G> sum(int64_t block) {
             if constexpr (Blocks == 1) {

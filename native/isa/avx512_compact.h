@@ -48,7 +48,7 @@ class CompressCounter {
         return bytes;
     }
 
-    // False where the code has too few ones.
+    // Returns false if the code has too few ones.
     bool count(const uint8_t* code, const Table& table, int32_t& total) const {
         const uint8_t* const lows = code + sign_bytes_;
         const uint8_t* const highs = lows + low_bytes_;
@@ -91,7 +91,7 @@ class CompressCounter {
 
     const int64_t n_bits_, low_bits_, high_bytes_, sign_bytes_, low_bytes_;
     alignas(64) uint8_t windows_[64];    // the bytes that eight low parts lie in, for each eight lanes
-    alignas(64) uint8_t fields_[8][64];  // where each lane's low part begins in them, by where the first does
+    alignas(64) uint8_t fields_[8][64];  // offset of each lane's low part, by the offset of the first
 };
 
 }  // namespace

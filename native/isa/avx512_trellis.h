@@ -1,4 +1,4 @@
-// What AVX-512 with VBMI does better for trellis codes; included where the compiler is told to use it.
+// AVX-512 (VBMI) implementations for trellis codes; included in files compiled for it.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// What an instruction set provides: one table of functions.
+// Function table of an instruction set.
 #pragma once
 
 #include "../topsign.h"

@@ -64,7 +64,7 @@ struct Neon : Plain, PlainTrellis<16> {
         return cast<V>(vtstq_u8(vbslq_u8(is_upper, halves.val[1], halves.val[0]), mask));
     }
 
-    // A table of 128 values is looked up in two halves; what is outside a half keeps the value it has.
+    // A table of 128 values is looked up in two halves; lanes outside a half keep their value.
     static TOPSIGN_INLINE auto choose_values(V bytes, Present present) {
         const uint8x16_t b = cast<uint8x16_t>(bytes), index = vandq_u8(b, vdupq_n_u8(127));
         const uint8x16_t positive = vcltzq_s8(vreinterpretq_s8_u8(b)), upper = vsubq_u8(index, vdupq_n_u8(64));
@@ -116,7 +116,7 @@ struct Neon : Plain, PlainTrellis<16> {
         return cast<Reals>(vdivq_f32(vdupq_n_f32(1), vsqrtq_f32(cast<float32x4_t>(squares))));
     }
 
-    // A table of 128 bytes is looked up in two halves; what is outside a half keeps the value it has.
+    // A table of 128 bytes is looked up in two halves; lanes outside a half keep their value.
     static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
         const uint8x16x4_t low = vld1q_u8_x4(table), high = vld1q_u8_x4(table + 64);
         return [=](V index) {

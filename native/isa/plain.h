@@ -1,4 +1,4 @@
-// What an instruction set need not have: the same in plain C++. Sets derive from it and replace what they do better.
+// Plain C++ implementations of all operations. Instruction sets derive from it and override the faster ones.
 #pragma once
 
 #include "../kernels/planes.h"
@@ -15,7 +15,7 @@ struct Plain {
 
     static constexpr bool kPermutesBlocks = false;  // bytes in tables of 128 (code_groups.h)
 
-    // Up to so many queries are looked up one by one: where both ways cost the same at 512 of 8192, measured.
+    // Number of queries up to which look-ups are done one by one; measured break-even at 512 of 8,192.
     static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;
 
     template <class P>

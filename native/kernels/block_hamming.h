@@ -50,7 +50,7 @@ struct BlockCounter {
         }
     }
 
-    // Blocks of which one has more than sixteen locations, or the last ones; kept out of the way of the registers.
+    // Groups in which a block has more than sixteen locations, or the last ones; out of line to save registers.
     template <int N>
     static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                    const uint8_t* const* query, int64_t offset, int32_t* totals) {

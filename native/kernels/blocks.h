@@ -26,7 +26,7 @@ TOPSIGN_INLINE const uint8_t* for_each_sixteen(const uint8_t* bytes, const uint8
             for (int b = 0; b < kParts; ++b) step[b] = uint8_t(std::min(left[b], 16));
             add(at, step, block);
             for (int b = 0; b < kParts; ++b) {
-                if (left[b] > 16) at[b] += 16;  // a block that is done stays where it is, inside the code
+                if (left[b] > 16) at[b] += 16;  // a finished block stays in place, inside the code
                 left[b] = std::max(0, left[b] - 16);
             }
         }

@@ -15,7 +15,7 @@ void for_each_product(int n_threads, const ts_bytes& bytes, const Take& take) {
     constexpr int kWidth = Isa::kBytes / 4;
     using V = Vec<uint8_t, Isa::kBytes>;
     using Ints = Vec<int32_t, kWidth>;
-    constexpr int64_t kRows = 32;  // of which a batch of queries finds the bytes in the fastest cache
+    constexpr int64_t kRows = 32;  // rows whose bytes stay in the L1 cache for a batch of queries
     const int64_t width = bytes.width;
     parallel_for(n_threads, ceil_div(bytes.n_rows, kRows), 0.03 * double(kRows * width * bytes.n_queries),
                  [&](int64_t begin, int64_t end) {

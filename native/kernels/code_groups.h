@@ -89,12 +89,12 @@ class CodeGroups {
     const int64_t n_passes_, size_;
     const int64_t share_, step_;  // bytes to prefetch with each four codes and pass, and with each block
     const int64_t room_bytes_, copy_bytes_;
-    std::vector<uint8_t> rooms_;   // for codes in blocks, the last of which has no locations
+    std::vector<uint8_t> rooms_;   // for codes in blocks; the last block has no locations
     std::vector<uint8_t> copies_;  // of codes near the end of their array
     std::optional<Decoder> decoder_;
 };
 
-// How many queries, or eights of them, a pass of at most `most` serves: a power of two, the last of which may be
+// Number of queries, or groups of eight, per pass of at most `most`: a power of two; the last pass may be
 // missing.
 inline int64_t width_of(int64_t left, int64_t most) {
     int64_t width = 1;

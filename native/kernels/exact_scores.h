@@ -11,7 +11,7 @@
 namespace topsign {
 namespace {
 
-// The exact score of a code, offered as a key of which less is better.
+// The exact score of a code, offered as a key; smaller is better.
 template <class Collector>
 void offer_score(Collector& best, float sum, const ts_codes& codes, int64_t i) {
     const float key = -(codes.weights ? sum * codes.weights[i] : sum);

@@ -8,7 +8,7 @@
 namespace topsign {
 namespace {
 
-// One code after another, one query after another, a table of a byte for each row: 1 where the signs differ.
+// Code by code and query by query, with a byte table over pool rows: 1 if the signs differ.
 template <class Isa, class Row, class Collector>
 void scan_each(const ts_codes& codes, const std::vector<uint8_t>& table, int64_t n_queries, int64_t begin, int64_t end,
                Collector* best) {

@@ -79,7 +79,7 @@ struct BlockSummer {
         for (int q = 0; q < N; ++q) sums[q] = Isa::add_pairs(sums[q], chooser(table[q] + offset));
     }
 
-    // Blocks of which one has more than sixteen locations, or the last ones; kept out of the way of the registers.
+    // Groups in which a block has more than sixteen locations, or the last ones; out of line to save registers.
     template <int N>
     static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                    const int8_t* const* table, int64_t offset, int32_t* totals) {

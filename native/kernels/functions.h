@@ -19,7 +19,7 @@
 namespace topsign {
 namespace {
 
-// `Trellis` is the set for the kernels of trellis codes, where it is another one.
+// `Trellis` is the instruction set of the trellis kernels, if it differs.
 template <class Isa, class Trellis = Isa>
 constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
     return {name,

@@ -12,7 +12,7 @@
 namespace topsign {
 namespace {
 
-// Signs of the whole pool: differing bits, under a mask where there is one.
+// Signs of the whole pool: differing bits, optionally under a mask.
 template <class Collector>
 void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, int64_t end, Collector* best) {
     const int64_t bytes = ceil_div(codes.layout.n_pool, 8);

@@ -32,7 +32,7 @@ struct XorPair {
         return {first ^ carried, either ^ carried};
     }
 
-    // sum + both: the new sum, and what is carried.
+    // sum + both: the new sum and the carry.
     TOPSIGN_INLINE P add_to(P& sum) const {
         const P carry = (differ & sum) | (x & ~differ);
         sum = sum ^ differ;

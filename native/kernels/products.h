@@ -20,7 +20,7 @@ class Products {
     static constexpr int kVectors = 2, kColumns = kVectors * kLanes<V>;
 
    public:
-    static constexpr int kRows = Isa::kBytes == 64 ? 12 : 6;  // sums of so many signals fit the registers
+    static constexpr int kRows = Isa::kBytes == 64 ? 12 : 6;  // number of signals whose sums fit the registers
 
     Products(const ts_rows& signals, const float* factors)
         : signals_(signals), factors_(factors), values_(kRows * signals.width) {}

@@ -57,7 +57,7 @@ void score_regions(int n_threads, const ts_regions& regions, const ts_rows& quer
 // The nearest regions of one query, of equal scores the lower one first.
 class NearestRegions {
    public:
-    // Takes at least n_regions, and so many that they hold n_entries.
+    // Takes at least n_regions, and enough to hold n_entries.
     const std::vector<int32_t>& choose(const float* scores, const ts_regions& regions, int64_t n_regions,
                                        int64_t n_entries) {
         n_regions = std::min(n_regions, regions.n_regions);

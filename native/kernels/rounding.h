@@ -18,7 +18,7 @@ template <class Value>
 struct RoundedTo {
     std::vector<Value> values;  // (n_queries, n_pool)
     std::vector<float> steps, margins, largest;
-    std::vector<float> lost;  // (n_queries, n_pool), where it is asked for
+    std::vector<float> lost;  // (n_queries, n_pool), if requested
 };
 using Rounded = RoundedTo<int8_t>;
 
@@ -78,7 +78,7 @@ RoundedTo<Value> round_queries(int n_threads, const ts_rows& queries, int64_t n_
     return rounded;
 }
 
-// What was lost, rounded in turn; its margins hold for the sum of both.
+// Rounding error, rounded in turn; its margins hold for the sum of both.
 template <class Isa>
 Rounded round_lost(int n_threads, const Rounded& rounded, const ts_rows& queries, int64_t n_bits) {
     Rounded finer = round_queries<Isa>(n_threads, ts_rows{rounded.lost.data(), queries.count, queries.width}, n_bits);

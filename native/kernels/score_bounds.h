@@ -26,7 +26,7 @@ struct Steps {
     alignas(64) float steps[kScoreTile] = {}, margins[kScoreTile] = {};
 };
 
-// Slots, a bit each, whose rounded sums reach their bounds; `coarse`, where it is given, is added.
+// Slots, a bit each, whose rounded sums reach their bounds; `coarse`, if given, is added.
 template <class Isa>
 uint64_t reaching(const Steps& tile, const TileSums& sums, float weight, const float* bounds,
                   const Steps* coarse = nullptr, const TileSums* coarse_sums = nullptr) {

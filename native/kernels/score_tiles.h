@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kWideTile = 1024, kSingleTile = 16384;  // rows of the pool
 constexpr int64_t kTiledScores = 512;                     // codes that share a tile while it is in the cache
-constexpr int kWideLimit = 2047, kWideRun = 16;           // so many of these values fit 16 bits
-constexpr int64_t kSingleQueries = 4;                     // up to so many are summed one after another
+constexpr int kWideLimit = 2047, kWideRun = 16;           // this many such values fit 16 bits
+constexpr int64_t kSingleQueries = 4;                     // up to this many queries are summed one by one
 
 // Values of up to 64 queries, a row of 16 bits each for each signed location, numbered in units of 8 bytes.
 template <class Isa>

@@ -14,7 +14,7 @@
 namespace topsign {
 namespace {
 
-// Codes of so many bits, of which more queries than these pass, are summed a second time before they are exactly.
+// Codes of at least this many bits that more queries than this pass are summed a second time before the exact sum.
 constexpr int64_t kLongBits = 2048, kManyPass = 2;
 constexpr int64_t kVeryLongBits = 8192;  // nearly all codes would pass 8 bits
 // A group of codes is summed together, some rows of each in turn: rows ascend, so those of a turn lie near each other,

@@ -1,5 +1,6 @@
 // Codes of a large pool, read tile by tile of the pool, so that a tile's part of a table stays in the second-level
-// cache while it serves a group of codes. Locations ascend: a cursor for each code says where the next tile begins.
+// cache while it serves a group of codes. Locations ascend: a cursor for each code marks the beginning of the next
+// tile.
 #pragma once
 
 #include "rows.h"
@@ -7,14 +8,14 @@
 namespace topsign {
 namespace {
 
-// From so many rows on a table is larger than caches, and codes are dense enough to have several locations in each
+// Number of rows from which a table exceeds the caches, and codes are dense enough to have several locations in each
 // tile.
 inline bool read_by_tiles(const Layout& layout) {
     return layout.n_pool >= 32768 && layout.n_bits >= layout.n_pool / 64 && layout.low_bits != 0 &&
            layout.low_bits <= 8;
 }
 
-// Up to so many queries, tables of a block after another serve large pools as well as tiles do.
+// Number of queries up to which tables of one block after another are as fast as tiles for large pools.
 constexpr int64_t kFewOfLargePools = 6;
 
 // Reads the locations of one tile of the pool, as table rows counted from the tile's first, times 2^shift.
@@ -128,7 +129,7 @@ class TileReader {
         prefetch(signs + (first + n) / 8, n / 8);
     }
 
-    // What the next tile will read, while other codes are counted.
+    // Prefetch for the next tile while other codes are counted.
     static void prefetch(const uint8_t* bytes, int64_t n) {
         for (int64_t at = 0; at <= n; at += 64) Isa::prefetch(bytes + at);
     }

@@ -75,7 +75,7 @@ void pass(float* x, int64_t n, int64_t h) {
 }
 
 template <class V>
-constexpr int64_t kFirstPass = 8 * kLanes<V>;  // values of which the first pass takes all levels
+constexpr int64_t kFirstPass = 8 * kLanes<V>;  // values for which the first pass computes all levels
 
 // Of values that `loaded` reads from their place on, a register at a time.
 template <class Isa, class Load>
@@ -100,7 +100,7 @@ void transform(float* x, int64_t n) {
     transform_loaded<Isa>(x, n, [=](int64_t i) { return load<V>(x + i); });
 }
 
-// A register of x from i on as +-(x[i] * scale), plus where the bit is 1.
+// Loads x from i on as +-(x[i] * scale), positive if the bit is 1.
 template <class V>
 TOPSIGN_INLINE V flipped(const float* x, int64_t i, const uint8_t* signs, V scale) {
     using Bits = Vec<uint32_t, kLanes<V>>;

@@ -1,4 +1,4 @@
-// Trellis codes: a ring of bits, of which every coordinate reads a window.
+// Trellis codes: a ring of bits of which each coordinate reads a window.
 //
 // Coordinate i reads `window` bits of the ring from offsets[i] on, highest bit first, as the high bits of a 16-bit
 // word. The word is multiplied and shifted by fixed numbers (256 pairs, in turn), modulo 2^16, and the seven high bits
@@ -50,7 +50,7 @@ TOPSIGN_INLINE void prefetch_line(const void* at) {
 #endif
 }
 
-// Bytes of an unrolled ring: what may be read from its last bit on is its beginning.
+// Bytes of an unrolled ring, which repeats its beginning after the last bit.
 inline int64_t unrolled_bytes(const ts_trellis& trellis) { return ceil_div(trellis.n_bits, 8) + 4; }
 
 inline void unroll(const ts_trellis& trellis, const uint8_t* code, uint8_t* ring) {

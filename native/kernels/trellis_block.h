@@ -158,7 +158,7 @@ class TrellisBlock {
         }
     }
 
-    // One over the norm of each entry's reconstruction, in the order of lanes; zero where there is none.
+    // Inverse norm of each entry's reconstruction in lane order; zero for empty lanes.
     void inverse_norms(float* out) const {
         const NormSums& norm = plan_->norm;
         Ints sums[kRegisters] = {};

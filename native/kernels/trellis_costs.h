@@ -1,4 +1,4 @@
-// Costs of trellis states: what each event costs in each state, for all entries of a cell.
+// Cost of each event in each trellis state, for all entries of a cell.
 //
 // A cost is a number that all entries share, plus products of the entry's targets and of levels that they share.
 #pragma once

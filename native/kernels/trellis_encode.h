@@ -48,7 +48,7 @@ class TrellisEncoder {
         path_.resize(cell.events.size() * kEntries);
     }
 
-    // Codes of up to kEntries entries, whose coordinates lie in the rows of `projected`; code(r) is where they go.
+    // Encodes up to kEntries entries from the rows of `projected`; code(r) is the destination.
     template <class Code>
     void encode(const float* projected, int64_t n, const Code& code) {
         round_targets(projected, n);
@@ -359,14 +359,14 @@ class TrellisEncoder {
             }
         const int64_t n_bytes = std::min(ceil_div(trellis.n_bits, 8), trellis.code_bytes);
         std::memcpy(code, ring_.data(), n_bytes);
-        std::memset(code + n_bytes, 0, trellis.code_bytes - n_bytes);  // what is not of the ring
+        std::memset(code + n_bytes, 0, trellis.code_bytes - n_bytes);  // bytes after the ring
     }
 
     const TrellisCosts* cell_ = nullptr;
     int64_t states_ = 0;
     int window_ = 0;
     int turned_ = 0;                // bits, by which places of states are turned
-    std::vector<int64_t> choices_;  // where each event's choices begin
+    std::vector<int64_t> choices_;  // first choice of each event
     std::vector<uint16_t> chosen_;  // a bit for each entry
     std::vector<uint32_t> path_;
     std::vector<int64_t> steps_;

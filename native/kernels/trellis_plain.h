@@ -1,4 +1,4 @@
-// What the kernels of trellis codes ask of an instruction set, in plain C++ for vectors of any width.
+// Operations of the trellis kernels in plain C++, for vectors of any width.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,8 @@ struct PlainTrellis {
         return bits;
     }
 
-    // Takes the lesser of two costs modulo 2^32, in equal lanes the first; a bit for each lane says where the other is.
+    // Selects the smaller of two costs modulo 2^32, the first if equal; returns a bit mask of lanes that took the
+    // second.
     static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
         const Ints less = cast<Ints>(other - least) < Ints{};
         least = least ^ ((least ^ other) & cast<Costs>(less));

@@ -221,7 +221,7 @@ class TrellisScan {
             if (block_.entry(lane) < n) out[block_.entry(lane)] = whole<kDigits>(sum, 0, lane / kWidth)[lane % kWidth];
     }
 
-    // What sums are multiplied with, in the order of lanes.
+    // Factors of the sums in lane order.
     template <class Codes>
     void weigh(const Codes& codes, int64_t code_bytes, float* weights) const {
         block_.inverse_norms(weights);
@@ -255,7 +255,7 @@ class TrellisScan {
     Block block_;
 };
 
-// Nanoseconds that an entry takes, about, with so many rows of queries.
+// Approximate nanoseconds per entry for this many rows of queries.
 inline double decode_cost(const ts_trellis& trellis, int64_t n_rows = 0) {
     return double(trellis.n_coded) * (0.25 + 0.015 * double(n_rows));
 }

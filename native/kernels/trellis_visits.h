@@ -55,7 +55,7 @@ struct PointedCodes {
     void prefetch() const {}  // as they were gathered
 };
 
-// What a thread needs.
+// State of a thread.
 template <class Isa>
 class TrellisVisitor {
    public:

@@ -57,7 +57,7 @@ class WordCounter {
         return words;
     }
 
-    // False where the code has too few ones.
+    // Returns false if the code has too few ones.
     bool count(const uint8_t* code, const Table& table, int32_t& total) {
         if (spread(code + layout_.sign_bytes() + layout_.low_bytes(), table.data()) < layout_.n_bits) return false;
         const uint8_t* lows = code + layout_.sign_bytes();
