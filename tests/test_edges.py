@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 import warnings
@@ -190,6 +191,29 @@ def test_codes_larger_than_the_signals_are_warned_of():
 
 
 EVIL = "\x1b]0;pwned\x07\x1b[31mRED\r\n\u202egnp"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("build signals.npy -o other --family foo", "error: --family must be one of adaptive, sign, trellis, got foo"),
+        ("search index signals.npy --where 'a =='", "error: --where a == is not a condition"),
+        ("search index signals.npy --where 'a == 1'", "error: --where names the field 'a', which no entry has"),
+        ("search index signals.npy --where 'a == 1'", "topsign get INDEX ID"),
+        ("search index signals.npy -k 9999999999", "-k 9999999999 gives"),
+        ("regions index --regions 0", "--regions must be in [2, 65536], got 0"),
+        ("calibrate index few.npy", "--false-alarm 0.01 takes at least 153 impostors"),
+        ("plan --correlation 2 --detection 0.9 --false-alarm 0.01 --features 64", "--correlation must lie in [-1, 1]"),
+    ],
+)
+def test_messages_of_commands_name_options(signals, tmp_path, monkeypatch, command, words):
+    monkeypatch.chdir(tmp_path)
+    np.save("signals.npy", signals)
+    np.save("few.npy", signals[:3])
+    ts.AdaptiveIndex(n_features=signals.shape[1], n_bits=16, random_state=1, path="index").add(signals)
+    shown = CliRunner().invoke(app, shlex.split(command))
+    assert shown.exit_code in (1, 2)
+    assert words in " ".join(shown.output.split())
 
 
 def on_terminal(*command):

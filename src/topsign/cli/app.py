@@ -84,11 +84,17 @@ WORDS = FLAGS | {
     "scoring": "--scoring",
     "seed": "--seed",
     "threshold": "--threshold",
+    "where": "--where",
+    "correlation": "--correlation",
+    "detection": "--detection",
 }
 """Command-line options, keyed by the library's parameter names."""
 
 PHRASES = {
     "index.ids lists": "topsign list INDEX lists",
+    "index[id].metadata": "topsign get INDEX ID",
+    "where names": "--where names",
+    "where orders": "--where orders",
     "with ids=": "with --ids or --id-column",
     "ids= goes with": "--ids goes with",
     "upsert replaces": "--upsert replaces",
@@ -98,9 +104,10 @@ PHRASES = {
 }
 """Phrases of the library's messages that name its methods, in the words of the command line."""
 
+_ANY = "|".join(WORDS)
 _LONG = "|".join(name for name in WORDS if "_" in name)  # names with an underscore are always parameters
 _NAMED = re.compile(
-    rf"\b({'|'.join(WORDS)})=(True\b|False\b|'[^']*'|\"[^\"]*\")?|\b({_LONG})\b|\b({'|'.join(WORDS)})(?= must\b)"
+    rf"(?<![-\w])(?:({_ANY})=(True\b|False\b|'[^']*'|\"[^\"]*\")?|({_LONG})\b|({_ANY})(?= must\b))"  # not --family
 )
 
 
@@ -156,8 +163,8 @@ def exit_on_error(code: int) -> Iterator[None]:
     """Convert exceptions of the library to a message and an exit code.
 
     The code is 2 for a missing file or package, and 1 for bad file contents and failures of the machine or cluster.
-    ValueError and TypeError exit with ``code``: 2 if the options caused them, and the message then names the options,
-    or 1 if the data did.
+    ValueError and TypeError exit with ``code``, 2 if the options caused them or 1 if the data did, and the message
+    names options instead of parameters.
     """
     try:
         yield
@@ -166,7 +173,7 @@ def exit_on_error(code: int) -> Iterator[None]:
     except (FileNotFoundError, ImportError) as error:
         raise fail(str(error), code=2) from None
     except (ValueError, TypeError) as error:
-        raise fail((in_options if code == 2 else in_commands)(str(error)), code=code) from None
+        raise fail(in_options(str(error)), code=code) from None
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
         raise fail(str(error), code=1) from None
 
@@ -178,7 +185,7 @@ def printed_warnings() -> Iterator[None]:
         warnings.simplefilter("always", CalibrationWarning)
         yield
     for message in dict.fromkeys(str(one.message) for one in caught):
-        errors.print(Text("warning:", "bold yellow"), in_commands(message), highlight=False, soft_wrap=True)
+        errors.print(Text("warning:", "bold yellow"), in_options(message), highlight=False, soft_wrap=True)
 
 
 @contextmanager
