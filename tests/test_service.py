@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 
-import httpx
 import numpy as np
 import pytest
 from pages import ROOT
-from starlette.testclient import TestClient
 
 import topsign as ts
+
+httpx = pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client is made of")
+pytest.importorskip("starlette", reason="needs the extra explore: pip install 'topsign[explore]'")
+from starlette.testclient import TestClient
 
 SERVICE = runpy.run_path(str(ROOT / "examples" / "service" / "app.py"))
 HEADERS = {"Authorization": "Bearer secret"}
