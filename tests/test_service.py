@@ -13,8 +13,9 @@ from pages import ROOT
 
 import topsign as ts
 
-httpx = pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client is made of")
+pytest.importorskip("httpx", reason="needs httpx, which Starlette's test client is made of")
 pytest.importorskip("starlette", reason="needs the extra explore: pip install 'topsign[explore]'")
+import httpx
 from starlette.testclient import TestClient
 
 SERVICE = runpy.run_path(str(ROOT / "examples" / "service" / "app.py"))
