@@ -7,6 +7,8 @@ Sections:
 - ``recall``: held-out sentences and CIFAR features at recalls of .90, .95 and .98 and k of 1, 10 and 100; the same with
   70% removed, under filters, after tenfold growth, and with queries of another kind (verbs in an index of nouns)
 - ``shifted``: real sentences searched for among resampled ones, before and after ``calibrate_recall``
+- ``alike``: 10^6 resampled sentences, searched for by queries that are resampled in the same way, and by real ones;
+  times of one query and of 256. ``--index`` keeps the index, for ``cluster_recall.py``
 - ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
 - ``originals``: the same with float16 originals in a folder, with a warm and a cold page cache
 - ``peers``: faiss IVF-PQ, IVF-PQ fast scan and IVF-RaBitQ, and graphs of hnswlib and usearch if they are installed
@@ -41,28 +43,45 @@ def unit(rows):
     return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).astype(np.float32)
 
 
+def near(vectors, rows):
+    """The nearest other vectors of some of the vectors, nearest first."""
+    found = np.empty((len(rows), N_SOURCES), np.int32)
+    for start in range(0, len(rows), 2048):
+        scores = vectors[rows[start : start + 2048]] @ vectors.T
+        best = np.argpartition(-scores, N_SOURCES, axis=1)[:, : N_SOURCES + 1]
+        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1)
+        found[start : start + 2048] = np.take_along_axis(best, order, axis=1)[:, 1:]
+    return found
+
+
+def mixed(vectors, sources, neighbors, rng):
+    """A vector between each source and its neighbours, (n_sources, N_SOURCES)."""
+    made, rows = vectors[sources].copy(), np.arange(len(sources))
+    for _ in range(N_MIXED):
+        other = neighbors[rows, rng.integers(N_SOURCES, size=len(sources))]
+        weights = SPREAD / np.sqrt(N_MIXED) * rng.standard_normal((len(sources), 1)).astype(np.float32)
+        made += (vectors[other] - vectors[sources]) * weights
+    return unit(made).astype(np.float16)
+
+
 def resampled(vectors, n_entries, cache):
     """Vectors between each sentence and its neighbours, as float16, cached in a file."""
     path = Path(cache) / f"resampled-{len(vectors)}-{n_entries}.npy"
     if not path.exists():
-        near = np.empty((len(vectors), N_SOURCES), np.int32)
-        for start in range(0, len(vectors), 2048):
-            scores = vectors[start : start + 2048] @ vectors.T
-            best = np.argpartition(-scores, N_SOURCES, axis=1)[:, : N_SOURCES + 1]
-            order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1)
-            near[start : start + 2048] = np.take_along_axis(best, order, axis=1)[:, 1:]
+        neighbors = near(vectors, np.arange(len(vectors)))
         rng, made = np.random.default_rng(1), np.empty((n_entries, vectors.shape[1]), np.float16)
         for start in range(0, n_entries, CHUNK):
-            count = min(CHUNK, n_entries - start)
-            source = rng.integers(len(vectors), size=count)
-            mixed = vectors[source].copy()
-            for _ in range(N_MIXED):
-                other = near[source, rng.integers(N_SOURCES, size=count)]
-                weights = SPREAD / np.sqrt(N_MIXED) * rng.standard_normal((count, 1)).astype(np.float32)
-                mixed += (vectors[other] - vectors[source]) * weights
-            made[start : start + count] = unit(mixed)
+            sources = rng.integers(len(vectors), size=min(CHUNK, n_entries - start))
+            made[start : start + CHUNK] = mixed(vectors, sources, neighbors[sources], rng)
         np.save(path, made)
     return np.load(path, mmap_mode="r")
+
+
+def resampled_queries(vectors, n_queries):
+    """Vectors that are made as the entries are, and are none of them."""
+    rng = np.random.default_rng(2)
+    sources = rng.integers(len(vectors), size=n_queries)
+    return mixed(vectors, sources, near(vectors, sources), rng).astype(np.float32)
 
 
 def index_of(entries, *, n_bytes=N_BYTES, **place):
@@ -100,8 +119,9 @@ def achieved(index, queries, case, **options):
     Regions are visited even if the cost model prefers to compare a whole batch with all entries, whose recall is 1.
     """
     rows = []
+    every = index.search(queries, max(KS), **options).ids
     for k in KS:
-        exact = index.search(queries, k, **options).ids
+        exact = every[:, :k]
         for asked in ASKED:
             some = index.search(queries, k, recall=asked, **options)
             recalls = np.array([np.isin(b, a).mean() for a, b in zip(some.ids, exact, strict=True)])
@@ -156,6 +176,27 @@ def recall(options):
     learned(index, 512)
     rows += achieved(index, queries, "CIFAR features, held-out queries")
     return {"recall": rows}
+
+
+def alike(options):
+    """Recall of queries that are exchangeable with 10^6 resampled entries, and of real sentences; and times."""
+    entries, queries = load(options)
+    if options.index and Path(options.index).exists():
+        index = ts.open_index(options.index, readonly=True)
+    else:
+        index, _ = index_of(resampled(entries, options.most, options.cache), path=options.index)
+        learned(index)
+    ones = [queries[at : at + 1] for at in range(64)]
+    calls = [lambda one=one: index.search(one, 10, recall=0.95, n_threads=1) for one in ones]
+    calls.append(lambda: index.search(queries[:256], 10, recall=0.95, n_threads=1))
+    *single, batch = processor_seconds(calls, options.repeats)
+    times = {"one_query_seconds": float(np.mean(single)), "batch_seconds_each": batch / 256, "n_entries": len(index)}
+    print(times, flush=True)
+    visiting.RegionSearch._is_slower = visiting.RegionSearch._choosing_is_slower = lambda *_: False
+    name = f"{len(index):,} resampled sentences"
+    rows = achieved(index, resampled_queries(entries, len(queries)), f"{name}, queries resampled, too")
+    rows += achieved(index, queries, f"{name}, queries are real sentences")
+    return {"times": times, "recall": rows}
 
 
 def sizes(options):
@@ -368,7 +409,7 @@ def weak(options):
     index.add(entries)
     index.learn_regions()
     regions = index._learned().regional.regions()
-    counts = regions.counts(index.store.snapshot)
+    counts = regions.order.counts(index.store.snapshot)
     own = index.store.snapshot.gather("regions", np.arange(500)).astype(np.int64)
     for correlation in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
         noise = rng.standard_normal((500, 256))
@@ -382,7 +423,7 @@ def weak(options):
     return {"weak": rows}
 
 
-SECTIONS = {section.__name__: section for section in (recall, shifted, sizes, originals, peers, weak)}
+SECTIONS = {section.__name__: section for section in (recall, shifted, alike, sizes, originals, peers, weak)}
 
 
 def main():
@@ -394,6 +435,7 @@ def main():
     parser.add_argument("--most", type=int, default=1_000_000, help="resampled entries")
     parser.add_argument("--peers", type=int, default=100_000, help="entries of the comparison with peers")
     parser.add_argument("--originals", type=int, default=1_000_000, help="entries of the section originals")
+    parser.add_argument("--index", help="folder of the index of the section alike: opened if it exists, else made")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1, help="of the sentence model")
     parser.add_argument("--json")

@@ -144,3 +144,17 @@ def test_reencode_makes_another_index_from_the_signals(path, tmp_path):
     assert np.array_equal(found, wanted)
     with pytest.raises(FileExistsError):
         index.reencode(n_bits=4, path=tmp_path / "b")
+
+
+def test_a_zero_signal_is_uncorrelated_with_every_query():
+    rng = np.random.default_rng(0)
+    signals = rng.standard_normal((40, 32)).astype(np.float32)
+    index = ts.SignIndex(n_features=32, random_state=7)
+    index.add(signals)
+    originals = signals.copy()
+    originals[3] = 0
+    found = index.search(signals[3], k=40, rescore=originals)
+    (scores,) = found.scores
+    assert np.isfinite(scores).all()
+    assert scores[found.ids[0] == 3] == 0
+    assert (scores != 0).sum() == 39

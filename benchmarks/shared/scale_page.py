@@ -2,6 +2,8 @@
 
 from shared.markdown import join, number, source, table
 
+from topsign.theory import SearchCosts
+
 BILLION = 10**9
 MACHINE_GB, MACHINE_CORES = 128, 32  # a plain server
 SEGMENT_BYTES = 64 * 2**20  # of codes, by default
@@ -15,6 +17,7 @@ def blocks(results):
         "features": against_features(results),
         "cluster": cluster(results),
         "cluster-verbs": cluster_verbs(results),
+        "cluster-recall": cluster_recall(results),
         "billion": billion(results),
     }
 
@@ -122,6 +125,41 @@ def cluster_verbs(results):
         f"{measured['filter']['first_s']:.1f} s. All pairs of {options['paired']:,} entries (256 of 2048 projections) "
         f"take {took['cluster_s']:.1f} s {n_workers}, {took['one_process_s']:.1f} s in one process, ratio "
         f"{took['ratio']:.2f}. " + source(results, "cluster-verbs")
+    )
+
+
+def cluster_recall(results):
+    """Searches for a recall on workers, and the cost model beside them."""
+    if "cluster_recall" not in results:
+        return ""
+    report = results["cluster_recall"]
+    rows = report["measured"]["search"]
+    lines = [
+        [
+            row["where"],
+            "exhaustive" if row["asked"] is None else f"recall {row['asked']:.2f}",
+            row["batch"],
+            f"{1e3 * row['seconds']:,.1f}",
+            f"{1e3 * row['least_seconds']:,.1f}",
+            number(row["queries_per_second"]),
+            f"{row['visited']:.2%}",
+            f"{row['bytes_moved'] / row['batch']:,.0f}" if row["bytes_moved"] else "",
+        ]
+        for row in rows
+    ]
+    header = ["", "", "batch", "median, ms", "least, ms", "queries per second", "visited", "bytes moved per query"]
+    alone = next(row for row in rows if row["where"] == "one process" and row["asked"] and row["batch"] == 1)
+    costs = SearchCosts()
+    parts = costs.seconds_per_query, 8192 * costs.seconds_per_region
+    model = sum(parts) + alone["visited"] * alone["n_entries"] * costs.seconds_per_entry
+    return join(
+        f"{alone['n_entries']:,} trellis codes of 24 bytes: 10^6 resampled sentences, ten times, in 8,192 regions. "
+        f"Every worker is a process with one thread, on one machine of {report['machine']['cores']} cores that was "
+        "busy with other work, so that times on the clock are several times those of an idle machine and more workers "
+        "do not help; ids and scores are those of one process. " + source(results, "cluster_recall"),
+        table(header, lines),
+        f"The model of `plan_cluster` predicts {1e3 * model:.1f} ms of processor time for one query that visits this "
+        f"share of the entries in one process; measured: {1e3 * alone['processor_seconds']:.1f} ms.",
     )
 
 

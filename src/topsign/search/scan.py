@@ -74,7 +74,7 @@ class Scan:
             hits = replace(hits, values=self._values(snapshot, hits)).ordered(descending=self.comparison.descending)
         hits = self.measure(snapshot, hits)
         reached = self.null.significant(self.statistics(snapshot, hits), false_alarm, n_entries)
-        return hits[reached & (self.comparison.norms[hits.queries] > 0)]
+        return hits[reached]
 
     def _values(self, snapshot: Snapshot, hits: Hits) -> Array:
         """Return this comparison's values of hits that another found, with the bits that :meth:`rank` gives them."""

@@ -1,0 +1,143 @@
+"""Searches for a recall on a cluster of processes on this machine: latency, queries per second, and bytes moved.
+
+    python benchmarks/cluster_recall.py INDEX [--copies 10] [--workers 1 2 4] [--queries 256] [--json FILE]
+
+INDEX is an index with regions, such as that of 10^6 resampled sentences which ``regions.py alike`` makes. Its codes are
+copied, with the regions of the entries, so that the tiled set has ten times as many entries in the same regions: a
+visit then takes as long as among that many different codes. Every worker is a process with one thread. Bytes moved are
+the pickled sizes of what the client sends to all workers and of what they answer. Times are medians on the clock, and
+the least processor time of the client's process, which is that of the whole search without workers.
+"""
+
+import argparse
+import pickle
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from shared.results import save
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import topsign as ts
+from topsign.distributed import entries as cluster_entries
+from topsign.store.segments import make_segments
+from topsign.store.stores import store_for_recipe
+
+SEGMENT_ENTRIES = 500_000
+
+
+def tile(index, n_copies, path):
+    """Write a folder with copies of all entries, their regions and the calibration of recall."""
+    store = store_for_recipe(index.recipe, path=path, timeout=None)
+    snapshot, n_entries = index.store.snapshot, len(index)
+    rows = np.arange(n_entries)
+    codes, regions = snapshot.gather("codes", rows), snapshot.gather("regions", rows)
+    names = index.recipe.column_names
+    for copy in range(n_copies):
+        for start in range(0, n_entries, SEGMENT_ENTRIES):
+            part = slice(start, min(start + SEGMENT_ENTRIES, n_entries))
+            ids = copy * n_entries + rows[part]
+            columns = {name: snapshot.gather(name, rows[part]).astype(np.float32) for name in names}
+            made = make_segments(ids, codes[part].copy(), columns, extras={"regions": regions[part].copy()})
+
+            def change(change, made=made, ids=ids):
+                change.add(made)
+                change.next_id = int(ids[-1]) + 1
+                change.tables |= {name: index.store.tables[name] for name in ("regions", "recall")}
+
+            store.apply(change)
+    store.close()
+
+
+class Moved:
+    """Counts pickled bytes of what is asked of workers and answered."""
+
+    def __init__(self, monkey):
+        self.n_bytes, self._ask, self._send = 0, monkey.ask, monkey.send
+        monkey.ask, monkey.send = self.ask, self.send
+
+    def send(self, client, value):
+        self.n_bytes += len(pickle.dumps(value)) * len(client.nthreads())
+        return self._send(client, value)
+
+    def ask(self, *arguments, **options):
+        answers = self._ask(*arguments, **options)
+        self.n_bytes += sum(len(pickle.dumps(answer)) for answer in answers)
+        return answers
+
+
+def seconds(work, repeats):
+    """Seconds on the clock, and processor seconds of this process, of each repeat."""
+    took, used = [], []
+    for _ in range(repeats):
+        start, started = time.perf_counter(), time.process_time()
+        work()
+        took.append(time.perf_counter() - start)
+        used.append(time.process_time() - started)
+    return took, used
+
+
+def measure(name, index, queries, options, moved):
+    """A row of times of one query and of a batch, exhaustive and for a recall of .95."""
+    rows = []
+    for recall in (0.95, None):
+        ask = {"recall": recall} if recall else {}
+        repeats = options.repeats if recall else 2
+        for size in (1, len(queries)):
+            before = moved.n_bytes
+            found = index.search(queries[:size], 10, **ask)
+            n_bytes = moved.n_bytes - before
+            took, used = seconds(lambda ask=ask, size=size: index.search(queries[:size], 10, **ask), repeats)
+            row = {"where": name, "asked": recall, "batch": size, "n_entries": len(index)}
+            row |= {"seconds": float(np.median(took)), "least_seconds": min(took), "processor_seconds": min(used)}
+            row |= {
+                "bytes_moved": n_bytes,
+                "queries_per_second": size / float(np.median(took)),
+                "visited": float(found.visited.mean()),
+            }
+            rows.append(row | {"exhaustive": float((found.exhaustive != "").mean())})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("index")
+    parser.add_argument("--copies", type=int, default=10)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--queries", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    from processes import Processes
+
+    source, rows, opening = ts.open_index(options.index, readonly=True), [], []
+    vectors = source.get(source.ids[:: len(source) // options.queries][: options.queries]).codes.decode()
+    queries = vectors + 0.3 * np.random.default_rng(0).standard_normal(vectors.shape) / np.sqrt(vectors.shape[1])
+    queries = queries.astype(np.float32)
+    moved = Moved(cluster_entries)
+    with tempfile.TemporaryDirectory(prefix="topsign-", dir=Path(options.index).parent) as scratch:
+        folder = Path(scratch)
+        tile(source, options.copies, folder / "tiled.topsign")
+        with ts.open_index(folder / "tiled.topsign", readonly=True) as alone:
+            expected = alone.search(queries, 10, recall=0.95)
+            rows += measure("one process", alone, queries, options, moved)
+        for n_workers in options.workers:
+            with Processes(folder, n_workers) as running:
+                start = time.perf_counter()
+                index = ts.distributed.open(folder / "tiled.topsign", client=running.client())
+                opening.append({"workers": n_workers, "seconds": time.perf_counter() - start})
+                found = index.search(queries, 10, recall=0.95)
+                assert np.array_equal(found.ids, expected.ids)
+                assert np.array_equal(found.scores, expected.scores)
+                rows += measure(f"{n_workers} workers", index, queries, options, moved)
+                index.close()
+    if options.json:
+        save(options.json, options, {"search": rows, "open": opening})
+
+
+if __name__ == "__main__":
+    main()
