@@ -1,7 +1,6 @@
 """The measured parts of docs/reference/scaling.md."""
 
 from shared.markdown import join, number, source, table
-
 from topsign.theory import SearchCosts
 
 BILLION = 10**9
