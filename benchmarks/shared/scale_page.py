@@ -154,8 +154,9 @@ def cluster_recall(results):
     return join(
         f"{alone['n_entries']:,} trellis codes of 24 bytes: 10^6 resampled sentences, ten times, in 8,192 regions. "
         f"Every worker is a process with one thread, on one machine of {report['machine']['cores']} cores that was "
-        "busy with other work, so that times on the clock are several times those of an idle machine and more workers "
-        "do not help; ids and scores are those of one process. " + source(results, "cluster_recall"),
+        "busy with other work (the load varied during the run), so that times on the clock are several times those of "
+        "an idle machine, and more workers do not help; ids and scores are those of one process. "
+        + source(results, "cluster_recall"),
         table(header, lines),
         f"The model of `plan_cluster` predicts {1e3 * model:.1f} ms of processor time for one query that visits this "
         f"share of the entries in one process; measured: {1e3 * alone['processor_seconds']:.1f} ms.",

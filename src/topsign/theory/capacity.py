@@ -24,7 +24,7 @@ class SearchCosts:
     seconds_per_entry: float = 60e-9  # visited by one query
     seconds_per_region: float = 14e-9  # to score the mean of one region, and to choose among them
     seconds_per_query: float = 0.6e-3  # independent of the number of entries
-    network_seconds: float = 3e-3  # one message to a worker and back; assumed, not measured
+    network_seconds: float = 42e-3  # a question to the workers of one machine and back, by Dask, of next to nothing
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,6 @@ def plan_cluster(
             f"the share visited falls as n^-{known.visited_slope:g}, and grows as (1 - recall)^-0.75",
             "queries are like entries; weak matches, below a correlation of about 0.2, need exhaustive searches",
             "cores are used at 70%, regions of a query are spread evenly over workers, codes stay in memory",
-            "the time of a message between machines is assumed; workers on one machine were measured with 10^7 entries",
+            f"a question to workers and back takes {1e3 * known.network_seconds:g} ms, as Dask does on one machine",
         ),
     )
