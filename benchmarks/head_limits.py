@@ -38,14 +38,15 @@ def main():
     parser.add_argument("--bits", type=int, default=128, help="of adaptive codes; trellis codes get as many bytes")
     parser.add_argument("--shortlist", type=int, default=100)
     parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--signals", type=float, nargs="+", default=SIGNALS, help="shares of the energy of inputs")
     options = parser.parse_args()
-    named = ["uniform in [0, 1]", *(f"{signal:.1%}" for signal in SIGNALS)]
+    named = ["uniform in [0, 1]", *(f"{signal:.1%}" for signal in options.signals)]
     print(f"| classes | code | bytes per class | signal {' | '.join(named)} |")
     print("| --- " * (3 + len(named)) + "|")
     for n_classes in options.classes:
         rng = np.random.default_rng(0)
         weights = rng.standard_normal((n_classes, options.features), dtype=np.float32)
-        inputs = [make_inputs(rng, weights, options.inputs, signal) for signal in (None, *SIGNALS)]
+        inputs = [make_inputs(rng, weights, options.inputs, signal) for signal in (None, *options.signals)]
         exact = [exact_top(weights, some) for some in inputs]
         adaptive = ts.Head.from_weights(weights, n_bits=options.bits, random_state=7)
         n_bytes = adaptive.code_nbytes / n_classes

@@ -138,6 +138,7 @@ EQUIVALENT = {
         "1",
         "2",
     ): "decides only the size of blocks",
+    ("families/trellis/cells.py", "groups = groups or [(whole, np.empty(0, np.int64))]", "0", "1"): "no block is empty",
     (
         "families/trellis/design.py",
         "keys = np.arange(1, len(coordinates) + 1, dtype=np.uint64) * np.uint64(2654435769) % 2**32",
