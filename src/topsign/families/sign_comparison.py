@@ -62,7 +62,7 @@ class SignComparison(Comparison):
     def light(self) -> Comparison:
         bits = SignQueries(np.empty((0, 0), np.float32), self.queries.norms, self.queries.masks)
         bits.__dict__["bits"] = self.queries.bits  # all that distances need
-        return replace(self, queries=bits)
+        return type(self)(self.layout, bits, self.law, self.metric)
 
     # Regions are compared query by query, because tables of a batch serve all of its queries or none. A single
     # query takes as long per entry as about ten queries of a batch.

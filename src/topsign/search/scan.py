@@ -99,7 +99,7 @@ class Scan:
             known = self.comparison.norms[hits.queries] > 0
             statistics = self.comparison.statistics(hits.queries, hits.values, correlations)
             logs = np.where(known, self.null.log10_p_values(statistics), 0.0)
-        return replace(hits, scores=scores, log10_p_values=logs)
+        return Hits(hits.queries, hits.rows, hits.ids, hits.values, scores, logs, hits.distances)
 
     def statistics(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the statistics of hits, which nulls are learned from."""
@@ -112,7 +112,7 @@ class Scan:
 
     def light(self) -> Scan:
         """Return a scan that is only asked for distances, in less memory."""
-        return replace(self, comparison=self.comparison.light())
+        return Scan(self.comparison.light(), self.null, self.n_threads, self.engine)
 
     def distances(self, snapshot: Snapshot, hits: Hits) -> Float64:
         """Return the distances of hits, for which codes are read again."""
