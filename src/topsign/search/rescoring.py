@@ -15,7 +15,6 @@ from .._checks import as_signals, raise_unusable
 from .._rows import take_rows
 from ..families.laws import PairNull, SampleNull
 from ..store import Snapshot
-from .engine import row_ranges
 from .hits import Hits
 from .scan import Scan
 
@@ -168,13 +167,10 @@ class KeptOriginals:
             return scan.measure(snapshot, Hits.none())
         n_rows = min(k, len(snapshot))
         best = self.best_rows(snapshot, queries, n_rows, metric=scan.comparison.metric)
-        parts = []
-        for query, some in zip(which, best, strict=True):  # values by code, which distances are computed from
-            rows, values = scan.comparison.rank(row_ranges(snapshot, some), n_rows, n_threads=1)
-            found = Hits.ranked(snapshot, rows[query : query + 1], values[query : query + 1])
-            parts.append(replace(found, queries=np.full(len(found), query)))
-        measured = scan.measure(snapshot, Hits.joined(parts))
-        return rank_exactly(scan, measured, self, queries, k, which=which)
+        rows = best.ravel()
+        hits = Hits(np.repeat(which, n_rows), rows, snapshot.gather("ids", rows), np.empty(len(rows), np.float32))
+        hits = replace(hits, values=scan.values_of(snapshot, hits))  # by code, which distances are computed from
+        return rank_exactly(scan, scan.measure(snapshot, hits), self, queries, k, which=which)
 
 
 def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:

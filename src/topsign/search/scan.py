@@ -71,12 +71,12 @@ class Scan:
         bounds = found.null_bounds(self.null.search_threshold(false_alarm, n_entries))
         hits = self.engine.within(found, snapshot, bounds, n_threads=self.n_threads)
         if found is not self.comparison:
-            hits = replace(hits, values=self._values(snapshot, hits)).ordered(descending=self.comparison.descending)
+            hits = replace(hits, values=self.values_of(snapshot, hits)).ordered(descending=self.comparison.descending)
         hits = self.measure(snapshot, hits)
         reached = self.null.significant(self.statistics(snapshot, hits), false_alarm, n_entries)
         return hits[reached]
 
-    def _values(self, snapshot: Snapshot, hits: Hits) -> Array:
+    def values_of(self, snapshot: Snapshot, hits: Hits) -> Array:
         """Return this comparison's values of hits that another found, with the bits that :meth:`rank` gives them."""
         values, rows = np.empty(len(hits), np.float32), np.unique(hits.rows)
         n_rows = max(1, BLOCK_PAIRS // max(1, len(self.comparison)))
