@@ -423,7 +423,7 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
     assert_allclose(stored, np.load("signals.npy").mean(axis=0), rtol=1e-5)
     assert "calibrated by 400 searches for impostors" in run("calibrate centred.topsign impostors.npy").stdout
     assert run("search centred.topsign queries.npy --false-alarm 0.01").stderr == ""
-    assert "calibrated  True" in run("inspect centred.topsign").stdout
+    assert "calibration  searches 400, from impostors, entries " in run("inspect centred.topsign").stdout
 
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])

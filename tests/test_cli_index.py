@@ -196,7 +196,7 @@ def test_inspect_tells_what_to_expect(built):
         assert words in shown
     index = ts.open_index("a.topsign")
     told = json.loads(run("inspect a.topsign --correlation 0.3 --json"))
-    assert told["header"] == index.header | index.recipe.described() | {"calibrated": False, "evidence": False}
+    assert told["header"] == index.header | index.recipe.described() | {"calibration": None, "evidence": None}
     assert told["sizes"]["bits_per_dimension"] == 8 * told["sizes"]["code_bytes_per_entry"] / N_FEATURES
     shape = {"n_bits": 32, "n_pool": N_FEATURES}
     (row,) = told["expected"]

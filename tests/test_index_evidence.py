@@ -92,7 +92,10 @@ def test_the_command_line_learns_and_shows_evidence(rng, tmp_path, monkeypatch, 
     assert "--evidence goes with -k and an index whose" in run("search a.topsign matches.npy --evidence", code=2).stderr
     shown = run("calibrate a.topsign matches.npy --ids ids.txt").stdout
     assert "likelihood ratios learned from 60 matches and 3,540 scores of impostors" in shown
-    assert "evidence  True" in run("inspect a.topsign").stdout
+    assert (
+        "evidence  matches 60, impostors 3540, confidence 0.95, log10 ratio per score "
+        in run("inspect a.topsign").stdout
+    )
     assert "support" in run("search a.topsign matches.npy -k 1 --evidence").stdout
     rows = json.loads(run("search a.topsign matches.npy -k 1 --evidence --format json").stdout)
     assert rows[0]["log10_lr_low"] <= rows[0]["log10_lr"]

@@ -42,7 +42,7 @@ def inspect(
         expected = [_expected(opened, rho) for rho in correlation or CORRELATIONS]
     expected = [row for row in expected if row]
     header = opened.header | opened.recipe.described()
-    header |= {"calibrated": opened.calibration is not None, "evidence": opened.evidence is not None}
+    header |= {"calibration": _calibration(opened), "evidence": _evidence(opened)}
     sizes = _sizes(opened, index) | _regions(opened) | _fit(opened)
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
@@ -51,12 +51,20 @@ def inspect(
     lines.add_column(justify="right", style="bold")
     lines.add_column()
     for name, value in (header | sizes).items():
-        shown = f"{value:,}" if isinstance(value, int) and name in sizes else str(value)
+        shown = f"{value:,}" if isinstance(value, int) and name in sizes else _shown(value)
         lines.add_row(name.replace("_", " ") if name in sizes else name, shown)
     console.print(lines, highlight=False)
     show_null(opened)
     if expected:
         _show_expected(expected)
+
+
+def _shown(value: object) -> str:
+    """Return a value of the header as text; numbers of a stored model with their names."""
+    if not isinstance(value, dict):
+        return str(value)
+    texts = {name: f"{one:.4g}" if isinstance(one, float) else str(one) for name, one in value.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items())
 
 
 def _show_expected(rows: list[dict[str, Any]]) -> None:
@@ -83,6 +91,25 @@ def _sizes(index: Index, path: Path) -> dict[str, Any]:
         "code_bytes_per_entry": index.recipe.code_bytes,
         "bits_per_dimension": round(8 * index.recipe.code_bytes / index.n_features, 4),
     }
+
+
+def _calibration(index: Index) -> dict[str, Any] | None:
+    """Return the stored null distribution in numbers; None without calibration."""
+    found = index.calibration
+    if found is None:
+        return None
+    source = "own signals" if found.own else "impostors"
+    return {"searches": found.n_queries, "from": source, "entries": found.n_entries, "level": found.level}
+
+
+def _evidence(index: Index) -> dict[str, Any] | None:
+    """Return the stored model of likelihood ratios in numbers; None without one."""
+    found = index.evidence
+    if found is None:
+        return None
+    slope = float(found.line[1] / found.spread / math.log(10))
+    numbers = {"matches": found.n_matches, "impostors": found.n_impostors, "confidence": found.confidence}
+    return numbers | {"log10_ratio_per_score": slope}
 
 
 def _regions(index: Index) -> dict[str, Any]:
