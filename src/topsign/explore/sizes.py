@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -36,7 +36,7 @@ class CodeSizes:
     false_alarm: float = 1e-3
     detection: float = 0.9
     layout: str = "compact"
-    family: str = "adaptive"  # of the plan; the charts show all families
+    family: Literal["adaptive", "trellis"] = "adaptive"  # of the plan; the charts show all families
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> CodeSizes:
