@@ -20,6 +20,7 @@ from .options import (
     CodeOptions,
     EntryIds,
     Limit,
+    Originals,
     QueryPath,
     SignalPath,
     SourceOptions,
@@ -51,6 +52,7 @@ def encode(
     output: Annotated[str, typer.Option("--output", "-o", help="The index: a folder, s3://, gs:// ...")],
     codes: CodeOptions,
     source: SourceOptions,
+    originals: Originals = None,
     segment_entries: Annotated[int | None, typer.Option(help="Entries per segment. (default: 64 MiB of codes)")] = None,
     scheduler: Scheduler = None,
 ) -> None:
@@ -80,6 +82,7 @@ def encode(
             array=source.array,
             id_column=columns.id_column,
             metadata_columns=columns.metadata_columns,
+            originals=originals,
             segment_entries=segment_entries,
             progress=progress,
         )
