@@ -141,19 +141,23 @@ class FolderStore:
         """Apply a change and return its result; repeat it if another client of a shared store committed first."""
         seen = self.now if self.optimistic else None
         for attempt in count(1):
+            deferred = DeferredSignals()
             try:
-                with self.change(seen) as change:
-                    return make(change)
+                with self.change(seen, deferred) as change:
+                    result = make(change)
+                return result
             except SupersededError:
                 if attempt == ATTEMPTS:
                     raise
-                time.sleep(random.uniform(0, 0.005 * min(attempt, 40)))
+            finally:
+                deferred.end()  # after the block, whose end looks for signals
+            time.sleep(random.uniform(0, 0.005 * min(attempt, 40)))
         raise AssertionError
 
     @contextmanager
-    def change(self, seen: Loaded | None = None) -> Iterator[FolderChange]:
+    def change(self, seen: Loaded | None = None, deferred: DeferredSignals | None = None) -> Iterator[FolderChange]:
+        """Change the store; signals are deferred from the commit on if the caller ends the deferral."""
         self._check_writable()
-        deferred = DeferredSignals()
         try:
             with self.backend.lock(self.timeout):
                 change = FolderChange(self, self.load(), seen)
@@ -161,7 +165,8 @@ class FolderStore:
                     yield change
                     loaded, manifest = change.before, change.finish()
                     if manifest is not None:
-                        deferred.begin()
+                        if deferred is not None:
+                            deferred.begin()
                         change.commit_begun = True
                         self.commits.commit(manifest)
                         loaded = Loaded(manifest, change.snapshot, change.tables)
@@ -175,8 +180,6 @@ class FolderStore:
             raise
         except OSError as error:
             raise self._unwritten(error) from None
-        finally:
-            deferred.end()
         if change.erased and not is_clean:
             problem = "the entries are removed, but some of their files cannot be deleted yet; call compact() later"
             raise StorageError(self.path, "segments", problem)
