@@ -262,6 +262,22 @@ def test_verdicts_on_the_table_need_a_margin(parts):
     assert fates(lambda method, cell: 5.0 if "computation" in method else as_printed(method, cell))[1:3] == [NO, NO]
 
 
+def test_a_longer_run_judges_equal_storage(parts):
+    found, long_run = parts["table"], verdicts.LongRun.load()
+    assert long_run.n_seeds >= 100
+    assert [(method, kept) for method, kept, *_ in long_run.rows] == [
+        (method, kept) for method in ("sign", "universal") for kept in (32, 64, 128, 256)
+    ]
+    sure = replace(
+        long_run, n_seeds=5000, rows=[(*row[:2], -0.05 if row[1] == 256 else 0.05, 0.01) for row in long_run.rows]
+    )
+    signs = list(verdicts.judge_table(found, sure))[3]
+    assert signs.outcome == YES
+    assert "as printed at 32, 64, 128 and 256 of the pool by 5,000 seeds" in signs.ours
+    short = replace(sure, n_seeds=found.n_seeds)
+    assert list(verdicts.judge_table(found, short)) == list(verdicts.judge_table(found))
+
+
 def test_outcomes_are_counted_above_the_table(made):
     result, whole = made
     counts = verdicts.count_outcomes(whole.claims)
