@@ -27,7 +27,8 @@ TINTS = np.array([1, 0.95, 0.85])
 
 def take(rng, pattern, quality):
     """Residual of a photograph."""
-    light = (30 + 190 * synthetic_scene(rng, FRAME, 1.2))[:, :, np.newaxis] * TINTS * (1 + pattern[:, :, np.newaxis])
+    scene = 30 + 190 * synthetic_scene(rng.standard_normal((FRAME, FRAME)), 1.2)
+    light = (scene * (1 + pattern))[:, :, np.newaxis] * TINTS
     seen = light + rng.standard_normal(light.shape) * np.sqrt(0.05 * light + 1)
     margin = (FRAME - SIZE) // 2
     crop = slice(margin, margin + SIZE)

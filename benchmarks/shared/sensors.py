@@ -29,10 +29,11 @@ def natural_images(side):
     ]
 
 
-def synthetic_scene(rng, side, exponent):
-    """Grey scene in [0, 1] whose amplitude spectrum falls with this power of the frequency, (side, side)."""
+def synthetic_scene(noise, exponent):
+    """Grey scene in [0, 1]: white noise (side, side) whose spectrum is divided by this power of the frequency."""
+    side = len(noise)
     frequencies = np.maximum(np.hypot(np.fft.fftfreq(side)[:, np.newaxis], np.fft.rfftfreq(side)), 1 / side)
-    grey = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((side, side))) / frequencies**exponent, (side, side))
+    grey = np.fft.irfft2(np.fft.rfft2(noise) / frequencies**exponent, (side, side))
     return (grey - grey.min()) / np.ptp(grey)
 
 
@@ -44,7 +45,7 @@ def scene(rng, side):
         top, left = (rng.integers(length - side + 1) for length in image.shape[:2])
         found = image[top : top + side, left : left + side]
         return found[:, ::-1] if rng.random() < 0.5 else found
-    grey = 25 + 190 * synthetic_scene(rng, side, rng.uniform(1.0, 1.6))
+    grey = 25 + 190 * synthetic_scene(rng.standard_normal((side, side)), rng.uniform(1.0, 1.6))
     return (grey[:, :, np.newaxis] * rng.uniform(0.7, 1, 3)).astype(np.float32)
 
 
