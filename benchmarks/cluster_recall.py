@@ -53,7 +53,7 @@ def tile(index, n_copies, path):
 
 
 class Moved:
-    """Counts pickled bytes of what is asked of workers and answered."""
+    """Counter of the pickled bytes of tasks and results."""
 
     def __init__(self, monkey):
         self.n_bytes, self._ask, self._send = 0, monkey.ask, monkey.send

@@ -18,7 +18,7 @@ def test_plans_follow_the_model(n_entries, n_regions, recall):
     larger = max(1, 8 * math.sqrt(n_entries) / 65_536) ** 0.6  # of regions, once there are as many as there can be
     assert plan.n_regions == n_regions
     assert_allclose(plan.visited, min(1, visited * larger))
-    seconds = 1.1e-3 + 25e-9 * n_regions + 60e-9 * plan.visited * n_entries
+    seconds = 0.6e-3 + 14e-9 * n_regions + 60e-9 * plan.visited * n_entries
     assert_allclose(plan.seconds_per_query, seconds)
     assert plan.n_cores == math.ceil(seconds * 100 / 0.7)
     assert plan.memory_bytes == n_entries * (24 + 8 + 2 + 4)  # code, id, region, order of regions

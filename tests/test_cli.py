@@ -84,7 +84,7 @@ def test_plan_draws(tmp_path, suffix):
         (["plan", "--correlation", "1.5", *TARGET[2:]], 2, "correlation must lie in"),
         (["plan", *TARGET, "--projection", "fourier"], 2, "--projection must be one of"),
         (["plan", *TARGET, "--family", "sign"], 2, "--family must be one of 'adaptive', 'trellis', got 'sign'"),
-        (["plan", *TARGET, "--plot", "plan.bmp"], 2, "takes a .png, .svg or .pdf file"),
+        (["plan", *TARGET, "--plot", "plan.bmp"], 2, "must be a .png, .svg or .pdf file"),
         (["plan", *TARGET, "--plot", "no/such/folder/plan.png"], 2, "does not exist"),
         (["plan", "--correlation", "much"], 2, "Invalid value"),
         (["plan"], 2, "give --correlation, --false-alarm and --features to plan a code, or --recall to plan machines"),

@@ -162,7 +162,7 @@ def test_answers_are_those_of_one_index(client, source, tmp_path, signals, queri
 
 
 def test_queries_travel_in_blocks(client, source, tmp_path, signals, queries, monkeypatch):
-    monkeypatch.setattr(cluster_index, "QUERY_BYTES", 4 * 4 * N_FEATURES)
+    monkeypatch.setattr(cluster_index, "SMALL_QUERY_BYTES", 4 * 4 * N_FEATURES)
     memory = make_index("compact")
     memory.add(signals)
     ts.distributed.encode(source, tmp_path / "codes", memory, client=client)
@@ -723,7 +723,7 @@ def test_bad_calls_say_what_to_do(client, source, tmp_path, signals):
         encode(tmp_path / "empty", out, index, client=client)
     with pytest.raises(ts.StorageError, match="there are none; this folder is not a topsign index"):
         ts.distributed.open(tmp_path / "empty", client=client)
-    with pytest.raises(TypeError, match=r"got ndarray; np.save an array first"):
+    with pytest.raises(TypeError, match=r"got ndarray; save the array with np.save first"):
         encode(signals, out, index, client=client)
     with pytest.raises(TypeError, match="encoder must be a fitted encoder, an Index or a Recipe, got str"):
         encode(source, out, "hadamard", client=client)

@@ -81,7 +81,8 @@ def test_links_lead_to_files_that_exist(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert not missing
+    generated = {f"tutorials/notebooks/{notebook.stem}.md" for notebook in ROOT.glob("notebooks/*.ipynb")}
+    assert not [link for link in missing if link.removeprefix("../") not in generated]
 
 
 @pytest.mark.parametrize("script", sorted(ROOT.glob("benchmarks/*.py")), ids=lambda script: script.name)

@@ -32,7 +32,7 @@ def probability_text(log10: float) -> str:
     """Return a probability, or another small number, in two digits; also if it is too small for a float.
 
     >>> probability_text(-3.3), probability_text(-400.3), probability_text(float("nan"))
-    ('0.0005', '5.0e-400', 'nan')
+    ('0.0005', '5.0e-401', 'nan')
     """
     if not log10 < -300:
         return f"{10.0**log10:.2g}"
