@@ -181,7 +181,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
     }
 
     static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
-        return sum + cast<Ints>(_mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b)));
+        return cast<Ints>(_mm256_add_epi32(cast<__m256i>(sum), _mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b))));
     }
 
     // The bytes of levels are at most 127: two products fit 16 bits.

@@ -85,7 +85,8 @@ struct Neon : Plain, PlainTrellis<16> {
 
     static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
         const int16x8_t x = cast<int16x8_t>(a), y = cast<int16x8_t>(b);
-        return sum + cast<Ints>(vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+        const int32x4_t products = vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+        return cast<Ints>(vaddq_s32(cast<int32x4_t>(sum), products));
     }
 
     // The bytes of levels are at most 127: they may be taken as signed.

@@ -147,7 +147,7 @@ class TrellisEncoder {
 
         TOPSIGN_INLINE Costs operator()(Costs cost, int64_t w) const {
             if constexpr (N > 0) {
-                Ints sum = cast<Ints>(cost) + splat<Ints>(squares[w]);
+                Ints sum = cast<Ints>(cost + splat<Costs>(uint32_t(squares[w])));
                 for (int p = 0; p < N; ++p) sum = Isa::add_products(sum, few[p], levels(p, w));
                 return cast<Costs>(sum);
             }

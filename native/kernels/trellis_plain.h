@@ -23,13 +23,15 @@ struct PlainTrellis {
 
     static constexpr int kTrellisTile = 2;  // queries that are multiplied together
 
-    // Adds the products of two 16-bit numbers each.
+    // Adds the products of two 16-bit numbers each, modulo 2^32: unsigned, because costs of the encoder wrap.
     static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
 #if defined(__SSE2__)
-        if constexpr (kBytes == 16) return sum + cast<Ints>(_mm_madd_epi16(cast<__m128i>(a), cast<__m128i>(b)));
+        if constexpr (kBytes == 16)
+            return cast<Ints>(cast<Costs>(sum) + cast<Costs>(_mm_madd_epi16(cast<__m128i>(a), cast<__m128i>(b))));
 #endif
         const Ints x = cast<Ints>(a), y = cast<Ints>(b);
-        return sum + (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+        const Ints low = (x << 16 >> 16) * (y << 16 >> 16), high = (x >> 16) * (y >> 16);
+        return cast<Ints>(cast<Costs>(sum) + cast<Costs>(low) + cast<Costs>(high));
     }
 
     // Adds the products of four unsigned bytes and four signed ones in each lane.
