@@ -67,8 +67,8 @@ TESTS = {
     "store/segments": ["test_segments", "test_entries", "test_index", "test_durable"],
     "store/snapshot": ["test_segments", "test_entries", "test_index", "test_durable"],
     "store/stores": ["test_segments", "test_entries", "test_first", "test_durable"],
-    "store/stored_columns": ["test_hostile_folders", "test_hardening_files", "test_entries", "test_durable"],
-    "store/stored_file": ["test_hostile_folders", "test_hardening_files", "test_durable"],
+    "store/stored_columns": ["test_originals", "test_hostile_folders", "test_entries", "test_regions", "test_durable"],
+    "store/stored_file": ["test_originals", "test_hostile_folders", "test_hardening_files", "test_durable"],
     "store/versions": ["test_durable", "test_bucket"],
     "families": ["test_boundaries", "test_ties", "test_families", "test_index", "test_encoders", "test_law"],
     "families/adaptive": [

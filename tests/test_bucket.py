@@ -492,13 +492,3 @@ def test_ages_of_objects_do_not_depend_on_the_time_zone(zone, url, monkeypatch):
     changed = changed.replace(tzinfo=None) if zone is None else changed.astimezone(zone)
     monkeypatch.setattr(type(backend._fs), "modified", lambda self, path: changed)
     assert 3 * 3600 <= backend.age("one") < 3 * 3600 + 60
-
-
-def test_a_refused_change_deletes_what_it_wrote(url, signals):
-    make_index(url).add(signals)
-    first, second = ts.open_index(url), ts.open_index(url)
-    first.upsert(signals[:2] + 1, ids=[5, 6])
-    before = set(files_of(url))
-    with pytest.raises(ts.ConflictError):
-        second.upsert(signals[:2] + 2, ids=[5, 6])
-    assert set(files_of(url)) == before

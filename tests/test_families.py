@@ -125,6 +125,10 @@ def test_recipes_are_equal_if_they_make_the_same_codes():
     assert one != AdaptiveRecipe.learn(sample, n_features=16, n_bits=8, random_state=8)
     assert one != "adaptive"
     assert one.center is None
+    assert one.parameters()["metric"] == "correlation"
+    assert not AdaptiveRecipe.needs_sample(n_features=16, n_bits=8)
+    assert AdaptiveRecipe.needs_sample(n_features=16, n_bits=8, center=True)
+    assert AdaptiveRecipe.agree(one, n_features=16, n_bits=8, random_state=7) is None
 
 
 def test_the_recipe_of_weights_has_their_features():

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 from scipy.stats import false_discovery_control, kstest
 from simulate import draw_pairs, observe
 
 from topsign import theory
+from topsign.theory import inference
 from topsign.theory.distances import binomial_cdf
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -132,3 +134,34 @@ def test_an_empirical_null_is_calibrated(rng, method, closer):
 def test_the_rank_null_counts_ties_against_the_match():
     null = theory.EmpiricalNull([1, 2, 2, 3], closer="smaller")
     assert_allclose(null.pvalue([0, 1, 2, 4]), [1 / 5, 2 / 5, 4 / 5, 1])
+
+
+@pytest.mark.parametrize(("n_bits", "n_pool"), [(64, 64), (64, 1024), (512, 8192)])
+def test_correlations_are_the_inverse_of_expected_distances(n_bits, n_pool):
+    for rho in (0.0, 0.01, 0.5, 0.9, -0.3):
+        hamming = theory.expected_hamming(rho, n_bits=n_bits, n_pool=n_pool)
+        found = theory.correlation_from_hamming(hamming, n_bits=n_bits, n_pool=n_pool)
+        assert_allclose(found, rho, rtol=1e-9, atol=1e-12)
+
+
+def test_asymmetric_intervals_end_where_the_estimate_is_so_many_deviations_away():
+    """By the definition: ``(estimate - rho)**2 = z**2 (1 - rho**2) / (m c**2)`` at both ends."""
+    samples = 64 * theory.mean_kept_magnitude(n_bits=64, n_pool=1024) ** 2
+    for estimate in (-0.9, -0.1, 0.0, 0.4, 0.95):
+        ends = theory.correlation_interval(estimate, n_bits=64, n_pool=1024, confidence=0.9, scoring="asymmetric")
+        assert ends[0] < estimate < ends[1]
+        assert_allclose((estimate - ends) ** 2, stats.norm.isf(0.05) ** 2 * (1 - ends**2) / samples, rtol=1e-9)
+
+
+@pytest.mark.parametrize("closer", ["larger", "smaller"])
+def test_the_threshold_of_a_normal_null_has_the_level_as_its_p_value(rng, closer):
+    null = theory.EmpiricalNull(rng.standard_normal(50), method="normal", closer=closer)
+    for level in (1e-6, 0.01, 0.3, 0.9):
+        assert_allclose(null.pvalue(null.threshold(level)), level, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_features", [3, 10, 400])
+def test_the_tail_of_a_coordinate_is_that_of_students_t(n_features):
+    x = np.array([-0.9, -0.2, 0.0, 0.1, 0.6, 0.99])
+    expected = stats.t.sf(x * np.sqrt((n_features - 1) / (1 - x**2)), n_features - 1)
+    assert_allclose(inference._coordinate_tail(x, n_features), expected, rtol=1e-9)

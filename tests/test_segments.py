@@ -1,5 +1,8 @@
 """Segments: cut, grouped and counted without an index around them."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from folders import newest, read_manifest, write_manifest
@@ -8,6 +11,7 @@ from numpy.testing import assert_array_equal
 import topsign as ts
 from topsign.families import SignRecipe
 from topsign.store import Snapshot, make_segments
+from topsign.store.lock import hold_lock
 from topsign.store.manifest import Manifest
 from topsign.store.segments import cut_segment
 from topsign.store.stores import exists, store_for_recipe
@@ -38,6 +42,7 @@ def test_a_segment_without_metadata_has_no_bytes_of_them():
 def test_neighbours_are_grouped_while_they_fit():
     snapshot = Snapshot(tuple(make_segment(10 * number, 10) for number in range(10)))
     assert snapshot.groups(limit=30) == [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 10)]
+    assert snapshot.groups(limit=20) == [slice(number, number + 2) for number in range(0, 10, 2)]
     assert snapshot.groups(limit=9) == [slice(number, number + 1) for number in range(10)]
 
 
@@ -47,6 +52,24 @@ def test_versions_have_positive_numbers_of_64_bits(tmp_path, version):
     write_manifest(tmp_path / "index", read_manifest(tmp_path / "index") | {"version": version})
     with pytest.raises(ts.StorageError, match="damaged: says that it is version"):
         Manifest.from_bytes(newest(tmp_path / "index").read_bytes(), "index", version)
+
+
+def test_a_writer_waits_for_the_lock_as_long_as_it_is_told(tmp_path):
+    held, path = threading.Event(), str(tmp_path / "lock")
+
+    def hold():
+        with hold_lock(path, None, folder="index"):
+            held.set()
+            time.sleep(0.3)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with pytest.raises(TimeoutError, match=r"waited 0\.05 s"), hold_lock(path, 0.05, folder="index"):
+        pass
+    with hold_lock(path, 60, folder="index"):
+        holder.join()
+    assert not holder.is_alive()
 
 
 def test_a_store_checks_its_place():
