@@ -10,9 +10,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import jsonschema
-import yaml
-
 EXAMPLE = Path(__file__).parents[1] / "examples" / "cluster" / "kubernetes.yaml"
 DEFINITION = "dask_kubernetes/operator/deployment/helm/dask-kubernetes-operator/crds/daskcluster.yaml"
 
@@ -30,6 +27,9 @@ def strict(schema):
 
 
 def main():
+    import jsonschema  # only ``make test-kubernetes`` installs these two
+    import yaml
+
     with zipfile.ZipFile(sys.argv[1]) as wheel:
         definition = yaml.safe_load(wheel.read(DEFINITION))
     resource = yaml.safe_load(EXAMPLE.read_text())
