@@ -1,4 +1,4 @@
-"""Seconds per photograph by threads, or an index of many simulated fingerprints beside an uncompressed search.
+"""Seconds per photograph by threads, or an index of many simulated fingerprints compared with an uncompressed search.
 
     python benchmarks/cameras_speed.py [--photographs 16] [--threads 1 2] [--json FILE]
     python benchmarks/cameras_speed.py --entries 10000 [--json FILE]

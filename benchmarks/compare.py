@@ -1,4 +1,4 @@
-"""Times of a benchmark in two checkouts, run alternately: what a change costs.
+"""Compare the times of a benchmark in two checkouts, run alternately.
 
     python benchmarks/compare.py OLD NEW [--rounds 5] [--json FILE] -- SCRIPT [options of the script]
     python benchmarks/compare.py ../before . --json encode.json -- encode.py --features 1024 --pool 1024 --bits 64
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-NAMES = ("name", "batch", "bytes", "features")  # values that tell rows of one table apart
+NAMES = ("name", "batch", "bytes", "features")  # values that identify the rows of a table
 
 
 def times_of(value, label=()):

@@ -1,4 +1,4 @@
-"""Many readers beside a writer: time to open, and variation of search times.
+"""Concurrent readers and a writer: time to open, and variation of search times.
 
     python benchmarks/readers.py [--readers 20] [--seconds 30] [--entries 100000] [--rate 4] [--folder FOLDER]
                                  [--json FILE]

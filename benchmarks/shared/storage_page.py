@@ -59,14 +59,14 @@ def _readers(results):
     opened, searched = measured["open_wall_ms"], measured["search_wall_ms"]
     own = measured["open_processor_ms"]["most"]
     return join(
-        f"Concurrent readers: {options['readers']} processes open an index of {options['entries']:,} entries once a "
-        f"second and search it {options['rate']} times a second on {machine['cores']} cores, while a writer makes "
-        f"changes without pause ({measured['changes']:,} in {options['seconds']:g} seconds). Opening takes "
-        f"{opened['p50']:.0f} ms (median, wall clock) and at most {opened['most']:.0f} ms, of which at most {own:.0f} "
-        f"ms are processor time. A search takes {searched['p50']:.0f} ms (median), of which "
-        f"{measured['search_processor_ms']['p50']:.0f} ms are processor time, and "
+        f"Concurrent readers: {options['readers']} processes open an index of {options['entries']:,} entries once "
+        f"per second and search it {options['rate']} times per second on {machine['cores']} cores, while a writer "
+        f"makes changes continuously ({measured['changes']:,} in {options['seconds']:g} seconds). Opening takes "
+        f"{opened['p50']:.0f} ms (median, wall clock) and at most {opened['most']:.0f} ms, including at most {own:.0f} "
+        f"ms of processor time. A search takes {searched['p50']:.0f} ms (median), including "
+        f"{measured['search_processor_ms']['p50']:.0f} ms of processor time, and "
         f"{searched['p99'] / searched['p50']:.1f} times that at the 99th percentile. Wall-clock times include waiting "
-        f"for a core: the load of the machine was {machine['load']:.0f}, with work of others.",
+        f"for a core: the load of the machine was {machine['load']:.0f}, because other programs ran.",
         source(results, "readers"),
     )
 

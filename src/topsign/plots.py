@@ -27,7 +27,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_plan(plan: Plan, path: str | Path) -> None:
-    """Draw a plan: its ROC beside sign codes of equal storage, and detection rate against bytes."""
+    """Draw a plan: its ROC with that of sign codes of equal storage, and detection rate against bytes."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -156,7 +156,7 @@ def thumbnail(path: str | os.PathLike[str], *, side: int = 320) -> bytes:
 
 
 def _opened(path: str | os.PathLike[str], content: bytes) -> Any:
-    """Return an image of which only the header is read."""
+    """Open an image and read only its header."""
     with _opening, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # _check limits the number of pixels
         try:

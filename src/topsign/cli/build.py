@@ -103,7 +103,7 @@ def build(
 
 @contextmanager
 def _discarded(output: Path, most: int) -> Iterator[None]:
-    """Remove an index of at most so many entries if a build fails, so that the next build needs no --resume.
+    """Remove an index of at most ``most`` entries if a build fails, so that the next build needs no --resume.
 
     An interrupted build keeps its entries.
     """

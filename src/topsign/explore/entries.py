@@ -49,7 +49,7 @@ def neighbors_of_upload(index: Index, content: bytes, *, k: int, recall: float |
 
 
 def neighbors(index: Index, signal: Array, *, k: int, recall: float | None = None) -> dict[str, Any]:
-    """Return the nearest entries of one signal, with p- and E-values, and a histogram of scores beside the null.
+    """Return the nearest entries of one signal, with p- and E-values, and a histogram of scores with the null law.
 
     ``recall`` searches only the regions that this recall requires.
     """

@@ -165,7 +165,7 @@ class BestSearch:
 def search_scanner(
     device: Device, form: Format | TrellisFormat, n_queries: int, *, whole: bool, tuning: Tuning
 ) -> Scanner:
-    """The scanner of a search for so many queries."""
+    """Return the scanner of a search for this number of queries."""
     if isinstance(form, TrellisFormat):
         return make_trellis_scanner(device, form, n_queries, tuning=tuning)
     return make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)

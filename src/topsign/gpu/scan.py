@@ -293,7 +293,7 @@ class ProductScanner(TileScanner):
 
 
 def make_scanner(device: Device, form: Format, n_queries: int, *, digits: int, tuning: Tuning = DEFAULT) -> Scanner:
-    """The faster way for so many queries."""
+    """Return the faster scanner for this number of queries."""
     few = n_queries * digits <= tuning.few_columns and not form.signs
     return (GatherScanner if few else ProductScanner)(device, form, n_queries, digits, tuning)
 

@@ -122,7 +122,7 @@ def joint_bytes(form: TrellisFormat, n_columns: int) -> int:
 def make_trellis_scanner(
     device: Device, form: TrellisFormat, n_queries: int, *, tuning: Tuning = DEFAULT
 ) -> FewScanner | LevelScanner:
-    """Return the faster scanner for so many queries."""
+    """Return the faster scanner for this number of queries."""
     if n_queries * form.n_digits > min(tuning.few_columns, FEW_QUERIES[-1]):
         return LevelScanner(device, form, n_queries)
     room = device.shared_bytes - 1024

@@ -82,7 +82,7 @@ class LocalEntries:
 
     recipe: Recipe
     snapshot: Snapshot
-    whole: Snapshot | None = None  # of which these entries are some; gathered ones lack large columns
+    whole: Snapshot | None = None  # complete snapshot of these entries; gathered ones lack large columns
 
     @property
     def has_text_ids(self) -> bool | None:

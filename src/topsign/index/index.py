@@ -246,7 +246,7 @@ class Index(BaseIndex):
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove entries; an unknown id raises before any is removed.
 
-        Searches see all of the entries or none. In a durable index the entries are gone for good when this returns;
+        Searches see all of the entries or none. In a durable index the removal is durable when this returns;
         :meth:`compact` frees their bytes.
         """
         self.store.apply(lambda change: change.remove(rows_of(change.snapshot, ids)))

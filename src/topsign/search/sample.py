@@ -96,7 +96,7 @@ def keep_signals(change: Change, ids: Int64, signals: Float32) -> None:
 
 
 def likely_excluded(tables: Mapping[str, Table], n_features: int, n_entries: int) -> int | None:
-    """Return a priority from which on no entry of so many is in the sample, but for a chance of 1e-14.
+    """Return a priority above which no entry is in the sample of ``n_entries``, except with probability 1e-14.
 
     Workers that add parts of many entries send the signals below it: hardly more than the sample.
     """

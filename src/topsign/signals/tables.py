@@ -1,4 +1,4 @@
-"""Tables of signals: vectors in a column of lists or in numeric columns, with ids and metadata beside them."""
+"""Tables of signals: vectors in a column of lists or in numeric columns, with optional id and metadata columns."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BLOCK_BYTES = 2**20
 MISSING = "missing; restore it from a copy"
 
 SPARSE_BLOCK_BYTES = {"originals": 2**16}
-"""Bytes per checksum for columns of which searches read single rows."""
+"""Bytes per checksum for columns that searches read row by row."""
 
 INLINE_BYTES = 2**14
 """Maximum size of files that are stored in the manifest."""

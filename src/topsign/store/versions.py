@@ -31,7 +31,7 @@ class SupersededError(ConflictError):
 
 
 class UnknownOutcomeError(StorageError):
-    """Error for a change of which it is unknown whether it was stored."""
+    """Error for a change with an unknown outcome."""
 
 
 class Versions:

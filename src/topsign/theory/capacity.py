@@ -24,7 +24,7 @@ class SearchCosts:
     seconds_per_entry: float = 60e-9  # visited by one query
     seconds_per_region: float = 14e-9  # to score the mean of one region, and to choose among them
     seconds_per_query: float = 0.6e-3  # independent of the number of entries
-    network_seconds: float = 42e-3  # a question to the workers of one machine and back, by Dask, of next to nothing
+    network_seconds: float = 42e-3  # round trip of an empty Dask task to workers on the same machine
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def plan_cluster(
     count = int(n_entries)
     n_regions = int(min(65_536, max(64, 2 ** round(math.log2(8 * math.sqrt(count))))))
     share = known.visited_at_million * (count / 1e6) ** -known.visited_slope * (0.05 / (1 - recall)) ** 0.75
-    full = 8 * math.sqrt(count) / n_regions  # larger regions than the rule gives, once their number is limited
+    full = 8 * math.sqrt(count) / n_regions  # regions grow once their number is at the limit
     share = min(1.0, share * max(1.0, full) ** known.visited_slope)
     seconds = known.seconds_per_query + n_regions * known.seconds_per_region + share * count * known.seconds_per_entry
     n_cores = math.ceil(seconds * queries_per_second / 0.7)

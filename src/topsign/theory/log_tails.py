@@ -54,7 +54,7 @@ def log10_tail(values: Float64, tail: Callable[[Float64], Float64], log_tail: Ca
 def log_binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
     """Return log P(Binomial(n, p) <= k), (n_k, n_p); -inf for k < 0.
 
-    Exact but for rounding: the sum of all terms, each in logarithms.
+    Exact up to rounding: the sum of all terms in logarithms.
     """
     last = int(np.clip(np.max(k, initial=0), 0, n))
     counts = np.arange(last + 1.0)[:, np.newaxis]

@@ -117,7 +117,7 @@ class SearchNull:
     def p_values(self, statistics: npt.ArrayLike) -> Float64:
         """Return the probability that one comparison with an impostor scores at least as high; never 0.
 
-        Within the sample it is ``(r + 1) / (m + 1)`` for searches, of which r scored as high; beyond it the fitted
+        Within the sample it is ``(r + 1) / (m + 1)`` if r of m searches scored as high; beyond it the fitted
         tail, down to :attr:`floor`.
         """
         scores = np.asarray(statistics, dtype=np.float64)

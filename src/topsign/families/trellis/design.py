@@ -19,7 +19,7 @@ MAX_SPREAD = 2.0**29  # maximum difference of path costs, which are compared mod
 MIN_WINDOW, MAX_WINDOW = 4, 12
 MAX_BITS = 2**24
 OUTLIER = 8.0  # standard deviations at which the encoder clips a coordinate
-FEW = 8  # designs are fine if at most so many coordinates hold half of the variance
+FEW = 8  # designs are fine if at most this many coordinates hold half of the variance
 MAX_FINE, MAX_FINE_BITS = 2**16, 6  # maximum coordinates of a fine design, and maximum bits of the second digit
 WELL_CODED = 3.0  # bits from which the levels of a coordinate are widened in a fine design
 COARSEST = 4.0  # maximum factor by which rounding units of squared-norm coefficients grow for the mean's coefficients
@@ -34,7 +34,7 @@ class TrellisDesign:
     deviations of their reconstructions, ``gains`` their factors in scores, and ``emphases`` the weights of their errors
     in the encoder. All of them are stored, so that decoding does not depend on floating-point functions.
 
-    ``fine`` designs are for signals of which few coordinates hold nearly all variance. Their levels extend into the
+    ``fine`` designs are for signals with nearly all variance in few coordinates. Their levels extend into the
     tails (see :meth:`widened`), squared norms are rounded more finely, and queries have two digits.
     """
 

@@ -95,7 +95,7 @@ def learn_recipe(
     """Learn a recipe of trellis codes from signals, or from a part of them.
 
     A Hadamard basis without ``center`` learns nothing, so its recipe is the same for all signals. A given mean replaces
-    the learned one. With ``fine``, principal axes of which few hold nearly all variance get a fine design, see
+    the learned one. With ``fine``, principal axes with nearly all variance in few of them get a fine design, see
     :class:`TrellisDesign`.
     """
     n_bits, window = check_trellis(n_bits, window)
@@ -114,7 +114,7 @@ def learn_recipe(
 
 
 def _refined(recipe: Made, sample: Sample) -> Made:
-    """Return the recipe with fine designs for cells of which few coordinates hold nearly all variance."""
+    """Return the recipe with fine designs for cells with nearly all variance in few coordinates."""
     steep = {cell.number for cell in recipe.cells if cell.design.is_steep}
     if not steep:
         return recipe
