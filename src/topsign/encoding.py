@@ -77,9 +77,9 @@ def _blocks(recipe: Recipe, signals: Array, part: slice, threads: int, name: str
 
 
 def _check_directions(recipe: Recipe, block: Block) -> None:
-    zeros = np.flatnonzero(block.square_norms == 0)
-    if zeros.size:
-        _raise_zero(block.row(int(zeros[0])), centered=recipe.center is not None)
+    if np.count_nonzero(block.square_norms) < len(block.square_norms):
+        first = int(np.argmin(block.square_norms))
+        _raise_zero(block.row(first), centered=recipe.center is not None)
 
 
 def _raise_zero(signal: str, *, centered: bool) -> NoReturn:

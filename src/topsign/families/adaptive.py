@@ -141,11 +141,12 @@ class SignsRecipe(ProjectedRecipe):
         """Return codes with norms and scales; raise ValueError for signals nearly orthogonal to the pool."""
         norms = np.sqrt(block.square_norms).astype(np.float32)
         # Totals near zero: the signal is nearly orthogonal to the pool, and scales would not be finite.
-        empty = np.flatnonzero((totals <= MIN_TOTAL * norms) & (block.square_norms > 0))
-        if empty.size:
+        empty = (totals <= MIN_TOTAL * norms) & (block.square_norms > 0)
+        if np.count_nonzero(empty):
+            row, kind = block.row(int(empty.argmax())), self.projection.kind
             raise ValueError(
-                f"{block.row(int(empty[0]))}: all its kept projections are zero on this {self.projection.kind} pool of "
-                f"{self.n_pool}, so its code is empty; use a larger n_pool or a dense projection, or drop that row"
+                f"{row}: all its kept projections are zero on this {kind} pool of {self.n_pool}, so its code "
+                "is empty; use a larger n_pool or a dense projection, or drop that row"
             )
         if not self.norms:
             return Encoded(codes, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref, c_double, c_float, c_int8, c_int32, c_int64, c_uint8
+from ctypes import byref
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,6 @@ from .structs import (
     c_trellis_ranges,
     c_trellis_signals,
     c_visits,
-    pointer,
 )
 from .trellis import Int8, RoundedQueries, TrellisSignals, TrellisTables
 
@@ -91,20 +90,21 @@ class Kernels:
         """
         counts = (len(signals) if one.rows is None else len(one.rows) for one in products)
         outputs = [np.empty((n, one.panels.n_columns), np.float32) for n, one in zip(counts, products, strict=True)]
-        scaled = None if factors is None else pointer(factors, c_float)
-        self._call("ts_multiply", n_threads, c_rows(signals), scaled, c_products(products, outputs), len(products))
+        self._call(
+            "ts_multiply", n_threads, c_rows(signals), address(factors), c_products(products, outputs), len(products)
+        )
         return outputs
 
     def square_norms(self, signals: Float32, *, n_threads: int = 1) -> Float64:
         """Return the sum of squares of each row: in float64, term i into lane i mod 16, lanes folded in half."""
         out = np.empty(len(signals))
-        self._call("ts_square_norms", n_threads, c_rows(signals), pointer(out, c_double))
+        self._call("ts_square_norms", n_threads, c_rows(signals), address(out))
         return out
 
     def magnitude_sums(self, projected: Float32, *, n_threads: int = 1) -> Float64:
         """Return the sum of magnitudes of each row, in the order of ``square_norms``."""
         out = np.empty(len(projected))
-        self._call("ts_magnitude_sums", n_threads, c_rows(projected), pointer(out, c_double))
+        self._call("ts_magnitude_sums", n_threads, c_rows(projected), address(out))
         return out
 
     def select(self, projected: Float32, n_bits: int, *, n_threads: int = 1) -> tuple[Int32, Bytes, Float64]:
@@ -124,14 +124,14 @@ class Kernels:
         """Return ``projected >= 0``, packed."""
         n, n_pool = projected.shape
         out = np.empty((n, -(-n_pool // 8)), np.uint8)
-        self._call("ts_pack_bits", n_threads, c_rows(projected), pointer(out, c_uint8))
+        self._call("ts_pack_bits", n_threads, c_rows(projected), address(out))
         return out
 
     def pack_codes(self, layout: Layout, locations: Int32, signs: Bytes, *, n_threads: int = 1) -> Bytes:
         """Return codes (n_codes, layout.code_bytes) of locations and packed signs."""
         out = np.empty((len(locations), layout.code_bytes), np.uint8)
         contents = CContents(address(locations), address(signs))
-        self._call("ts_pack_codes", n_threads, c_layout(layout), len(locations), contents, pointer(out, c_uint8))
+        self._call("ts_pack_codes", n_threads, c_layout(layout), len(locations), contents, address(out))
         return out
 
     def unpack_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> tuple[Int32, Bytes]:
@@ -145,20 +145,20 @@ class Kernels:
     def valid_codes(self, layout: Layout, codes: Bytes, *, n_threads: int = 1) -> Booleans:
         """Return whether ``pack_codes`` could have made each code of ascending locations."""
         out = np.empty(len(codes), np.bool_)
-        self._call("ts_valid_codes", n_threads, c_codes(layout, codes), pointer(out, c_uint8))
+        self._call("ts_valid_codes", n_threads, c_codes(layout, codes), address(out))
         return out
 
     def mismatches(self, layout: Layout, codes: Bytes, query_bits: Bytes, *, n_threads: int = 1) -> Int32:
         """Count the signs in which each query differs from each code, (n_queries, n_codes)."""
         out = np.empty((len(query_bits), len(codes)), np.int32)
         queries = CSigns(address(query_bits), None, len(query_bits))
-        self._call("ts_mismatches", n_threads, c_codes(layout, codes), queries, pointer(out, c_int32))
+        self._call("ts_mismatches", n_threads, c_codes(layout, codes), queries, address(out))
         return out
 
     def score_sums(self, layout: Layout, codes: Bytes, queries: Float32, *, n_threads: int = 1) -> Float32:
         """Sum sign times projection of the query over the locations of each code, (n_queries, n_codes)."""
         out = np.empty((len(queries), len(codes)), np.float32)
-        self._call("ts_score_sums", n_threads, c_codes(layout, codes), c_rows(queries), pointer(out, c_float))
+        self._call("ts_score_sums", n_threads, c_codes(layout, codes), c_rows(queries), address(out))
         return out
 
     def rank_mismatches(
@@ -239,7 +239,7 @@ class Kernels:
         """Return sums of products, (n_queries, n_rows), with bytes of at most 127; the width is a multiple of 64."""
         out = np.empty((len(queries), len(rows)), np.int32)
         bytes_ = CBytes(address(queries), address(rows), *out.shape, rows.shape[1])
-        self._call("ts_byte_products", n_threads, bytes_, pointer(out, c_int32))
+        self._call("ts_byte_products", n_threads, bytes_, address(out))
         return out
 
     def choose_regions(
@@ -311,15 +311,14 @@ class Kernels:
         out = np.empty((len(locations), capacity), np.uint8)
         lengths = np.empty(len(locations), np.int64)
         sets = CSets(*locations.shape, n_pool, capacity)
-        pointers = pointer(locations, c_int32), pointer(out, c_uint8), pointer(lengths, c_int64)
-        self._call("ts_encode_sets", n_threads, sets, *pointers)
+        self._call("ts_encode_sets", n_threads, sets, address(locations), address(out), address(lengths))
         return out, lengths
 
     def decode_sets(self, coded: Bytes, n_bits: int, n_pool: int, *, n_threads: int = 1) -> Int32:
         """Return the sets of ``encode_sets``; arbitrary bytes give some valid set."""
         out = np.empty((len(coded), n_bits), np.int32)
         sets = CSets(len(coded), n_bits, n_pool, coded.shape[1])
-        self._call("ts_decode_sets", n_threads, sets, pointer(coded, c_uint8), pointer(out, c_int32))
+        self._call("ts_decode_sets", n_threads, sets, address(coded), address(out))
         return out
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
@@ -331,19 +330,19 @@ class Kernels:
         window reads are zero.
         """
         out = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
-        self._call("ts_trellis_encode", n_threads, c_trellis_signals(cells), len(cells), pointer(out, c_uint8))
+        self._call("ts_trellis_encode", n_threads, c_trellis_signals(cells), len(cells), address(out))
         return out
 
     def trellis_decode(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Int8:
         """Return levels, (n_codes, n_coded); any bytes are a code."""
         out = np.empty((len(codes), tables.n_coded), np.int8)
-        self._call("ts_trellis_decode", n_threads, c_trellis(tables), c_trellis_codes(codes), pointer(out, c_int8))
+        self._call("ts_trellis_decode", n_threads, c_trellis(tables), c_trellis_codes(codes), address(out))
         return out
 
     def trellis_weights(self, tables: TrellisTables, codes: Bytes, *, n_threads: int = 1) -> Float32:
         """Return one over the norm of each reconstruction, from an exact sum, in float32; 0 if the norm is 0."""
         out = np.empty(len(codes), np.float32)
-        self._call("ts_trellis_weights", n_threads, c_trellis(tables), c_trellis_codes(codes), pointer(out, c_float))
+        self._call("ts_trellis_weights", n_threads, c_trellis(tables), c_trellis_codes(codes), address(out))
         return out
 
     def trellis_sums(
@@ -352,7 +351,7 @@ class Kernels:
         """Return exact sums of value times level, (n_queries, n_codes)."""
         out = np.empty((len(queries), len(codes)), np.int32)
         cell = c_trellis_cell(tables, queries)
-        self._call("ts_trellis_sums", n_threads, cell, c_trellis_codes(codes), pointer(out, c_int32))
+        self._call("ts_trellis_sums", n_threads, cell, c_trellis_codes(codes), address(out))
         return out
 
     def rank_trellis(self, ranges: Sequence[TrellisRange], k: int, *, n_threads: int = 1) -> tuple[Int64, Float32]:

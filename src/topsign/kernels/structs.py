@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_double, c_float, c_int8, c_int32, c_int64, c_uint8, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -236,32 +236,32 @@ class CBytes(ctypes.Structure):
 
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_rotate": (POINTER(CRotation),),
-    "ts_multiply": (POINTER(CRows), POINTER(c_float), POINTER(CProduct), c_int64),
-    "ts_square_norms": (POINTER(CRows), POINTER(c_double)),
-    "ts_magnitude_sums": (POINTER(CRows), POINTER(c_double)),
+    "ts_multiply": (POINTER(CRows), c_void_p, POINTER(CProduct), c_int64),
+    "ts_square_norms": (POINTER(CRows), c_void_p),
+    "ts_magnitude_sums": (POINTER(CRows), c_void_p),
     "ts_select": (POINTER(CSelection),),
-    "ts_pack_bits": (POINTER(CRows), POINTER(c_uint8)),
-    "ts_pack_codes": (POINTER(CLayout), c_int64, POINTER(CContents), POINTER(c_uint8)),
+    "ts_pack_bits": (POINTER(CRows), c_void_p),
+    "ts_pack_codes": (POINTER(CLayout), c_int64, POINTER(CContents), c_void_p),
     "ts_unpack_codes": (POINTER(CCodes), POINTER(CContents)),
-    "ts_valid_codes": (POINTER(CCodes), POINTER(c_uint8)),
-    "ts_mismatches": (POINTER(CCodes), POINTER(CSigns), POINTER(c_int32)),
-    "ts_score_sums": (POINTER(CCodes), POINTER(CRows), POINTER(c_float)),
+    "ts_valid_codes": (POINTER(CCodes), c_void_p),
+    "ts_mismatches": (POINTER(CCodes), POINTER(CSigns), c_void_p),
+    "ts_score_sums": (POINTER(CCodes), POINTER(CRows), c_void_p),
     "ts_rank_mismatches": (POINTER(CCodeRanges), POINTER(CSigns), POINTER(CBest)),
     "ts_within_mismatches": (POINTER(CCodeRanges), POINTER(CSigns), POINTER(CFound)),
     "ts_rank_scores": (POINTER(CCodeRanges), POINTER(CRows), POINTER(CBest)),
     "ts_within_scores": (POINTER(CCodeRanges), POINTER(CRows), POINTER(CFound)),
-    "ts_encode_sets": (POINTER(CSets), POINTER(c_int32), POINTER(c_uint8), POINTER(c_int64)),
-    "ts_decode_sets": (POINTER(CSets), POINTER(c_uint8), POINTER(c_int32)),
-    "ts_trellis_encode": (POINTER(CTrellisSignals), c_int64, POINTER(c_uint8)),
-    "ts_trellis_decode": (POINTER(CTrellis), POINTER(CTrellisCodes), POINTER(c_int8)),
-    "ts_trellis_weights": (POINTER(CTrellis), POINTER(CTrellisCodes), POINTER(c_float)),
-    "ts_trellis_sums": (POINTER(CTrellisCell), POINTER(CTrellisCodes), POINTER(c_int32)),
+    "ts_encode_sets": (POINTER(CSets), c_void_p, c_void_p, c_void_p),
+    "ts_decode_sets": (POINTER(CSets), c_void_p, c_void_p),
+    "ts_trellis_encode": (POINTER(CTrellisSignals), c_int64, c_void_p),
+    "ts_trellis_decode": (POINTER(CTrellis), POINTER(CTrellisCodes), c_void_p),
+    "ts_trellis_weights": (POINTER(CTrellis), POINTER(CTrellisCodes), c_void_p),
+    "ts_trellis_sums": (POINTER(CTrellisCell), POINTER(CTrellisCodes), c_void_p),
     "ts_rank_trellis": (POINTER(CTrellisRanges), POINTER(CBest)),
     "ts_within_trellis": (POINTER(CTrellisRanges), POINTER(CFound)),
     "ts_visit_mismatches": (POINTER(CLayout), POINTER(CVisits), POINTER(CSigns), POINTER(CBest)),
     "ts_visit_scores": (POINTER(CLayout), POINTER(CVisits), POINTER(CRows), POINTER(CBest)),
     "ts_visit_trellis": (POINTER(CTrellisCells), POINTER(CVisits), POINTER(CBest)),
-    "ts_byte_products": (POINTER(CBytes), POINTER(c_int32)),
+    "ts_byte_products": (POINTER(CBytes), c_void_p),
     "ts_choose_regions": (POINTER(CRegions), POINTER(CRegionRule), POINTER(CRows), POINTER(CRegionChoice)),
 }
 """Arguments of each kernel after the CRun; all return 0, or 1 if memory runs out."""
@@ -269,10 +269,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 def address(array: Array | None) -> int | None:
     return None if array is None else array.__array_interface__["data"][0]  # in half the time of ctypes.data
-
-
-def pointer(array: Array, type_: Any) -> Any:
-    return ctypes.cast(array.ctypes.data, POINTER(type_))
 
 
 def c_rows(values: Float32) -> CRows:

@@ -55,10 +55,11 @@ def float_blocks(
             values = raw if minus is None else raw - minus
         square_norms = kernels.active().square_norms(values, n_threads=n_threads)
         usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
-        for place in np.flatnonzero(~usable):
-            row = start + step * int(place)
-            if square_norms[place] != 0 or np.any(signals[row]):  # callers decide about zero signals
-                _check_norm(signals, row, minus, name)
+        if np.count_nonzero(usable) < len(usable):
+            for place in np.flatnonzero(~usable):
+                row = start + step * int(place)
+                if square_norms[place] != 0 or np.any(signals[row]):  # callers decide about zero signals
+                    _check_norm(signals, row, minus, name)
         yield Block(rows, values, square_norms, raw, name)
         release_pages(signals)
 
