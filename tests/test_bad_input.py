@@ -182,11 +182,11 @@ CALLS = [
     (
         lambda: ts.theory.pair_flip_probability(1.0, uv=0.9, uw=0.9, vw=-0.9),
         ValueError,
-        "cannot be correlations of three",
+        "cannot be the correlations of three",
     ),
     (lambda: ts.theory.order_statistic_mean(9, n=8), ValueError, "rank must be integers in [1, n], got 9 with n=8"),
     (lambda: ts.theory.correlation_from_hamming(3, n_bits=4, n_pool=8), ValueError, "divide mismatches by n_bits"),
-    (lambda: ts.theory.correlation_interval(5, n_bits=4, n_pool=8), ValueError, "whole numbers in [0, 4]"),
+    (lambda: ts.theory.correlation_interval(5, n_bits=4, n_pool=8), ValueError, "integers in [0, 4]"),
     (
         lambda: ts.theory.correlation_interval(3, n_bits=4, n_pool=8, confidence=95),
         ValueError,
@@ -210,12 +210,12 @@ CALLS = [
     (
         lambda: ts.theory.roc(correlation=0.1, n_features=100, n_bits=8, n_pool=16, scoring="sign_hamming"),
         ValueError,
-        "keeps every projection: leave n_pool out",
+        "keeps every projection; omit n_pool",
     ),
     (lambda: ts.theory.chernoff_lower(10, 2.0), ValueError, "relative_error of the lower tail must lie in (0, 1]"),
     (lambda: ts.theory.poisson_binomial_pmf([0.5, 1.5]), ValueError, "a vector of values in [0, 1]"),
     (lambda: ts.theory.universal_expected_hamming(-1.0, step=2.0), ValueError, "finite and not negative"),
-    (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "too many terms"),
+    (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "terms for correlation 0.5"),
     # the verbs of a database
     (lambda: INDEX.add(column(list(X))), TypeError, "got a column of 5 ndarrays; convert it with np.stack(column)"),
     (lambda: ENCODER.fit(column(X.tolist())), TypeError, "got a column of 5 lists; convert it with np.stack(column)"),

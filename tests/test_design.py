@@ -79,7 +79,7 @@ def test_false_alarms_are_counted_per_search():
 
 def test_out_of_reach_names_the_best():
     with pytest.raises(
-        ValueError, match=r"cannot be reached .* the best code .* detects 0\.\d+, uncompressed signals 0\.\d+"
+        ValueError, match=r"cannot be reached .* the best code .* detects 0\.\d+, and uncompressed signals 0\.\d+"
     ):
         theory.plan(correlation=0.07, detection=0.99, false_alarm=1e-6, n_features=8192)
 
@@ -103,7 +103,7 @@ def test_a_plan_is_frozen_and_readable():
         ({"correlation": 2.0}, "correlation must lie in [-1, 1], got 2.0"),
         ({"false_alarm": 0}, "false_alarm must lie strictly between 0 and 1, got 0"),
         ({"detection": 1.0}, "detection must lie in (0, 1), got 1.0"),
-        ({"detection": None}, "give a detection to reach, a max_bytes to stay within, or both"),
+        ({"detection": None}, "give detection (a target), max_bytes (a budget), or both"),
         ({"n_entries": 0}, "n_entries must be at least 1, got 0"),
         ({"projection": "fourier"}, "projection must be one of 'hadamard'"),
         ({"max_bytes": 1}, "no code of 8 bits or more fits max_bytes=1"),

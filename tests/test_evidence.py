@@ -50,7 +50,7 @@ def test_smaller_may_be_closer():
 def test_swapped_matches_and_impostors_are_refused(tmp_path):
     rng = np.random.default_rng(8)
     known, others = SHIFT + rng.standard_normal(50), rng.standard_normal(400)
-    words = r"closer than known impostors, but only \d% of the pairs .* swap them back, .* say closer="
+    words = r"closer than known impostors, but only \d% of the pairs .* swap them back, .* pass closer="
     with pytest.raises(ValueError, match=words):
         EmpiricalNull(known).likelihood_ratio(1.0, matches=others)
     with pytest.raises(ValueError, match=words):

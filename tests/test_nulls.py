@@ -120,9 +120,9 @@ def test_extreme_scores_end_quickly(best):
 
 
 def test_bad_scores():
-    with pytest.raises(ValueError, match="takes finite scores of impostors, got 0"):
+    with pytest.raises(ValueError, match="all of them finite; got 0 best scores"):
         SearchNull.learn([], n_entries=1, pairs=[])
-    with pytest.raises(ValueError, match="takes finite scores"):
+    with pytest.raises(ValueError, match="all of them finite"):
         SearchNull.learn([np.inf], n_entries=1, pairs=[0.0])
 
 

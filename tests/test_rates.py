@@ -103,7 +103,7 @@ def test_detection_is_the_root_of_the_share():
         ({"rate": -1.0}, "rate must be finite and not negative"),
         ({"rate": 1.6}, "rate must be at most 1.536"),
         ({"rate": 0.5, "levels": 4}, "levels must be in [1, 3], got 4"),
-        ({"n_bits": 8, "n_pool": 16, "levels": 2}, "has one level, got levels=2"),
+        ({"n_bits": 8, "n_pool": 16, "levels": 2}, "have one level, got levels=2"),
     ],
 )
 def test_bad_rates(options, words):

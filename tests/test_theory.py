@@ -266,5 +266,5 @@ def test_inverting_the_mean():
 @pytest.mark.parametrize("correlations", [(0.8, 0.8, 0.0), (0.9, 0.9, -0.9), (1.0, 0.5, 0.4)])
 def test_three_signals_need_a_positive_gram_matrix(correlations):
     uv, uw, vw = correlations
-    with pytest.raises(ValueError, match="cannot be correlations of three signals"):
+    with pytest.raises(ValueError, match="cannot be the correlations of three signals"):
         theory.pair_flip_probability(1.0, uv=uv, uw=uw, vw=vw)

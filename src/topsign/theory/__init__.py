@@ -1,4 +1,4 @@
-"""Laws of codes and distances, detection, significance and planning: numbers in, numbers out."""
+"""Distributions of codes and distances, detection, significance and planning; numbers in, numbers out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Capacity planning: memory, disk, cores and workers that an index of a size needs for a rate of queries.
+"""Capacity planning: the memory, disk space, cores and workers that an index needs to sustain a query rate.
 
-A model, not a measurement: its constants are those of ``python benchmarks/regions.py sizes`` on one machine.
+The results come from a cost model. Its constants were measured with ``python benchmarks/regions.py sizes`` on one
+machine.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from ..errors import TargetError
 
 @dataclass(frozen=True)
 class SearchCosts:
-    """Constants of the cost model; defaults as ``benchmarks/results/regions/sizes.json`` has them.
+    """Constants of the cost model; the defaults are from ``benchmarks/results/regions/sizes.json``.
 
-    The share of the entries visited falls with their number as ``visited_at_million * (n / 10**6) ** -visited_slope``.
+    A query over n entries visits the fraction ``visited_at_million * (n / 10**6) ** -visited_slope`` of them.
     """
 
-    visited_at_million: float = 0.0052  # share of 10^6 entries visited for a recall of .95
-    visited_slope: float = 0.6  # .59 from 10^4 to 10^5 entries, .73 from there to 10^6
-    seconds_per_entry: float = 60e-9  # visited by one query
-    seconds_per_region: float = 14e-9  # to score the mean of one region, and to choose among them
-    seconds_per_query: float = 0.6e-3  # independent of the number of entries
+    visited_at_million: float = 0.0052  # fraction of 10^6 entries visited for a recall of .95
+    visited_slope: float = 0.6  # measured: .59 from 10^4 to 10^5 entries, .73 from 10^5 to 10^6
+    seconds_per_entry: float = 60e-9  # per visited entry
+    seconds_per_region: float = 14e-9  # to score the region's mean and select regions
+    seconds_per_query: float = 0.6e-3  # overhead that does not depend on the number of entries
     network_seconds: float = 42e-3  # round trip of an empty Dask task to workers on the same machine
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """Resources that a target needs."""
+    """Resources needed for a recall and a query rate, returned by :func:`plan_cluster`."""
 
     n_entries: int
     recall: float
     queries_per_second: float
     n_regions: int
-    visited: float  # share of the entries that a query visits
-    seconds_per_query: float  # of one core
-    latency_seconds: float  # of one query, when workers share its regions
+    visited: float  # fraction of the entries that a query visits
+    seconds_per_query: float  # core time
+    latency_seconds: float  # of one query whose regions are divided among the workers
     n_cores: int
     n_workers: int
-    memory_bytes: int  # codes, ids and regions of all workers
-    disk_bytes: int  # with originals
+    memory_bytes: int  # codes, ids and regions, summed over the workers
+    disk_bytes: int  # including originals
     assumptions: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,23 +62,23 @@ def plan_cluster(
     worker_memory: float = 64 * 2**30,
     costs: SearchCosts | None = None,
 ) -> ClusterPlan:
-    """Return the cores, workers, memory and disk that searches for a recall need, by a model of their cost.
+    """Estimate the cores, workers, memory and disk space that searches with a target recall need.
 
     Parameters
     ----------
     n_entries : float
     recall : float in (0, 1)
-        The share visited is taken as proportional to ``(1 - recall) ** -0.75``, as measured between .90 and .98.
+        The visited fraction is assumed proportional to ``(1 - recall) ** -0.75``, as measured between .90 and .98.
     queries_per_second : float
-        Rate that all cores together must sustain, at 70% use.
+        Rate that all cores together must sustain at 70% utilisation.
     n_features, n_bytes : int
-        Length of a signal, and bytes of its code.
+        Length of a signal, and bytes per code.
     original_bytes : int
-        Bytes of a feature of kept originals, 0 for none.
+        Bytes per feature of the stored originals; 0 if none are stored.
     worker_cores, worker_memory
-        Cores and bytes of memory of one worker.
+        Cores and bytes of memory per worker.
     costs : SearchCosts, optional
-        Constants measured on the machine at hand.
+        Constants measured on your machine.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def plan_cluster(
     count = int(n_entries)
     n_regions = int(min(65_536, max(64, 2 ** round(math.log2(8 * math.sqrt(count))))))
     share = known.visited_at_million * (count / 1e6) ** -known.visited_slope * (0.05 / (1 - recall)) ** 0.75
-    full = 8 * math.sqrt(count) / n_regions  # regions grow once their number is at the limit
+    full = 8 * math.sqrt(count) / n_regions  # beyond the maximum number of regions, regions become larger
     share = min(1.0, share * max(1.0, full) ** known.visited_slope)
     seconds = known.seconds_per_query + n_regions * known.seconds_per_region + share * count * known.seconds_per_entry
     n_cores = math.ceil(seconds * queries_per_second / 0.7)
@@ -115,11 +116,11 @@ def plan_cluster(
         memory,
         count * (n_bytes + 8 + 2 + original_bytes * n_features),
         (
-            "a model: constants were measured with 10^4 to 10^6 resampled sentences of 384 features, in one thread "
-            "of a shared machine, and are extrapolated beyond",
-            f"the share visited falls as n^-{known.visited_slope:g}, and grows as (1 - recall)^-0.75",
-            "queries are like entries; weak matches, below a correlation of about 0.2, need exhaustive searches",
-            "cores are used at 70%, regions of a query are spread evenly over workers, codes stay in memory",
-            f"a question to workers and back takes {1e3 * known.network_seconds:g} ms, as Dask does on one machine",
+            "a cost model: its constants were measured on 10^4 to 10^6 resampled sentences with 384 features, in one "
+            "thread of a shared machine; other sizes are extrapolated",
+            f"the visited fraction falls as n^-{known.visited_slope:g} and grows as (1 - recall)^-0.75",
+            "queries resemble entries; matches with a correlation below about 0.2 need exhaustive searches",
+            "cores are used at 70%, a query's regions are spread evenly over the workers, and codes stay in memory",
+            f"a round trip to the workers takes {1e3 * known.network_seconds:g} ms, as with Dask on one machine",
         ),
     )

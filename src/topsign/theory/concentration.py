@@ -1,10 +1,10 @@
-"""Deviation of mismatches from their mean, given the reference's projections: exact tails and bounds."""
+"""Concentration of the mismatch count given the reference's projections: exact tails and bounds."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 from scipy.special import betainc
 
 from .._arrays import Float64
@@ -12,10 +12,10 @@ from .._checks import check_choice, check_count
 
 
 def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Float64:
-    """P(0), ..., P(m) successes among independent trials of different probabilities.
+    """Probability mass function of the number of successes in independent trials with different probabilities.
 
-    Exact, by convolution. Given the reference's projections, mismatches follow it with
-    :func:`topsign.theory.flip_probability`.
+    Returns P(0), ..., P(m) for m trials. Exact, by convolution. Given the reference's projections, the mismatch count
+    has this distribution with the probabilities :func:`topsign.theory.flip_probability`.
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
@@ -29,7 +29,7 @@ def poisson_binomial_pmf(probabilities: npt.ArrayLike) -> Float64:
 
 
 def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLike, *, side: str = "upper") -> Float64:
-    """P(at least k mismatches) (side="upper") or P(at most k) (side="lower"). Exact."""
+    """Probability of at least k mismatches (side="upper") or of at most k (side="lower"). Exact."""
     check_choice(side, "side", ("upper", "lower"))
     pmf = poisson_binomial_pmf(probabilities)
     k = np.asarray(mismatches, dtype=np.float64)
@@ -41,10 +41,10 @@ def poisson_binomial_tail(mismatches: npt.ArrayLike, probabilities: npt.ArrayLik
 
 
 def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike, *, sharp: bool = True) -> Float64:
-    """Bound on P(mismatches > (1 + e) B), B the expected count.
+    """Upper bound on P(mismatches > (1 + e) B), where B is the expected count and e the relative error.
 
-    Upper bound for independent bits, all e > 0: ``exp(-B [(1+e) ln(1+e) - e])`` (sharp), or the simpler
-    ``exp(-B e**2 / (2+e))``. The paper prints the mean fraction in place of B, which bounds nothing.
+    It holds for independent bits and every e > 0: ``exp(-B [(1+e) ln(1+e) - e])`` (sharp=True), or the simpler
+    ``exp(-B e**2 / (2+e))``. The paper prints the mean fraction instead of B, and that expression is not a bound.
     """
     expected, e = _check_deviation(expected_mismatches, relative_error)
     exponent = (1 + e) * np.log1p(e) - e if sharp else e**2 / (2 + e)
@@ -52,41 +52,41 @@ def chernoff_upper(expected_mismatches: npt.ArrayLike, relative_error: npt.Array
 
 
 def chernoff_lower(expected_mismatches: npt.ArrayLike, relative_error: npt.ArrayLike) -> Float64:
-    """Bound on P(mismatches < (1 - e) B). Upper bound for independent bits, 0 < e <= 1: ``exp(-B e**2 / 2)``."""
+    """Upper bound on P(mismatches < (1 - e) B) for independent bits and 0 < e <= 1: ``exp(-B e**2 / 2)``."""
     expected, e = _check_deviation(expected_mismatches, relative_error)
     if (e > 1).any():
-        raise ValueError("relative_error of the lower tail must lie in (0, 1]")
+        raise ValueError(f"relative_error of the lower tail must lie in (0, 1], got {float(e.max()):g}")
     return np.asarray(np.exp(-expected * e**2 / 2))
 
 
 def hoeffding(deviation: npt.ArrayLike, *, n_bits: int) -> Float64:
-    """Bound on ``P(|hamming - mean| > deviation)``. Upper bound for independent bits: ``2 exp(-2 m deviation**2)``."""
+    """Upper bound on ``P(|hamming - mean| > deviation)`` for independent bits: ``2 exp(-2 m deviation**2)``."""
     n_bits = check_count(n_bits, "n_bits")
     return np.asarray(np.minimum(1.0, 2 * np.exp(-2 * n_bits * np.asarray(deviation, dtype=np.float64) ** 2)))
 
 
 def bits_for_distortion(*, distortion: float, n_signals: int, failure: float) -> int:
-    """Smallest number of bits that keeps every pairwise Hamming distance of n signals near its expectation.
+    """Number of bits that keeps every pairwise Hamming distance of n signals near its expectation.
 
     With probability at least ``1 - failure``, all ``n (n - 1) / 2`` fractions of differing bits lie within
-    ``distortion`` of their means. It makes the paper's ``m = O(distortion**-2 log n)`` a number.
+    ``distortion`` of their means. This is the paper's ``m = O(distortion**-2 log n)`` with its constants.
 
     Standing: bound (sufficient, by a union bound over the pairs), for projections with independent rows. Each pair
-    contributes the largest tail of a binomial count over all means, which is exact for plain signs and, by Hoeffding's
-    theorem of 1956, holds for the independent signs of different probabilities of an adaptive embedding given its
-    reference's projections. It needs about ``(ln n_pairs - ln failure) / (2 distortion**2)`` bits and is never above
-    what :func:`hoeffding` gives.
+    contributes the largest tail of a binomial count over all means. That tail is exact for plain signs. By Hoeffding's
+    theorem (1956), it also bounds the tail for adaptive embeddings given the reference's projections, whose signs are
+    independent but differ in probability. The result is about ``(ln n_pairs - ln failure) / (2 distortion**2)`` bits,
+    and never exceeds the number that :func:`hoeffding` requires.
 
     >>> bits_for_distortion(distortion=0.1, n_signals=1000, failure=0.01)
     796
     """
     if not 0 < distortion < 1:
-        raise ValueError(f"distortion must lie in (0, 1), a fraction of the bits, got {distortion}")
+        raise ValueError(f"distortion is a fraction of the bits and must lie in (0, 1), got {distortion}")
     if not 0 < failure < 1:
         raise ValueError(f"failure must lie in (0, 1), got {failure}")
     n_signals = check_count(n_signals, "n_signals", minimum=2)
     per_pair = failure / (n_signals * (n_signals - 1) / 2)
-    # Hoeffding's theorem compares tails at least one count beyond the mean.
+    # Hoeffding's theorem holds only for tails at least one count beyond the mean.
     low = int(np.ceil(1 / distortion))
     high = max(low, int(np.ceil(np.log(2 / per_pair) / (2 * distortion**2))))
     while low < high:
@@ -99,9 +99,10 @@ def bits_for_distortion(*, distortion: float, n_signals: int, failure: float) ->
 
 
 def _largest_tail(n_bits: int, deviation: float) -> float:
-    """The largest over p of P(Binomial(n_bits, p) >= n_bits (p + deviation)), the count taken as a real number.
+    """Return the maximum over p of P(Binomial(n_bits, p) >= n_bits (p + deviation)).
 
-    Between whole counts the incomplete beta function only enlarges the tail, and makes it smooth in p and n_bits.
+    The count is treated as a real number: between integers the incomplete beta function can only enlarge the tail, and
+    it is smooth in p and n_bits.
     """
 
     def tail(p: npt.ArrayLike) -> Float64:
@@ -119,5 +120,8 @@ def _largest_tail(n_bits: int, deviation: float) -> float:
 def _check_deviation(expected: npt.ArrayLike, relative_error: npt.ArrayLike) -> tuple[Float64, Float64]:
     count, e = np.asarray(expected, dtype=np.float64), np.asarray(relative_error, dtype=np.float64)
     if not (count >= 0).all() or not (e > 0).all():
-        raise ValueError("expected_mismatches must not be negative, and relative_error must be positive")
+        raise ValueError(
+            "expected_mismatches must not be negative and relative_error must be positive, got "
+            f"{expected!r} and {relative_error!r}"
+        )
     return count, e

@@ -1,4 +1,4 @@
-"""Planning: the cheapest code that meets a detection target, or the best within a byte budget."""
+"""Planning: the smallest code that meets a detection target, or the best code within a byte budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N_BITS_STEP = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """A code that meets a target, with the assumptions behind it."""
+    """Parameters of an adaptive code for a detection target, and the assumptions behind them."""
 
     family: ClassVar[str] = "adaptive"
 
@@ -40,25 +40,25 @@ class Plan:
     n_entries: int
     projection: str
     information_bits: float
-    sign_bytes_per_entry: int | None  # of plain sign codes with a real-valued query; None if no size meets the target
+    sign_bytes_per_entry: int | None  # plain sign codes with a real-valued query; None if no size meets the target
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions behind the numbers."""
         rows = "orthonormal" if self.projection in ORTHONORMAL else "independent"
         return (
-            f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
-            "an impostor is independent of the reference; signals are isotropic (centre them, whiten them if you can)",
-            f"the pool's rows are {rows} ({self.projection}); codes in the compact layout, without norms (norms=False)",
-            f"entries per search: {self.n_entries:,}; false alarms are counted per search",
+            f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
+            "impostors are independent of the reference; signals are isotropic (centre and, if possible, whiten them)",
+            f"the pool's rows are {rows} ({self.projection}); codes use the compact layout without norms (norms=False)",
+            f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
         )
 
     def as_dict(self) -> dict[str, object]:
-        """All fields and the assumptions, for JSON."""
+        """Return all fields and the assumptions as a dict for JSON."""
         return asdict(self) | {"assumptions": list(self.assumptions)}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Rows of a table: names and readable values."""
+        """Return names and formatted values for a table."""
         if self.radius is not None:
             rule = f"at most {self.radius * self.n_bits:.0f} of {self.n_bits} signs differ (radius {self.radius:.4g})"
         else:
@@ -122,32 +122,34 @@ def plan(
     family: str = "adaptive",
     window: int = 10,
 ) -> Plan | TrellisPlan:
-    """The cheapest code that detects a correlation often enough, or the best detection within a byte budget.
+    """Find the smallest code that reaches a detection rate, or the best code within a byte budget.
 
     Parameters
     ----------
     correlation : float
         Population correlation of a match with its entry, in (0, 1).
     detection : float, optional
-        Probability that a match is found. Without it the best within ``max_bytes`` is returned.
+        Probability that a match is found. If None, the code with the highest detection rate within ``max_bytes`` is
+        returned.
     false_alarm : float
         Probability that a search over ``n_entries`` accepts any impostor.
     n_features : int
         Length of a signal.
     max_bytes : int, optional
-        Bytes an entry may take, codes in the compact layout without norms.
+        Maximum number of bytes per entry, for codes in the compact layout without norms.
     projection : str
         As in :func:`topsign.theory.roc`.
     scoring : "hamming", "asymmetric" or None
         None considers both.
     family : "adaptive" or "trellis"
-        Trellis codes over a random basis have neither projection nor scoring; only they have a ``window``, and their
-        standing is an approximation (:func:`trellis_energy`, Fisher's law for matches).
+        For "trellis", codes use a random basis, ``projection`` and ``scoring`` are ignored, and the result is an
+        approximation (:func:`trellis_energy`, Fisher's approximation for matches). ``window`` applies only to
+        "trellis".
 
     Raises
     ------
     TargetError
-        When the target cannot be met, a ValueError; the message names the best that can be reached.
+        If the target cannot be met. It is a ValueError, and its message gives the best detection rate possible.
 
     >>> p = plan(correlation=0.07, detection=0.9, false_alarm=1e-3, n_features=8192)
     >>> p.scoring, p.n_pool
@@ -218,7 +220,7 @@ PLANNED_FAMILIES = tuple(_PLANNERS)
 
 def _check_targets(detection: float | None, max_bytes: int | None) -> None:
     if detection is None and max_bytes is None:
-        raise ValueError("give a detection to reach, a max_bytes to stay within, or both")
+        raise ValueError("give detection (a target), max_bytes (a budget), or both; got neither")
     if detection is not None and not 0 < detection < 1:
         raise ValueError(f"detection must lie in (0, 1), got {detection}")
 
@@ -234,10 +236,10 @@ def detection_at(
     scoring: str = "asymmetric",
     projection: str = "hadamard",
 ) -> float:
-    """Detection of one code at one false alarm of a search, without norms, as :func:`plan` judges it.
+    """Detection rate of one code, without norms, at a false-alarm rate per search; :func:`plan` uses it.
 
-    ``n_pool`` equal to ``n_bits`` stands for plain sign codes. Standing and parameters as in
-    :func:`topsign.theory.roc`, of which this is one point at a hundredth of the time.
+    Set ``n_pool`` equal to ``n_bits`` for plain sign codes. Standing and parameters are those of
+    :func:`topsign.theory.roc`; this function computes one point of that curve in a hundredth of the time.
 
     >>> round(detection_at(correlation=0.07, false_alarm=1e-3, n_features=8192, n_bits=512, n_pool=8192), 3)
     0.684
@@ -248,7 +250,7 @@ def detection_at(
 
 
 def bytes_against_detection(plan: Plan, n_points: int = 24) -> dict[str, tuple[list[int], list[float]]]:
-    """Bytes per entry and detection of codes smaller and larger than the plan's, and of plain sign codes."""
+    """Bytes per entry and detection rates for codes smaller and larger than the plan's, and for plain sign codes."""
     target = _Target(plan.correlation, plan.false_alarm, plan.n_features, plan.n_entries, plan.projection)
     smallest, largest = max(N_BITS_STEP, plan.n_bits // 8), min(plan.n_pool // 2, 5 * plan.n_bits)
     sizes = np.unique(np.geomspace(smallest, max(smallest, largest), n_points).astype(int))
@@ -273,7 +275,7 @@ class _Candidate:
 
 
 class _Target:
-    """A target, and the detection of one code at its false alarm."""
+    """Detection target, with the search over code sizes."""
 
     def __init__(
         self, correlation: float, false_alarm: float, n_features: int, n_entries: int, projection: str
@@ -291,7 +293,7 @@ class _Target:
         self.pools = [int(n_features * share) for share in shares if n_features * share <= MAX_POOL]
 
     def judge(self, n_bits: int, n_pool: int, scoring: str) -> _Candidate:
-        """Threshold and detection of one code at the wanted false alarm."""
+        """Return the threshold and the detection rate of one code at the target's false-alarm rate."""
         shape = (n_bits, n_pool, self.n_features, self.projection)
         if scoring == "asymmetric":
             threshold = tail_threshold(lambda s: score_tail(s, 0.0, *shape, norms=False), self.per_entry)
@@ -304,7 +306,7 @@ class _Target:
         return _Candidate(n_bits, n_pool, scoring, threshold, float(found[0]), size)
 
     def best_within(self, max_bytes: int | None, n_pool: int, scoring: str) -> _Candidate | None:
-        """The largest code of a pool that fits."""
+        """Return the largest code of a pool that fits into ``max_bytes``."""
         sizes = range(N_BITS_STEP, n_pool + 1, N_BITS_STEP)
         if max_bytes is not None:
             fits = _first(sizes, lambda n_bits: compact_bytes(n_bits, n_pool) > max_bytes)
@@ -312,16 +314,16 @@ class _Target:
         return self.judge(sizes[-1], n_pool, scoring) if sizes else None
 
     def cheapest(self, detection: float, reaching: _Candidate) -> _Candidate:
-        """The smallest code of a pool that still detects often enough."""
+        """Return the smallest code of a pool that reaches the detection rate."""
         sizes = range(N_BITS_STEP, reaching.n_bits + 1, N_BITS_STEP)
         place = _first(
             sizes, lambda n_bits: self.judge(n_bits, reaching.n_pool, reaching.scoring).detection >= detection
         )
-        # Counting in whole mismatches, detection can dip by a little from one size to the next.
+        # Thresholds are integers, so the detection rate can decrease slightly from one size to the next.
         return self.judge(sizes[min(place, len(sizes) - 1)], reaching.n_pool, reaching.scoring)
 
     def sign_bytes(self, detection: float) -> int | None:
-        """Bytes of plain sign codes with a real-valued query that detect as often."""
+        """Return the bytes per entry at which plain sign codes with a real-valued query reach the detection rate."""
         sizes = range(N_BITS_STEP, min(8 * self.n_features, MAX_POOL) + 1, N_BITS_STEP)
         place = _first(sizes, lambda n_bits: self.judge(n_bits, n_bits, "asymmetric").detection >= detection)
         return sizes[place] // 8 if place < len(sizes) else None
@@ -353,12 +355,12 @@ class _Target:
             f"a detection of {detection:g} at a false alarm of {self.false_alarm:g} over {self.n_entries:,} entries "
             f"cannot be reached{within} at correlation {self.correlation:g} and n_features={self.n_features}; the best "
             f"code (n_bits={best.n_bits}, n_pool={best.n_pool}, {best.scoring}, {best.bytes_per_entry} bytes) detects "
-            f"{best.detection:.4g}, uncompressed signals {float(limit):.4g}"
+            f"{best.detection:.4g}, and uncompressed signals {float(limit):.4g}"
         )
 
 
 def _first(sizes: range, reached: Callable[[int], bool]) -> int:
-    """Index of the first number for which ``reached`` holds, given that it holds from some number on."""
+    """Return the index of the first size for which ``reached`` is true, assuming it is true for all larger ones."""
     low, high = 0, len(sizes)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Receiver operating characteristics: detection of matches against false alarms."""
+"""Receiver operating characteristics: detection rate against false-alarm rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 from scipy.special import ndtri
 
 from .._arrays import Float64
@@ -27,24 +27,24 @@ DETECTORS = ("uncompressed", "hamming", "asymmetric", "sign_hamming", "sign_asym
 
 @dataclass(frozen=True)
 class RocCurve:
-    """Detection against false alarm, as a match is accepted more and more easily.
+    """Detection rate against false-alarm rate as the threshold is lowered.
 
-    Between the points of a detector that counts mismatches, the curve is that of a test that tosses a coin.
+    For detectors that count mismatches, the curve between two points is that of a randomised test.
     """
 
-    pfa: Float64  # false alarm, ascending
-    pd: Float64  # detection
+    pfa: Float64  # false-alarm rates, ascending
+    pd: Float64  # detection rates
     auc: float
     missed_area: float  # 1 - auc, without loss of precision
     _detection: Callable[[float], float] = field(repr=False, compare=False)
 
     @property
     def d_prime(self) -> float:
-        """Distance of two unit normals with the same area under the curve."""
+        """Distance between the means of two unit-variance normal distributions with the same area under the curve."""
         return float(-np.sqrt(2) * ndtri(self.missed_area))
 
     def detection_at(self, false_alarm: npt.ArrayLike) -> Float64:
-        """Detection at given false-alarm probabilities, down to 1e-15 without loss of precision."""
+        """Return the detection rate at given false-alarm rates, without loss of precision down to 1e-15."""
         pfa = np.asarray(false_alarm, dtype=np.float64)
         if not ((pfa > 0) & (pfa < 1)).all():
             raise ValueError(f"false_alarm must lie strictly between 0 and 1, got {false_alarm!r}")
@@ -62,22 +62,23 @@ def roc(
     step: float = 2.0,
     dither: bool = False,
 ) -> RocCurve:
-    """ROC of telling signals of a population correlation from independent ones.
+    """ROC curve for detecting signals with a given population correlation among independent signals.
 
-    The match is a copy of the reference in independent normal noise, the impostor is independent, both isotropic;
-    their sample correlations vary from pair to pair, as in the paper's experiment.
+    A match is the reference plus independent normal noise. An impostor is independent of the reference. Both are
+    isotropic, and their sample correlations vary from pair to pair, as in the paper's experiment.
 
     Parameters
     ----------
-    scoring : one of
-        "uncompressed", the correlation of the signals themselves; "hamming" and "asymmetric", adaptive codes of
-        n_bits out of n_pool; "sign_hamming" and "sign_asymmetric", n_bits plain sign projections; "universal", n_bits
+    scoring : str
+        "uncompressed": the correlation of the signals themselves; "hamming" or "asymmetric": adaptive codes of
+        n_bits out of n_pool; "sign_hamming" or "sign_asymmetric": n_bits plain sign projections; "universal": n_bits
         of the universal embedding of unit-norm signals, with its ``step`` and ``dither``.
     projection : "hadamard", "circulant", "gaussian", "rademacher" or "sparse"
-        Orthonormal or independent rows; see :mod:`topsign.theory.pools`.
+        The first two have orthonormal rows, the others independent rows; see :mod:`topsign.theory.pools`.
 
-    Standing: exact for Gaussian pools and for orthonormal ones with n_pool <= n_features (the sum of kept magnitudes
-    taken as normal in the asymmetric score); stacked orthonormal blocks by their variance.
+    Standing: exact for Gaussian pools and for orthonormal pools with n_pool <= n_features, except that the asymmetric
+    score treats the sum of kept magnitudes as normal. Stacked orthonormal blocks are approximated by matching their
+    variance.
 
     >>> shape = {"n_features": 8192, "n_bits": 512, "n_pool": 8192}
     >>> curve = roc(correlation=0.0735, scoring="hamming", projection="gaussian", **shape)
@@ -99,7 +100,7 @@ def roc(
             raise ValueError(f'n_pool must be given for scoring="{scoring}"')
         n_bits, n_pool = check_pool(n_bits, n_pool)
     elif n_pool not in (None, n_bits):
-        raise ValueError(f'scoring="{scoring}" keeps every projection: leave n_pool out, or equal to n_bits')
+        raise ValueError(f'scoring="{scoring}" keeps every projection; omit n_pool or set it to n_bits={n_bits}')
     else:
         n_bits, n_pool = check_pool(n_bits, n_bits)  # plain signs are adaptive codes that keep everything
     if scoring == "universal":
@@ -117,7 +118,7 @@ def roc(
 
 
 def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Float64], Callable[[Float64], Float64]]:
-    """Tails of the sample correlation itself."""
+    """Return the upper tails of the sample correlation for impostors and for matches."""
     freedom = n_features - 1
 
     def scaled(scores: Float64) -> Float64:
@@ -133,7 +134,7 @@ def _uncompressed(kappa: float, n_features: int) -> tuple[Callable[[Float64], Fl
 def _universal_flips(
     kappa: float, n_features: int, n_bits: int, projection: str, step: float, dither: bool
 ) -> tuple[Float64, Float64]:
-    """P(mismatches <= k) of impostors and of matches: binomial given the sample correlation."""
+    """Return P(mismatches <= k) for impostors and for matches; the count is binomial given the sample correlation."""
     counts = np.arange(n_bits + 1.0)[:, np.newaxis]
     tails = []
     for population in (0.0, kappa):
@@ -147,7 +148,7 @@ def _universal_flips(
 
 
 def _discrete_roc(impostors: Float64, matches: Float64) -> RocCurve:
-    """From P(mismatches <= k) of both, k = 0, 1, ..."""
+    """Return the curve of a detector that counts mismatches, from P(mismatches <= k) for k = 0, 1, ..."""
     pfa, pd = np.append(0.0, impostors), np.append(0.0, matches)
     missed = float(np.sum((1 - (pd[1:] + pd[:-1]) / 2) * np.diff(pfa)))
 
@@ -158,10 +159,10 @@ def _discrete_roc(impostors: Float64, matches: Float64) -> RocCurve:
 
 
 def _continuous_roc(impostors: Callable[[Float64], Float64], matches: Callable[[Float64], Float64]) -> RocCurve:
-    """From P(score >= s) of both."""
-    spread = tail_threshold(impostors, 0.158655)  # about one standard deviation of impostors
+    """Return the curve of a detector with a continuous score, from the functions P(score >= s)."""
+    spread = tail_threshold(impostors, 0.158655)  # about one standard deviation of the impostors' scores
     scores = np.linspace(-9 * spread, 9 * spread, 601)
-    # Older special functions step back by a rounding error where the tail is one.
+    # In older versions of SciPy, tails near one decrease by a rounding error.
     pfa, pd = np.maximum.accumulate(impostors(scores)[::-1]), matches(scores)[::-1]
     missed = float(np.sum((1 - (pd[1:] + pd[:-1]) / 2) * np.diff(pfa)))
 

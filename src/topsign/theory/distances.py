@@ -1,4 +1,4 @@
-"""Expected Hamming distances: to the reference, between two other signals, and for the baselines."""
+"""Expected Hamming distances: to the reference, between two other signals, and for baseline embeddings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 from scipy.special import betainc, log_ndtr, ndtr, ndtri, owens_t
 
 from .._arrays import Float64
@@ -17,10 +17,10 @@ _NODES, _NODE_WEIGHTS = legendre_rule(40)
 
 
 def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Probability that a kept sign differs, the reference's projection known.
+    """Probability that a kept sign differs, given the reference's projection.
 
-    Exact (Theorem 1, with the absolute value it lacks): ``Q(kappa |s|)``, s the projection over ``sigma |u|`` and
-    kappa = rho / sqrt(1 - rho**2).
+    Exact (Theorem 1, with the missing absolute value added): ``Q(kappa |s|)``, where s is the projection divided by
+    ``sigma |u|`` and kappa = rho / sqrt(1 - rho**2).
 
     >>> round(float(flip_probability(-2.0, 0.3)), 4)
     0.2647
@@ -30,7 +30,7 @@ def flip_probability(standardized: npt.ArrayLike, correlation: npt.ArrayLike) ->
 
 
 def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLike) -> Float64:
-    """Expected distance, the reference's kept projections (last axis) known.
+    """Expected distance given the reference's kept projections (last axis).
 
     Exact: the mean of the flip probabilities.
     """
@@ -39,11 +39,11 @@ def expected_hamming_given(standardized: npt.ArrayLike, correlation: npt.ArrayLi
 
 
 def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Expected distance between a signal's code and its reference's, the projections unknown.
+    """Expected distance between the code of a signal and the code of its reference.
 
-    Exact for a Gaussian pool (what replaces Theorem 2): the flip probability averaged over the kept
-    magnitudes, ``(1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 2Q(s)) < m) ds``. An orthonormal pool lies below it
-    by about 0.4 / n_features.
+    Exact for a Gaussian pool (this replaces Theorem 2): the flip probability averaged over the kept magnitudes,
+    ``(1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 2Q(s)) < m) ds``. With an orthonormal pool the distance is smaller by
+    about 0.4 / n_features.
 
     >>> round(float(expected_hamming(0.3, n_bits=800, n_pool=5000)), 6)
     0.281107
@@ -64,9 +64,9 @@ def expected_hamming(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
 
 
 def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """Variance of the distance, the projections unknown.
+    """Variance of the distance between the code of a signal and the code of its reference.
 
-    Exact for a Gaussian pool: ``E(1-E)/m + (1 - 1/m) Var pi(T)``; the bits share the threshold T.
+    Exact for a Gaussian pool: ``E(1-E)/m + (1 - 1/m) Var pi(T)``, because all bits share the threshold T.
     """
     n_bits, n_pool = check_pool(n_bits, n_pool)
     rho = check_correlation(correlation)
@@ -78,7 +78,10 @@ def hamming_variance(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) ->
 
 
 def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """P(mismatches = 0, ..., n_bits), along a new last axis. Exact for a Gaussian pool: a binomial mixture."""
+    """Probabilities of 0, ..., n_bits mismatches, along a new last axis.
+
+    Exact for a Gaussian pool: a mixture of binomial distributions.
+    """
     n_bits, n_pool = check_pool(n_bits, n_pool)
     rho = check_correlation(correlation)
     counts = np.arange(n_bits + 1)
@@ -90,21 +93,21 @@ def hamming_pmf(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Floa
 
 
 def hamming_cdf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
-    """P(mismatches <= k), exact for a Gaussian pool, small values without loss of precision."""
+    """Probability of at most k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
     return _mixture_tail(mismatches, correlation, n_bits, n_pool, binomial_cdf)
 
 
 def hamming_sf(mismatches: npt.ArrayLike, *, correlation: float, n_bits: int, n_pool: int) -> Float64:
-    """P(mismatches > k), exact for a Gaussian pool, small values without loss of precision."""
+    """Probability of more than k mismatches. Exact for a Gaussian pool; small values keep their relative precision."""
     return _mixture_tail(mismatches, correlation, n_bits, n_pool, binomial_sf)
 
 
 def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """A closed form that the expected distance never exceeds, for correlations in [0, 1].
+    """Closed-form upper bound on the expected distance, for correlations in [0, 1].
 
-    Upper bound (what Theorem 2 meant to give): ``pi(t*)``, ``t* = Q^-1((m+1) / (2(M+1)))`` up to
-    1/sqrt(2), within 4e-4 of exact for m >= 32, M >= 1024; ``(m+1) / (4(M+1))`` above; never more than
-    ``arccos(rho) / pi``.
+    Bound (upper; the intent of Theorem 2): for correlations up to 1/sqrt(2) it is ``pi(t*)`` with
+    ``t* = Q^-1((m+1) / (2(M+1)))``, which is within 4e-4 of the exact value for m >= 32 and M >= 1024; for larger ones
+    it is ``(m+1) / (4(M+1))``. It never exceeds ``arccos(rho) / pi``.
     """
     n_bits, n_pool = check_pool(n_bits, n_pool)
     rho = check_correlation(correlation)
@@ -119,10 +122,11 @@ def expected_hamming_bound(correlation: npt.ArrayLike, *, n_bits: int, n_pool: i
 def pair_flip_probability(
     standardized: npt.ArrayLike, *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike
 ) -> Float64:
-    """Probability that the signs of two other signals v, w differ at a place where the reference u projects to s.
+    """Probability that the signs of two signals v and w differ, given the reference's projection s.
 
-    Exact (Theorem 3 put right), ``Phi(h) + Phi(k) - 2 Phi2(h, k; r)`` by Owen's T. ``uv``, ``uw``, ``vw`` are the
-    correlations of the three signals; ``v = c u`` and ``v = c w`` are taken as limits.
+    Exact (Theorem 3, corrected): ``Phi(h) + Phi(k) - 2 Phi2(h, k; r)`` by Owen's T function. ``uv``, ``uw`` and ``vw``
+    are the correlations of the reference u with v and w, and of v with w. Collinear signals (``v = c u``, ``v = c w``)
+    are computed as limits.
 
     >>> round(float(pair_flip_probability(1.2, uv=0.5, uw=0.3, vw=0.6)), 6)
     0.283864
@@ -133,18 +137,18 @@ def pair_flip_probability(
     with np.errstate(divide="ignore", invalid="ignore"):
         h, k = -_product(s, kappa_of(uv)), -_product(s, kappa_of(uw))
         r = np.clip((vw - uv * uw) / np.sqrt((1 - uv**2) * (1 - uw**2)), -1, 1)
-    alone = (np.abs(uv) == 1) | (np.abs(uw) == 1)  # one sign is certain: h or k is infinite
+    collinear = (np.abs(uv) == 1) | (np.abs(uw) == 1)  # h or k is infinite, so one sign is certain
     certain = np.abs(ndtr(h) - ndtr(k))
-    # v on the ray of u (or against it) is +-infinite in h; at s = 0 its sign is still that of u.
-    certain = np.where((s == 0) & alone, _certain_at_zero(uv, uw), certain)
-    h, k, r = (np.where(alone, 0.0, value) for value in (h, k, r))
-    return np.asarray(np.where(alone, certain, _disagreement(h, k, r)))
+    # If v is collinear with u, h is infinite; at s = 0 the sign of v is still that of u, or the opposite.
+    certain = np.where((s == 0) & collinear, _certain_at_zero(uv, uw), certain)
+    h, k, r = (np.where(collinear, 0.0, value) for value in (h, k, r))
+    return np.asarray(np.where(collinear, certain, _disagreement(h, k, r)))
 
 
 def expected_pair_hamming(
     *, uv: npt.ArrayLike, uw: npt.ArrayLike, vw: npt.ArrayLike, n_bits: int, n_pool: int
 ) -> Float64:
-    """Expected distance between the codes of two other signals, the reference's projections unknown.
+    """Expected distance between the codes of two signals that are embedded with the same reference.
 
     Exact for a Gaussian pool: :func:`pair_flip_probability` averaged over the kept magnitudes.
     """
@@ -155,15 +159,15 @@ def expected_pair_hamming(
 
 
 def sign_expected_hamming(correlation: npt.ArrayLike) -> Float64:
-    """Expected distance of plain sign projections. Exact: ``arccos(rho) / pi``; mismatches are binomial."""
+    """Expected distance with plain sign projections. Exact: ``arccos(rho) / pi``; the mismatch count is binomial."""
     return np.asarray(np.arccos(check_correlation(correlation)) / np.pi)
 
 
 def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Float64:
-    """Expected distance of the universal embedding with dither, of two signals at a Euclidean distance.
+    """Expected distance with the dithered universal embedding, as a function of the signals' Euclidean distance.
 
-    Exact: ``1/2 - sum_i exp(-(pi (2i+1) distance / step)**2 / 2) / (pi (i + 1/2))**2``; for small distances, where that
-    sum is slow, the same mean of a triangle wave summed over its folds.
+    Exact: ``1/2 - sum_i exp(-(pi (2i+1) distance / step)**2 / 2) / (pi (i + 1/2))**2``. This series converges slowly
+    for small distances; there, the same mean of a triangle wave is summed over its linear pieces.
 
     >>> round(float(universal_expected_hamming(np.sqrt(1.2), step=2.0)), 6)
     0.407782
@@ -171,7 +175,7 @@ def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Float
     step = check_positive(step, "step")
     x = np.asarray(distance, dtype=np.float64) / step
     if not (np.isfinite(x) & (x >= 0)).all():
-        raise ValueError("distance must be finite and not negative")
+        raise ValueError(f"distance must be finite and not negative, got {distance!r}")
     odd = 2 * np.arange(20) + 1
     waves = np.exp(-((np.pi * odd * np.maximum(x, 0.4)[..., np.newaxis]) ** 2) / 2) / (np.pi * odd / 2) ** 2
     safe = np.clip(x, 1e-300, 0.4)[..., np.newaxis]
@@ -186,10 +190,11 @@ def universal_expected_hamming(distance: npt.ArrayLike, *, step: float) -> Float
 def universal_undithered_hamming(
     correlation: npt.ArrayLike, *, step: float, norms: tuple[float, float] = (1.0, 1.0)
 ) -> Float64:
-    """Expected distance of the universal embedding without dither, which depends on the signals' norms.
+    """Expected distance with the universal embedding without dither; it depends on the norms of the signals.
 
-    Exact: the mean of a product of two square waves of correlated normals, by their Fourier series. It has too many
-    terms, and raises, for cells hundreds of times wider than a norm and for correlations within about 1e-5 of one.
+    Exact: the mean product of two square waves of correlated normal variables, by Fourier series. ValueError is raised
+    if the series needs too many terms: if ``step`` is hundreds of times a norm, or if the correlation is within about
+    1e-5 of one.
     """
     rho = check_correlation(correlation)
     step = check_positive(step, "step")
@@ -199,7 +204,7 @@ def universal_undithered_hamming(
 
 
 def check_correlation(correlation: npt.ArrayLike) -> Float64:
-    """Correlations in [-1, 1]."""
+    """Return correlations as an array; raise ValueError if any lies outside [-1, 1]."""
     array = np.asarray(correlation, dtype=np.float64)
     if not ((array >= -1) & (array <= 1)).all():
         raise ValueError(f"correlation must lie in [-1, 1], got {correlation!r}")
@@ -207,13 +212,16 @@ def check_correlation(correlation: npt.ArrayLike) -> Float64:
 
 
 def kappa_of(rho: Float64 | np.float64) -> Float64:
-    """rho / sqrt(1 - rho**2), infinite at +-1."""
+    """Return rho / sqrt(1 - rho**2), which is infinite at +-1."""
     with np.errstate(divide="ignore"):
         return np.asarray(rho / np.sqrt((1 - rho) * (1 + rho)))
 
 
 def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Float64, Float64]:
-    """Flip probabilities, the threshold along a new last axis, and their weights: given it, mismatches are binomial."""
+    """Return flip probabilities, with thresholds along a new last axis, and the weights of the thresholds.
+
+    Given the threshold, the mismatch count is binomial.
+    """
     thresholds, weights = threshold_rule(n_bits, n_pool)
     rho = np.asarray(rho, dtype=np.float64)[..., np.newaxis]
     flips = _flip_above(thresholds, np.abs(kappa_of(rho)))
@@ -221,13 +229,13 @@ def flip_mixture(rho: npt.ArrayLike, n_bits: int, n_pool: int) -> tuple[Float64,
 
 
 def binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
-    """P(Binomial(n, p) <= k) with full relative precision."""
+    """Return P(Binomial(n, p) <= k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
     return np.where(k < 0, 0.0, np.where(k >= n, 1.0, betainc(n - inside, inside + 1, 1 - p)))
 
 
 def binomial_sf(k: Float64, n: int, p: Float64) -> Float64:
-    """P(Binomial(n, p) > k) with full relative precision."""
+    """Return P(Binomial(n, p) > k) with full relative precision."""
     inside = np.clip(k, 0, n - 1)
     return np.where(k < 0, 1.0, np.where(k >= n, 0.0, betainc(inside + 1, n - inside, p)))
 
@@ -237,15 +245,15 @@ def _flip(s: Float64, kappa: Float64) -> Float64:
 
 
 def _product(s: Float64, kappa: Float64) -> Float64:
-    """s * kappa, where a projection of zero stays zero against an infinite kappa."""
+    """Return s * kappa, with 0 * inf = 0."""
     with np.errstate(invalid="ignore"):
         return np.where((s == 0) & np.isinf(kappa), 0.0, s * kappa)
 
 
 def _flip_above(t: Float64, kappa: Float64) -> Float64:
-    """pi(t): the flip probability of a magnitude known to exceed t, ``1/2 - T_Owen(t, kappa) / Q(t)``.
+    """Return pi(t), the flip probability given a magnitude above t: ``1/2 - T_Owen(t, kappa) / Q(t)``.
 
-    The difference cancels where pi is small; there Q(kappa s) phi(s) is integrated from t on.
+    If pi is small, the difference loses precision by cancellation, and Q(kappa s) phi(s) is integrated from t instead.
     """
     t, kappa = np.broadcast_arrays(t, kappa)
     flips = np.array(0.5 - owens_t(t, kappa) / ndtr(-t))
@@ -257,7 +265,7 @@ def _flip_above(t: Float64, kappa: Float64) -> Float64:
 
 def _integrated_flip_above(t: Float64, kappa: Float64) -> Float64:
     finite = np.minimum(kappa, 1e150)
-    reach = 80 / (finite**2 + 1)  # where exp(-(kappa**2 + 1) (s**2 - t**2) / 2) has fallen by exp(-40)
+    reach = 80 / (finite**2 + 1)  # s**2 - t**2 at which exp(-(kappa**2 + 1) (s**2 - t**2) / 2) is exp(-40)
     length = reach / (t + np.sqrt(t**2 + reach))
     s = t[..., np.newaxis] + length[..., np.newaxis] * (1 + _NODES) / 2
     log_ratio = -(s**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-t)[..., np.newaxis]
@@ -281,13 +289,14 @@ def _mixture_tail(
 
 
 def _mean_of_square_waves(rho: float, first: float, second: float) -> float:
-    """E[w(x) w(y)] of the square wave w of half-period one, x and y normal of these deviations and correlation."""
+    """Return E[w(x) w(y)] for a square wave w with half-period 1 and normal x, y with these standard deviations."""
     if abs(rho) == 1 and first == second:
         return rho
     n_waves = int(5 / (min(first, second) * np.sqrt(max(1e-300, 1 - rho**2)))) + 5
     if n_waves > 2000:
         raise ValueError(
-            f"the series has too many terms: {n_waves} waves for correlation {rho} and these norms and step"
+            f"the Fourier series needs {n_waves} terms for correlation {rho} and these norms and step, more than the "
+            "limit of 2000; use a smaller step, larger norms, or a correlation farther from one"
         )
     odd = 2 * np.arange(n_waves) + 1
     a, b = np.pi * odd * first, np.pi * odd * second
@@ -300,18 +309,20 @@ def _check_triple(*correlations: npt.ArrayLike) -> tuple[Float64, Float64, Float
     uv, uw, vw = (check_correlation(c) for c in correlations)
     determinant = 1 + 2 * uv * uw * vw - uv**2 - uw**2 - vw**2
     if (determinant < -1e-9).any():
-        raise ValueError("uv, uw and vw cannot be correlations of three signals: their Gram matrix is not positive")
+        raise ValueError(
+            "uv, uw and vw cannot be the correlations of three signals: their Gram matrix is not positive semidefinite"
+        )
     return uv, uw, vw
 
 
 def _certain_at_zero(uv: Float64, uw: Float64) -> Float64:
-    """Disagreement at s -> 0 when v or w lies on the line of u: 0 or 1 if both do, else 1/2."""
+    """Return the limit at s -> 0 if v or w is collinear with u: 0 or 1 if both are, 1/2 if one is."""
     both = (np.abs(uv) == 1) & (np.abs(uw) == 1)
     return np.where(both, (uv != uw).astype(np.float64), 0.5)
 
 
 def _disagreement(h: Float64, k: Float64, r: Float64) -> Float64:
-    """P(sign X != sign Y) for X, Y normal of unit variance, means -h and -k, correlation r: by Owen's T."""
+    """Return P(sign X != sign Y) for normal X, Y with unit variances, means -h and -k and correlation r (Owen's T)."""
     q = np.sqrt((1 - r) * (1 + r))
     with np.errstate(divide="ignore", invalid="ignore"):
         slope_h = np.where(h == 0, np.sign(k - r * h) * np.inf, (k - r * h) / (h * q))

@@ -1,4 +1,4 @@
-"""Evidence: likelihood ratios of scores, from known matches and known impostors."""
+"""Likelihood ratios of scores, calibrated on known matches and known impostors."""
 
 from __future__ import annotations
 
@@ -23,45 +23,47 @@ ENFSI = (
     (10_000.0, "strong support"),
     (1_000_000.0, "very strong support"),
 )
-"""Upper ends of likelihood ratios, and their words (ENFSI guideline for evaluative reporting, 2015)."""
+"""Upper limits of likelihood ratios with their verbal equivalents (ENFSI guideline for evaluative reporting, 2015)."""
 
 FORMAT = 1
 CLOSER = ("larger", "smaller")
 N_EXTREMES, N_BINS = 40, 160
-"""More scores than both ends and the bins hold are condensed: the ends stay, those between become means of bins."""
+"""Larger samples are condensed: the N_EXTREMES scores at each end are kept, the others are averaged in N_BINS bins."""
 
 N_DIRECTIONS = 128
 MOST_DOUBLINGS = 24
 UNBOUNDED = 300.0
-"""Logarithms (base 10) of ratios beyond which an end of an interval counts as infinite."""
+"""Interval limits whose decimal logarithm exceeds this in magnitude are reported as infinite."""
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """Logarithms (base 10) of likelihood ratios, with the ends of their intervals."""
+    """Decimal logarithms of likelihood ratios, with their confidence limits."""
 
     log10: Float64
     low: Float64
-    high: Float64  # an end is infinite if the known scores do not bound the ratio on that side
+    high: Float64  # a limit is infinite if the known scores do not bound the ratio on that side
 
     @property
     def words(self) -> list[str]:
-        """Verbal scale of each ratio, in order."""
+        """Verbal equivalent of each ratio, in order."""
         return [_words(one) for one in self.log10.ravel().tolist()]
 
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodRatioModel:
-    """Likelihood ratios as a function of the score: logistic calibration with a confidence region of its line.
+    """Likelihood ratio as a function of the score: logistic calibration with a confidence region for its line.
 
-    The log-odds of a match given the score, less those of the known scores themselves, are a straight line. Targets are
-    those of Platt, ``(n + 1) / (n + 2)``, which keeps the line finite if the two kinds do not overlap. Ratios stay
-    between ``1 / (n_matches + 1)`` and ``n_impostors + 1``: so many known scores support no stronger evidence.
+    The log-likelihood ratio is modelled as a straight line in the score. The line is fitted by logistic regression with
+    the log-odds of the sample as an offset and with Platt's targets, ``(n + 1) / (n + 2)``, which keep it finite if
+    matches and impostors do not overlap. Ratios are limited to the range from ``1 / (n_matches + 1)`` to
+    ``n_impostors + 1``, because samples of these sizes do not support stronger evidence.
 
-    Intervals are those of all lines whose log-likelihood is within ``-log(1 - confidence)`` of the best, so that they
-    hold for all scores at once, and are wider than they would have to be for a single one. Standing: asymptotic, and
-    right only as far as the log-likelihood ratio is a straight line. By simulation (``make test-statistics``) they
-    cover at least 93% at a nominal 95%, from 10 known matches and 30 known impostors on, overlapping or not.
+    Intervals are the extremes over all lines whose log-likelihood is within ``-log(1 - confidence)`` of the maximum.
+    They hold for all scores simultaneously and are therefore wider than intervals for a single score. Standing:
+    asymptotic, and valid only if the log-likelihood ratio is linear in the score. In simulations
+    (``make test-statistics``) with at least 10 known matches and 30 known impostors, overlapping or not, nominal 95%
+    intervals cover at least 93%.
 
     Examples
     --------
@@ -72,8 +74,8 @@ class LikelihoodRatioModel:
     ['moderate support for different sources', 'moderate support for the same source']
     """
 
-    center: float
-    spread: float  # scores are standardised by these
+    center: float  # scores are standardised with center and spread
+    spread: float
     line: Float64  # intercept and slope of the natural logarithm of the ratio
     region: Float64  # (n, 2) lines on the boundary of the confidence region
     confidence: float
@@ -85,9 +87,9 @@ class LikelihoodRatioModel:
     def fit(
         cls, matches: npt.ArrayLike, *, impostors: npt.ArrayLike, closer: str = "larger", confidence: float = 0.95
     ) -> Self:
-        """Return the model of the scores of known matches and known impostors.
+        """Fit the model to scores of known matches and known impostors.
 
-        Raises ValueError if matches are not closer than impostors, as when the two are swapped.
+        Raises ValueError if matches are not closer than impostors, for example because the two were swapped.
         """
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
@@ -103,12 +105,12 @@ class LikelihoodRatioModel:
         return cls(center, spread, line, region, confidence, len(known), len(others), closer)
 
     def ratio(self, scores: npt.ArrayLike) -> LikelihoodRatio:
-        """Return the likelihood ratio of each score: match against impostor."""
+        """Return the likelihood ratio of match to impostor for each score."""
         observed = np.asarray(scores, dtype=np.float64)
         if not np.isfinite(observed).all():
             raise ValueError("scores must be finite")
         at = (_sign(self.closer) * observed.ravel() - self.center) / self.spread
-        middle = (self.line[0] + max(self.line[1], 0.0) * at) / np.log(10)  # a closer score never speaks against
+        middle = (self.line[0] + max(self.line[1], 0.0) * at) / np.log(10)  # never decreases as scores get closer
         middle = np.clip(middle, -np.log10(self.n_matches + 1), np.log10(self.n_impostors + 1))
         ends = (self.region[:, :1] + self.region[:, 1:] * at) / np.log(10)
         low, high = np.minimum(ends.min(axis=0), middle), np.maximum(ends.max(axis=0), middle)
@@ -116,7 +118,7 @@ class LikelihoodRatioModel:
         return LikelihoodRatio(*(one.reshape(observed.shape) for one in (middle, low, high)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a record of plain values, from which :meth:`from_json` makes an equal model."""
+        """Return the model as plain values; :meth:`from_json` restores it."""
         return {
             "format": FORMAT,
             "center": self.center,
@@ -131,7 +133,7 @@ class LikelihoodRatioModel:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], path: str | os.PathLike[str]) -> Self:
-        """Return the model of a record that was read from ``path``; StorageError if values are missing or wrong."""
+        """Restore a model from a record read from ``path``; raise StorageError if values are missing or invalid."""
         try:
             if record["format"] != FORMAT:
                 raise ValueError(f"format {record['format']!r}; this library reads {FORMAT}")
@@ -152,7 +154,7 @@ class LikelihoodRatioModel:
 
 
 def check_scores(scores: npt.ArrayLike, name: str) -> Float64:
-    """Return at least two finite scores, as a vector."""
+    """Return scores as a vector; raise ValueError unless there are at least two and all are finite."""
     values = np.asarray(scores, dtype=np.float64).ravel()
     if len(values) < 2 or not np.isfinite(values).all():
         raise ValueError(f"{name} must be at least two finite scores, got {len(values)}")
@@ -160,7 +162,7 @@ def check_scores(scores: npt.ArrayLike, name: str) -> Float64:
 
 
 def check_order(matches: Float64, impostors: Float64, *, closer: str = "larger") -> None:
-    """Raise ValueError if a known match is less often closer than an impostor than the other way round."""
+    """Raise ValueError if, in most pairs of a known match and a known impostor, the impostor is closer."""
     sign = _sign(closer)
     ranked = np.sort(sign * impostors)
     below = sum(np.searchsorted(ranked, sign * matches, side=side).mean() for side in ("left", "right"))
@@ -170,13 +172,13 @@ def check_order(matches: Float64, impostors: Float64, *, closer: str = "larger")
         raise ValueError(
             f"known matches must be closer than known impostors, but only {share:.0%} of the pairs of a match and an "
             f"impostor are in that order; if matches and impostors are swapped, swap them back, and if {other} scores "
-            f'are closer, say closer="{other}"'
+            f'are closer, pass closer="{other}"'
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Scores:
-    """Standardised scores with their multiplicities, for a logistic regression on them."""
+    """Standardised scores with multiplicities: the data of a logistic regression."""
 
     values: Float64
     counts: Float64
@@ -188,13 +190,14 @@ class _Scores:
 
     @property
     def offset(self) -> float:
-        """Log-odds of a match among the known scores, which are no part of the ratio."""
+        """Log-odds of a match in the sample; they are not part of the likelihood ratio."""
         return float(np.log(self.counts[self.is_match].sum() / self.counts[~self.is_match].sum()))
 
     def fit(self, *, platt: bool, start: Float64 | None = None) -> tuple[Float64, Float64]:
-        """Return the line of maximal likelihood and its information, by Newton's method.
+        """Return the maximum-likelihood line and its Fisher information, by Newton's method.
 
-        Without Platt's targets the line of kinds that do not overlap is infinitely steep: the iteration stops early.
+        Without Platt's targets the line is infinitely steep if matches and impostors do not overlap, so the iteration
+        stops early.
         """
         n, m = (self.counts[one].sum() for one in (self.is_match, ~self.is_match))
         high, low = ((n + 1) / (n + 2), 1 / (m + 2)) if platt else (1.0, 0.0)
@@ -225,10 +228,11 @@ class _Scores:
         return np.asarray(-(np.logaddexp(0, margins) @ self.counts))
 
     def region(self, line: Float64, information: Float64, *, drop: float) -> Float64:
-        """Return lines in all directions whose log-likelihood is less than the largest by ``drop``, or just beyond.
+        """Return lines on the boundary of the confidence region.
 
-        The log-likelihood is concave, so that the region is convex: the extremes of these lines at a score are the ends
-        of its interval. Directions in which it has no end go very far.
+        On the boundary the log-likelihood is ``drop`` below its maximum, or slightly less. The log-likelihood is
+        concave, so the region is convex, and the interval at a score is the range of these lines there. In directions
+        in which the region is unbounded, the returned line lies very far away.
         """
         best, _ = self.fit(platt=False, start=line)
         top = float(self.log_likelihood(best[np.newaxis])[0])
@@ -252,7 +256,7 @@ class _Scores:
 
 
 def _condensed(values: Float64) -> tuple[Float64, Float64]:
-    """Return ascending scores with their multiplicities, at most a few hundred."""
+    """Return at most a few hundred ascending scores that represent ``values``, with their multiplicities."""
     values = np.sort(values)
     if len(values) <= 2 * N_EXTREMES + N_BINS:
         return values, np.ones(len(values))

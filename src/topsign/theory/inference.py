@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 from scipy.special import betainc, log_ndtr, logsumexp, ndtr, ndtri
 
 from .._arrays import Float64
@@ -30,10 +30,10 @@ _HERMITE = np.polynomial.hermite_e.hermegauss(7)
 
 
 def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int) -> Float64:
-    """The correlation whose expected distance is the one observed.
+    """Estimate the correlation from an observed Hamming distance.
 
-    Exact inversion of :func:`topsign.theory.expected_hamming`, which is convex in kappa: Newton's steps from zero
-    never overshoot. 0 gives 1 and 1 gives -1.
+    Exact inversion of :func:`topsign.theory.expected_hamming`. That function is convex in kappa, so Newton steps from
+    zero never overshoot. A distance of 0 gives 1, and a distance of 1 gives -1.
 
     >>> round(float(correlation_from_hamming(0.2, n_bits=800, n_pool=5000)), 6)
     0.418356
@@ -52,14 +52,15 @@ def correlation_from_hamming(hamming: npt.ArrayLike, *, n_bits: int, n_pool: int
 def correlation_interval(
     observed: npt.ArrayLike, *, n_bits: int, n_pool: int, confidence: float = 0.95, scoring: str = "hamming"
 ) -> Float64:
-    """Confidence interval of the correlation, (..., 2), from mismatches or from an asymmetric estimate.
+    """Confidence interval for the correlation, with shape (..., 2).
 
-    ``scoring="hamming"``: ``observed`` counts mismatches; the exact law is inverted at both ends (Clopper-Pearson),
-    so it covers at least as often as it says. ``scoring="asymmetric"``: ``observed`` is the estimated correlation,
-    normal around the true one with variance (1 - rho**2) / (m c**2), c the mean kept magnitude; solved for rho.
+    ``scoring="hamming"``: ``observed`` counts mismatches. The exact distribution is inverted at both limits
+    (Clopper-Pearson), so the coverage is at least ``confidence``. ``scoring="asymmetric"``: ``observed`` is the
+    estimated correlation, which is treated as normal around the true value rho with variance
+    (1 - rho**2) / (m c**2), where c is the mean kept magnitude; the limits are solved for rho.
 
-    For a Gaussian pool it covers the correlation of the two signals at hand; for an orthonormal pool that of the
-    population they come from (the same law holds there exactly).
+    With a Gaussian pool the interval covers the correlation of the two signals. With an orthonormal pool it covers the
+    population correlation, for which the same distribution holds exactly.
 
     >>> correlation_interval(100, n_bits=512, n_pool=8192).round(3)
     array([0.311, 0.406])
@@ -76,7 +77,7 @@ def correlation_interval(
         root = np.sqrt(np.maximum(0.0, q * (1 + q - r**2)))
         return np.asarray(np.clip(np.stack([r - root, r + root], axis=-1) / (1 + q), -1, 1))
     if not ((values >= 0) & (values <= n_bits) & (values == np.floor(values))).all():
-        raise ValueError(f"mismatches must be whole numbers in [0, {n_bits}]")
+        raise ValueError(f"mismatches must be integers in [0, {n_bits}], got {observed!r}")
     ends = {k: _mismatch_interval(k, n_bits, n_pool, (1 - confidence) / 2) for k in set(values.ravel().tolist())}
     return np.array([ends[k] for k in values.ravel().tolist()]).reshape(*values.shape, 2)
 
@@ -91,16 +92,17 @@ def match_pvalue(
     scoring: str = "hamming",
     norms: bool = True,
 ) -> Float64:
-    """Probability that an independent impostor looks at least as close as what was observed.
+    """P-value of a match: the probability that an independent impostor is at least as close as observed.
 
-    ``scoring="hamming"``: ``observed`` counts mismatches. Exact for an isotropic impostor: binomial for an orthonormal
-    pool with n_pool <= n_features; for a Gaussian one the law of the distance averaged over the sample correlation of
-    two independent signals, which is wider. ``scoring="asymmetric"``: ``observed`` is the correlation estimated by
-    ``AdaptiveCodes.scores``, with the stored scales (norms=True) or the expected one (norms=False).
+    ``scoring="hamming"``: ``observed`` counts mismatches. For isotropic impostors the count is binomial with an
+    orthonormal pool of n_pool <= n_features rows. With a Gaussian pool its distribution is averaged over the sample
+    correlation of two independent signals, which makes it wider. ``scoring="asymmetric"``: ``observed`` is the
+    correlation estimated by ``AdaptiveCodes.scores``, with the stored scales (norms=True) or with the expected scale
+    (norms=False).
 
-    Standing: exact for Hamming; for the asymmetric score exact given the sum of the kept magnitudes, whose own
-    law is taken as normal. A stack of orthonormal blocks (n_pool > n_features) is approximated by its variance. Real
-    impostors are seldom isotropic: see :class:`EmpiricalNull`.
+    Standing: exact for "hamming". For "asymmetric", exact given the sum of the kept magnitudes, which is treated as
+    normal. A stack of orthonormal blocks (n_pool > n_features) is approximated by matching its variance. Real impostors
+    are seldom isotropic; for those use :class:`EmpiricalNull`.
 
     >>> float(match_pvalue(200, n_bits=512, n_pool=8192, n_features=8192).round(8))
     4.2e-07
@@ -119,9 +121,10 @@ def match_log10_pvalue(
     scoring: str = "hamming",
     norms: bool = True,
 ) -> Float64:
-    """Decimal logarithm of :func:`match_pvalue`, also if the p-value itself is too small for a float.
+    """Decimal logarithm of :func:`match_pvalue`, for p-values that may be too small for a float.
 
-    -inf for scores that no impostor reaches: correlations estimated over a single orthonormal block are bounded.
+    It is -inf for scores that no impostor can reach, because correlations estimated from one orthonormal block are
+    bounded.
 
     >>> float(match_log10_pvalue(0, n_bits=2048, n_pool=8192, n_features=8192).round(4))  # 2**-2048
     -616.5094
@@ -142,13 +145,13 @@ def match_log10_pvalue(
 
 
 def correct_pvalues(p_values: npt.ArrayLike, *, n_entries: int | None = None, method: str = "bonferroni") -> Float64:
-    """p-values corrected for the number of comparisons.
+    """Correct p-values for multiple comparisons.
 
-    ``"bonferroni"`` bounds the chance of any false match, ``"benjamini-hochberg"`` the expected share of false ones
-    among those accepted (for independent comparisons). ``n_entries`` is the number of comparisons behind the p-values,
-    their own number when not given. Where it is larger, p-values that are not listed are taken to be larger than those
-    that are. Where it is smaller, as for the 100 p-values of 100 queries against 8 entries, Bonferroni's bound is that
-    of each query; Benjamini and Hochberg's counts every p-value listed.
+    ``"bonferroni"`` bounds the probability of any false match. ``"benjamini-hochberg"`` bounds the false discovery
+    rate, for independent comparisons. ``n_entries`` is the number of comparisons, by default the number of p-values. If
+    it is larger, the missing p-values are assumed to be larger than those given. If it is smaller, as with 100 p-values
+    from 100 queries against 8 entries, the Bonferroni bound holds for each query, and Benjamini-Hochberg uses the
+    number of p-values.
     """
     check_choice(method, "method", ("bonferroni", "benjamini-hochberg"))
     p = np.asarray(p_values, dtype=np.float64)
@@ -173,11 +176,12 @@ class EmpiricalNull:
     impostors : array
         Scores (or mismatches) of pairs known not to match.
     method : "rank" or "normal"
-        ``rank`` counts impostors at least as close, ``(1 + count) / (1 + n)``: valid for any null from which
-        impostors and newcomers are drawn alike, never below 1 / (1 + n). ``normal`` fits a normal null and reports
-        the predictive (Student) tail: smaller p-values, right only as far as the null is normal.
+        ``rank`` counts the impostors that are at least as close; the p-value is ``(1 + count) / (1 + n)``, never below
+        1 / (1 + n). It is valid for any null distribution, provided that impostors and new scores are exchangeable.
+        ``normal`` fits a normal distribution and reports the predictive (Student) tail; its p-values can be smaller but
+        are valid only if the null distribution is normal.
     closer : "larger" or "smaller"
-        Which scores mean a closer match: larger ones (correlations) or smaller ones (mismatches).
+        Whether larger scores (correlations) or smaller scores (mismatches) mean a closer match.
 
     Examples
     --------
@@ -197,13 +201,13 @@ class EmpiricalNull:
         object.__setattr__(self, "impostors", np.sort(scores if self.closer == "larger" else -scores))
 
     def pvalue(self, observed: npt.ArrayLike) -> Float64:
-        """Probability that an impostor looks at least as close as each observed score; never 0."""
+        """Return the probability that an impostor is at least as close as each observed score; never 0."""
         return probabilities(self.log10_pvalue(observed))
 
     def log10_pvalue(self, observed: npt.ArrayLike) -> Float64:
-        """Decimal logarithm of :meth:`pvalue`, also if the p-value itself is too small for a float.
+        """Return the decimal logarithm of :meth:`pvalue`, for p-values that may be too small for a float.
 
-        The floor of ``method="rank"`` is ``-log10(1 + n)`` for n impostors.
+        With ``method="rank"`` and n impostors it is at least ``-log10(1 + n)``.
         """
         impostors = np.asarray(self.impostors)
         score = np.asarray(observed, dtype=np.float64) * (1 if self.closer == "larger" else -1)
@@ -218,9 +222,9 @@ class EmpiricalNull:
         )
 
     def threshold(self, false_alarm: npt.ArrayLike) -> Float64:
-        """The least close score whose p-value is at most this; infinitely close where no score's is.
+        """Return the least close score whose p-value is at most ``false_alarm``; infinite if there is none.
 
-        For ``method="rank"`` such scores lie beyond an impostor: the threshold is the next number after it.
+        With ``method="rank"`` the threshold is the floating-point number next to an impostor's score.
         """
         levels = np.asarray(false_alarm, dtype=np.float64)
         if not ((levels > 0) & (levels < 1)).all():
@@ -239,9 +243,9 @@ class EmpiricalNull:
     def likelihood_ratio(
         self, observed: npt.ArrayLike, *, matches: npt.ArrayLike, confidence: float = 0.95
     ) -> LikelihoodRatio:
-        """Likelihood ratios of scores: match against impostor, learned from ``matches``, scores of known matches.
+        """Return likelihood ratios of match to impostor; ``matches`` are scores of known matches.
 
-        Smooth, monotone in the score, with an interval, and never beyond what the numbers of known scores support: see
+        Ratios are smooth and monotone in the score, have confidence limits, and are bounded by the sample sizes; see
         :class:`LikelihoodRatioModel`, which can be stored. Raises ValueError if matches are not closer than impostors.
         """
         impostors = np.asarray(self.impostors) * (1 if self.closer == "larger" else -1)
@@ -252,7 +256,7 @@ class EmpiricalNull:
 def mismatch_tail(
     mismatches: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str
 ) -> Float64:
-    """P(mismatches <= k) for signals of a population kappa (0 for an impostor)."""
+    """Return P(mismatches <= k) for signals with population value kappa (0 for an impostor)."""
     flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(projection, n_features, n_pool))
     unique, where = np.unique(np.floor(mismatches), return_inverse=True)
     return np.asarray((binomial_cdf(unique[:, np.newaxis], n_bits, flips) @ weights)[where].reshape(mismatches.shape))
@@ -261,7 +265,7 @@ def mismatch_tail(
 def log_mismatch_tail(
     mismatches: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str
 ) -> Float64:
-    """Logarithm of :func:`mismatch_tail`, for counts whose tail may be too small for a float."""
+    """Return the logarithm of :func:`mismatch_tail`, for tails that may be too small for a float."""
     flips, weights = _count_mixture(kappa, n_bits, n_pool, effective_features(projection, n_features, n_pool))
     logs = log_binomial_cdf(np.floor(mismatches), n_bits, flips)
     return np.asarray(logsumexp(logs, b=weights, axis=1))
@@ -269,25 +273,26 @@ def log_mismatch_tail(
 
 @lru_cache(maxsize=512)
 def _count_mixture(kappa: float, n_bits: int, n_pool: int, n_features: float) -> tuple[Float64, Float64]:
-    """Flip probabilities and weights: mismatches are binomial given the sample correlation and the threshold."""
+    """Return flip probabilities and weights; given sample correlation and threshold, the mismatch count is binomial."""
     rho, rho_weights = sample_correlations(kappa, n_features)
     flips, weights = flip_mixture(rho, n_bits, n_pool)
     if kappa == 0 and len(rho) == 1:
         return np.array([0.5]), np.ones(1)
     if len(rho) == 1:
         return flips[0], weights
-    # The count depends only on the flip probability, so a few nodes describe its law.
+    # The count depends only on the flip probability, so a Gauss rule with few nodes describes its distribution.
     return gauss_rule(flips.ravel(), np.outer(rho_weights, weights).ravel(), 40)
 
 
 def score_tail(
     scores: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, *, norms: bool
 ) -> Float64:
-    """P(estimated correlation >= score) for signals of a population kappa (0 for an impostor).
+    """Return P(estimated correlation >= score) for signals with population value kappa (0 for an impostor).
 
     Given the sample correlation r of query and entry and the sum S of the kept magnitudes, the estimate is r plus
-    sqrt((1 - r**2) (m/S**2 - share/n)) times a normal variable; for a single orthonormal block it is a coordinate of a
-    random unit vector in n - 1 dimensions instead. Without stored scales it is multiplied by S over its mean.
+    sqrt((1 - r**2) (m/S**2 - share/n)) times a normal variable. For a single orthonormal block, a coordinate of a
+    random unit vector in n - 1 dimensions replaces the normal variable. Without stored scales the estimate is
+    multiplied by S / E[S].
     """
     unique, where = np.unique(scores, return_inverse=True)
     law = _score_mixture(kappa, n_bits, n_pool, n_features, projection, norms)
@@ -300,7 +305,7 @@ def score_tail(
 def log_score_tail(
     scores: Float64, kappa: float, n_bits: int, n_pool: int, n_features: int, projection: str, *, norms: bool
 ) -> Float64:
-    """Logarithm of :func:`score_tail`, for scores whose tail may be too small for a float."""
+    """Return the logarithm of :func:`score_tail`, for tails that may be too small for a float."""
     law = _score_mixture(kappa, n_bits, n_pool, n_features, projection, norms)
     needed = law.needed(scores)
     logs = log_ndtr(-needed) if law.dimensions is None else log_coordinate_tail(needed, law.dimensions)
@@ -309,17 +314,17 @@ def log_score_tail(
 
 @dataclass(frozen=True, eq=False)
 class _ScoreMixture:
-    """Law of an estimated correlation, given its sample correlation and the sum of kept magnitudes."""
+    """Distribution of an estimated correlation as a mixture over sample correlations and sums of kept magnitudes."""
 
     rho: Float64
     rho_weights: Float64
-    stretch: Float64  # by sum of kept magnitudes
+    stretch: Float64  # for each sum of kept magnitudes, as are noise and weights
     noise: Float64
     weights: Float64
-    dimensions: int | None  # of the random unit vector whose coordinate the noise is; None: the noise is normal
+    dimensions: int | None  # of the random unit vector that supplies the noise; None for normal noise
 
     def needed(self, scores: Float64) -> Float64:
-        """Return the standardised noise at which each score is reached, (n_scores, n_sums, n_rho)."""
+        """Return the standardised noise that each score requires, with shape (n_scores, n_sums, n_rho)."""
         reach = (scores[:, np.newaxis, np.newaxis] / self.stretch[:, np.newaxis] - self.rho) / np.sqrt(1 - self.rho**2)
         return np.asarray(reach / self.noise[:, np.newaxis])
 
@@ -331,7 +336,7 @@ def _score_mixture(
     rho, rho_weights = sample_correlations(kappa, n_features)
     mean = n_bits * mean_kept_magnitude(n_bits=n_bits, n_pool=n_pool)
     nodes, node_weights = _HERMITE
-    # Rows of an orthonormal block share the signal's norm, which leaves the sum less room to vary.
+    # Within an orthonormal block the projections share the signal's norm, which reduces the variance of their sum.
     variance = kept_sum_variance(n_bits, n_pool) - share * mean**2 / (2 * n_features)
     sums = mean + np.sqrt(max(variance, 0.0)) * nodes
     sums = np.clip(sums, mean / 4, 4 * mean)
@@ -344,7 +349,7 @@ def _score_mixture(
 
 
 def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> float:
-    """The score that is reached with a given probability, for a tail that is nearly normal."""
+    """Return the score that is reached with a given probability, for a nearly normal tail."""
     wanted = -ndtri(probability)
     low, high = 0.0, 1.0
     while float(tail(np.array([high]))[0]) > probability and high < 1e6:
@@ -353,14 +358,14 @@ def tail_threshold(tail: Callable[[Float64], Float64], probability: float) -> fl
         low = 2 * low - 1
 
     def excess(score: float) -> float:
-        # In units of a normal deviate a nearly normal tail is nearly straight: few steps are needed.
+        # As a normal deviate, a nearly normal tail is nearly linear in the score, so few iterations are needed.
         return float(wanted + ndtri(np.clip(tail(np.array([score]))[0], 1e-300, 1 - 1e-16)))
 
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-13))
 
 
 def _coordinate_tail(x: Float64, dimensions: int) -> Float64:
-    """P(first coordinate of a random unit vector >= x)."""
+    """Return P(first coordinate of a random unit vector >= x)."""
     inside = np.clip(x, -1, 1)
     beyond = betainc((dimensions - 1) / 2, 0.5, 1 - inside**2) / 2
     return np.asarray(np.where(inside < 0, 1 - beyond, beyond))
@@ -381,7 +386,7 @@ def _invert_mean(hamming: float, magnitudes: Float64, kept: Float64) -> float:
 
 
 def _mismatch_interval(k: float, n_bits: int, n_pool: int, alpha: float) -> tuple[float, float]:
-    """Return atanh(rho) at which P(mismatches <= k) and P(mismatches >= k) equal alpha."""
+    """Return the correlations at which P(mismatches <= k) and P(mismatches >= k) equal alpha."""
     limit = 18.0  # tanh(18) is 1 to double precision
 
     def few(z: float) -> float:

@@ -1,4 +1,4 @@
-"""Logarithms of tail probabilities, down to where the probabilities themselves underflow."""
+"""Logarithms of tail probabilities, including probabilities that underflow."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scipy.special import betaln, gammaln, xlog1py, xlogy
 from .._arrays import Float64
 
 SMALLEST_PROBABILITY = 5e-324
-"""Probabilities are never smaller, though their logarithms may be: the smallest positive float."""
+"""Smallest positive float, the lower limit of reported probabilities; their logarithms have no such limit."""
 
 RELIABLE = 1e-280
-"""Tails above this are computed as they are; smaller ones in logarithms."""
+"""Tails below this are computed in logarithms."""
 
 LN10 = float(np.log(10))
 
@@ -29,7 +29,7 @@ def probabilities(log10: npt.ArrayLike) -> Float64:
 
 
 def probability_text(log10: float) -> str:
-    """Return a probability, or another small number, in two digits; also if it is too small for a float.
+    """Format a probability with two digits, given its decimal logarithm; it may be too small for a float.
 
     >>> probability_text(-3.3), probability_text(-400.3), probability_text(float("nan"))
     ('0.0005', '5.0e-401', 'nan')
@@ -41,7 +41,7 @@ def probability_text(log10: float) -> str:
 
 
 def log10_tail(values: Float64, tail: Callable[[Float64], Float64], log_tail: Callable[[Float64], Float64]) -> Float64:
-    """Return decimal logarithms of a tail; its natural logarithm is computed directly if the tail underflows."""
+    """Return decimal logarithms of ``tail``; if it underflows, use the natural logarithm ``log_tail``."""
     flat = np.ravel(values)
     found = np.ravel(tail(flat))
     small = found < RELIABLE
@@ -52,9 +52,9 @@ def log10_tail(values: Float64, tail: Callable[[Float64], Float64], log_tail: Ca
 
 
 def log_binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
-    """Return log P(Binomial(n, p) <= k), (n_k, n_p); -inf for k < 0.
+    """Return log P(Binomial(n, p) <= k) with shape (n_k, n_p); -inf for k < 0.
 
-    Exact up to rounding: the sum of all terms in logarithms.
+    Exact up to rounding: all terms are summed in logarithms.
     """
     last = int(np.clip(np.max(k, initial=0), 0, n))
     counts = np.arange(last + 1.0)[:, np.newaxis]
@@ -65,10 +65,10 @@ def log_binomial_cdf(k: Float64, n: int, p: Float64) -> Float64:
 
 
 def log_coordinate_tail(x: Float64, dimensions: float) -> Float64:
-    """Return log P(first coordinate of a random unit vector >= x), for x in (0, 1); -inf from 1 on.
+    """Return log P(first coordinate of a random unit vector >= x) for x in (0, 1), and -inf for x >= 1.
 
-    It is half the regularised incomplete beta function of ``1 - x**2``, by its continued fraction, which converges
-    quickly if the tail is small.
+    The tail is half the regularised incomplete beta function at ``1 - x**2``. Its continued fraction converges quickly
+    if the tail is small.
     """
     inside = np.clip(x, 0.0, 1.0)
     z, a, b = (1 - inside) * (1 + inside), (dimensions - 1) / 2, 0.5
@@ -78,7 +78,7 @@ def log_coordinate_tail(x: Float64, dimensions: float) -> Float64:
 
 
 def log_student_tail(t: Float64, degrees: float) -> Float64:
-    """Return log P(Student's t >= t), for t > 0."""
+    """Return log P(T >= t) for t > 0 and Student's t distribution."""
     return log_coordinate_tail(t / np.sqrt(degrees + t**2), degrees + 1)
 
 

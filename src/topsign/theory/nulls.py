@@ -1,8 +1,8 @@
 """Null distribution of the best score of a search, learned from searches for impostors.
 
 A search for an impostor is a false alarm if its best score reaches the threshold. The threshold is an order statistic
-of the best scores of other impostors (split conformal prediction), which holds for any distribution of scores and any
-dependence between entries. Only levels below :attr:`SearchNull.level` rest on a model of the tail.
+of the best scores of other impostors (split conformal prediction), so its false-alarm rate holds for any distribution
+of scores and any dependence between entries. Only rates below :attr:`SearchNull.level` depend on a model of the tail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose modules are loaded when they are first used
+import scipy  # submodules are imported at their first use
 
 from .._arrays import Float64
 from .._checks import check_count, check_false_alarm
@@ -24,43 +24,48 @@ EXCESS, CONFIDENCE = 1.5, 0.9
 """Given one calibration, the false-alarm rate is at most EXCESS times nominal with probability CONFIDENCE."""
 
 SUPPORT = 10
-"""The tail model extrapolates at most this far beyond the largest score of the sample."""
+"""The tail model supports rates down to 1 / SUPPORT of the smallest rate that the sample reaches."""
 
 MAX_SCORES = 20_000
-"""Best scores that a null keeps."""
+"""Maximum number of best scores in a null distribution."""
 
 N_KNOTS, MAX_KNOTS = 256, 4096
 TAIL_SHARE, MIN_TAIL = 0.1, 20
 MAX_SHAPE = 0.5
 MIN_SHAPE, TAIL_CONFIDENCE = -0.1, 0.95
-"""Tails are taken to be no lighter than this shape, and quantiles at this confidence: false-alarm rates then hold with
-Gumbel, Student, normal and bounded tails down to the floor (tests/test_nulls.py)."""
+"""Smallest shape of a fitted tail, and confidence of its quantiles.
+
+With these values false-alarm rates hold down to the floor for Gumbel, Student, normal and bounded tails
+(tests/test_nulls.py)."""
 
 N_DRAWS = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class SearchNull:
-    """Null distribution of scores, larger being closer: of the best of a search, and of one comparison.
+    """Null distributions of the best score of a search and of the score of one comparison; larger scores are closer.
 
-    The best scores of ``m`` impostors decide whether a search has a false alarm. P-values of single comparisons follow
-    from them: if F is the distribution of the best of N scores, ``-log F(s) / N`` is the p-value of the score s. Scores
-    below the median of the best ones get theirs from the scores of random pairs.
+    The best scores of ``m`` impostors determine the threshold of a search. P-values of single comparisons are derived
+    from them: if F is the distribution function of the best of N scores, the p-value of a score s is
+    ``-log F(s) / N``. P-values of scores below the median of the best scores come from random pairs.
     """
 
     best: Float64  # best score of each search for an impostor, ascending
-    n_entries: int  # entries that each search compared
+    n_entries: int  # entries compared in each search
     knots: Float64  # scores of random pairs, ascending
-    survival: Float64  # share of random pairs that score at least each knot
-    step: float = 0.0  # distance of neighbouring scores if they are counts, 0 for real scores
+    survival: Float64  # fraction of random pairs that score at least each knot
+    step: float = 0.0  # distance between neighbouring scores if they are counts, 0 for real scores
 
     @classmethod
     def learn(cls, best: npt.ArrayLike, *, n_entries: int, pairs: npt.ArrayLike, step: float = 0.0) -> Self:
-        """Return the null of best scores of impostors, and scores of random pairs of impostors and entries."""
+        """Learn the null from the best scores of impostors and from scores of random (impostor, entry) pairs."""
         ranked = np.sort(np.asarray(best, dtype=np.float64).ravel())
         bulk = np.sort(np.asarray(pairs, dtype=np.float64).ravel())
         if not (len(ranked) and len(bulk) and np.isfinite(ranked).all() and np.isfinite(bulk).all()):
-            raise ValueError(f"a null takes finite scores of impostors, got {len(ranked)} best scores")
+            raise ValueError(
+                "a null distribution needs at least one best score and one score of a pair, all of them finite; got "
+                f"{len(ranked)} best scores and {len(bulk)} scores of pairs"
+            )
         shares = np.concatenate([np.linspace(1, 0.02, N_KNOTS), np.geomspace(0.02, 1 / len(bulk), N_KNOTS)])
         positions = np.clip(np.round((1 - shares) * len(bulk)).astype(int), 0, len(bulk) - 1)
         knots = np.unique(bulk[positions])
@@ -69,7 +74,7 @@ class SearchNull:
 
     @property
     def n_searches(self) -> int:
-        """Searches for impostors that the null was learned from."""
+        """Number of searches for impostors from which the null was learned."""
         return len(self.best)
 
     @property
@@ -79,14 +84,15 @@ class SearchNull:
 
     @property
     def floor(self) -> float:
-        """Smallest false-alarm rate of a search, and smallest E-value, that the null supports."""
+        """Smallest false-alarm rate of a search, and smallest E-value, that the sample supports."""
         return 1 / (SUPPORT * (self.n_searches + 1))
 
     def order_statistic(self, false_alarm: float) -> int:
-        """Return r such that searches that beat the r-th largest best score have at most this false-alarm rate.
+        """Return the rank r of the threshold for this false-alarm rate among the best scores, the largest being 1.
 
-        Exact: given the sample, the rate of such searches has the distribution Beta(r, m + 1 - r). Its mean is at most
-        ``false_alarm``, and it exceeds 1.5 times that in at most one calibration of ten. 0 if no r satisfies both.
+        Exact: over calibrations, the rate of searches that exceed the r-th largest best score has the distribution
+        Beta(r, m + 1 - r). Its mean is at most ``false_alarm``, and it exceeds 1.5 times ``false_alarm`` in at most one
+        calibration in ten. The result is 0 if no rank satisfies both.
         """
         m = self.n_searches
         ranks = np.arange(1, math.floor(false_alarm * (m + 1) * (1 + 1e-12)) + 1)
@@ -94,10 +100,11 @@ class SearchNull:
         return int(np.searchsorted(exceeds, 1 - CONFIDENCE, side="right"))  # exceeds ascends
 
     def search_threshold(self, false_alarm: float, n_entries: int) -> float:
-        """Return the least score of a match so that a search for an impostor has any with at most this probability.
+        """Return the smallest threshold at which a search for an impostor has a match with at most this probability.
 
-        A search of fewer entries than the null was learned with has no more false alarms; one of more entries is
-        given its share of the level. Infinite below what the sample supports.
+        Searches over fewer entries than in the calibration have no more false alarms. For searches over more entries,
+        the rate is divided by the ratio of the numbers of entries. The threshold is infinite for rates below
+        :attr:`floor`.
         """
         level = check_false_alarm(false_alarm) * min(1.0, self.n_entries / max(1, n_entries))
         if level < self.floor:
@@ -107,18 +114,18 @@ class SearchNull:
         return beaten + self.step if self.step else math.nextafter(beaten, math.inf)
 
     def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> npt.NDArray[np.bool_]:
-        """Return which scores are matches at this false-alarm rate."""
+        """Return a mask of the scores that are matches at this false-alarm rate."""
         return np.asarray(statistics >= self.search_threshold(false_alarm, n_entries))
 
     def log10_p_values(self, statistics: npt.ArrayLike) -> Float64:
-        """Return decimal logarithms of :meth:`p_values`; the floor is ``log10(floor / n_entries)``."""
+        """Return decimal logarithms of :meth:`p_values`; the smallest is ``log10(floor / n_entries)``."""
         return np.asarray(np.log10(self.p_values(statistics)))
 
     def p_values(self, statistics: npt.ArrayLike) -> Float64:
         """Return the probability that one comparison with an impostor scores at least as high; never 0.
 
-        Within the sample it is ``(r + 1) / (m + 1)`` if r of m searches scored as high; beyond it the fitted
-        tail, down to :attr:`floor`.
+        It is derived from the probability that a search reaches the score: ``(r + 1) / (m + 1)`` if r of m searches
+        did, and for scores beyond the sample the fitted tail, down to :attr:`floor`.
         """
         scores = np.asarray(statistics, dtype=np.float64)
         middle = self.best[len(self.best) // 2]
@@ -127,7 +134,7 @@ class SearchNull:
         return np.where(scores < middle, body, self._tail_pvalues(np.maximum(scores, middle)))
 
     def _tail_pvalues(self, scores: npt.ArrayLike) -> Float64:
-        """P-values from the best scores, for scores of at least their median."""
+        """P-values from the best scores, for scores at or above their median."""
         values = np.asarray(scores, dtype=np.float64)
         m = self.n_searches
         reached = (m - np.searchsorted(self.best, values, side="left") + 1) / (m + 1)
@@ -136,7 +143,7 @@ class SearchNull:
 
     @lazy
     def _beyond(self) -> tuple[Float64, Float64]:
-        """Scores beyond the sample, and the share of searches that reach them by the tail model, down to the floor."""
+        """Scores beyond the sample, and the fraction of searches that reach them in the tail model."""
         start, share, scales, shapes = self._tail
         last, reach = float(self.best[-1]), float(scales.mean())
 
@@ -149,7 +156,7 @@ class SearchNull:
         return scores, np.clip(reached(scores - start), self.floor, 1 / (self.n_searches + 1))
 
     def _tail_quantile(self, level: float) -> float:
-        """Upper confidence limit of the quantile of best scores, by the tail model; at least the largest of them."""
+        """Upper confidence limit of a quantile of best scores in the tail model; at least the largest of the sample."""
         start, share, scales, shapes = self._tail
         growth = math.log(share / level)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -158,10 +165,10 @@ class SearchNull:
 
     @lazy
     def _tail(self) -> tuple[float, float, Float64, Float64]:
-        """Generalised Pareto distributions of the largest tenth: start, share, and draws of scale and shape.
+        """Generalised Pareto model of the largest tenth: start, fraction, and draws of scale and shape.
 
-        Draws follow the asymptotic distribution of the maximum-likelihood estimates (Smith 1987), so that a small
-        sample gives a heavy tail.
+        Draws follow the asymptotic distribution of the maximum-likelihood estimates (Smith 1987), so small samples
+        give heavy tails.
         """
         m = self.n_searches
         n_tail = min(m - 1, max(MIN_TAIL, round(TAIL_SHARE * m))) or 1
@@ -176,7 +183,7 @@ class SearchNull:
         return start, n_tail / m, scale * np.exp(spread * first), shapes
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, from which :meth:`from_json` makes an equal null."""
+        """Return the null as plain values; :meth:`from_json` restores it."""
         return {
             "best": self.best.tolist(),
             "n_entries": self.n_entries,
@@ -187,7 +194,7 @@ class SearchNull:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """Return the null of a record; ValueError if it is not one."""
+        """Restore a null from a record; raise ValueError if the record is invalid."""
         try:
             best, knots, survival = (np.array(record[name], np.float64) for name in ("best", "knots", "survival"))
             n_entries, step = record["n_entries"], float(record["step"])
@@ -203,7 +210,7 @@ class SearchNull:
 
 
 def searches_needed(false_alarm: float) -> int:
-    """Return how many searches for impostors a false-alarm rate takes without a model of the tail.
+    """Return the number of searches for impostors that a false-alarm rate needs without a model of the tail.
 
     >>> searches_needed(0.01)
     153
@@ -225,7 +232,7 @@ def _fit_tail(excesses: Float64) -> tuple[float, float]:
     """Return scale and shape of the generalised Pareto distribution by maximum likelihood, |shape| <= 0.5."""
     mean = float(excesses.mean()) if len(excesses) else 0.0
     if not mean > 0:
-        return 1e-12, 0.0  # all scores alike: nothing lies beyond
+        return 1e-12, 0.0  # all scores are equal, so the tail has no width
 
     def surprise(parameters: Float64) -> float:
         log_scale, shape = float(parameters[0]), float(parameters[1])

@@ -1,4 +1,4 @@
-"""Order statistics of normal magnitudes: the kept projections and the threshold between kept and dropped."""
+"""Order statistics of normal magnitudes: kept projections, and the threshold between kept and discarded ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .._checks import check_count, check_pool
 
 
 def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> Float64:
-    """Mean of the ``rank``-th largest of n magnitudes of standard normal values (half=True), or of the
-    ``rank``-th smallest of n standard normal values themselves (half=False, as the paper counts).
+    """Mean of an order statistic of n standard normal values.
 
-    Exact, by quadrature.
+    With ``half=True`` it is the ``rank``-th largest magnitude, with ``half=False`` the ``rank``-th smallest value (the
+    paper's numbering). Exact, by quadrature.
 
     >>> float(order_statistic_mean(1, n=2).round(6)), float(order_statistic_mean(2, n=2, half=False).round(6))
     (1.128379, 0.56419)
@@ -32,8 +32,8 @@ def order_statistic_mean(rank: npt.ArrayLike, *, n: int, half: bool = True) -> F
 def harter_approximation(rank: npt.ArrayLike, *, n: int) -> Float64:
     """Harter's approximation to the mean of the ``rank``-th smallest of n standard normal values.
 
-    Approximation: ``Phi^-1((rank - 0.375) / (n + 0.25))``; within 0.01 for n <= 20, 0.001 at rank 32 of 2048.
-    The magnitude of rank i from above among M is close to rank 2M - i + 1 of 2M.
+    Approximation: ``Phi^-1((rank - 0.375) / (n + 0.25))``, with an error below 0.01 for n <= 20 and of 0.001 for rank
+    32 of 2048. The i-th largest of M magnitudes is close to the value of rank 2M - i + 1 among 2M.
 
     >>> round(float(harter_approximation(2017, n=2048)), 4)
     2.1586
@@ -55,8 +55,11 @@ def mean_kept_magnitude(*, n_bits: int, n_pool: int) -> float:
 
 
 def kept_sum_variance(n_bits: int, n_pool: int) -> float:
-    """Variance of the sum of the ``n_bits`` largest magnitudes. Exact: given the threshold T they are
-    independent half normals above it, of mean h = phi(T)/Q(T) and variance 1 + T h - h**2."""
+    """Variance of the sum of the ``n_bits`` largest magnitudes.
+
+    Exact: given the threshold T, the magnitudes are independent half-normal variables truncated to values above T, with
+    mean h = phi(T)/Q(T) and variance 1 + T h - h**2.
+    """
     grid = pool_grid(n_bits, n_pool)
     means = hazard(grid.thresholds)
     mean = grid.threshold_weights @ means
@@ -65,7 +68,7 @@ def kept_sum_variance(n_bits: int, n_pool: int) -> float:
 
 
 def hazard(t: Float64) -> Float64:
-    """phi(t) / Q(t), the mean of a standard normal value above t (of a half normal one, for t >= 0)."""
+    """Return phi(t) / Q(t), the mean of a standard normal variable given that it exceeds t."""
     return np.asarray(np.exp(-(t**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(-t)))
 
 
@@ -76,20 +79,20 @@ def legendre_rule(size: int) -> tuple[Float64, Float64]:
 
 
 class PoolGrid(NamedTuple):
-    """A quadrature for the pool: means over a kept magnitude, or over the threshold, are weighted sums."""
+    """Quadrature rules for the kept magnitudes and for the threshold of a pool."""
 
     magnitudes: Float64
-    kept: Float64  # weights of a kept magnitude, sum one
+    kept: Float64  # weights of the kept magnitudes; their sum is one
     thresholds: Float64
-    threshold_weights: Float64  # weights of T, the largest magnitude not kept, sum one
+    threshold_weights: Float64  # weights of T, the largest magnitude that is not kept; their sum is one
 
 
 @lru_cache(maxsize=512)
 def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
-    """Gauss-Legendre panels that resolve the threshold, the tail above it, and magnitudes down to zero.
+    """Return Gauss-Legendre panels that resolve the threshold, the tail above it, and magnitudes down to zero.
 
     A kept magnitude has density (M/m) f(s) P(Binomial(M-1, 2Q(s)) < m), and 2Q(T) ~ Beta(m+1, M-m). The
-    geometric panels towards zero matter for correlations near one, where only the smallest magnitudes flip.
+    geometric panels near zero are needed for correlations near one, at which only the smallest magnitudes flip.
     """
     if n_bits == n_pool:
         low = high = 0.5
@@ -123,13 +126,13 @@ def pool_grid(n_bits: int, n_pool: int) -> PoolGrid:
 
 @lru_cache(maxsize=512)
 def threshold_rule(n_bits: int, n_pool: int, size: int = 24) -> tuple[Float64, Float64]:
-    """A Gauss rule of few nodes for means over the threshold, made from the grid by the Stieltjes procedure."""
+    """Return a Gauss rule with few nodes for means over the threshold, by the Stieltjes procedure."""
     grid = pool_grid(n_bits, n_pool)
     return gauss_rule(grid.thresholds, grid.threshold_weights, size)
 
 
 def gauss_rule(nodes: Float64, weights: Float64, size: int) -> tuple[Float64, Float64]:
-    """The Gauss rule of a discrete measure: exact for polynomials of degree 2 * size - 1."""
+    """Return the Gauss rule of a discrete measure; it is exact for polynomials up to degree 2 * size - 1."""
     important = weights > 1e-35 * weights.max()
     nodes, weights = nodes[important], weights[important]
     if len(nodes) <= size:
@@ -159,7 +162,7 @@ def _check_ranks(rank: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
 
 
 def _half_normal_mean(rank: int, n: int) -> float:
-    """Mean of the rank-th largest magnitude, whose 2Q is Beta(rank, n - rank + 1): a threshold of rank - 1 kept."""
+    """Mean of the rank-th largest magnitude: the threshold of a pool that keeps rank - 1 of n values."""
     if rank == 1:
         grid = pool_grid(1, n)
         return float(grid.kept @ grid.magnitudes)
@@ -168,7 +171,7 @@ def _half_normal_mean(rank: int, n: int) -> float:
 
 
 def _normal_mean(rank: int, n: int) -> float:
-    """Mean of the rank-th largest value, whose Q is Beta(rank, n - rank + 1)."""
+    """Mean of the rank-th largest value, whose upper tail probability Q is Beta(rank, n - rank + 1)."""
     if 2 * rank > n + 1:
         return -_normal_mean(n + 1 - rank, n)
     shape = rank, n - rank + 1

@@ -1,9 +1,9 @@
-"""Dependence between the rows of a pool: independent rows against orthonormal ones.
+"""Dependence between mismatches: pools with independent rows and pools with orthonormal rows.
 
 Two independent signals have a sample correlation of about 1/sqrt(n). With independent rows (Gaussian), every kept row
-leans towards the reference and repeats that same accident, so mismatches of an impostor vary more
-than a binomial count. With orthonormal rows (Hadamard, n_pool <= n_features) projections of an isotropic signal
-are independent, and the count is binomial. A stack of orthonormal blocks lies in between.
+is correlated with the reference, so all bits depend on that sample correlation, and the mismatch count of an impostor
+has a larger variance than a binomial count. With orthonormal rows (Hadamard, n_pool <= n_features) the projections of
+an isotropic signal are independent, and the count is binomial. A stack of orthonormal blocks lies between the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROJECTIONS = (*ORTHONORMAL, "gaussian", "rademacher", "sparse")
 
 
 def shared_share(projection: str, n_features: int, n_pool: int) -> float:
-    """Chance that two kept rows lie in the same orthonormal block: 1 for one block, 0 for independent rows."""
+    """Probability that two kept rows lie in the same orthonormal block: 1 for one block, 0 for independent rows."""
     check_choice(projection, "projection", PROJECTIONS)
     check_count(n_features, "n_features", minimum=2)
     if projection not in ORTHONORMAL:
@@ -31,10 +31,10 @@ def shared_share(projection: str, n_features: int, n_pool: int) -> float:
 
 
 def effective_features(projection: str, n_features: int, n_pool: int) -> float:
-    """Number of features whose sample correlation the mismatches share; infinite where they share none.
+    """Effective number of features for the sample correlation that all mismatches share; infinite if they share none.
 
-    Exact for independent rows (n_features) and for one orthonormal block (infinite). Approximation for a stack of
-    blocks, n / (1 - share): it has the right variance.
+    Exact for independent rows (n_features) and for one orthonormal block (infinite). For a stack of blocks it is an
+    approximation, n / (1 - share), that gives the right variance.
     """
     share = shared_share(projection, n_features, n_pool)
     return np.inf if share == 1 else n_features / (1 - share)
@@ -42,7 +42,7 @@ def effective_features(projection: str, n_features: int, n_pool: int) -> float:
 
 @lru_cache(maxsize=256)
 def sample_correlations(kappa: float, n_features: float) -> tuple[Float64, Float64]:
-    """Sample correlations of signals of a given population kappa, and their weights.
+    """Quadrature nodes and weights for the sample correlation of signals with population value kappa.
 
     Exact: ``sqrt(n-1) kappa_hat`` is noncentral t with n-1 degrees of freedom and noncentrality sqrt(n) kappa.
     """
@@ -54,7 +54,7 @@ def sample_correlations(kappa: float, n_features: float) -> tuple[Float64, Float
         ends = (shift + np.array([-10.0, 10.0]) * spread) / np.sqrt(freedom)
         low, high = ends / np.hypot(1, ends)
     else:
-        low, high = -1.0, 1.0  # few features: every correlation is possible
+        low, high = -1.0, 1.0  # with few features, all correlations have noticeable probability
     nodes, weights = legendre_rule(160)
     rho = (low + high) / 2 + (high - low) / 2 * nodes
     kappas = rho / np.sqrt(1 - rho**2) * np.sqrt(freedom)
@@ -63,9 +63,9 @@ def sample_correlations(kappa: float, n_features: float) -> tuple[Float64, Float
 
 
 def _noncentral_t_density(x: Float64, freedom: float, shift: float) -> Float64:
-    """Density of (shift + normal) / S up to a constant, S = sqrt(chi2 / freedom).
+    """Return the density of (shift + normal) / S up to a constant, where S = sqrt(chi2 / freedom).
 
-    scipy's overflows at thousands of degrees of freedom.
+    SciPy's implementation overflows at thousands of degrees of freedom.
     """
     nodes, weights = legendre_rule(120)
     reach = 11 / np.sqrt(2 * freedom)

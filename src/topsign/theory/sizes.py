@@ -1,4 +1,4 @@
-"""Sizes of adaptive codes: the information in them, and the bytes of the compact layout."""
+"""Sizes of adaptive codes: information content, and bytes in the compact layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._checks import check_pool
 
 
 def storage_bits(*, n_bits: int, n_pool: int) -> float:
-    """Bits that one adaptive code costs: its signs and its set of locations.
+    """Information content of one adaptive code in bits: its signs and its set of locations.
 
     Exact: ``n_bits + log2(C(n_pool, n_bits))``, Section III-A of the paper.
 
@@ -24,8 +24,8 @@ def storage_bits(*, n_bits: int, n_pool: int) -> float:
 def compact_bytes(n_bits: int, n_pool: int) -> int:
     """Bytes of one code in the compact layout, without its norm and scale.
 
-    Exact: the signs, the low bits of every location, and the high parts in unary (Elias-Fano) or as a bitmap of the
-    pool, each part on whole bytes, with the number of low bits that makes the sum smallest.
+    Exact: the signs, the low bits of each location, and the high bits in unary (Elias-Fano) or as a bitmap of the
+    pool. Each part is padded to whole bytes, and the number of low bits minimises the total.
 
     >>> compact_bytes(512, 8192)
     448

@@ -1,4 +1,4 @@
-"""Energy captured by trellis codes, their detection rate, and the bytes that a detection target needs."""
+"""Trellis codes: captured energy, detection rate, and the number of bytes that a detection target needs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SHARES: dict[int, tuple[float, ...]] = {
     10: (0.0547, 0.1186, 0.2696, 0.396, 0.4718, 0.7275, 0.927, 0.9937),
     12: (0.0559, 0.1185, 0.2762, 0.4025, 0.4784, 0.7327, 0.9304, 0.9942),
 }
-"""Share of energy captured from white signals of 1,024 features at RATES, by window; standard errors are below 0.001.
+"""Fraction of energy captured from white signals of 1,024 features at RATES, by window.
 
-Measured by ``python benchmarks/trellis.py shares``."""
+Measured by ``python benchmarks/trellis.py shares``; standard errors are below 0.001."""
 
 RATES = (3 / 64, 13 / 128, 0.25, 51 / 128, 0.5, 1.0, 2.0, 4.0)
 
 
 def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
-    """Return the share of a white signal's energy that its trellis code captures, at ``rate`` bits per feature.
+    """Return the fraction of a white signal's energy that its trellis code captures at ``rate`` bits per feature.
 
-    Approximation: measured at eight rates from 0.05 to 4 with standard errors below 0.001. Its ratio to
-    :func:`rate_distortion_limit` is interpolated between them, and constant beyond them.
+    Approximation: measured at eight rates from 0.05 to 4 with standard errors below 0.001. The ratio to
+    :func:`rate_distortion_limit` is interpolated between these rates, and constant outside them.
 
     >>> float(trellis_energy(0.5).round(2))
     0.47
@@ -40,7 +40,7 @@ def trellis_energy(rate: npt.ArrayLike, *, window: int = 10) -> Float64:
     if not (np.isfinite(rates) & (rates > 0)).all():
         raise ValueError(f"rate must be positive and finite, got {rate!r}")
     if window not in SHARES:
-        raise ValueError(f"window must be one of {tuple(SHARES)}, at which codes were measured, got {window!r}")
+        raise ValueError(f"window must be one of {tuple(SHARES)}, for which codes were measured, got {window!r}")
     ratios = scipy.interpolate.PchipInterpolator(np.log(RATES), np.array(SHARES[window]) / rate_distortion_limit(RATES))
     inside = np.clip(np.log(rates), np.log(RATES[0]), np.log(RATES[-1]))
     return np.asarray(ratios(inside) * rate_distortion_limit(rates))
@@ -51,8 +51,8 @@ def trellis_detection(
 ) -> Float64:
     """Return the detection rate of trellis codes at a false-alarm rate per comparison; arguments broadcast.
 
-    Approximation: impostors have the exact law of a sample correlation; a match is treated as a sample correlation of
-    ``correlation * sqrt(trellis_energy)`` with Fisher's normal law.
+    Approximation: scores of impostors have the exact distribution of a sample correlation. Scores of matches have
+    Fisher's normal approximation for a population correlation of ``correlation * sqrt(trellis_energy)``.
 
     >>> float(trellis_detection(409, correlation=0.0735, false_alarm=1e-3, n_features=8192).round(2))
     0.86
@@ -71,13 +71,16 @@ def _threshold(false_alarm: npt.ArrayLike, n_features: int) -> Float64:
 
 @dataclass(frozen=True)
 class TrellisPlan:
-    """Trellis code for a detection target, found by ``plan(family="trellis")``, with basis="hadamard", center=False."""
+    """Parameters of a trellis code for a detection target, with basis="hadamard" and center=False.
+
+    ``plan(family="trellis")`` returns it.
+    """
 
     family: ClassVar[str] = "trellis"
 
     n_bytes: int
     window: int
-    threshold: float  # accept cosines of at least this: within(threshold=)
+    threshold: float  # accept cosines of at least this value: within(threshold=)
     detection: float
     false_alarm: float  # of one search over all entries
     false_alarm_per_entry: float
@@ -98,10 +101,10 @@ class TrellisPlan:
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions behind the numbers."""
         return (
-            f"a match is its reference plus independent normal noise, at a correlation of {self.correlation:g}",
-            "an impostor is independent of the reference; signals are isotropic, as the basis is random",
-            "detection is an approximation: measured shares of energy, Fisher's law for matches",
-            f"entries per search: {self.n_entries:,}; false alarms are counted per search",
+            f"a match is its reference plus independent normal noise, with a correlation of {self.correlation:g}",
+            "impostors are independent of the reference; signals are isotropic because the basis is random",
+            "detection is an approximation from measured captured energy and Fisher's approximation for matches",
+            f"entries per search: {self.n_entries:,}; the false-alarm rate is per search",
         )
 
     def lines(self) -> list[tuple[str, str]]:

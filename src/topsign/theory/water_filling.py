@@ -1,4 +1,4 @@
-"""Reverse water-filling: how a number of bits is best shared out among coordinates of unequal variances."""
+"""Reverse water-filling: optimal allocation of bits to coordinates with different variances."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .._arrays import Float64
 
 
 def water_filling(variances: npt.ArrayLike, n_bits: float) -> tuple[float, Float64]:
-    """Distortion and bits of each coordinate that keep most energy of independent normal ones in ``n_bits`` bits.
+    """Return the water level and the bits per coordinate that minimise the distortion with ``n_bits`` bits in total.
 
-    Exact: reverse water-filling. Coordinates of less variance than the level get no bits, the others
+    Exact for independent normal coordinates: coordinates with variance below the level get no bits, the others
     ``log2(variance / level) / 2``.
 
     >>> level, rates = water_filling([4.0, 1.0, 0.1], 1)
@@ -21,8 +21,9 @@ def water_filling(variances: npt.ArrayLike, n_bits: float) -> tuple[float, Float
     spread = np.asarray(variances, dtype=np.float64)
     order = np.sort(spread[spread > 0])[::-1]
     if not order.size:
-        raise ValueError("variances must be positive somewhere; the signals do not vary")
-    # With the m largest coded, log2(level) = mean log2 of those - 2 n_bits / m: take the most whose least is above it.
+        raise ValueError("at least one variance must be positive, but all are zero; the signals do not vary")
+    # If the m largest are coded, log2(level) is their mean log2 minus 2 n_bits / m. Take the largest m whose smallest
+    # variance is above its level.
     counts = np.arange(1, len(order) + 1)
     levels = np.cumsum(np.log2(order)) / counts - 2 * n_bits / counts
     n_coded = int(np.flatnonzero(np.log2(order) >= levels)[-1]) + 1
