@@ -1,1 +1,1 @@
-"""The paper: its formulas as printed, its errata, and every figure and table of it reproduced."""
+"""Reproduction of the paper: its formulas as printed, its errata, and all of its figures and tables."""

@@ -1,4 +1,4 @@
-"""Figure 1 of the paper: distance to the reference against the inner product with it."""
+"""Figure 1 of the paper: Hamming distance to the reference as a function of the inner product with it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
 N_FEATURES = 32
-"""Features of the measured signals: the law depends only on their inner product."""
+"""Number of features of the measured signals; the distribution of the distance depends only on their inner product."""
 
 CORRELATIONS = np.array([-0.8, -0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 OTHER_POOLS = ((50, 5000), (800, 10000), (2500, 5000))
 OTHER_CORRELATIONS = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-"""At higher correlations 50 signs of 5000 hardly ever differ, and nothing would be measured."""
+"""At higher correlations, codes of 50 out of 5000 hardly ever differ, so there is nothing to measure."""
 
 
 @dataclass(frozen=True)
 class OtherPool:
-    """The same curve for other numbers of projections."""
+    """Curve for another number of bits and pool size."""
 
     n_bits: int
     n_pool: int
@@ -36,7 +36,7 @@ class OtherPool:
 
 @dataclass(frozen=True)
 class Curve:
-    """Expected Hamming distance, exact and as printed, on a grid of inner products; and measured points."""
+    """Expected Hamming distance on a grid of inner products, exact and as printed, with measured points."""
 
     n_bits: int
     n_pool: int
@@ -46,14 +46,14 @@ class Curve:
     exact: Float64
     sign: Float64
     printed: Float64  # Theorem 2, nan at +-1
-    bound: Float64  # its replacement, nan below zero, where it claims no upper bound
+    bound: Float64  # its replacement; nan below zero, because it is an upper bound only for correlations in [0, 1]
     adaptive: Points
     signs: Points
     others: list[OtherPool]
 
 
 def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
-    """Measures with fresh signals and a fresh Gaussian matrix for every draw."""
+    """Measure the curve; each draw has new signals and a new Gaussian matrix."""
     adaptive, signs = [], []
     others: list[list[Float64]] = [[] for _ in OTHER_POOLS]
     pool_sizes = {N_POOL} | {n_pool for _, n_pool in OTHER_POOLS}
@@ -101,7 +101,7 @@ def curve(*, n_draws: int = 60, advance: Advance = unwatched) -> Curve:
 
 
 def _signals_at(rng: np.random.Generator, correlations: Float64) -> tuple[Float64, Float64]:
-    """A unit reference, and unit signals at these inner products with it, each in a direction of its own."""
+    """Return a unit reference, and unit signals with these inner products with it and orthogonal residuals."""
     reference, *noise = np.linalg.qr(rng.standard_normal((N_FEATURES, 1 + len(correlations))))[0].T
     return reference, np.outer(correlations, reference) + np.sqrt(1 - correlations**2)[:, np.newaxis] * np.array(noise)
 

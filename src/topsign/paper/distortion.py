@@ -1,4 +1,4 @@
-"""The paper's remark on many signals: bits that keep all their distances near the expectation."""
+"""The paper's remark on many signals: number of bits that keeps all pairwise distances near their expectations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Distortion:
-    """Bits by the bound, and how often signals of fresh draws leave the tolerated distortion."""
+    """Sufficient bits by the bound, and the number of simulated draws that exceed the distortion."""
 
     failure: float
     needed: list[Needed]
@@ -37,12 +37,12 @@ class Distortion:
     n_features: int
     n_bits: int
     n_draws: int
-    n_failures: int  # draws in which some pair strays further
-    largest: float  # deviation of any pair in any draw
+    n_failures: int  # draws in which at least one pair deviates by more than the distortion
+    largest: float  # largest deviation over all pairs and draws
 
 
 def distortion(*, n_draws: int = 400, advance: Advance = unwatched) -> Distortion:
-    """Measures plain sign projections: fresh signals and a fresh Gaussian matrix for every draw."""
+    """Measure plain sign projections; each draw has new signals and a new Gaussian matrix."""
     n_bits = theory.bits_for_distortion(distortion=DISTORTION, n_signals=N_SIGNALS, failure=FAILURE)
     largest = []
     for draw in range(check_draws(n_draws)):

@@ -1,4 +1,4 @@
-"""Beyond the paper: share of a signal's energy that codes capture at a given rate."""
+"""Beyond the paper: fraction of a signal's energy that codes capture at a given rate."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ SHOWN = (0.1, 0.25, 0.4, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class Energy:
-    """Shares of the energy of white signals against bits per dimension."""
+    """Captured fraction of a white signal's energy as a function of the rate in bits per dimension."""
 
     rate: Float64
-    shannon: Float64  # the limit of every code
-    adaptive: Float64  # this code; the best scalar quantiser up to about one bit
-    ideal_subspace: Float64  # an ideal vector quantiser of one bit per dimension on a part of the dimensions
-    signs: Float64  # plain signs of a part of the dimensions
-    shown: Float64  # rates of the table, and this code with one and two levels at them
-    by_levels: list[Float64]
+    shannon: Float64  # limit for every code
+    adaptive: Float64  # adaptive codes; the best scalar quantiser up to about one bit
+    ideal_subspace: Float64  # ideal vector quantiser with one bit per dimension, on a subset of the dimensions
+    signs: Float64  # plain signs of a subset of the dimensions
+    shown: Float64  # rates in the table
+    by_levels: list[Float64]  # adaptive codes with one and with two levels, at these rates
 
 
 def energy(*, advance: Advance = unwatched) -> Energy:
-    """Compute all curves without drawing them."""
+    """Compute all curves from theory."""
     rate, shown = np.linspace(0, 1, 101), np.array(SHOWN)
     found = Energy(
         rate=rate,

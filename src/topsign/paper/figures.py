@@ -1,4 +1,4 @@
-"""Figures of the reproduction, drawn from the data of its parts. Needs matplotlib (``topsign[plot]``)."""
+"""Figures of the reproduction. Needs matplotlib (``topsign[plot]``)."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ STYLES: dict[str, Style] = {
     "adaptive, Hadamard, real query": {"color": GOLD, "linestyle": (0, (8, 2)), "marker": "v"},
 }
 LEGEND_LINES = 4
-"""Legends are no longer than this; longer ones have two columns."""
+"""Maximum number of lines in a legend with one column; longer legends have two columns."""
 
 WHOLE_RANGE = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 LIBRARY = ("uncompressed", "adaptive, entries adapt")
-"""The paper's detectors that are shown beside the library's own."""
+"""Detectors of the paper that are shown together with the library's own."""
 
 
 def draw_curve(found: Curve) -> dict[str, Figure]:
-    """Two panels: the paper's pool, and others."""
+    """Draw Figure 1: one panel for the paper's pool and one for other pools."""
     left, axes = _panel("inner product with the reference (unit norms)", "Hamming distance (fraction of bits)")
     axes.plot(found.correlation, found.exact, color=BLUE, label="adaptive, exact", linewidth=1.8)
     _points(axes, found.adaptive, "adaptive, measured ± 2 s.e.", color=BLUE, marker="o")
@@ -72,17 +72,17 @@ def draw_curve(found: Curve) -> dict[str, Figure]:
     axes.plot(found.correlation, found.sign, color=ORANGE, linestyle="--", label="all kept (sign)")
     axes.plot([], [], color=GREY, marker="o", linestyle="", label="measured ± 2 s.e.")
     axes.set(xlim=(0, 1), ylim=(-0.01, 0.52))
-    axes.set_title("Other pools: smaller shares are steeper")
+    axes.set_title("Other pools: keeping fewer is steeper")
     _finish(right, axes)
     return {"curve": left, "curve-pools": right}
 
 
 def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
-    """One panel: exact lines, measured points, and the printed formula."""
+    """Draw Figure 2: exact curves, measured points, and the printed formula."""
     figure, axes = _panel("inner product of the two signals (unit norms)", "Hamming distance (fraction of bits)")
     looks = [(BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PINK, (0, (8, 2)), "v")]
     for pair, (color, dashes, marker) in zip(found.pairs, looks, strict=True):
-        label = f"both at {pair.shared:g}, exact"
+        label = f"both at {pair.shared:g}, exact"  # inner product of both signals with the reference
         axes.plot(pair.inner_product, pair.exact, color=color, linestyle=dashes, label=label)
         _points(axes, pair.points, None, color=color, marker=marker)
         name = "Theorem 3 as printed" if pair is found.pairs[0] else None
@@ -95,8 +95,8 @@ def draw_three_party(found: ThreeParty) -> dict[str, Figure]:
 
 
 def draw_table(found: Table) -> dict[str, Figure]:
-    """One panel: points of accuracy lost against the bits of a class, ours with errors and the paper's beside them."""
-    figure, axes = _panel("bits per class (locations included)", "points of accuracy lost", height=5.6)
+    """Draw Table I: accuracy lost against bits per class, ours with error bars and the paper's values."""
+    figure, axes = _panel("bits per class (locations included)", "accuracy lost (percentage points)", height=5.6)
     looks = {
         "adaptive": (BLUE, "-", "o"),
         "sign, equal computation": (ORANGE, (0, (1, 2)), "D"),
@@ -127,7 +127,7 @@ def draw_table(found: Table) -> dict[str, Figure]:
 
 
 def draw_roc(found: Roc) -> dict[str, Figure]:
-    """The paper's detectors on linear and logarithmic axes; then the library's own."""
+    """Draw Figure 3: the paper's detectors on linear and logarithmic axes, and the library's own detectors."""
     papers = [one for one in found.detections if not one.ours]
     own = [one for one in found.detections if one.ours or one.name in LIBRARY]
     panels = {}
@@ -136,9 +136,10 @@ def draw_roc(found: Roc) -> dict[str, Figure]:
         ("roc-log", papers, "log", "The paper's detectors, rare false alarms"),
         ("roc-library", own, "log", f"The library's own, {STORAGE} bits"),
     ):
-        panels[name], axes = _panel("false alarm Pfa (probability)", "detection Pd (probability)", height=5.6)
+        panels[name], axes = _panel("false-alarm rate Pfa", "detection rate Pd", height=5.6)
         for one in shown:
-            _detection(axes, found, one, found.levels >= (0 if scale == "log" else 0.03))  # rarer ones overlap
+            # On a linear axis the marks of smaller rates would overlap.
+            _detection(axes, found, one, found.levels >= (0 if scale == "log" else 0.03))
         lowest = 1e-4 if scale == "log" else -0.01
         axes.set(xscale=scale, xlim=(lowest, 1.0 if scale == "log" else 1.01), ylim=(-0.02, 1.03))
         axes.set_title(title)
@@ -147,12 +148,12 @@ def draw_roc(found: Roc) -> dict[str, Figure]:
 
 
 def draw_energy(found: Energy) -> dict[str, Figure]:
-    """One panel: share of the energy against the rate."""
-    figure, axes = _panel("bits per dimension", "share of the energy captured")
+    """Draw the captured fraction of the energy against the rate."""
+    figure, axes = _panel("bits per dimension", "fraction of the energy captured")
     lines: list[tuple[str, Any, Style]] = [
         ("Shannon's limit", found.shannon, {"color": GREY, "linestyle": (0, (1, 1.2))}),
-        ("this code: adaptive, one level", found.adaptive, {"color": BLUE, "linewidth": 2.2}),
-        ("ideal 1-bit vector quantiser of a subspace", found.ideal_subspace, {"color": GREEN, "linestyle": "-."}),
+        ("adaptive codes (one level)", found.adaptive, {"color": BLUE, "linewidth": 2.2}),
+        ("ideal 1-bit vector quantiser on a subspace", found.ideal_subspace, {"color": GREEN, "linestyle": "-."}),
         ("signs of a subspace", found.signs, {"color": ORANGE, "linestyle": "--"}),
     ]
     for label, shares, style in lines:
@@ -164,7 +165,7 @@ def draw_energy(found: Energy) -> dict[str, Figure]:
 
 
 def _detection(axes: Axes, found: Roc, one: Detection, marked: npt.NDArray[np.bool_]) -> None:
-    """Theory as a broad pale line, the measured curve on it, and points with error bars."""
+    """Draw theory as a wide pale line, the measured curve over it, and points with error bars."""
     style = STYLES[one.name]
     color, marker = style["color"], style["marker"]
     axes.plot(found.pfa, one.exact_pd, color=color, linewidth=5, alpha=0.25, solid_capstyle="butt")
@@ -199,7 +200,7 @@ def _finish(figure: Figure, axes: Axes) -> None:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Settings that all figures share; make and save figures inside this context."""
+    """Set the style that all figures share; create and save figures inside this context."""
     import matplotlib
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
@@ -210,21 +211,21 @@ def house_style() -> Iterator[None]:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG, on white."""
+    """Return the figure as PNG with a white background."""
     target = io.BytesIO()
     figure.savefig(target, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return target.getvalue()
 
 
 def svg(figure: Figure, *, name: str) -> str:
-    """An SVG element whose colours are variables of the page, so that it follows light and dark."""
+    """Return an SVG element that uses the page's colour variables, so it follows the light or dark theme."""
     import matplotlib
 
     target = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):  # ids that repeat in every run, and in no other figure
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # ids are the same in every run and unique to this figure
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
-    figure.set_layout_engine("none")  # laid out once; the PNG has the same size
+    figure.set_layout_engine("none")  # the layout is done; the PNG then has the same size
     text = target.getvalue()
     text = text[text.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
     for mark in ('id="', 'href="#', "url(#"):

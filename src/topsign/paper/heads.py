@@ -1,4 +1,4 @@
-"""The paper's second application: the head of a network that was trained on CIFAR-10, compressed."""
+"""The paper's second application: compression of the linear head of a CIFAR-10 network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .measuring import Advance, kept_signs, unwatched
 N_POOL = 1024
 
 STORAGE = {32: 233, 64: 405, 128: 679, 256: 1081}
-"""Bits kept of the pool, and whole bits of ``n_bits + log2 C(1024, n_bits)``; ``printed`` has the paper's."""
+"""Bits kept out of 1024, and ``n_bits + log2 C(1024, n_bits)`` in whole bits; the paper's values are in ``printed``."""
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Steps of the universal embedding that are tried. Signals have unit norm here; the paper's 180 belongs to its own."""
+"""Candidate steps of the universal embedding for unit-norm signals; the paper's step of 180 is for another scale."""
 
 
 Predictions = Iterator[tuple[str, int, npt.NDArray[np.int64]]]  # method, bits, predicted classes
@@ -30,7 +30,7 @@ Predictions = Iterator[tuple[str, int, npt.NDArray[np.int64]]]  # method, bits, 
 
 @dataclass(frozen=True, eq=False)
 class TrainedHead:
-    """Features of labelled test images, a head without intercepts, and another with them on the same features."""
+    """Features and labels of test images, a head without intercepts, and a logistic regression with intercepts."""
 
     features: npt.NDArray[np.float32]  # (10000, 1024)
     labels: npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class TrainedHead:
     coef: npt.NDArray[np.float32]  # (10, 1024), a logistic regression on the training features
     intercept: npt.NDArray[np.float32]
     made: dict[str, Any]
-    """How it was made: epochs, batch, peak learning rate, seed, accuracies."""
+    """Training parameters and accuracies: epochs, batch size, peak learning rate, seed."""
 
     @lazy
     def accuracy(self) -> float:
@@ -46,12 +46,12 @@ class TrainedHead:
         return self.accuracy_of((self.features @ self.weights.T).argmax(axis=1))
 
     def accuracy_of(self, predicted: npt.NDArray[np.int64]) -> float:
-        """Fraction of the images whose class was predicted."""
+        """Fraction of the images that were classified correctly."""
         return float(np.mean(predicted == self.labels))
 
 
 def load_cifar10_head() -> TrainedHead:
-    """Head saved by ``experiments/cifar10_head/train.py``; see ``data/README.md`` beside the file.
+    """Load the head trained by ``experiments/cifar10_head/train.py``; ``data/README.md`` describes the file.
 
     >>> load_cifar10_head().features.shape
     (10000, 1024)
@@ -69,7 +69,7 @@ def load_cifar10_head() -> TrainedHead:
 
 @dataclass(frozen=True)
 class Loss:
-    """Accuracy that compression loses on the test images, over seeds of the projection."""
+    """Loss of accuracy by compression on the test images, for several seeds of the projection."""
 
     method: str
     n_bits: int
@@ -78,19 +78,19 @@ class Loss:
 
     @property
     def mean(self) -> float:
-        """Percentage points."""
+        """Mean loss in percentage points."""
         return float(self.points.mean())
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean over the seeds; the images are the same for all."""
+        """Standard error of the mean over the seeds, which all use the same images."""
         return float(self.points.std(ddof=1) / np.sqrt(len(self.points)))
 
 
 def adaptive_losses(
     head: TrainedHead, *, seeds: range, kind: str = "gaussian", advance: Advance = unwatched
 ) -> list[Loss]:
-    """Points that a head of adaptive codes loses by both scorings, computed from one projection per seed."""
+    """Measure the loss of heads of adaptive codes with both scorings, from one projection per seed."""
 
     def predictions(seed: int) -> Predictions:
         if kind == "gaussian":
@@ -99,7 +99,7 @@ def adaptive_losses(
             pool = make_projection(kind, n_features=head.weights.shape[1], n_pool=N_POOL, random_state=seed)
             projected, references = pool.apply(head.features), pool.apply(head.weights)
         codes = [kept_signs(references, n_bits) for n_bits in STORAGE]
-        # An estimated logit is |w|**2 / (sum of the kept |projections|) times the product with the code.
+        # An estimated logit is the product with the code times |w|**2 / (sum of the kept |projections|).
         norms = (head.weights.astype(np.float64) ** 2).sum(axis=1)
         scaled = [
             one * (norms / np.abs(references * one).sum(axis=1))[:, np.newaxis].astype(np.float32) for one in codes
@@ -114,7 +114,7 @@ def adaptive_losses(
 
 
 def sign_losses(head: TrainedHead, *, seeds: range, advance: Advance = unwatched) -> list[Loss]:
-    """Points that a head of sign codes loses with Gaussian projections at equal computation and at equal storage."""
+    """Measure the loss of heads of sign codes with Gaussian projections, at equal computation and equal storage."""
 
     def predictions(seed: int) -> Predictions:
         inputs, references = (_signs(part >= 0) for part in _projected(head, seed))
@@ -128,7 +128,7 @@ Steps = dict[tuple[str, int], float]  # by method and number of bits
 
 
 def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
-    """The universal embedding's step at each size: the best on every tenth image, over the given seeds."""
+    """Choose the universal embedding's step at each size: the best one on every tenth image, over the given seeds."""
     chosen = _every_tenth(head, True)
     n_right = dict.fromkeys(((step, one) for step in STEPS for one in _sizes("universal")), 0)
     for seed in seeds:
@@ -141,9 +141,9 @@ def choose_steps(head: TrainedHead, *, seeds: range) -> Steps:
 def universal_losses(
     head: TrainedHead, *, seeds: range, steps: Steps | None = None, advance: Advance = unwatched
 ) -> list[Loss]:
-    """Points that a head of universal codes loses on nine tenths of the images.
+    """Measure the loss of heads of universal codes on nine tenths of the images.
 
-    Without ``steps``, they are chosen on the other tenth over the first five seeds.
+    If ``steps`` is None, steps are chosen on the remaining tenth over the first five seeds.
     """
     chosen = choose_steps(head, seeds=seeds[:5]) if steps is None else steps
 
@@ -161,9 +161,9 @@ def _universal_classes(
 ) -> Iterator[tuple[float, dict[tuple[str, int], npt.NDArray[np.int64]]]]:
     """Yield predicted classes by method and size, for each step. Inputs and weights are scaled to unit norm.
 
-    There is no dither, as in the authors' demonstration. With one, uniform over two steps, the embedding
-    distinguishes inputs by random cells instead of signs and lost 5.03 points at 128 bits, over 20 seeds, where the
-    paper prints 0.54.
+    There is no dither, as in the authors' demonstration. With a dither that is uniform over two steps, the embedding
+    distinguishes inputs by random cells instead of signs and lost 5.03 points at 128 bits (20 seeds); the paper
+    reports 0.54.
     """
     norms = (np.linalg.norm(signals, axis=1, keepdims=True) for signals in (head.features, head.weights))
     parts = [part / norm for part, norm in zip(_projected(head, seed), norms, strict=True)]
@@ -178,9 +178,9 @@ def _universal_classes(
 
 @lru_cache(maxsize=1)
 def _projected(head: TrainedHead, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Gaussian projections of the features and of the weights, enough for every size.
+    """Return Gaussian projections of the features and of the weights, enough for every size.
 
-    Row i of a projection depends only on the seed and i, so that smaller pools are the beginning of the largest.
+    Row i of a projection depends only on the seed and i, so smaller pools are prefixes of the largest one.
     """
     n_features = head.weights.shape[1]
     projection = make_projection("gaussian", n_features=n_features, n_pool=max(STORAGE.values()), random_state=seed)
@@ -188,7 +188,7 @@ def _projected(head: TrainedHead, seed: int) -> tuple[npt.NDArray[np.float32], n
 
 
 def _tenths(head: TrainedHead) -> npt.NDArray[np.bool_]:
-    """Every tenth image: those on which the universal step is chosen."""
+    """Return a mask of every tenth image, on which the universal step is chosen."""
     return np.asarray(np.arange(len(head.labels)) % 10 == 0)
 
 

@@ -1,4 +1,4 @@
-"""Shared by the parts of the reproduction: measured points, progress, and conversion to JSON."""
+"""Measured points, progress callbacks and conversion to JSON, shared by the parts of the reproduction."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .._arrays import Float64
 from .._checks import check_count
 
 Advance = Callable[[float], None]
-"""Called after every piece of work with the fraction that is done."""
+"""Progress callback; its argument is the completed fraction."""
 
 
 def unwatched(fraction: float) -> None:
-    """Ignores the progress."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Means over independent draws with their standard errors, and the exact values."""
+    """Means over independent draws, with standard errors and exact values."""
 
     x: Float64
     measured: Float64
@@ -31,7 +31,7 @@ class Points:
 
     @classmethod
     def of(cls, x: Float64, samples: list[Float64], exact: Float64) -> Self:
-        """From one row of values per draw."""
+        """Return the points of values with one row per draw."""
         rows = np.array(samples)
         return cls(x, rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows)), exact)
 
@@ -42,9 +42,10 @@ class Points:
 
 
 def kept_signs(projected: npt.NDArray[np.float32], n_bits: int) -> npt.NDArray[np.float32]:
-    """Adaptive codes as rows of +1, -1 and 0, from projections of their references: products with it are all scores.
+    """Return adaptive codes as rows of +1, -1 and 0, from the projections of their references.
 
-    For signs of queries the product is ``n_bits`` less twice the mismatches. Ties go to the lower row, as in encoders.
+    Matrix products with these rows give the scores. With signs of queries the product is ``n_bits`` minus twice the
+    mismatches. Ties are resolved in favour of the lower row, as in encoders.
     """
     locations = np.argsort(-np.abs(projected), axis=1, kind="stable")[:, :n_bits]
     signs = np.zeros(projected.shape, np.float32)
@@ -53,12 +54,12 @@ def kept_signs(projected: npt.NDArray[np.float32], n_bits: int) -> npt.NDArray[n
 
 
 def check_draws(n_draws: object, name: str = "n_draws") -> int:
-    """A number of draws: at least two, or there is no standard error."""
+    """Return the number of draws; raise ValueError below two, because a standard error needs at least two."""
     return check_count(n_draws, name, minimum=2)
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses and arrays as the dictionaries, lists and numbers of JSON; NaN is null, a class its name."""
+    """Convert dataclasses and arrays to JSON values; NaN becomes null, and a class its name."""
     if isinstance(value, type):
         return value.__name__
     if is_dataclass(value):

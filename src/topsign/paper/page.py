@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page."""
+"""Report of the reproduction as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .verdicts import RULE, Claim, count_outcomes
 
 Figures = Mapping[str, str]
 
-NOT_DIGITISED = "The paper publishes curves without numbers: they are not comparable point by point, and not drawn"
+NOT_DIGITISED = "The paper's curves have no published values, so they are not drawn or compared point by point"
 
 
 def render(
@@ -30,13 +30,13 @@ def render(
     conditions: Mapping[str, str],
     files: Iterable[str],
 ) -> str:
-    """The whole page; parts that were not run are left out."""
+    """Return the page; parts that were not run are omitted."""
     sections: dict[str, tuple[str, Callable[[Any, Figures], Iterator[str]]]] = {
-        "curve": ("Figure 1: a signal and its reference", _curve),
-        "three-party": ("Figure 2: two other signals", _three_party),
-        "roc": ("Figure 3: detecting weak matches", _roc),
-        "table": ("Table I: the head of a network", _table),
-        "distortion": ("Many signals: how many bits", _distortion),
+        "curve": ("Figure 1: distance to the reference", _curve),
+        "three-party": ("Figure 2: distance between two other signals", _three_party),
+        "roc": ("Figure 3: detection of weak matches", _roc),
+        "table": ("Table I: compression of a network's head", _table),
+        "distortion": ("Many signals: number of bits", _distortion),
         "energy": ("Beyond the paper: energy against rate", _energy),
         "errata": ("Errata", _errata),
     }
@@ -45,9 +45,9 @@ def render(
     links |= {"conditions": "Conditions", "files": "Files"}
     body = [
         "<h1>Binary adaptive embeddings, reproduced</h1>",
-        "<p>Every figure and the table of “Binary adaptive embeddings from order statistics of random projections” "
-        "(D. Valsesia and E. Magli, IEEE Signal Processing Letters 24(1), 2017; arXiv 1701.08511), computed again by "
-        "<strong>topsign</strong> beside exact theory, and what the paper gets wrong.</p>",
+        "<p>The three figures and the table of “Binary adaptive embeddings from order statistics of random "
+        "projections” (D. Valsesia and E. Magli, IEEE Signal Processing Letters 24(1), 2017; arXiv 1701.08511), "
+        "computed with <strong>topsign</strong> and compared with exact theory, followed by the paper’s errata.</p>",
         "<nav>" + " ".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links.items()) + "</nav>",
         '<h2 id="verdicts">Verdicts</h2>',
         *_verdicts(claims),
@@ -55,7 +55,7 @@ def render(
     for name, (title, section) in shown.items():
         body += [f'<h2 id="{name}">{escape(title)}</h2>', *section(parts[name], figures)]
     body += ['<h2 id="conditions">Conditions</h2>', *_conditions(conditions)]
-    body += ['<h2 id="files">Files</h2>', "<p>The numbers behind every figure, and the figures as pictures.</p><ul>"]
+    body += ['<h2 id="files">Files</h2>', "<p>The data of all parts as JSON, and the figures as PNG.</p><ul>"]
     body += [f'<li><a href="{escape(file)}">{escape(file)}</a></li>' for file in files]
     return document("Binary adaptive embeddings, reproduced", [*body, "</ul>"])
 
@@ -88,19 +88,19 @@ def _curve(found: Curve, figures: Figures) -> Iterator[str]:
         np.abs(one.deviations).max() for one in (found.adaptive, found.signs, *(o.points for o in found.others))
     )
     yield (
-        f"<p>Unit-norm signals of {found.n_features} features at a known inner product with the reference; "
-        f"{found.n_draws} draws, each with fresh signals and a fresh Gaussian matrix. "
-        f"{NOT_DIGITISED}; its bound is.</p>"
+        f"<p>Unit-norm signals of {found.n_features} features with a known inner product with the reference; "
+        f"{found.n_draws} draws, each with new signals and a new Gaussian matrix. "
+        f"{NOT_DIGITISED}. The printed bound is drawn.</p>"
     )
     yield from _panels(
         figures,
         {
-            "curve": "Measured points lie on the exact curve, and the adaptive curve is steeper than that of sign "
-            "projections on both sides of zero. The printed bound lies below the exact distance for every negative "
-            "inner product and far above it for positive ones. The corrected bound covers the exact curve up to 0.7.",
-            "curve-pools": "The smaller the share of the pool that is kept, the steeper the curve: 50 of 5000, then "
-            "800 of 10000, then 800 of 5000. The largest deviation of any point from theory, in both panels, is "
-            f"{worst:.1f} standard errors.",
+            "curve": "Measured points lie on the exact curve. The adaptive curve is steeper than the curve of sign "
+            "projections on both sides of zero. The printed bound lies below the exact distance for all negative "
+            "inner products and far above it for positive ones. The corrected bound lies on the exact curve up to 0.7.",
+            "curve-pools": "The curve is steeper if a smaller fraction of the pool is kept: 50 of 5000 is the "
+            "steepest, followed by 800 of 10000 and 800 of 5000. Over both panels, the largest deviation of a measured "
+            f"point from theory is {worst:.1f} standard errors.",
         },
     )
 
@@ -108,14 +108,14 @@ def _curve(found: Curve, figures: Figures) -> Iterator[str]:
 def _three_party(found: ThreeParty, figures: Figures) -> Iterator[str]:
     worst = max(np.abs(pair.points.deviations).max() for pair in found.pairs)
     yield (
-        "<p>Two signals, neither of them the reference, at the same inner product with it; distances between their "
-        f"codes. {found.n_draws} draws. {NOT_DIGITISED}; its formula is.</p>"
+        "<p>Hamming distances between the codes of two signals that have the same inner product with the reference; "
+        f"{found.n_draws} draws. {NOT_DIGITISED}. The printed formula is drawn.</p>"
     )
     caption = (
-        "Distances between two other signals still fall with their inner product, but less the closer both are to the "
-        "reference (lines are labelled by that inner product). The printed formula, dotted in the same colours, lies "
-        "far below the measured points, by half for an orthogonal reference. The largest deviation from exact theory "
-        f"is {worst:.1f} standard errors."
+        "The distance between two signals falls as their inner product grows, and falls more slowly if both are closer "
+        "to the reference (the legend gives their inner product with it). The printed formula (dotted, same colours) "
+        "lies far below the measured points; for an orthogonal reference it gives half the measured distance. The "
+        f"largest deviation of a measured point from exact theory is {worst:.1f} standard errors."
     )
     yield from _panels(figures, {"three-party": caption})
 
@@ -123,27 +123,27 @@ def _three_party(found: ThreeParty, figures: Figures) -> Iterator[str]:
 def _roc(found: Roc, figures: Figures) -> Iterator[str]:
     impostors = found.n_matches * (found.n_references - 1)
     yield (
-        f"<p>n = M = {found.n_features}, m = {found.n_bits}; a match is its reference u of unit norm in noise, "
-        f"u + {found.noise} N(0, I), at an expected correlation of {found.correlation:.4f}; impostors are independent. "
-        f"{found.n_matches:,} matches and {impostors:,} impostor pairs, with a fresh random matrix for every "
-        f"{found.n_references:,} matches; all detectors see the same signals. The Gaussian pool is the paper's. "
-        f"Universal codes have step 2 and no dither, as in the authors' demonstration. {NOT_DIGITISED}; "
-        "only their order is compared.</p>"
+        f"<p>n = M = {found.n_features}, m = {found.n_bits}. A match is its reference u of unit norm plus noise, "
+        f"u + {found.noise} N(0, I), with an expected correlation of {found.correlation:.4f}; impostors are "
+        f"independent. There are {found.n_matches:,} matches and {impostors:,} impostor pairs, with a new random "
+        f"matrix for every {found.n_references:,} matches, and all detectors use the same signals. The pool is "
+        f"Gaussian, as in the paper. Universal codes have step 2 and no dither, as in the authors' demonstration. "
+        f"{NOT_DIGITISED}; only their order is compared.</p>"
     )
     yield from _panels(
         figures,
         {
-            "roc": "Adaptive codes detect best after uncompressed signals, and entries that adapt give the same curve "
-            f"as queries that adapt. Codes of {STORAGE} bits have equal storage, those of {N_BITS} bits equal "
-            "computation. Broad pale lines are exact theory, thin lines measured, and points have bars of two standard "
-            "errors.",
-            "roc-log": "The same curves with a logarithmic axis, which shows rare false alarms. The authors' "
-            f"demonstration gives sign projections {AUTHORS_STORAGE} bits, fewer than equal storage allows.",
+            "roc": "Adaptive codes detect more matches than all other codes, and fewer than uncompressed signals. "
+            "Adapting to entries or to queries gives the same curve. Sign and universal codes are shown with "
+            f"{STORAGE} bits (equal storage) and with {N_BITS} bits (equal computation). Wide pale lines are exact "
+            "theory, thin lines are measured, and error bars are two standard errors.",
+            "roc-log": "The same curves with a logarithmic axis, for small false-alarm rates. The authors' "
+            f"demonstration uses {AUTHORS_STORAGE} sign projections as its baseline, fewer than equal storage allows.",
         },
     )
     caption = (
-        "A real-valued query and an orthonormal pool each improve detection at the same storage; together they also "
-        "beat sign codes with a real-valued query."
+        "At equal storage, a real-valued query improves detection, and so does an orthonormal (Hadamard) pool. With "
+        "both, adaptive codes also detect more than sign codes with a real-valued query."
     )
     yield from _panels(figures, {"roc-library": caption})
     wanted = [int(np.flatnonzero(found.levels == level)[0]) for level in (0.1, 0.01, 0.001)]
@@ -158,7 +158,10 @@ def _roc(found: Roc, figures: Figures) -> Iterator[str]:
 
     paper = [row(one) for one in found.detections if not one.ours]
     ours = [row(one) for one in found.detections if one.ours]
-    yield "<p>Measured, with its 95% interval (it allows for signals that many pairs share), and exact.</p>"
+    yield (
+        "<p>Measured values with 95% intervals, and exact values. The intervals account for the dependence between "
+        "pairs that share a signal.</p>"
+    )
     yield from _grouped(titles, {"in the paper": paper, "the library's own": ours})
 
 
@@ -171,22 +174,23 @@ def _measured(value: float, low: float, high: float, exact: float, digits: int) 
 
 def _table(found: Table, figures: Figures) -> Iterator[str]:
     yield (
-        f"<p>Percentage points of accuracy lost against the uncompressed head ({found.accuracy:.2f}% of "
-        f"{found.n_images:,} CIFAR-10 test images), mean over {found.n_seeds} seeds of the projection ± its standard "
-        f"error; {found.n_pool} Gaussian projections in the pool. Below each, what the paper prints: its drop, its "
-        f"accuracy against {found.published_accuracy:.2f}% uncompressed, and its number of bits where that differs. "
-        "<strong>The network and the copy of the data are ours, so accuracies do not compare with the paper’s: drops "
-        "do.</strong> The paper prints no errors; one image of 10,000 is 0.01 points. Equal computation is as many "
-        "projections as the adaptive code keeps, equal storage as many bits as it takes with its locations. The "
-        "universal embedding’s step is the best on every tenth image over at most five seeds (the paper’s, 180, "
-        "belongs to signals of another scale); its loss is that of the other images. It has no dither, as in the "
-        "authors’ demonstration: with one it lost 5.03 points at 128 bits, where the paper prints 0.54.</p>"
+        f"<p>Percentage points of accuracy lost compared with the uncompressed head (accuracy {found.accuracy:.2f}% on "
+        f"{found.n_images:,} CIFAR-10 test images): mean over {found.n_seeds} seeds of the projection ± its standard "
+        f"error. The pool has {found.n_pool} Gaussian projections. Below each value are the paper’s drop, its accuracy "
+        f"({found.published_accuracy:.2f}% uncompressed), and its number of bits if it differs from ours. "
+        "<strong>The network and the copy of the data are ours, so drops can be compared with the paper’s, but "
+        "accuracies cannot.</strong> The paper prints no standard errors; one image of 10,000 is 0.01 points. “Equal "
+        "computation” means as many projections as the adaptive code keeps, and “equal storage” as many bits as the "
+        "adaptive code takes including its locations. The universal embedding’s step is the best on every tenth image "
+        "over at most five seeds (the paper’s step, 180, is for signals of another scale), and its loss is measured on "
+        "the other images. It has no dither, as in the authors’ demonstration; with dither it lost 5.03 points at 128 "
+        "bits, and the paper reports 0.54.</p>"
     )
 
     caption = (
-        "Filled marks are ours with bars of two standard errors, open marks the values that the paper prints; the axis "
-        "is linear below half a point. At equal computation the two agree except for sign projections at 128; at equal "
-        "storage all methods are close."
+        "Filled marks are our values with error bars of two standard errors, and open marks are the paper’s values. "
+        "The vertical axis is linear below half a point. At equal computation both agree except for sign projections "
+        "at 128 bits. At equal storage our losses are smaller than the paper’s, and all methods are close."
     )
     yield from _panels(figures, {"table": caption})
 
@@ -201,7 +205,7 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
         return text + ("" if one.step is None else f"<span class='interval'>step {one.step:g}</span>")
 
     stored = [one.storage for one in found.of("adaptive").cells]
-    titles = ["Kept of the pool (bits with locations)"]
+    titles = ["Projections kept (bits with locations)"]
     titles += [f"{kept} ({bits})" for kept, bits in zip(found.kept, stored, strict=True)]
     rows = {
         group: [[escape(row.method), *map(cell, row.cells)] for row in found.rows if row.ours == ours]
@@ -212,12 +216,13 @@ def _table(found: Table, figures: Figures) -> Iterator[str]:
 
 def _distortion(found: Distortion, figures: Figures) -> Iterator[str]:
     yield (
-        "<p>The paper states without constants that m = O(δ⁻² log N) bits keep every distance among N signals within δ "
-        "of its expectation. <code>theory.bits_for_distortion</code> gives the number: sufficient bits by a union "
-        "bound over the pairs, each with the largest tail of a binomial count, with Hoeffding’s bound in brackets. All "
-        f"distances hold together with probability {1 - found.failure:g}. Measured: {found.n_draws} draws of "
-        f"{found.n_signals} signals at δ = {found.distortion:g} and {found.n_bits} bits, of which {found.n_failures} "
-        f"had a pair that strayed further; the largest deviation was {found.largest:.3f}.</p>"
+        "<p>The paper states, without constants, that m = O(δ⁻² log N) bits keep all distances among N signals within "
+        "δ of their expectations. <code>theory.bits_for_distortion</code> computes a sufficient number of bits by a "
+        "union bound over the pairs, with the largest tail of a binomial count for each pair; the number by "
+        "Hoeffding’s inequality is in brackets. All distances are within δ simultaneously with probability at least "
+        f"{1 - found.failure:g}. In {found.n_draws} draws of {found.n_signals} signals with δ = {found.distortion:g} "
+        f"and {found.n_bits} bits, {found.n_failures} draws had a pair that deviated by more than δ; the largest "
+        f"deviation was {found.largest:.3f}.</p>"
     )
     titles = ["δ", *(f"N = {n:,}" for n in found.needed[0].n_signals)]
     rows = [
@@ -235,19 +240,19 @@ def _distortion(found: Distortion, figures: Figures) -> Iterator[str]:
 
 def _energy(found: Energy, figures: Figures) -> Iterator[str]:
     yield (
-        "<p>How good can any code of so few bits be? For white signals the paper’s code, m signs and their locations "
-        "at m + log₂ C(M, m) bits, is the best entropy-coded scalar quantiser up to about one bit per dimension: a "
-        "second or third level of magnitude gains nothing below 0.8 bits and 0.004% of the energy at 1. It is a "
-        "permutation code of Berger’s second variant. The detection index d′ of a real-valued query is the square root "
-        "of the share times that of uncompressed signals.</p>"
+        "<p>How good can a code with so few bits be? For white signals, the paper’s code (m signs and their locations, "
+        "m + log₂ C(M, m) bits) is the best entropy-coded scalar quantiser up to about one bit per dimension: a second "
+        "or third magnitude level captures no more energy below 0.8 bits, and 0.004% more at 1 bit. It is a "
+        "permutation code of Berger’s second variant. The detectability index d′ of a real-valued query is the square "
+        "root of the captured fraction times the index of uncompressed signals.</p>"
     )
     caption = (
-        "Up to half a bit per dimension the code captures more energy than an ideal vector quantiser that spends one "
-        "bit on each of a part of the dimensions, and it is above plain signs everywhere. Only vector quantisers can "
-        "come closer to Shannon’s limit."
+        "Up to half a bit per dimension, adaptive codes capture more energy than an ideal vector quantiser that spends "
+        "one bit per dimension on a subset of the dimensions. They capture more than plain signs at all rates. Only "
+        "vector quantisers can come closer to Shannon’s limit."
     )
     yield from _panels(figures, {"energy": caption})
-    titles = ["Bits per dimension", "Shannon", "This code", "Two levels", "Signs of a subspace"]
+    titles = ["Bits per dimension", "Shannon", "Adaptive", "Two levels", "Signs of a subspace"]
     shannon, signs = (np.interp(found.shown, found.rate, line) for line in (found.shannon, found.signs))
     columns = [shannon, *found.by_levels, signs]
     rows = [[f"{rate:g}", *(f"{column[i]:.4f}" for column in columns)] for i, rate in enumerate(found.shown)]
@@ -255,19 +260,19 @@ def _energy(found: Energy, figures: Figures) -> Iterator[str]:
 
 
 def _errata(found: list[Erratum], figures: Figures) -> Iterator[str]:
-    yield "<p>The printed formulas are kept in <code>topsign.paper.printed</code>; each test shows where one fails.</p>"
+    yield "<p>The module <code>topsign.paper.printed</code> has the printed formulas; each test shows one failing.</p>"
     rows = [
         [
             escape(one.where),
             escape(one.printed),
             escape(one.correct),
             f"{escape(one.example)}: <strong>{one.printed_value:.4g}</strong> printed, "
-            f"<strong>{one.correct_value:.4g}</strong> right",
+            f"<strong>{one.correct_value:.4g}</strong> correct",
             f"<code>{escape(one.test)}</code>",
         ]
         for one in found
     ]
-    yield from table_rows("cards", ["Where", "Printed", "Correct", "A number", "Test"], rows)
+    yield from table_rows("cards", ["Where", "Printed", "Correct", "Example", "Test"], rows)
 
 
 def _conditions(conditions: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The whole reproduction: runs the parts, draws the figures and writes the page with its data."""
+"""Reproduction of the paper: run the parts, draw the figures and write the page with its data."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from .verdicts import (
 PARTS = ("curve", "three-party", "roc", "table", "distortion", "energy", "errata")
 
 Progress = Callable[[str, float], None]
-"""Called with the part that runs and the fraction of the whole that is done."""
+"""Progress callback; its arguments are the current part and the completed fraction of the whole."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Number of draws of each part: more take longer and have smaller errors."""
+    """Number of draws of each part; more draws take longer and reduce the standard errors."""
 
     curve_draws: int
     pair_draws: int
@@ -54,7 +54,7 @@ class Effort:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Rough seconds of each part on two cores; the progress bar divides its length by them."""
+        """Approximate seconds of each part on two cores, which weight the progress bar."""
         return {
             "curve": 0.12 * self.curve_draws,
             "three-party": 0.04 * self.pair_draws,
@@ -76,7 +76,7 @@ QUICK_LEAVES_OPEN = (
 
 @dataclass(frozen=True)
 class Report:
-    """Results of a run, and the page that shows them."""
+    """Results of a run, and the path of its page."""
 
     page: Path
     parts: dict[str, Any]
@@ -91,9 +91,9 @@ def reproduce(
     effort: Effort = FULL,
     progress: Progress = lambda part, fraction: None,
 ) -> Report:
-    """Run the parts and write ``index.html``, a JSON file for each part and a PNG for each figure to a folder.
+    """Run the parts and write ``index.html``, a JSON file per part and a PNG file per figure to a folder.
 
-    Numbers depend only on the effort, because seeds are fixed. Needs matplotlib (the extra ``plot``).
+    Seeds are fixed, so the results depend only on the effort. Needs matplotlib (the extra ``plot``).
     """
     chosen = [check_choice(part, "parts", PARTS) for part in parts]
     with figures.house_style():  # a missing matplotlib raises here, before anything is computed
@@ -166,15 +166,15 @@ def _conditions(effort: Effort, seconds: dict[str, float]) -> dict[str, str]:
         "Machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}; kernels: {kernels.info()['kernels']}",
         "Versions": f"Python {platform.python_version()}, " + ", ".join(packages),
         "Effort": ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in asdict(effort).items()),
-        "Seeds": "fixed: draw i of a part uses seed i, so that another run gives the same numbers",
-        "Held equal": "all detectors see the same signals and, plain signs being the beginning of the pool, the same "
-        "matrix; all classifiers the same images and seeds; equal storage counts m + log2 C(M, m) bits, the "
-        "information in signs and locations, as the paper does",
+        "Seeds": "fixed: draw i of a part uses seed i, so another run gives the same results",
+        "Held equal": "all detectors use the same signals and the same matrix (plain signs use the first rows of the "
+        "pool); all classifiers use the same images and seeds; equal storage is m + log2 C(M, m) bits, the information "
+        "in signs and locations, as in the paper",
     }
 
 
 def _processor() -> str:
-    """The processor's name, where the system gives one."""
+    """Return the name of the processor if the system provides one."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Figure 3 of the paper: detection of weak matches against false alarms, by detector."""
+"""Figure 3 of the paper: ROC curves of detectors of weak matches."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ N_BITS = 512
 NOISE = 0.15
 STEP = printed.ROC_STEP
 CORRELATION = float(1 / np.hypot(1, NOISE * np.sqrt(N_FEATURES)))
-"""Correlation of a unit-norm reference with itself in noise: 0.0735 is expected."""
+"""Expected correlation of a unit-norm reference with its noisy copy, 0.0735."""
 
 STORAGE = int(theory.storage_bits(n_bits=N_BITS, n_pool=N_POOL))
 AUTHORS_STORAGE = printed.DEMO_STORAGE_BITS
 
 LEVELS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
-"""False alarms at which detection is measured with its error."""
+"""False-alarm rates at which the detection rate is measured with its standard error."""
 
 SHOWN = np.unique(np.concatenate([np.geomspace(1e-4, 1, 81), np.linspace(0.01, 1, 100)]))
-"""False alarms at which curves are drawn."""
+"""False-alarm rates at which curves are drawn."""
 
 
 @dataclass(frozen=True)
 class Detector:
-    """Name, stored bits and exact law of one detector."""
+    """Name, stored bits and exact theory of one detector."""
 
     name: str
     stored_bits: int  # per entry
@@ -80,7 +80,7 @@ DETECTORS = (
 
 @dataclass(frozen=True)
 class Detection:
-    """One detector: its curve, exact and measured, and its figures with standard errors."""
+    """Results of one detector: exact and measured curve, area and detection rates with standard errors."""
 
     name: str
     stored_bits: int
@@ -96,24 +96,24 @@ class Detection:
 
     @property
     def deviations(self) -> Float64:
-        """Deviations from exact theory in standard errors: of the area, then of detection at each level."""
+        """Deviations from exact theory in standard errors: of the area, then of the detection rate at each level."""
         measured, exact = np.append(self.auc, self.at_levels), np.append(self.exact_auc, self.exact_at_levels)
         return np.asarray((measured - exact) / np.append(self.auc_error, self.errors_at_levels))
 
     def interval_at_levels(self, n_matches: int) -> tuple[Float64, Float64]:
-        """95% intervals of detection (Wilson's, of as many draws as the standard error is worth)."""
+        """Return Wilson's 95% intervals for the detection rates, with the effective number of draws."""
         with np.errstate(divide="ignore", invalid="ignore"):
             worth = self.at_levels * (1 - self.at_levels) / self.errors_at_levels**2
-        worth = np.where(worth > 0, worth, n_matches)  # none missed: nothing but the number of draws is known
+        worth = np.where(worth > 0, worth, n_matches)  # zero variance: use the number of draws
         z = 1.959964
         middle = (self.at_levels + z**2 / (2 * worth)) / (1 + z**2 / worth)
         half = z / (1 + z**2 / worth) * np.sqrt(self.at_levels * (1 - self.at_levels) / worth + (z / worth) ** 2 / 4)
-        return np.minimum(middle - half, self.at_levels), np.maximum(middle + half, self.at_levels)  # rounding at one
+        return np.minimum(middle - half, self.at_levels), np.maximum(middle + half, self.at_levels)  # rounding near one
 
 
 @dataclass(frozen=True)
 class Roc:
-    """Every detector on the same signals."""
+    """Results of all detectors on the same signals."""
 
     n_features: int
     n_bits: int
@@ -131,15 +131,14 @@ class Roc:
         return self.n_matrices * self.n_references
 
     def of(self, name: str) -> Detection:
-        """The detector of this name."""
+        """Return the results of the detector with this name."""
         return next(one for one in self.detections if one.name == name)
 
 
 def roc(*, n_matrices: int = 8, n_references: int = 1000, advance: Advance = unwatched) -> Roc:
-    """Scores every query against every reference under the same matrix, for several matrices.
+    """Score every query against every reference with the same matrix, for several matrices.
 
-    Query i is reference i in noise, so each matrix gives as many matches as references, and impostors for every
-    other pair.
+    Query i is reference i plus noise, so each matrix gives one match per reference; all other pairs are impostors.
     """
     n_matrices, n_references = check_count(n_matrices, "n_matrices"), check_draws(n_references, "n_references")
     scores = {one.name: np.empty((n_matrices, n_references, n_references), np.float32) for one in DETECTORS}
@@ -179,9 +178,9 @@ def _units(signals: Scores) -> Scores:
 
 
 def _all_scores(references: Scores, queries: Scores, *, seed: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Scores by detector, (n_queries, n_references): the larger, the closer. Entries are the references.
+    """Return scores (n_queries, n_references) by detector; larger is closer, and entries are the references.
 
-    Plain signs are the beginning of the same pool, as in the authors' demonstration.
+    Plain signs use the first rows of the same pool, as in the authors' demonstration.
     """
     names = [one.name for one in DETECTORS]
     yield names[0], queries @ references.T
@@ -209,7 +208,7 @@ def _projected(kind: str, references: Scores, queries: Scores, seed: int) -> tup
 
 
 def _codes(projected: Scores, pool: Projection) -> AdaptiveCodes:
-    """Return codes of unit signals from their projections: projecting them again would double the work."""
+    """Return codes of unit signals from their projections, which avoids projecting them again."""
     recipe = AdaptiveRecipe.make(n_features=N_FEATURES, n_bits=N_BITS, n_pool=N_POOL, projection=pool)
     magnitudes = np.abs(projected)
     locations = np.sort(np.argpartition(-magnitudes, N_BITS, axis=1)[:, :N_BITS], axis=1)
@@ -226,13 +225,13 @@ def _signs(bits: npt.NDArray[np.bool_]) -> Scores:
 
 
 def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
-    """Areas and detections with the standard errors of means over independent draws (Hoeffding).
+    """Return areas and detection rates, with standard errors of means over independent draws (Hoeffding projection).
 
-    A draw is a reference and its query: one match, and part in the impostors of a row and of a column. It moves the
-    area by the share of impostors below its match, plus the mean share of matches above the impostors that it has
-    part in; and a detection by whether its match is detected, less the curve's slope times the false alarms that it
-    has part in, which is the threshold's own error. Where all or nearly all matches are detected the draws would show
-    no error: what their spread lacks of the exact law's is added.
+    A draw is a reference with its query. It contributes one match, and one row and one column of impostors. Its term
+    in the area is the fraction of impostors below its match, plus the mean fraction of matches above its impostors.
+    Its term in a detection rate is 1 if its match is detected, minus the slope of the curve times its false alarms;
+    the latter is the error of the threshold. If nearly all matches are detected, the sample variance is too small, so
+    the difference to the exact variance is added.
     """
     n_references = scores.shape[1]
     own = np.eye(n_references, dtype=bool)
@@ -240,7 +239,7 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
     ranked, ranked_matches = np.sort(scores[:, ~own], axis=None), np.sort(matches, axis=None)
 
     def by_draw(values: Any) -> Float64:
-        """Means over the row and over the column of a draw, without its match; their sum."""
+        """Return the mean over a draw's row plus the mean over its column, without its match."""
         values = np.where(own, 0.0, values)
         return np.asarray((values.sum(axis=1) + values.sum(axis=2)) / (n_references - 1))
 
@@ -274,19 +273,19 @@ def _measured(detector: Detector, scores: Scores, exact: RocCurve) -> Detection:
 
 
 def _error(own: Float64, shared: Float64, exact_variance: float) -> float:
-    """Standard error of a mean over draws: a term of each match, of known variance, and one of its impostors."""
+    """Return the standard error of a mean over draws with a term of the match, whose exact variance is known."""
     lacking = max(0.0, exact_variance - own.var(ddof=1))
     return float(np.sqrt(((own + shared).var(ddof=1) + lacking) / own.size))
 
 
 def _shares_below(ranked: Scores, scores: Scores) -> Float64:
-    """The share of ascending values that each score exceeds, ties counted half."""
+    """Return the fraction of the ascending values that each score exceeds, with ties counted as one half."""
     places = np.searchsorted(ranked, scores, "left") + np.searchsorted(ranked, scores, "right")
     return np.asarray(places / (2 * ranked.size))
 
 
 def _test(ranked: Scores, level: float) -> tuple[np.float32, float]:
-    """The threshold, and the chance of accepting a score equal to it, that make this share of false alarms."""
+    """Return the randomised test of this level: a threshold, and the probability of accepting a score equal to it."""
     wanted = level * ranked.size
     threshold = ranked[ranked.size - min(ranked.size, int(np.ceil(wanted)))]
     first, last = np.searchsorted(ranked, threshold, "left"), np.searchsorted(ranked, threshold, "right")

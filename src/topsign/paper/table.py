@@ -1,4 +1,4 @@
-"""Table I of the paper: accuracy that the head of a CIFAR-10 network loses when it is compressed."""
+"""Table I of the paper: loss of accuracy when the head of a CIFAR-10 network is compressed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .measuring import Advance, check_draws, unwatched
 
 @dataclass(frozen=True)
 class Published:
-    """Printed value of a table cell, in percent and in points below the uncompressed head."""
+    """Printed value of a table cell: accuracy in percent, and points below the uncompressed head."""
 
     n_bits: int  # the head of its column
     accuracy: float
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """All methods; the network and the copy of the data are this project's."""
+    """Results of all methods, with this project's network and copy of the data."""
 
     n_seeds: int
     n_images: int
@@ -66,12 +66,12 @@ class Table:
     rows: list[Row]
 
     def of(self, method: str) -> Row:
-        """The row of this method."""
+        """Return the row of this method."""
         return next(row for row in self.rows if row.method == method)
 
 
 def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
-    """Measures every method with the same seeds of the projection and the same images."""
+    """Measure every method with the same seeds of the projection and the same images."""
     n_seeds = check_draws(n_seeds, "n_seeds")
     head = load_cifar10_head()
     steps = choose_steps(head, seeds=range(min(5, (n_seeds + 1) // 2)))
@@ -113,7 +113,7 @@ def table(*, n_seeds: int = 20, advance: Advance = unwatched) -> Table:
 
 
 def _row(method: str, sizes: Iterable[list[Loss]], *, ours: bool = False) -> Row:
-    """The cells of a method from its losses, one list of single seeds per size."""
+    """Return the row of a method from its losses, with one list of seeds per size."""
     cells = []
     for place, losses in enumerate(sorted(sizes, key=lambda losses: losses[0].n_bits)):
         n_bits = losses[0].n_bits

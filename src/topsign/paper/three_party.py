@@ -1,4 +1,4 @@
-"""Figure 2 of the paper: distance between two signals, neither of them the reference."""
+"""Figure 2 of the paper: distance between two signals that are not the reference."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .measuring import Advance, Points, check_draws, unwatched
 
 N_BITS, N_POOL = 800, 5000
 N_FEATURES = 48
-"""Features of the measured signals: the law depends only on their inner products."""
+"""Number of features of the measured signals; the distribution of the distance depends only on their inner products."""
 
 SHARED = (0.0, 0.3, 0.5, 0.7)
 PLACES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-"""Where the measured points lie between the least possible inner product and one."""
+"""Positions of the measured points, as fractions of the way from the smallest possible inner product to one."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two signals at the same inner product with the reference, over a grid of inner products with each other."""
+    """Curve for two signals with the same inner product with the reference, on a grid of their own inner products."""
 
     shared: float
     inner_product: Float64
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ThreeParty:
-    """Expected Hamming distance between the codes of two signals; the reference is a third."""
+    """Expected Hamming distances between the codes of two signals that are not the reference."""
 
     n_bits: int
     n_pool: int
@@ -47,7 +47,7 @@ class ThreeParty:
 
 
 def three_party(*, n_draws: int = 60, advance: Advance = unwatched) -> ThreeParty:
-    """Measures with fresh signals and a fresh Gaussian matrix for every draw."""
+    """Measure the distances; each draw has new signals and a new Gaussian matrix."""
     grids = {shared: np.linspace(_least(shared), 1, 101) for shared in SHARED}
     at = {shared: _least(shared) + (1 - _least(shared)) * PLACES for shared in SHARED}
     samples = []
@@ -72,12 +72,12 @@ def three_party(*, n_draws: int = 60, advance: Advance = unwatched) -> ThreePart
 
 
 def _least(shared: float) -> float:
-    """The least inner product of two unit signals that share one with a third."""
+    """Return the smallest inner product of two unit signals that have the same inner product with a third."""
     return 2 * shared**2 - 1
 
 
 def _pair(reference: Float64, basis: Iterator[Float64], shared: float, vw: float) -> list[Float64]:
-    """Two unit signals with these inner products, in two fresh directions."""
+    """Return two unit signals with these inner products, in two new directions."""
     first, second = next(basis), next(basis)
     within = (vw - shared**2) / (1 - shared**2)
     other = within * first + np.sqrt(1 - within**2) * second
@@ -89,7 +89,7 @@ def _exact(shared: float, vw: Float64) -> Float64:
 
 
 def _printed(shared: float, vw: Float64) -> Float64:
-    """Theorem 3's flip probability averaged over the kept magnitudes, as the exact one is."""
+    """Return Theorem 3's flip probability averaged over the kept magnitudes."""
     grid = pool_grid(N_BITS, N_POOL)
     flips = printed.pair_flip_probability(grid.magnitudes, uv=shared, uw=shared, vw=vw[:, np.newaxis])
     return np.asarray(flips @ grid.kept)

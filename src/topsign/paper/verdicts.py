@@ -1,4 +1,4 @@
-"""Claims of the paper, each judged by the numbers of a run."""
+"""Claims of the paper and the verdict on each from the results of a run."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .table import Published, Table, TableCell
 from .three_party import ThreeParty
 
 SURE = 4.0
-"""Standard errors that a difference must exceed to count."""
+"""Number of standard errors that a difference must exceed to decide a claim."""
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 INCONCLUSIVE, NOT_COMPARABLE = "inconclusive", "not comparable"
 OUTCOMES = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE, NOT_COMPARABLE)
 RULE = (
-    "The rule: a claim is reproduced if every difference that it states is found by more than four standard errors (or "
-    "holds exactly, for formulas), and printed values, if there are any, are met within four standard errors or half a "
-    "point of accuracy; not reproduced if a difference is found the other way round, or a printed value is missed by "
-    "more; inconclusive if a difference is within four standard errors; not comparable if the paper does not print "
-    "what a comparison needs."
+    "A claim is “reproduced” if every difference that it states exceeds four standard errors (formulas must hold "
+    "exactly), and if every printed value agrees with ours within four standard errors or half a point of accuracy. It "
+    "is “not reproduced” if a difference has the opposite sign by more than four standard errors, or if a printed "
+    "value disagrees. It is “inconclusive” if a difference is within four standard errors, and “not comparable” if the "
+    "paper does not print the values that a comparison needs."
 )
-"""How claims are judged, in words."""
+"""Rule for the verdicts, as shown on the page."""
 
 LITTLE = 0.5
-"""Points of accuracy that count as little; a run that cannot see as much decides nothing about Table I."""
+"""Percentage points of accuracy that count as a small loss."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim, our number and theirs."""
+    """One claim with its verdict, our result and the paper's."""
 
     claim: str
     where: str
@@ -48,18 +48,18 @@ class Claim:
 
 
 def judge_curve(found: Curve) -> Iterator[Claim]:
-    """Figure 1 and Theorem 2."""
+    """Judge Figure 1 and Theorem 2."""
     adaptive, signs = found.adaptive, found.signs
     above = adaptive.x > 0
     gain = (signs.measured - adaptive.measured) / np.hypot(adaptive.standard_error, signs.standard_error)
     at = int(np.flatnonzero(adaptive.x == 0.3)[0])
     yield Claim(
-        "Signals correlated with the reference come closer than under sign projections",
+        "Codes of signals correlated with the reference are closer to its code than with sign projections",
         "Figure 1",
         _surely(gain[above].min()),
         f"{_pm(adaptive.measured[at], adaptive.standard_error[at])} against "
         f"{_pm(signs.measured[at], signs.standard_error[at])} at inner product 0.3",
-        "a curve without numbers: only the order is compared",
+        "a curve without published values; only the order is compared",
     )
     violated = found.exact - found.printed > 1e-12
     low = int(np.flatnonzero(np.isclose(found.correlation, -0.3))[0])
@@ -68,13 +68,13 @@ def judge_curve(found: Curve) -> Iterator[Claim]:
         "Theorem 2",
         _exactly(not violated.any()),
         f"the distance is {found.exact[low]:.3f} at inner product −0.3, "
-        f"and above the bound on {violated[np.isfinite(found.printed)].mean():.0%} of [−1, 1]",
+        f"and exceeds the bound on {violated[np.isfinite(found.printed)].mean():.0%} of [−1, 1]",
         f"at most {found.printed[low]:.3f}",
     )
 
 
 def judge_three_party(found: ThreeParty) -> Iterator[Claim]:
-    """Figure 2 and Theorem 3."""
+    """Judge Figure 2 and Theorem 3."""
     points, as_printed, gaps = [], [], []
     for pair in found.pairs:
         value = np.interp(pair.points.x, pair.inner_product, pair.printed)
@@ -88,14 +88,14 @@ def judge_three_party(found: ThreeParty) -> Iterator[Claim]:
         "Theorem 3 gives the distance between two other signals",
         "Figure 2, Theorem 3",
         _exactly(far <= SURE),
-        f"{_pm(one.measured[2], one.standard_error[2])} at inner product {one.x[2]:.1f}, reference orthogonal to both; "
-        f"corrected, it holds within {deviation:.1f} standard errors at every point",
+        f"{_pm(one.measured[2], one.standard_error[2])} at inner product {one.x[2]:.1f} with a reference orthogonal to "
+        f"both; the corrected formula holds within {deviation:.1f} standard errors at all points",
         f"{value[2]:.3f}",
     )
 
 
 def judge_roc(found: Roc) -> Iterator[Claim]:
-    """Figure 3."""
+    """Judge Figure 3."""
     adaptive, whole = found.of("adaptive, entries adapt"), found.of("uncompressed")
     storage, computation = (
         [found.of(f"{method}, {n_bits} ({what})") for method in ("sign", "universal")]
@@ -104,11 +104,11 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
 
     for other, what in ((computation[0], "equal computation"), (storage[0], f"equal storage ({STORAGE} bits)")):
         yield Claim(
-            f"Adaptive codes detect better than sign projections at {what}",
+            f"Adaptive codes detect more matches than sign projections at {what}",
             "Figure 3",
             _surely((adaptive.auc - other.auc) / np.hypot(adaptive.auc_error, other.auc_error)),
             f"AUC {_pm(adaptive.auc, adaptive.auc_error)} against {_pm(other.auc, other.auc_error)}",
-            "a curve without numbers: only the order is compared",
+            "a curve without published values; only the order is compared",
         )
     ordered = [whole, adaptive, storage[0], storage[1], computation[0], computation[1]]
     areas = np.array([one.auc for one in ordered])
@@ -120,46 +120,46 @@ def judge_roc(found: Roc) -> Iterator[Claim]:
             for one, other in pairwise(ordered)
         ),
         "AUC " + ", ".join(f"{area:.3f}" for area in areas),
-        "curves without numbers, drawn in this order",
+        "curves without published values, drawn in this order",
     )
     query = found.of("adaptive, queries adapt")
     same = abs(adaptive.auc - query.auc) < SURE * np.hypot(adaptive.auc_error, query.auc_error)
     yield Claim(
-        "Entries may adapt (text) or queries (caption), with the same storage",
+        "Adapting to entries (text) or to queries (caption) takes the same storage",
         "Figure 3",
         _exactly(same and query.stored_bits == adaptive.stored_bits),
         f"AUC {adaptive.auc:.3f} and {query.auc:.3f}, with {adaptive.stored_bits} and {query.stored_bits} bits stored",
-        f"one curve; equal storage taken as {AUTHORS_STORAGE} bits",
+        f"one curve; “equal storage” is {AUTHORS_STORAGE} bits in the demonstration",
     )
 
 
 @dataclass(frozen=True)
 class LongRun:
-    """Differences at equal storage of many seeds, as ``benchmarks/equal_storage.py`` measured them."""
+    """Differences at equal storage over many seeds, measured by ``benchmarks/equal_storage.py``."""
 
     n_seeds: int
-    rows: list[tuple[str, int, float, float]]  # method, bits kept, points lost more, standard error
+    rows: list[tuple[str, int, float, float]]  # method, bits kept, additional points lost, standard error
 
     @classmethod
     def load(cls) -> LongRun:
-        """Return the run whose result is part of the package."""
+        """Load the results that are part of the package."""
         record = json.loads(files(__package__).joinpath("data", "equal_storage.json").read_text())["measured"]
         names = ("method", "kept", "lost_more", "standard_error")
         return cls(record["n_seeds"], [tuple(row[name] for name in names) for row in record["rows"]])
 
 
 def judge_table(found: Table, long_run: LongRun | None = None) -> Iterator[Claim]:
-    """Table I. Drops are compared, because the networks differ.
+    """Judge Table I by drops in accuracy, because the networks differ.
 
-    Differences at equal storage are hundredths of a point, so a longer run judges them if there is one.
+    Differences at equal storage are hundredths of a point, so a longer run decides them if one is given.
     """
     adaptive = found.of("adaptive").cells
     yield Claim(
-        f"A compressed head loses little: less than {LITTLE:g} points at 32 of {found.n_pool}",
+        f"A compressed head loses less than {LITTLE:g} points of accuracy at 32 of {found.n_pool}",
         "Table I",
         _surely((LITTLE - adaptive[0].lost) / adaptive[0].standard_error),
-        f"{_drops(adaptive)} points of {found.accuracy:.2f}% at {_listed(found.kept)}",
-        f"{_published_drops(adaptive)} points of {found.published_accuracy:.2f}%",
+        f"{_drops(adaptive)} points lost from {found.accuracy:.2f}% at {_listed(found.kept)}",
+        f"{_published_drops(adaptive)} points lost from {found.published_accuracy:.2f}%",
     )
     for method in ("sign", "universal"):
         cells = found.of(f"{method}, equal computation").cells
@@ -170,7 +170,7 @@ def judge_table(found: Table, long_run: LongRun | None = None) -> Iterator[Claim
 
 
 def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell]) -> Claim:
-    """Judge that a method loses more than adaptive codes do, and as much as is printed."""
+    """Judge whether a method loses more than adaptive codes, and as much as the paper prints."""
     more = [_more(mine, other) for mine, other in zip(adaptive, cells, strict=True)]
     ordered = _all(_surely(mean / error) for mean, error in more)
     missed = [
@@ -178,13 +178,17 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
         for kept, cell in zip(found.kept, cells, strict=True)
         if abs(cell.lost - _published(cell).lost) > max(LITTLE, SURE * cell.standard_error)
     ]
-    told = f"not as printed at {_listed(missed)}" if missed else "as printed, within half a point or four errors"
+    agreement = (
+        f"different from the paper at {_listed(missed)}"
+        if missed
+        else "equal to the paper within half a point or four standard errors"
+    )
     return Claim(
-        f"At equal computation the {method} embedding loses more than the adaptive head, by as much as is printed",
+        f"At equal computation the {method} embedding loses more than the adaptive head, as much as printed",
         "Table I",
         NOT_REPRODUCED if missed else ordered,
-        f"{_drops(cells)} points lost at {_listed(found.kept)}: {told}; more than the adaptive head by "
-        f"{', '.join(_pm(*one, digits=2) for one in more)}",
+        f"{_drops(cells)} points lost at {_listed(found.kept)}, {agreement}; "
+        f"{', '.join(_pm(*one, digits=2) for one in more)} points more than the adaptive head",
         f"{_published_drops(cells)} points lost",
     )
 
@@ -192,7 +196,7 @@ def _equal_computation(method: str, found: Table, adaptive: list[TableCell], cel
 def _equal_storage(
     method: str, found: Table, adaptive: list[TableCell], cells: list[TableCell], long_run: LongRun | None
 ) -> Claim:
-    """Judge the signs of the paper's differences at equal storage, each size by our difference."""
+    """Judge the sign of each of the paper's differences at equal storage by our difference at the same size."""
     pairs = list(zip(adaptive, cells, strict=True))
     theirs = [round(_published(other).lost - _published(mine).lost, 2) for mine, other in pairs]
     ours, runs = [_more(mine, other) for mine, other in pairs], f"{found.n_seeds} seeds"
@@ -216,38 +220,37 @@ def _equal_storage(
         f"{found.n_pool}, and {' and '.join(rest)}",
         "Table I",
         _all(judged.values()),
-        f"the {method} embedding loses more by {', '.join(_pm(*one, digits=3) for one in ours)} points: "
-        + (f"as printed at {_listed(sure)} of the pool" if sure else "decided at no size")
-        + f" by {runs}",
-        f"more by {', '.join(f'{more:.2f}' for more in theirs)} points",
+        f"the {method} embedding loses {', '.join(_pm(*one, digits=3) for one in ours)} points more; with {runs}, "
+        + (f"the sign is as printed at {_listed(sure)} of the pool" if sure else "no size is decided"),
+        f"{', '.join(f'{more:.2f}' for more in theirs)} points more",
     )
 
 
 def judge_distortion(found: Distortion) -> Iterator[Claim]:
-    """The remark on many signals."""
+    """Judge the remark on many signals."""
     expected = found.failure * found.n_draws
     excess = found.n_failures - expected
     yield Claim(
         "m = O(δ⁻² log N) bits keep all distances among N signals within δ of their expectation",
         "text",
         NOT_COMPARABLE if excess <= SURE * np.sqrt(expected * (1 - found.failure)) else NOT_REPRODUCED,
-        f"with a constant: {found.n_bits} bits for {found.n_signals} signals, δ = {found.distortion:g} and a failure "
-        f"of {found.failure:g}; {found.n_failures} of {found.n_draws} draws failed, the largest deviation was "
-        f"{found.largest:.3f}",
-        "no constants printed",
+        f"{found.n_bits} bits suffice for {found.n_signals} signals, δ = {found.distortion:g} and a failure "
+        f"probability of {found.failure:g}; {found.n_failures} of {found.n_draws} draws failed, and the largest "
+        f"deviation was {found.largest:.3f}",
+        "no constants",
     )
 
 
 def judge_errata(found: list[Erratum]) -> Iterator[Claim]:
-    """The formulas that no figure draws."""
+    """Judge the formulas that are not part of a figure."""
     by_place = {one.where: one for one in found}
     bound = by_place["Theorem 1, concentration"]
     yield Claim(
         "Theorem 1 bounds the deviation of the distance",
         "Theorem 1",
         _exactly(bound.printed_value < 1),
-        f"corrected, a deviation of 10% has probability at most {_number(bound.correct_value)}",
-        f"at most {_number(bound.printed_value)}, which says nothing",
+        f"corrected, the probability of a 10% deviation is at most {_number(bound.correct_value)}",
+        f"at most {_number(bound.printed_value)}, which is no restriction",
     )
     for where, claim in (
         ("Table I, storage", "256 of 1024 take 1065 bits"),
@@ -260,37 +263,37 @@ def judge_errata(found: list[Erratum]) -> Iterator[Claim]:
 
 
 def _surely(deviation: float) -> str:
-    """Return the outcome of a difference in standard errors that should be above zero."""
+    """Return the outcome of a difference, in standard errors, that should be positive."""
     if not abs(deviation) > SURE:
         return INCONCLUSIVE
     return REPRODUCED if deviation > 0 else NOT_REPRODUCED
 
 
 def _exactly(holds: object) -> str:
-    """Return the outcome of a statement that is computed, or tested with all errors allowed for."""
+    """Return the outcome of a statement that holds or does not hold."""
     return REPRODUCED if holds else NOT_REPRODUCED
 
 
 def _all(outcomes: Iterable[str]) -> str:
-    """Return the outcome of a claim of several differences."""
+    """Return the outcome of a claim about several differences."""
     found = set(outcomes)
     return next(one for one in (NOT_REPRODUCED, INCONCLUSIVE, REPRODUCED) if one in found)
 
 
 def count_outcomes(claims: Iterable[Claim]) -> dict[str, int]:
-    """Return how many claims have each outcome."""
+    """Return the number of claims with each outcome."""
     found = [one.outcome for one in claims]
     return {outcome: found.count(outcome) for outcome in OUTCOMES}
 
 
 def _more(mine: TableCell, other: TableCell) -> tuple[float, float]:
-    """Points that the other loses more, and the standard error over the seeds that both share."""
+    """Return the additional points that the other loses, with the standard error over the shared seeds."""
     gaps = other.by_seed - mine.by_seed
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
 
 
 def _published(cell: TableCell) -> Published:
-    assert cell.published is not None  # every row of the paper is printed
+    assert cell.published is not None  # the paper prints every row that is judged
     return cell.published
 
 
@@ -303,7 +306,7 @@ def _published_drops(cells: list[TableCell]) -> str:
 
 
 def _listed(sizes: list[int]) -> str:
-    """32, 64 and 128."""
+    """Return sizes as text, such as "32, 64 and 128"."""
     named = [str(size) for size in sizes]
     return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else named[0]
 
