@@ -146,7 +146,7 @@ def test_the_recommendation_says_whether_the_target_is_met(found_for_given_queri
     assert easy.alternative() is not None
     hard = replace(easy, target_recall=0.9999)
     assert not hard.met
-    assert hard.recommendation().startswith("Nothing that was measured meets 100%; the closest is: ")
+    assert hard.recommendation().startswith("No configuration meets a recall of 100%; the closest is: ")
     with pytest.raises(ValueError, match=r"target_recall must be in \[0, 1\]"):
         ts.evaluate(signals, target_recall=95)
     with pytest.raises(ValueError, match="metric must be one of"):
@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_said_in_words(rng):
     words = " | ".join(found.notes)
     assert "1 of 1,000 signals hold NaN or infinity and were left out (row 7)" in words
     assert "1 of 1,000 signals are zero and were left out (row 5)" in words
-    assert "signals repeat another one exactly" in words
+    assert "signals are duplicates of another one" in words
     assert "1 of 64 columns are constant (the first is 9)" in words
     with pytest.raises(
         ValueError, match="at least 210 usable signals, 200 entries and 10 queries that are held out of"
@@ -348,4 +348,4 @@ def test_the_command(tmp_path, rng):
     np.save(tmp_path / "few.npy", embeddings(rng, 9))
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "few.npy")])
     assert result.exit_code == 1
-    assert "an evaluation takes at least 210 usable signals" in result.stderr
+    assert "an evaluation needs at least 210 usable signals" in result.stderr

@@ -261,7 +261,9 @@ def test_neighbors_are_those_of_the_index(signals):
     near, which = estimator.radius_neighbors(signals[[0, 5]], radius=0.5)
     assert_array_equal(np.sort(which[0]), [0, 1, 2])
     assert (near[0] <= 0.5).all()
-    with pytest.raises(ValueError, match="n_neighbors must be at most 120, the samples there are, got 121"):
+    with pytest.raises(
+        ValueError, match="n_neighbors must be at most 120, the number of samples to choose from, got 121"
+    ):
         estimator.kneighbors(signals, 121)
 
 

@@ -1,4 +1,4 @@
-"""AdaptiveNeighbors: scikit-learn interface of an in-memory index."""
+"""Nearest neighbours with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from .index import AdaptiveIndex
 
 
 class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
-    """Nearest neighbours by adaptive codes, as scikit-learn's estimators of neighbours find them.
+    """Unsupervised learner for neighbour searches with adaptive codes, with scikit-learn's interface.
 
-    Distances are ``1 - correlation`` as the codes estimate it, at least 0. The samples are kept beside their codes, so
-    that they can be queries themselves (``X=None``). ``transform`` gives the sparse graph that
-    ``KNeighborsClassifier(metric="precomputed")``, DBSCAN, Isomap and others take, as ``KNeighborsTransformer`` does
-    with ``mode="distance"``: every sample and one neighbour more than ``n_neighbors``.
+    Distances are ``1 - correlation`` as estimated from the codes, at least 0. The samples are stored as well, so they
+    can be queries (``X=None``). ``transform`` returns a sparse graph for
+    ``KNeighborsClassifier(metric="precomputed")``, DBSCAN, Isomap and other estimators. Like
+    ``KNeighborsTransformer(mode="distance")``, it includes each sample itself, so rows have ``n_neighbors + 1``
+    elements.
 
     Parameters
     ----------
     n_neighbors : int
     radius : float
-        Of :meth:`radius_neighbors`.
+        Default radius of :meth:`radius_neighbors`.
     n_bits, n_pool : int, or "auto" and None
         As in :class:`topsign.AdaptiveIndex`.
     random_state : int, Generator or None
@@ -58,7 +59,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
-        """Encode the samples; a zero sample has no neighbours."""
+        """Encode the samples; samples that are all zeros have no neighbours."""
         samples: Any = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_min_features=2
         )
@@ -75,12 +76,12 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
     def kneighbors(
         self, X: npt.ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Any:
-        """Distances and positions of the nearest samples; of the samples themselves, without each itself, for None."""
+        """Return distances and indices of the nearest samples; with ``X=None``, a sample is not its own neighbour."""
         check_is_fitted(self)
         wanted = check_count(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors")
         most = self.n_samples_fit_ - (X is None)
         if wanted > most:
-            raise ValueError(f"n_neighbors must be at most {most}, the samples there are, got {wanted}")
+            raise ValueError(f"n_neighbors must be at most {most}, the number of samples to choose from, got {wanted}")
         distances, ids = self._nearest(self._queries(X), min(self.n_samples_fit_, wanted + (X is None)))
         if X is None:
             distances, ids = _without_self(distances, ids)
@@ -89,7 +90,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
     def kneighbors_graph(
         self, X: npt.ArrayLike | None = None, n_neighbors: int | None = None, mode: str = "connectivity"
     ) -> Any:
-        """Nearest samples as a sparse matrix, (n_queries, n_samples), of ones or of distances."""
+        """Return the nearest samples as a sparse matrix of ones or distances with shape (n_queries, n_samples)."""
         if mode not in ("connectivity", "distance"):
             raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
         distances, ids = self.kneighbors(X, n_neighbors)
@@ -100,7 +101,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
     def radius_neighbors(
         self, X: npt.ArrayLike | None = None, radius: float | None = None, return_distance: bool = True
     ) -> Any:
-        """Distances and positions of all samples within a radius, nearest first: arrays of arrays."""
+        """Return distances and indices of all samples within a radius, nearest first, as arrays of arrays."""
         check_is_fitted(self)
         limit = check_real(self.radius if radius is None else radius, "radius", minimum=0)
         queries = self._queries(X)
@@ -119,7 +120,7 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         return (distances, ids) if return_distance else ids
 
     def transform(self, X: npt.ArrayLike) -> Any:
-        """The graph of distances to the ``n_neighbors + 1`` nearest samples, sparse."""
+        """Return the sparse graph of distances to the ``n_neighbors + 1`` nearest samples."""
         check_is_fitted(self)
         wanted = min(self.n_samples_fit_, check_count(self.n_neighbors, "n_neighbors") + 1)
         return self.kneighbors_graph(X, wanted, mode="distance")
@@ -130,9 +131,9 @@ class AdaptiveNeighbors(TransformerMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
 
     def _nearest(self, queries: Any, k: int) -> tuple[Float64, Int64]:
-        """Return the k nearest samples; zero samples, which have no code, come last at distance 1.
+        """Return the k nearest samples; all-zero samples have no code and come last, at distance 1.
 
-        All samples are at distance 1 of a zero query.
+        An all-zero query is at distance 1 from all samples.
         """
         asked = _nonzero_rows(queries)
         found = self.index_.search(queries[asked], k)
@@ -160,7 +161,7 @@ def _nonzero_rows(samples: Any) -> Int64:
 
 
 def _without_self(distances: Float64, ids: Int64) -> tuple[Float64, Int64]:
-    """Neighbours of each sample without the sample itself, or without the last where it is not among them."""
+    """Remove each sample from its own neighbours; if it is not among them, remove the last neighbour."""
     own = ids == np.arange(len(ids))[:, None]
     own[~own.any(axis=1), -1] = True
     shape = (len(ids), ids.shape[1] - 1)

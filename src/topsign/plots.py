@@ -1,4 +1,4 @@
-"""Plots of plans and of evidence. Needs matplotlib (the extra ``plot``)."""
+"""Plots of plans and evidence. Needs matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, distinct for most eyes; every line has its own dashes as well.
+# Colours of Okabe and Ito, for readers with colour vision deficiency; lines also differ in their dashes.
 STYLES: dict[str, dict[str, Any]] = {
     "adaptive, asymmetric": {"color": "#0072B2", "linestyle": "-", "linewidth": 2.2},
     "adaptive, Hamming": {"color": "#CC79A7", "linestyle": (0, (6, 1, 1, 1, 1, 1)), "linewidth": 2.0},
@@ -27,7 +27,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_plan(plan: Plan, path: str | Path) -> None:
-    """Draw a plan: its ROC with that of sign codes of equal storage, and detection rate against bytes."""
+    """Draw a plan: ROC curves of its code and of sign codes with equal storage, and detection rate against bytes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -83,13 +83,13 @@ def _draw_trade_off(axes: Axes, plan: Plan) -> None:
 
 
 def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path) -> None:
-    """Draw a Tippett plot: shares of known matches and impostors with at least each log10 likelihood ratio.
+    """Draw a Tippett plot: fractions of known matches and impostors with at least each log10 likelihood ratio.
 
-    Good evidence keeps the two curves apart, and both on their own side of zero.
+    With good evidence, most ratios of matches are above zero and most ratios of impostors below.
     """
     known, others = check_scores(matches, "matches"), check_scores(impostors, "impostors")
     check_order(known, others)
-    figure, axes = _figure("Tippett plot", "log10 likelihood ratio", "share with a ratio as large")
+    figure, axes = _figure("Tippett plot", "log10 likelihood ratio", "fraction with at least this ratio")
     names = {
         "known matches": (known, "adaptive, asymmetric"),
         "known impostors": (others, "sign codes, real query"),
@@ -103,7 +103,7 @@ def plot_tippett(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | P
 
 
 def plot_det(matches: npt.ArrayLike, impostors: npt.ArrayLike, path: str | Path, *, closer: str = "larger") -> None:
-    """Draw a DET curve from scores: misses against false alarms, both on normal-deviate scales."""
+    """Draw a detection error trade-off (DET) curve: miss rate against false-alarm rate, as normal deviates."""
     from scipy.special import ndtri
 
     scores = check_scores(matches, "matches"), check_scores(impostors, "impostors")

@@ -1,4 +1,4 @@
-"""Test helpers for code families: every family, built in or your own, passes :func:`check_family`."""
+"""Conformance test for code families, built in or user-defined: :func:`check_family`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from .search import make_scans
 
 N_FEATURES, N_SIGNALS, N_QUERIES, K = 32, 400, 9, 7
 TOLERANCE = 8e-3
-"""Largest difference of a cosine from its definition in float64.
+"""Tolerance for the difference between a cosine and its definition in float64.
 
-Queries may be rounded to 8 bits: a coordinate errs by up to 1/254 of the largest, so that a cosine errs with a standard
-deviation of at most 1/127/sqrt(12) = 0.0023; three and a half of these.
+Queries may be rounded to 8 bits. The rounding error of a coordinate is at most 1/254 of the largest, so the standard
+deviation of a cosine's error is at most 1/127/sqrt(12) = 0.0023. The tolerance is 3.5 standard deviations.
 """
 
 
 def check_family(
     make: type[Recipe] | Callable[[Float32], Recipe], *, seed: int = 0, device: Any = None, client: Any = None
 ) -> None:
-    """Assert that a family keeps the contract of :class:`topsign.families.Recipe`.
+    """Assert that a family satisfies the contract of :class:`topsign.families.Recipe`.
 
-    Codes round-trip through JSON, messages, pickles and, if pyarrow is installed, Arrow tables. Searches, range
-    searches and pairs in memory and in a folder find what the definition finds (inner products of unit queries with
-    ``recipe.reference(codes, columns)``), with filters, removed entries and several segments, and with the same bits on
-    every instruction set of this machine. Heads take the codes.
+    Codes must survive round trips through JSON, messages, pickles and, if pyarrow is installed, Arrow tables. Searches,
+    range searches and pairs, in memory and in a folder, must return the results of the definition (inner products of
+    unit queries with ``recipe.reference(codes, columns)``), with filters, removed entries and several segments. Results
+    must be bit-identical on all instruction sets of the machine. Heads must accept the codes.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def check_family(
     seed : int
         Seed of the signals.
     device : str, optional
-        Also search on this CUDA device, "cuda" for example: the same bits.
+        CUDA device, such as "cuda", that must give bit-identical results.
     client : dask.distributed.Client, optional
-        Also open the folder on this Dask cluster: the same bits. Its workers must know the family.
+        Dask cluster that must give bit-identical results. Its workers must have registered the family.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def check_family(
 
 
 def _filled(index: Index, signals: Float32) -> Index:
-    """Return an index of three segments with metadata, of which some entries are removed."""
+    """Return an index with three segments and metadata, from which some entries were removed."""
     third = len(signals) // 3
     for start in range(0, len(signals), third):
         some = signals[start : start + third]
@@ -105,7 +105,7 @@ def _check_round_trips(recipe: Recipe, signals: Float32) -> None:
 
 
 def _definition(index: Index, queries: Float32) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and scores (n_queries, n_entries) by the definition."""
+    """Return ids and scores (n_queries, n_entries) according to the definition."""
     entries = index.get(index.ids)
     reference = index.recipe.reference(entries.codes.data, entries.codes.columns).astype(np.float64)
     center = 0 if index.recipe.center is None else index.recipe.center
@@ -157,7 +157,7 @@ def _check_pairs(index: Index) -> None:
 
 
 def _check_same(index: Index, other: Any, queries: Float32) -> None:
-    """Assert that another index of the same entries gives the same answers."""
+    """Assert that another index with the same entries gives the same results."""
     threshold = float(np.nanmedian(index.search(queries, k=K).scores))
     for scoring in index.recipe.scorings:
         limit: dict[str, Any] = {"threshold": threshold} if scoring == "asymmetric" else {"radius": 0.45}
@@ -171,7 +171,7 @@ def _check_same(index: Index, other: Any, queries: Float32) -> None:
 
 
 def _check_durable(index: Index, path: Path, signals: Float32, queries: Float32, client: Any) -> None:
-    """Assert that a folder, here and on a cluster, gives the answers of the index in memory."""
+    """Assert that a folder, locally and on a cluster, gives the same results as the index in memory."""
     with _filled(index_for(index.recipe, path=path), signals):
         pass
     with open_index(path) as opened:
@@ -199,7 +199,7 @@ def _check_export(index: Index) -> None:
 
 
 def _check_head(recipe: Recipe, signals: Float32, queries: Float32) -> None:
-    """Assert that class vectors can be coded, and logits resemble the exact ones."""
+    """Assert that class vectors can be encoded and that logits resemble the exact ones."""
     sizes = {"n_bits": recipe.n_bits} if type(recipe).weight_sizes(N_FEATURES) else {}
     coded = type(recipe).for_weights(signals[:50], **sizes)
     head = Head.of(coded, signals[:50], np.zeros(50), np.arange(50))

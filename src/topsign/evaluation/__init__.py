@@ -1,4 +1,4 @@
-"""Evaluation on a user's own signals: what recall, bytes and false alarms codes would give."""
+"""Evaluation of codes on a user's own signals: recall, bytes and false alarms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations of an index that an evaluation compares: constructors with their parameters."""
+"""Index configurations that an evaluation compares: constructors with their parameters."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from .._checks import check_count
 from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex
 
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
-"""Sizes when none are given: shares of the features that are kept."""
+"""Default sizes of adaptive codes, as fractions of the number of features."""
 
 TRELLIS_SHARES = (1 / 16, 1 / 8, 1 / 4)
-"""Bytes of trellis codes, as shares of the features: half a bit, one bit and two bits per feature."""
+"""Bytes of trellis codes as fractions of the number of features: half a bit, one bit and two bits per feature."""
 
 N_LOCAL = 16
-"""Cells of trellis codes with axes of their own."""
+"""Number of cells of trellis codes with local axes."""
 
 MAX_TRELLIS_FEATURES, MAX_LOCAL_FEATURES = 2048, 1024
-"""Above these, trellis codes and local axes are left out: to make them would take longer than all the rest."""
+"""Above these sizes, trellis codes and local axes are omitted, because building them takes longer than all the rest."""
 
 FLAGS = {"n_bits": "--bits", "n_bytes": "--bytes", "n_local": "--local", "basis": "--projection", "metric": "--metric"}
 SWITCHES = {"center": "--center", "norms": "--norms"}
-"""Options of ``topsign build`` by the parameters of the constructors."""
+"""Options of ``topsign build`` for the parameters of the constructors."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A constructor of an index with the parameters that an evaluation varies."""
+    """Index constructor with the parameters that an evaluation varies."""
 
     index: type[Index]
     family: str
@@ -37,11 +37,11 @@ class Configuration:
     has_null: bool  # whether p-values of isotropic signals are known
 
     def make(self, n_features: int, **options: Any) -> Index:
-        """Return an empty index; options are those that all configurations share."""
+        """Return an empty index; ``options`` are shared by all configurations."""
         return self.index(n_features=n_features, **(self.parameters | options))  # type: ignore[call-arg]
 
     def options(self) -> str:
-        """Return the options of ``topsign build`` that make such an index."""
+        """Return the options of ``topsign build`` for this configuration."""
         words = [f"--family {self.family}"]
         for name, value in self.parameters.items():
             if name in SWITCHES:
@@ -51,7 +51,7 @@ class Configuration:
         return " ".join(words)
 
     def constructor(self, n_features: int, **options: Any) -> str:
-        """Return the Python call that makes such an index."""
+        """Return the Python expression that creates the index."""
         values = {"n_features": n_features} | self.parameters | options
         return f"ts.{self.index.__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
@@ -59,9 +59,9 @@ class Configuration:
 def configurations(
     n_bits: Sequence[int] | None, n_features: int, n_entries: int, *, metric: str, has_mean: bool
 ) -> tuple[list[Configuration], list[str]]:
-    """Return what to measure, and notes on what is left out.
+    """Return the configurations to measure, and notes on those that are omitted.
 
-    Codes of signs are measured with and without the mean if the signals have one, unless the metric decides it.
+    For the metric "cosine", adaptive and sign codes are measured with and without centring if the signals have a mean.
     """
     centred = {"cosine": (False, True) if has_mean else (False,), "centred cosine": (True,)}.get(metric, (False,))
     inner: dict[str, Any] = {"metric": "inner_product"} if metric == "inner_product" else {}
@@ -77,20 +77,20 @@ def configurations(
     enough = n_entries >= max(200, n_features // 8)  # to learn axes from
     if not (32 <= n_features <= MAX_TRELLIS_FEATURES and enough):
         return found, [
-            f"trellis codes were left out: with {n_features:,} features and {n_entries:,} entries, they take longer to "
-            "make than all the rest"
+            f"trellis codes were omitted, because with {n_features:,} features and {n_entries:,} entries they have too "
+            "few entries or take longer to build than all other codes"
         ]
     norms: dict[str, Any] = {"norms": True} if inner else {}
     sizes = [max(3, int(n_features * share)) for share in TRELLIS_SHARES]
     found += [_trellis(size, "learned axes", inner | norms) for size in sizes]
     notes = []
     if n_features <= MAX_LOCAL_FEATURES and n_entries >= least_local(n_features):
-        # the smallest codes gain most
+        # Local axes improve the smallest codes the most.
         found.append(_trellis(sizes[0], f"axes of {N_LOCAL} cells", {"n_local": N_LOCAL} | inner | norms))
     else:
         notes.append(
-            f"local axes of trellis codes were left out: {N_LOCAL} cells take at least {least_local(n_features):,} "
-            f"entries and at most {MAX_LOCAL_FEATURES:,} features, here are {n_entries:,} and {n_features:,}"
+            f"local axes of trellis codes were omitted: {N_LOCAL} cells need at least {least_local(n_features):,} "
+            f"entries and at most {MAX_LOCAL_FEATURES:,} features, got {n_entries:,} and {n_features:,}"
         )
     random = {"basis": "hadamard", "center": False} | inner | norms
     found.append(_trellis(sizes[1], "random axes", random, has_null=True))
@@ -98,9 +98,9 @@ def configurations(
 
 
 def least_local(n_features: int) -> int:
-    """Return how many entries axes of cells are learned from, at least: with fewer they fit only these entries.
+    """Return the minimum number of entries for learning local axes; with fewer the axes overfit.
 
-    With 2,000 entries of 64 features recall among other entries was up to 6 points lower than among these.
+    With 2,000 entries of 64 features, recall among held-out entries was up to 6 points lower than among these.
     """
     return N_LOCAL * 4 * n_features
 

@@ -1,4 +1,4 @@
-"""Inspection of a user's signals: sampling, spectrum, mean, and rows that do not fit."""
+"""Inspection of a user's signals: sampling, mean, spectrum, and rows that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .._arrays import Array, Float32, Float64, Int64
 from .._rows import take_rows
 
 MAX_ROWS = 2000
-"""Signals that the spectrum is measured on."""
+"""Number of signals from which the spectrum is computed."""
 
 MIN_ENTRIES, MIN_QUERIES = 200, 10
 
 MAX_VALUES = 2**27
-"""Values (signals times features) that a sample holds at most: half a gigabyte."""
+"""Maximum number of values (signals times features) in a sample: half a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Isotropy:
     spectrum: Float64  # shares of the centred variance by direction, descending
 
     def sentence(self, n_features: int) -> str:
-        """The finding in one sentence."""
+        """Summary in one sentence."""
         top = float(self.spectrum[: max(1, n_features // 20)].sum())
         if self.mean_share < 0.02 and self.effective_dimensions > 0.5 * n_features:
             return (
@@ -43,7 +43,7 @@ class Isotropy:
 
 @dataclass(frozen=True)
 class Split:
-    """Entries and queries to evaluate with, and what was left out."""
+    """Entries and queries of an evaluation, with notes on omitted rows."""
 
     entries: Float32
     queries: Float32
@@ -53,9 +53,9 @@ class Split:
 
 
 def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_queries: int, seed: int) -> Split:
-    """A random sample of usable rows, split into entries and held-out queries where none are given.
+    """Draw a random sample of usable rows, and hold out queries from it if none are given.
 
-    Rows that cannot be encoded are left out and named. Raises ValueError where too few remain.
+    Rows that cannot be encoded are omitted and listed in the notes. Raises ValueError if too few rows remain.
     """
     n_features = signals.shape[1]
     rng = np.random.default_rng(seed)
@@ -68,13 +68,13 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
     constant = np.flatnonzero(np.ptp(sample, axis=0) == 0) if len(sample) else np.empty(0, np.int64)
     if constant.size:
         notes.append(
-            f"{constant.size} of {n_features} columns are constant (the first is {constant[0]}): they say nothing "
-            "about similarity once the mean is removed"
+            f"{constant.size} of {n_features} columns are constant (the first is {constant[0]}); once the mean is "
+            "removed, they carry no information"
         )
     if queries is None and len(sample) < MIN_ENTRIES + MIN_QUERIES:
         raise ValueError(
-            f"an evaluation takes at least {MIN_ENTRIES + MIN_QUERIES} usable signals, {MIN_ENTRIES} entries and "
-            f"{MIN_QUERIES} queries that are held out of them, got {len(sample)}; give more, or queries of their own"
+            f"an evaluation needs at least {MIN_ENTRIES + MIN_QUERIES} usable signals, {MIN_ENTRIES} entries and "
+            f"{MIN_QUERIES} held-out queries, got {len(sample)}; give more signals, or pass queries separately"
             + _in_brackets(notes)
         )
     if queries is None:
@@ -88,7 +88,7 @@ def split_signals(signals: Array, queries: Array | None, *, n_entries: int, n_qu
         for name, rows_of, least in (("signals", sample, MIN_ENTRIES), ("queries", asked, MIN_QUERIES)):
             if len(rows_of) < least:
                 raise ValueError(
-                    f"an evaluation takes at least {least} usable {name}, got {len(rows_of)}{_in_brackets(notes)}"
+                    f"an evaluation needs at least {least} usable {name}, got {len(rows_of)}{_in_brackets(notes)}"
                 )
     return Split(sample, asked, queries is None, len(signals), notes)
 
@@ -98,16 +98,16 @@ def _in_brackets(notes: list[str]) -> str:
 
 
 def measure_isotropy(signals: Float32) -> Isotropy:
-    """Mean and spectrum of a few thousand signals."""
+    """Measure the mean and the spectrum on a few thousand signals."""
     some = signals[:: max(1, len(signals) // MAX_ROWS)][:MAX_ROWS]
     mean = some.mean(axis=0, dtype=np.float64)
     energy = float(np.einsum("ij,ij->i", some, some, dtype=np.float64).mean())
     centred = (some - mean).astype(np.float32)
-    # The squared singular values, by the smaller of the two matrices of products.
+    # Squared singular values, from the smaller of the two Gram matrices.
     products = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred
     values = np.maximum(np.linalg.eigvalsh(products.astype(np.float64))[::-1], 0)
     shares = values / values.sum() if values.sum() > 0 else np.ones(1)
-    # Few signals make the smallest variances smaller than they are; their number bounds the effective dimensions.
+    # With few signals the smallest variances are underestimated, and their number limits the effective dimensions.
     effective = 1 / float((shares**2).sum())
     n = len(some)
     corrected = effective * n / (n - effective) if effective < 0.9 * n else effective
@@ -135,7 +135,7 @@ def _without_duplicates(sample: Float32, rows: Int64, notes: list[str]) -> tuple
     if len(first) < len(sample):
         twice = np.setdiff1d(np.arange(len(sample)), first)
         notes.append(
-            f"{len(twice):,} of {len(sample):,} signals repeat another one exactly and were left out "
+            f"{len(twice):,} of {len(sample):,} signals are duplicates of another one and were left out "
             f"({_listed(rows[twice])})"
         )
     return sample[first], rows[first]

@@ -1,4 +1,4 @@
-"""Recall of a larger index, from fewer neighbours in the sample and from nested samples."""
+"""Extrapolation of recall to a larger index, from fewer neighbours in the sample and from nested samples."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .._arrays import Float64, Int64
 from .intervals import share_interval
 
 MAX_BLOCKS = 5
-"""Disjoint nested samples whose recalls are averaged."""
+"""Number of disjoint nested samples whose recalls are averaged."""
 
 FARTHEST = 1e-4
-"""Shares this close to 0 and 1 have the log-odds of this one."""
+"""Recalls are limited to [FARTHEST, 1 - FARTHEST] before log-odds are computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
     """Extrapolation of recall from a sample of entries to a larger number.
 
-    The k nearest of ten times as many entries are about as far from a query as the k/10 nearest of the sample: recall
-    of those, *matched* in density, estimates that of a larger index. Fewer neighbours make it lower by what rounding to
-    whole entries costs. How much that is, the sample shows within itself: recall of k among all of it against recall of
-    k/10 among a tenth of it.
+    The k nearest of ten times as many entries are about as far from a query as the k/10 nearest in the sample. The
+    recall of these *matched* neighbours therefore estimates the recall in the larger index, but it is too low because
+    k/10 neighbours are fewer. The correction is measured within the sample: the recall of k neighbours among all
+    entries, compared with the recall of k/10 neighbours among a tenth of them.
     """
 
     k: int
-    matched: int  # neighbours in the sample that are as dense as k in the larger index
+    matched: int  # number of neighbours in the sample with the same density as k in the larger index
     n_entries: int  # of the sample
     n_signals: int  # of the larger index
 
@@ -52,10 +52,11 @@ class Extrapolation:
     def expected(self, whole: Float64, matched: Float64, nested: float | None) -> tuple[float, float, float]:
         """Return the recall that is expected of the larger index, and its 95% interval.
 
-        ``whole`` are the recalls of k in the sample for each query, ``matched`` those of fewer neighbours in it, and
-        ``nested`` is the mean recall of those in nested samples. The interval runs from the low end without the
-        correction to the high end with it; the expected recall lies between the two. Standing: an approximation, tested
-        on sets of ten times the sample; beyond that the fall of recall from the sample to ten times as many continues.
+        ``whole`` has the recall of k neighbours in the sample for each query, ``matched`` the recall of the matched
+        neighbours, and ``nested`` is the mean recall of matched neighbours in the nested samples. The interval runs
+        from the lower limit without the correction to the upper limit with it, and the expected recall lies between the
+        two. Standing: approximation, tested on data sets ten times as large as the sample; for larger ones the same
+        decrease per factor of ten is assumed.
         """
         mean = float(whole.mean())
         if not self.needed:

@@ -1,4 +1,4 @@
-"""Intervals of a mean of values in [0, 1], such as the recall of each query."""
+"""Confidence intervals for the mean of values in [0, 1], such as the recall of each query."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ N_DRAWS = 20_000
 
 
 def share_interval(shares: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval of the mean of independent values in [0, 1].
+    """Return a confidence interval for the mean of independent values in [0, 1].
 
-    Gaffke's: each end is a quantile of the mean with random weights, those of gaps between uniform numbers, over the
-    values and one more at that end, 0 or 1. For values of 0 and 1 it is the interval of Clopper and Pearson; it never
-    collapses if all values agree, and values may be shares of several trials that depend on each other, such as the
-    neighbours of one query. Standing: by simulation (``make test-statistics``) it covers at least 93% at a nominal 95%.
+    Gaffke's interval: each limit is a quantile of a weighted mean of the values and of one additional value, 0 for the
+    lower and 1 for the upper limit. The random weights are the spacings of uniform variables. For values 0 and 1 it is
+    the Clopper-Pearson interval. It has a positive width even if all values are equal, and each value may be a fraction
+    of several dependent trials, such as the neighbours of one query. Standing: in simulations (``make
+    test-statistics``) nominal 95% intervals cover at least 93%.
 
     >>> low, high = share_interval([1.0] * 99)
     >>> round(low, 2), high
@@ -30,7 +31,7 @@ def share_interval(shares: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[
 
 
 def queries_needed(share: float, *, confidence: float = 0.95) -> int:
-    """Return how many values, all of them 1, have an interval that begins at ``share`` or above.
+    """Return the smallest number of values, all equal to 1, whose interval lies above ``share``.
 
     >>> queries_needed(0.95), queries_needed(0.99)
     (72, 368)
@@ -39,7 +40,7 @@ def queries_needed(share: float, *, confidence: float = 0.95) -> int:
 
 
 def _weighted_means(values: npt.NDArray[np.float64], end: float) -> npt.NDArray[np.float64]:
-    """Return draws of the mean with random weights of the values and of one more; equal values share a weight."""
+    """Return draws of the randomly weighted mean of the values and of one additional value."""
     known, counts = np.unique(np.append(values, end), return_counts=True)
     weights = np.random.default_rng(0).standard_gamma(counts, (N_DRAWS, len(known)))
     return np.asarray(weights @ known / weights.sum(axis=1))

@@ -1,4 +1,4 @@
-"""Evaluation of codes on a user's own signals: recall, bytes, time, and whether p-values hold."""
+"""Evaluation of codes on a user's own signals: recall, bytes, time, and the validity of p-values."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from .truth import Truth
 
 KS = (1, 10, 100)
 FACTORS = (4, 10, 40)
-"""Candidates per neighbour that are rescored."""
+"""Numbers of candidates per neighbour that are rescored."""
 
 LEVELS = (0.1, 0.05, 0.01)
 N_TIMED = 32
 """Queries whose rescoring is timed."""
 
 REGION_MARGINS = (0.2, 0.6)
-"""Recalls that searches of regions are asked for, as shares of the way from the target to 1: intervals must meet it."""
+"""Recalls requested from searches of regions, as fractions of the way from the target to 1."""
 
 N_NULL_ENTRIES = 1000
 MEAN_SHARE = 0.02
-"""Share of the energy in the mean from which on codes of signs are measured centred too."""
+"""Fraction of the energy in the mean from which adaptive and sign codes are also measured with centring."""
 
 Progress = Callable[[str, float], None]
-"""Called with what runs and the fraction of the whole that is done."""
+"""Progress callback; its arguments are the current step and the completed fraction."""
 
 
 def evaluate(
@@ -57,32 +57,33 @@ def evaluate(
     n_threads: int | None = None,
     progress: Progress = lambda what, fraction: None,
 ) -> Evaluation:
-    """Measure what codes would do on these signals, from a sample, before anything is built.
+    """Measure recall, size and speed of codes on a sample of the signals, and recommend a configuration.
 
     Parameters
     ----------
     signals : array of shape (n_signals, n_features)
-        A memory map is sampled, not read whole.
+        A memory map is sampled, not read completely.
     queries : array, optional
-        Signals to search for; rows of the signals are held out when not given.
+        Signals to search for; by default, rows of the signals are held out.
     target_recall : float in (0, 1)
-        Share of the true 10 nearest that a search shall find. The recommendation is the configuration of the fewest
-        resident bytes that meets it with its whole 95% interval, with or without rescoring by original signals.
+        Fraction of the true 10 nearest neighbours that a search must find. The recommended configuration has the fewest
+        resident bytes among those whose whole 95% interval meets the target, with or without rescoring by original
+        signals.
     metric : "cosine", "centred cosine" or "inner_product"
-        What makes neighbours true, for all configurations alike: the cosine of the signals as given, that of signals
-        less their mean, or the inner product.
+        Metric that defines the true neighbours of all configurations: the cosine of the signals as given, the cosine
+        after subtracting their mean, or the inner product.
     n_signals : int, optional
-        Entries of the index to come; the number of signals when not given. Recall falls as entries are added: it is
-        measured in nested samples and extrapolated to this number.
+        Number of entries of the planned index; by default the number of signals. Recall decreases as entries are added,
+        so it is measured in nested samples and extrapolated to this number.
     n_bits : sequence of int, optional
-        Sizes of adaptive codes; a thirty-second to a quarter of the features when not given.
+        Sizes of adaptive codes; by default from 1/32 to 1/4 of the number of features.
     n_entries, n_queries : int
-        Largest sizes of the sample.
+        Maximum numbers of entries and queries in the sample.
 
     Returns
     -------
     Evaluation
-        Recall, bytes and times of each configuration, rates of false alarms, and a recommendation.
+        Recall, bytes and times of each configuration, false-alarm rates, and a recommendation.
     """
     start = time.perf_counter()
     given = as_signals(signals)
@@ -104,8 +105,8 @@ def evaluate(
     needed = queries_needed(target)
     if len(part.queries) < needed:
         part.notes.append(
-            f"{len(part.queries)} queries cannot show a recall of {100 * target:.4g}%: at least {needed:,} are needed, "
-            "even if all of them find everything"
+            f"{len(part.queries)} queries cannot confirm a recall of {100 * target:.4g}%: at least {needed:,} are "
+            "needed, even if every query finds all of its neighbours"
         )
     steps = len(tried) + 4
 
@@ -119,7 +120,7 @@ def evaluate(
         progress(one.name, (2 + i) / steps)
         index = one.make(n_features, random_state=random_state)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
+            warnings.simplefilter("ignore", UserWarning)  # about calibration, and about few signals for a basis
             index.add(part.entries, n_threads=n_threads)
             found.append(measure(one, index, part, known, n_threads=n_threads))
     options = [option for one in found for option in one.options]
@@ -165,10 +166,10 @@ class Neighborhoods:
 def measure(
     configuration: Configuration, index: Index, part: Split, known: Neighborhoods, *, n_threads: int | None
 ) -> Candidate:
-    """Return recall with and without rescoring, bytes and times of one index of the entries.
+    """Measure recall with and without rescoring, bytes and times of one index.
 
-    An index orders rescored candidates exactly, by its own metric. Which of them are among the first is computed here
-    from the candidates, once for all factors; only the times of rescoring are measured by doing it.
+    An index orders rescored candidates exactly by its own metric, so the recall for all factors is computed here from
+    one list of candidates. Only the times of rescoring are measured with real searches.
     """
     further, few = known.extrapolation, known.extrapolation.matched
     ids = np.asarray(index.search(part.queries, k=K * max(FACTORS), n_threads=n_threads).ids)
@@ -197,10 +198,10 @@ def measure(
 def measure_stored(
     best: Option, part: Split, known: Neighborhoods, target: float, seed: int, n_threads: int | None
 ) -> list[Option]:
-    """Return the best configuration as an index stores it: with originals of each type, and with regions.
+    """Measure the best configuration with stored originals of each type, and with regions.
 
-    Regions need at least 20,000 entries. The loss of originals with fewer bits is the same in the sample and among
-    all signals. The recall of a search by regions is calibrated on each index, so it is not extrapolated.
+    Regions need at least 20,000 entries. The loss by originals with fewer bits is assumed to be the same in the sample
+    and among all signals. The recall of a search with regions is calibrated on each index, so it is not extrapolated.
     """
     found = []
     types = [] if best.factor is None else ORIGINAL_TYPES
@@ -226,7 +227,7 @@ def measure_stored(
 
 
 def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoods, search: dict[str, Any]) -> Option:
-    """Return an option with the recall and time that an index gives."""
+    """Return an option with the recall and time measured on an index."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         ids = np.asarray(index.search(part.queries, k=K, **search).ids)
@@ -240,16 +241,17 @@ def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoo
 
 
 def _with_stored(options: list[Option], stored: list[Option]) -> list[Option]:
-    """Return all options; those that were measured again with originals replace the estimate."""
+    """Return all options, with estimates replaced by options that were measured with stored originals."""
     again = {(one.configuration.name, one.factor) for one in stored if one.recall is None}
     return [one for one in options if (one.configuration.name, one.factor) not in again] + stored
 
 
 def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int], Int64]:
-    """Return what gives the first k of rescored candidates, or more that hold all true neighbours among them.
+    """Return a function that selects the entries among the candidates that rescoring would return.
 
-    If the index rescores by the metric of the truth, the true neighbours among the candidates are among the first.
-    Otherwise, as with a centre that the truth does not remove, the candidates are ordered as the index orders them.
+    If the index rescores by the metric that defines the true neighbours, rescoring ranks all true neighbours among the
+    candidates first, so the function returns all candidates. Otherwise, for example if the index subtracts a mean that
+    the metric keeps, it orders the candidates as the index does and returns the first k.
     """
     exact = truth if truth.metric == "inner_product" else Truth("cosine", index.recipe.center)
     if (exact.mean is None) == (truth.mean is None):
@@ -258,7 +260,7 @@ def _rescored(index: Index, part: Split, truth: Truth) -> Callable[[Int64, int],
 
 
 def _times(index: Index, part: Split, n_threads: int | None) -> dict[int | None, float]:
-    """Return milliseconds per query of a batch, and with candidates rescored, by their number per neighbour."""
+    """Return milliseconds per query of a batch without rescoring, and with each number of candidates per neighbour."""
     few = part.queries[:N_TIMED]
     plain = _seconds(index, part.queries, n_threads=n_threads)
     base = _seconds(index, few, n_threads=n_threads)
@@ -270,7 +272,7 @@ def _times(index: Index, part: Split, n_threads: int | None) -> dict[int | None,
 
 
 def _seconds(index: Index, queries: Float32, **options: Any) -> float:
-    """Return the seconds of a search per query, the smaller of two: the first may have to load or allocate."""
+    """Return the seconds per query, the smaller of two runs, because the first may load files or allocate memory."""
     taken = []
     for _ in range(2):
         begin = time.perf_counter()
@@ -280,10 +282,10 @@ def _seconds(index: Index, queries: Float32, **options: Any) -> float:
 
 
 def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[list[FalseAlarmRow], int]:
-    """Return the shares of searches for held-out signals that have any match, with and without calibration.
+    """Measure the fraction of searches for held-out signals that have a match, with and without calibration.
 
-    Half of the queries calibrate, the other half judge; none is an entry. Empty if these codes have no p-values or if
-    there are too few queries to calibrate with.
+    One half of the queries is used for calibration, the other half for measurement; no query is an entry. The result is
+    empty if the codes have no p-values or if there are too few queries for a calibration.
     """
     half = len(part.queries) // 2
     some = np.sort(
@@ -302,7 +304,7 @@ def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[l
                 try:
                     index.calibrate(part.queries[:half], false_alarm=LEVELS[-1])
                 except ValueError as error:
-                    part.notes.append(f"rates of false alarms after calibration were not measured: {error}")
+                    part.notes.append(f"false-alarm rates after calibration were not measured: {error}")
                     continue
             judged = part.queries[half:]
             found = [index.within(judged, false_alarm=level, force=True) for level in LEVELS]
@@ -311,7 +313,7 @@ def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[l
 
 
 def _found(ids: Int64, wanted: Int64) -> Float64:
-    """Return the share of each query's wanted entries that are among those found."""
+    """Return the fraction of each query's true neighbours that were found."""
     return np.array([np.isin(true, mine).mean() for mine, true in zip(ids, wanted, strict=True)], np.float64)
 
 

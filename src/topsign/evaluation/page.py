@@ -1,4 +1,4 @@
-"""The evaluation as one self-contained HTML page."""
+"""Report of an evaluation as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .report import Candidate, Evaluation, Option, Recall
 WIDTH, HEIGHT, MARGIN, LABEL_WIDTH = 640, 320, 52, 24
 MIDDLE = 'text-anchor="middle" fill="var(--ink)"'
 STORED_WORDS = (
-    "The best of these as an index stores it: with originals of each type on disk, and, from 20,000 entries on, with "
-    "regions, of which a search visits as many as a recall needs. Among options of the same resident bytes and about "
-    "the same time, the one with the fewest bytes on disk is recommended."
+    "The best configuration as a stored index: with originals of each type on disk and, from 20,000 entries on, with "
+    "regions, of which a search visits as many as the requested recall needs. Among options with the same resident "
+    "bytes and about the same time, the one with the fewest bytes on disk is recommended."
 )
 TRUTHS = {
     "cosine": "largest cosine of the signals as given",
-    "centred cosine": "largest cosine of the signals less their mean",
+    "centred cosine": "largest cosine after subtracting the mean of the signals",
     "inner_product": "largest inner product",
 }
 
@@ -29,7 +29,7 @@ def render(found: Evaluation) -> str:
 
 
 def _body(found: Evaluation) -> Iterator[str]:
-    held = "held out of them" if found.own_queries else "given"
+    held = "held out from the signals" if found.own_queries else "as given"
     source = found.source.signals or "your signals"
     yield "<h1>topsign on your signals</h1>"
     yield (
@@ -37,7 +37,7 @@ def _body(found: Evaluation) -> Iterator[str]:
         f"{found.n_entries:,} entries and {found.n_queries:,} queries {held}, in {found.seconds:.0f} s.</p>"
     )
     yield '<h2 id="recommendation">Recommendation</h2>'
-    yield f"<p>Asked: {found.target_recall:.0%} of the true 10 nearest.</p>"
+    yield f"<p>Target: {found.target_recall:.0%} of the true 10 nearest neighbours.</p>"
     yield f"<p><strong>{escape(found.recommendation())}</strong></p>"
     if (second := found.alternative()) is not None:
         yield f"<p>{escape(second)}</p>"
@@ -48,8 +48,9 @@ def _body(found: Evaluation) -> Iterator[str]:
         yield "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in found.notes) + "</ul>"
     yield '<h2 id="recall">Recall, bytes and time</h2>'
     yield f"<p>{escape(recall_words(found))}</p>"
-    yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against resident bytes per entry: circles '
-    yield "are codes only, squares 100 candidates rescored. The filled mark is recommended.</figcaption></figure>"
+    yield f'<figure id="figure-recall">{_chart(found)}<figcaption>Recall@10 against resident bytes per entry. Circles '
+    yield "are searches by codes only, squares are searches with 100 rescored candidates, and the dashed line is the "
+    yield "target. The filled mark is the recommended configuration.</figcaption></figure>"
     titles = ["Code", "Bytes", "Recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms"]
     yield from table_rows("numbers", titles, [_row(one) for one in found.candidates])
     if found.stored:
@@ -65,8 +66,8 @@ def _body(found: Evaluation) -> Iterator[str]:
     if found.false_alarms:
         yield '<h2 id="false-alarms">False alarms</h2>'
         yield (
-            f"<p>Shares of {found.n_judged:,} searches for held-out signals, in a sample of the entries, that have a "
-            "match at a false-alarm rate: they should be that rate, as far as held-out signals match nothing.</p>"
+            f"<p>Fraction of {found.n_judged:,} searches for held-out signals, in a sample of the entries, that have a "
+            "match. If no held-out signal truly matches an entry, it should equal the false-alarm rate.</p>"
         )
         titles = ["P-values", *(f"at {level:g}" for level in found.levels)]
         rows = [[escape(row.null), *(f"{rate:.3f}" for rate in row.rates)] for row in found.false_alarms]
@@ -76,23 +77,23 @@ def _body(found: Evaluation) -> Iterator[str]:
 
 
 def stored_numbers(one: Option) -> list[str]:
-    """Return bytes and recall of an option as an index stores it."""
+    """Return the bytes and the recall of an option as a stored index."""
     return [f"{one.bytes_per_entry:.0f}", f"{one.disk_bytes:.0f}", f"{one.measured.share:.3f}"]
 
 
 def recall_words(found: Evaluation) -> str:
-    """Return what the numbers of recall, bytes and time mean."""
+    """Return the explanation of recall, bytes and times."""
     words = (
-        f"True neighbours, for all codes alike, are the entries of the {TRUTHS[found.metric]}. Recall is the share of "
-        "them that is found, with 95% intervals over queries: by codes only, and with candidates rescored by the "
-        "original signals. Bytes per entry are all that is resident: code, norm, scale, id, and the share of means and "
-        "axes, which all entries have in common. Times are per query, of one batch on all threads, in the sample."
+        f"For all codes, true neighbours are the entries with the {TRUTHS[found.metric]}. Recall is the fraction of "
+        "them that is found, with 95% intervals over queries, by codes only and with candidates rescored by the "
+        "original signals. Bytes per entry include all resident data: code, norm, scale and id, plus shared means and "
+        "axes divided by the number of entries. Times are per query, in one batch on all threads, in the sample."
     )
     if found.extrapolated:
         nested = "" if found.n_nested is None else f", corrected by nested samples of {found.n_nested:,}"
         words += (
-            f" Recall changes as entries are added: for {found.n_signals:,} entries it is extrapolated from fewer "
-            f"neighbours in the sample, which are as dense as 10 there{nested}."
+            f" Recall changes as entries are added. For {found.n_signals:,} entries it is extrapolated from fewer "
+            f"neighbours in the sample, which are as dense there as 10 neighbours among all entries{nested}."
         )
     return words
 
@@ -110,7 +111,7 @@ def _share(one: Recall) -> str:
 
 
 def _chart(found: Evaluation) -> str:
-    """Return recall@10 against bytes, as an SVG in the colours of the page."""
+    """Return a chart of recall@10 against bytes as an SVG element."""
     largest = 1.08 * max(one.bytes_per_entry for one in found.candidates)
 
     def at(n_bytes: float, share: float) -> tuple[float, float]:
@@ -135,7 +136,7 @@ def _chart(found: Evaluation) -> str:
     parts.append(
         f'<line x1="{left:.0f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--green)" '
         'stroke-dasharray="5 4"/>'
-        f'<text x="{right:.0f}" y="{y - 5:.0f}" text-anchor="end" fill="var(--green)">asked</text>'
+        f'<text x="{right:.0f}" y="{y - 5:.0f}" text-anchor="end" fill="var(--green)">target</text>'
     )
     for one in found.candidates:
         parts += [mark(one.option(None), "var(--blue)"), mark(one.option(10), "var(--orange)")]

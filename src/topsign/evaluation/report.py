@@ -1,4 +1,4 @@
-"""The report of an evaluation: what was measured, and the recommendation in words and calls."""
+"""Report of an evaluation: measurements, and the recommendation as text, commands and code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .data import Isotropy
 from .source import ORIGINALS, SearchSettings, SignalSource
 
 K = 10
-"""Neighbours that a target of recall is about."""
+"""Number of neighbours to which the target recall refers."""
 
 SAME_TIME = 1.25
-"""Times whose ratio is below this count as equal: measurements differ by as much."""
+"""Times whose ratio is below this are treated as equal, because measurements vary by as much."""
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Share of the true k nearest that are found, with its 95% interval over queries."""
+    """Fraction of the true k nearest neighbours that are found, with its 95% interval over queries."""
 
     k: int
     share: float
@@ -31,21 +31,21 @@ class Recall:
 
 @dataclass(frozen=True)
 class Option:
-    """A configuration with a number of candidates that are ordered by the original signals."""
+    """Configuration with a number of candidates that are rescored by the original signals."""
 
     configuration: Configuration
-    factor: int | None  # candidates per neighbour that are rescored; None: none
-    bytes_per_entry: float  # resident: code, norm, scale and id, and the share of what all entries have in common
+    factor: int | None  # rescored candidates per neighbour; None without rescoring
+    bytes_per_entry: float  # resident: code, norm, scale and id, plus the shared data divided by the number of entries
     measured: Recall  # recall@10 among the entries of the sample
-    expected: Recall  # the same among all signals, extrapolated if the sample is smaller
-    milliseconds: float  # per query, a batch on all threads, among the entries of the sample
-    originals: str | None = None  # type of kept originals
-    recall: float | None = None  # recall that a search of regions is asked for
-    disk_bytes: float = 0.0  # of kept originals, per entry
+    expected: Recall  # recall@10 among all signals, extrapolated if the sample is smaller
+    milliseconds: float  # per query in a batch on all threads, among the entries of the sample
+    originals: str | None = None  # type of stored originals
+    recall: float | None = None  # recall requested from a search of regions
+    disk_bytes: float = 0.0  # of stored originals, per entry
 
     @property
     def name(self) -> str:
-        """Words for tables and sentences."""
+        """Name for tables and sentences."""
         return f"{self.configuration.name}, {self.how}"
 
     @property
@@ -58,7 +58,7 @@ class Option:
 
     @property
     def search(self) -> SearchSettings:
-        """Parameters with which an index is built and searched."""
+        """Build and search parameters."""
         originals = self.originals or (None if self.factor is None else ORIGINALS)
         return SearchSettings(self.factor, originals, self.recall)
 
@@ -69,16 +69,16 @@ class Option:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One configuration, measured."""
+    """Measurements of one configuration."""
 
     configuration: Configuration
     bytes_per_entry: float
-    recall: list[Recall]  # by codes, of the 1, 10 and 100 nearest
+    recall: list[Recall]  # by codes only, of the 1, 10 and 100 nearest
     options: list[Option]
 
     @property
     def name(self) -> str:
-        """Words for tables."""
+        """Name for tables."""
         return self.configuration.name
 
     def option(self, factor: int | None) -> Option:
@@ -88,7 +88,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FalseAlarmRow:
-    """Share of searches for held-out signals that have any match, by the level that was asked for."""
+    """Fraction of searches for held-out signals that have a match, for each requested false-alarm rate."""
 
     null: str
     rates: list[float]
@@ -96,9 +96,9 @@ class FalseAlarmRow:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything measured; see :func:`evaluate`."""
+    """Results of :func:`evaluate`."""
 
-    n_signals: int  # entries of the index that the recommendation is for
+    n_signals: int  # number of entries for which the recommendation holds
     n_entries: int
     n_queries: int
     n_features: int
@@ -109,12 +109,12 @@ class Evaluation:
     notes: list[str]
     n_nested: int | None  # entries of each nested sample, None if there is none
     candidates: list[Candidate]
-    stored: list[Option]  # the best options as an index stores them: by type of originals, and with regions
+    stored: list[Option]  # the best option with stored originals of each type, and with regions
     best: Option
     second: Option | None
     false_alarms: list[FalseAlarmRow]
     levels: list[float]
-    n_judged: int  # queries that the rates of false alarms are measured with
+    n_judged: int  # number of queries with which false-alarm rates are measured
     random_state: int
     seconds: float
     source: SignalSource = SignalSource()  # noqa: RUF009  # frozen
@@ -126,11 +126,11 @@ class Evaluation:
 
     @property
     def extrapolated(self) -> bool:
-        """Whether recall is expected of more entries than were measured."""
+        """Whether the recommendation is for more entries than were measured."""
         return self.n_signals > self.n_entries
 
     def of(self, source: SignalSource) -> Evaluation:
-        """Return the same evaluation with the files that its commands name."""
+        """Return the same evaluation with file names for its commands."""
         return replace(self, source=source)
 
     def command(self) -> str:
@@ -144,23 +144,23 @@ class Evaluation:
         )
 
     def recommendation(self) -> str:
-        """Return the recommendation and the numbers it will give, in a few sentences."""
+        """Return the recommendation and its expected performance in a few sentences."""
         best = self.best
         saved = 4 * self.n_features / best.bytes_per_entry
-        met = "" if self.met else f"Nothing that was measured meets {self.target_recall:.0%}; the closest is: "
+        met = "" if self.met else f"No configuration meets a recall of {self.target_recall:.0%}; the closest is: "
         text = (
-            f"{met}{best.name}. {best.bytes_per_entry:.0f} resident bytes per entry, {saved:.1f} times fewer than "
-            f"float32; {best.measured} of the true {K} nearest found among {self.n_entries:,} entries, in "
+            f"{met}{best.name}. It takes {best.bytes_per_entry:.0f} resident bytes per entry ({saved:.1f} times fewer "
+            f"than float32) and finds {best.measured} of the true {K} nearest among {self.n_entries:,} entries, in "
             f"{best.milliseconds:.2f} ms per query."
         )
         if self.extrapolated:
-            text += f" Among {self.n_signals:,} entries {best.expected} is expected (extrapolated)."
+            text += f" Among {self.n_signals:,} entries the expected recall is {best.expected} (extrapolated)."
         if best.originals is not None:
             text += f" Originals take {best.disk_bytes:,.0f} bytes per entry on disk."
         return text
 
     def alternative(self) -> str | None:
-        """Return the second best option and why it is not the first, None if there is no other."""
+        """Return the second best option and the reason why it is not the first, or None if there is no other."""
         if self.second is None:
             return None
         best, other = self.best, self.second
@@ -168,32 +168,32 @@ class Evaluation:
         found += f"{other.milliseconds:.2f} ms"
         found += f", {other.disk_bytes:,.0f} bytes on disk: " if other.disk_bytes else ": "
         if not other.meets(self.target_recall):
-            return found + ("it may miss the target." if self.met else "it finds fewer.")
+            return found + ("it may miss the target." if self.met else "its recall is lower.")
         more = other.bytes_per_entry / best.bytes_per_entry - 1
         if abs(more) < 0.005:
             larger = other.disk_bytes > best.disk_bytes
-            return found + ("as small, but larger on disk." if larger else "as small, and slower.")
+            return found + ("equally small, but larger on disk." if larger else "equally small, but slower.")
         if other.milliseconds < best.milliseconds:
             return found + f"faster, but {more:.0%} larger."
-        return found + f"{more:.0%} larger, and no faster."
+        return found + f"{more:.0%} larger, and not faster."
 
     def false_alarm_advice(self) -> str | None:
-        """Return what to do before p-values are used, None if nothing."""
+        """Return advice on calibration before p-values are used, or None if none is needed."""
         plain = self.false_alarms[0] if self.false_alarms else None
         if plain is None or plain.rates[-1] <= 2 * self.levels[-1]:
             return None
         return (
-            f"P-values need index.calibrate(): without it {plain.rates[-1]:.0%} of searches for held-out signals had a "
-            f"match at a false alarm of {self.levels[-1]:.0%}."
+            f"Call index.calibrate() before using p-values: without it, {plain.rates[-1]:.0%} of searches for held-out "
+            f"signals had a match at a false-alarm rate of {self.levels[-1]:.0%}."
         )
 
 
 def choose(options: list[Option], target: float) -> tuple[Option, Option | None]:
-    """Return the cheapest option that meets the target, and the second best.
+    """Return the best option that meets the target, and the second best.
 
-    The cheapest has the fewest resident bytes, and is the fastest of those; of options with the same resident bytes and
-    about the same time it has the fewest bytes on disk. The second best is the fastest that is faster, or else the next
-    in this order; if no other meets the target, the one that finds most. If none meets it, the two that find most are
+    Options are ordered by resident bytes, then by time, and at about equal times by bytes on disk. The second best is
+    the fastest option that is faster than the best, or else the next in this order, or, if no other option meets the
+    target, the one with the highest recall. If no option meets the target, the two with the highest recall are
     returned.
     """
 

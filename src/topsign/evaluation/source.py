@@ -1,4 +1,4 @@
-"""Files of signals that an evaluation read, and commands and code that read them again."""
+"""Files that an evaluation has read, and commands and Python code that read them again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .configurations import Configuration
 
 INDEX = "index.topsign"
 ORIGINALS = "float32"
-"""Type of kept originals that orders candidates as the signals themselves do."""
+"""Type of stored originals that orders candidates exactly as the signals do."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Build and search parameters: originals, and rescoring with them or regions."""
+    """Build and search parameters: originals, rescoring and regions."""
 
     factor: int | None = None  # candidates per neighbour that are rescored
     originals: str | None = None  # type of kept originals
@@ -63,7 +63,7 @@ class SignalSource:
     def python(
         self, configuration: Configuration, settings: SearchSettings, *, n_features: int, k: int, random_state: int
     ) -> str:
-        """Return Python code that builds an index and searches it: the last line assigns ``neighbors``."""
+        """Return Python code that builds an index and searches it; the last line assigns ``neighbors``."""
         options: dict[str, Any] = {} if settings.originals is None else {"originals": settings.originals}
         made = configuration.constructor(n_features, **options, random_state=random_state)
         learned = [] if settings.recall is None else ["index.learn_regions()"]

@@ -1,4 +1,4 @@
-"""The neighbours that a user means: those of the signals themselves, by one metric."""
+"""True neighbours: the exact nearest neighbours of the signals by one metric."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .._checks import check_choice
 METRICS = ("cosine", "centred cosine", "inner_product")
 
 BLOCK_VALUES = 2**24
-"""Values of entries that are compared exactly in one go."""
+"""Maximum number of values of entries in one block of exact comparisons."""
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Exact scores by a metric: cosines of the signals as given or less a mean, or inner products."""
+    """Exact scores by a metric: cosines of the signals, cosines after subtracting a mean, or inner products."""
 
     metric: str
     mean: Float32 | None
 
     @classmethod
     def of(cls, metric: str, entries: Float32) -> Truth:
-        """Return the truth of a metric; the mean is that of the entries."""
+        """Return the metric with the mean of the entries."""
         check_choice(metric, "metric", METRICS)
         return cls(metric, mean_of(entries) if metric == "centred cosine" else None)
 
@@ -37,9 +37,9 @@ class Truth:
         return np.asarray(centred / np.maximum(norms, 1e-30)[:, np.newaxis], np.float32)
 
     def neighbors(self, entries: Float32, queries: Float32, k: int) -> Int64:
-        """Return rows of the k entries of the largest scores with each query, closest first.
+        """Return the rows of the k entries with the largest scores for each query, closest first.
 
-        Entries go by in blocks, and the best so far are kept: nothing of the size of all entries is made.
+        Entries are compared in blocks, so memory does not grow with their number.
         """
         k, n_rows = min(k, len(entries)), max(k, BLOCK_VALUES // entries.shape[1])
         asked = self.vectors(queries)
@@ -56,7 +56,7 @@ class Truth:
         return found
 
     def ordered(self, entries: Float32, queries: Float32, ids: Int64) -> Int64:
-        """Return the candidates of each query, ids below zero left last, in the order of their exact scores."""
+        """Return the candidates of each query in descending order of their exact scores; negative ids come last."""
         asked, found = self.vectors(queries), np.empty_like(ids)
         for row, mine in enumerate(ids):
             scores = self.vectors(entries[mine]) @ asked[row]
