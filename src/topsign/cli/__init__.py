@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from . import (  # noqa: F401  (each registers its command)
     add,
     build,
     calibrate,
@@ -26,30 +26,7 @@ from . import (
 )
 from .app import app
 
-__all__ = [
-    "add",
-    "app",
-    "build",
-    "calibrate",
-    "cameras",
-    "cluster",
-    "compact",
-    "dedupe",
-    "evaluate",
-    "explore",
-    "export",
-    "get",
-    "info",
-    "inspect",
-    "list",
-    "main",
-    "plan",
-    "regions",
-    "remove",
-    "reproduce",
-    "search",
-    "verify",
-]
+__all__ = ["app", "main"]
 
 
 def main() -> None:

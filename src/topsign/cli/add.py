@@ -60,7 +60,7 @@ def add(
     opened = opened_index(index, timeout=timeout)
     files = options.open_files(signals)
     add_files(opened, index, files, options, n_threads=threads)
-    console.print(f"{index}: {len(opened):,} entries", highlight=False)
+    console.print(f"{index}: {len(opened):,} entries")
 
 
 def add_files(index: Any, name: object, files: list[SignalFile], options: AddOptions, **others: Any) -> None:
@@ -77,7 +77,7 @@ def add_files(index: Any, name: object, files: list[SignalFile], options: AddOpt
             beside |= {} if options.ids is None else {"ids": read_ids(options.ids)}
             new = write(file.rows(), **beside, **others)
         span = f", ids {min(new)} to {max(new)}" if len(new) else ""
-        console.print(f"{file.name}: {len(new):,} entries added{span}", highlight=False)
+        console.print(f"{file.name}: {len(new):,} entries added{span}")
 
 
 def _read_notes(path: Path) -> list[Any]:

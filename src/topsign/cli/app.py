@@ -26,12 +26,14 @@ app = typer.Typer(
 
 
 class DataConsole(Console):
-    """Console for data: no markup, and control characters are escaped on a terminal."""
+    """Console for data: no markup or highlights, and control characters are escaped on a terminal."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, **options)
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
+        """Print text in unbroken lines, and other objects as wide as the terminal."""
+        options.setdefault("soft_wrap", all(isinstance(one, str | Text) for one in objects))
         super().print(*(self.shown(one) if isinstance(one, str) else one for one in objects), **options)
 
     def shown(self, text: str) -> str:
@@ -138,14 +140,14 @@ def in_commands(message: str) -> str:
 
 def fail(message: str, *, code: int) -> typer.Exit:
     """Print an error and exit; code 1 stands for bad data, 2 for bad usage."""
-    errors.print(Text("error:", "bold red"), message, highlight=False, soft_wrap=True)
+    errors.print(Text("error:", "bold red"), message)
     return typer.Exit(code)
 
 
 def show_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        console.print(__version__, highlight=False)
+        console.print(__version__)
         raise typer.Exit
 
 
@@ -185,7 +187,7 @@ def printed_warnings() -> Iterator[None]:
         warnings.simplefilter("always", CalibrationWarning)
         yield
     for message in dict.fromkeys(str(one.message) for one in caught):
-        errors.print(Text("warning:", "bold yellow"), in_options(message), highlight=False, soft_wrap=True)
+        errors.print(Text("warning:", "bold yellow"), in_options(message))
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def build(
     if regions and index.regions is None:
         show_learned(index, None, threads)
     more = f", originals in {index.originals_nbytes:,} more" if index.originals else ""
-    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{more}", highlight=False)
+    console.print(f"{output}: {len(index):,} entries in {index.nbytes:,} bytes{more}")
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
                         raise_interrupt()
     except KeyboardInterrupt:
         message = f"interrupted: {len(index):,} of {total:,} signals are stored; continue with: {again}"
-        errors.print(message, highlight=False, soft_wrap=True)
+        errors.print(message)
         raise typer.Exit(INTERRUPTED) from None
 
 

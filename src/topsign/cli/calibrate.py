@@ -10,7 +10,7 @@ import typer
 
 from ..signals import open_files
 from .app import app, console, exit_on_error
-from .options import ArrayName, IndexPath, SignalPath, Threads, opened_index
+from .options import ArrayName, IndexPath, SignalPath, Threads, as_ids, opened_index
 
 MAX_SIGNALS = 20_000
 
@@ -58,29 +58,22 @@ def learn_null(index: Any, name: object, impostors: str, array: str | None, **op
     with exit_on_error(1):
         files = open_files(impostors, array)
         total = sum(file.n_signals for file in files)
-        step = -(-total // MAX_SIGNALS)  # all of a few, every so many of a multitude
+        step = -(-total // MAX_SIGNALS)  # all signals, or evenly spaced ones if there are more
         signals = np.concatenate([np.asarray(file.rows()[::step]) for file in files])
         learned = index.calibrate(signals, **options)
     console.print(
         f"{name}: calibrated by {learned.n_queries:,} searches for impostors among {learned.n_entries:,} entries; "
         f"false-alarm rates hold from {learned.level:.2g} up without a model, from {learned.floor:.2g} up with one",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
 def _learn_evidence(index: Any, name: object, signals: str, array: str | None, ids: Path, threads: int | None) -> None:
     """Learn likelihood ratios from signals that match entries, and print how many were used."""
     with exit_on_error(1):
-        lines: list[Any] = ids.read_text().split("\n")
-        wanted = [line for line in lines if line]
-        if not index.has_text_ids:
-            wanted = [int(line) for line in wanted]
+        wanted = as_ids(index, [line for line in ids.read_text().split("\n") if line])
         known = np.concatenate([np.asarray(file.rows()) for file in open_files(signals, array)])
         model = index.calibrate_evidence(known, ids=wanted, n_threads=threads)
     console.print(
         f"{name}: likelihood ratios learned from {model.n_matches:,} matches and {model.n_impostors:,} scores of "
         "impostors; topsign search --evidence shows them",
-        highlight=False,
-        soft_wrap=True,
     )

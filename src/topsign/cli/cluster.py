@@ -87,7 +87,7 @@ def encode(
             progress=progress,
         )
     what = f"{encoded.n_entries:,} entries in {encoded.n_segments:,} segments, {encoded.n_written:,} written now"
-    console.print(f"{output}: version {encoded.version}: {what}", highlight=False, soft_wrap=True)
+    console.print(f"{output}: version {encoded.version}: {what}")
 
 
 @cluster.command()
@@ -231,7 +231,7 @@ def verify(index_path: IndexPlace, version: Version = None, scheduler: Scheduler
     """
     with _opened(index_path, scheduler, version) as index, bar("verifying") as progress:
         index.verify(progress=progress)
-        console.print(f"{index_path}: sound: {len(index):,} entries", highlight=False, soft_wrap=True)
+        console.print(f"{index_path}: sound: {len(index):,} entries")
 
 
 def _distributed() -> Any:
@@ -270,4 +270,4 @@ def _opened(index_path: str, scheduler: str | None, version: int | None = None) 
 
 def _print_state(index_path: str, index: Any) -> None:
     """Print the version and the number of entries after a change."""
-    console.print(f"{index_path}: version {index.version}: {len(index):,} entries", highlight=False, soft_wrap=True)
+    console.print(f"{index_path}: version {index.version}: {len(index):,} entries")

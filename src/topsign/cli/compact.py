@@ -19,4 +19,4 @@ def compact(index: IndexPath, timeout: Wait = None) -> None:
     with exit_on_error(1):
         opened.compact()
     left = f"{len(opened):,} entries in {opened.nbytes:,} bytes"
-    console.print(f"{index}: {n_removed:,} removed entries freed, {left}", highlight=False)
+    console.print(f"{index}: {n_removed:,} removed entries freed, {left}")

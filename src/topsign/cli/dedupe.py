@@ -123,7 +123,7 @@ def write_groups(index: Any, output: Path, limit: dict[str, Any], threads: int |
         content = encode_table(rows, ("group", "id"), output.suffix.removeprefix("."))
         write_file(output, lambda file: file.write(content))
     what = f"{len(rows):,} of {len(index):,} entries in {len(groups):,} groups"
-    console.print(f"{output}: {what}", highlight=False)
+    console.print(f"{output}: {what}")
 
 
 def _index_of(

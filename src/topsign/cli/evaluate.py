@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-from rich.table import Table
 
 from ..evaluation import METRICS, STORED_WORDS, Evaluation, SignalSource, recall_words, render, stored_numbers
 from ..evaluation import evaluate as run_evaluation
 from ..paper.measuring import plain
 from ..signals import open_files
-from .app import app, console, errors, exit_on_error, fail
+from .app import app, console, exit_on_error, fail
 from .options import ArrayName, IdColumn, SignalPath, Threads
+from .output import plain_table, stage_bar
 
 MAX_VALUES = 2**28
 
@@ -55,9 +54,7 @@ def evaluate(
     with exit_on_error(1):
         given, total = _read(signals, array, id_column)
         asked = None if queries is None else _read(queries, array, None)[0]
-    columns = TextColumn("{task.description:18}"), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=errors) as progress, exit_on_error(1):
-        bar = progress.add_task("starting", total=1.0)
+    with stage_bar() as progress, exit_on_error(1):
         found = run_evaluation(
             given,
             queries=asked,
@@ -68,7 +65,7 @@ def evaluate(
             n_entries=entries,
             random_state=seed,
             n_threads=threads,
-            progress=lambda what, done: progress.update(bar, description=what, completed=done),
+            progress=progress,
         )
     found = found.of(SignalSource(signals, queries, array, id_column))
     if page is not None:
@@ -82,7 +79,7 @@ def evaluate(
     else:
         _show(found)
         if page is not None:
-            console.print(f"\nthe page: {(page / 'index.html').absolute()}", highlight=False, soft_wrap=True)
+            console.print(f"\nthe page: {(page / 'index.html').absolute()}")
 
 
 def _read(location: str, array: str | None, id_column: str | None) -> tuple[Any, int]:
@@ -95,43 +92,39 @@ def _read(location: str, array: str | None, id_column: str | None) -> tuple[Any,
 
 
 def _show(found: Evaluation) -> None:
-    console.print(found.isotropy.sentence(found.n_features), highlight=False)
+    console.print(found.isotropy.sentence(found.n_features))
     for note in found.notes:
-        console.print(f"note: {note}", highlight=False)
-    table = Table(box=None, pad_edge=False)
+        console.print(f"note: {note}")
     titles = ("code", "bytes", "recall@1", "@10", "@100", "@10, 40 rescored", "100", "400", "ms/query")
-    for name in titles:
-        table.add_column(name, justify="left" if name == "code" else "right")
+    table = plain_table(titles, left=("code",))
     for one in found.candidates:
         shares = [f"{part.share:.3f}" for part in one.recall] + [""] * (3 - len(one.recall))
         shares += [f"{option.measured.share:.3f}" for option in one.options if option.factor is not None]
         table.add_row(one.name, f"{one.bytes_per_entry:.0f}", *shares, f"{one.option(None).milliseconds:.2f}")
     console.print()
-    console.print(table, highlight=False)
-    console.print(f"\n{recall_words(found)}", highlight=False)
+    console.print(table)
+    console.print(f"\n{recall_words(found)}")
     if found.stored:
-        stored = Table(box=None, pad_edge=False)
-        for name in ("stored as", "resident bytes", "bytes on disk", "recall@10", "ms/query"):
-            stored.add_column(name, justify="left" if name == "stored as" else "right")
+        names = ("stored as", "resident bytes", "bytes on disk", "recall@10", "ms/query")
+        stored = plain_table(names, left=("stored as",))
         for option in found.stored:
             stored.add_row(option.name, *stored_numbers(option), f"{option.milliseconds:.2f}")
-        console.print(f"\n{STORED_WORDS}", highlight=False)
-        console.print(stored, highlight=False)
+        console.print(f"\n{STORED_WORDS}")
+        console.print(stored)
     if found.false_alarms:
-        alarms = Table(box=None, pad_edge=False)
-        for name in ("searches with a match", *(f"at {level:g}" for level in found.levels)):
-            alarms.add_column(name, justify="left" if name == "searches with a match" else "right")
+        levels = [f"at {level:g}" for level in found.levels]
+        alarms = plain_table(["searches with a match", *levels], left=("searches with a match",))
         for row in found.false_alarms:
             alarms.add_row(row.null, *(f"{rate:.3f}" for rate in row.rates))
-        console.print(f"\nfalse alarms: {found.n_judged:,} searches for held-out signals", highlight=False)
-        console.print(alarms, highlight=False)
-    console.print(f"\nasked: {found.target_recall:.0%} of the true 10 nearest", highlight=False)
-    console.print(f"recommended: {found.recommendation()}", highlight=False)
+        console.print(f"\nfalse alarms: {found.n_judged:,} searches for held-out signals")
+        console.print(alarms)
+    console.print(f"\nasked: {found.target_recall:.0%} of the true 10 nearest")
+    console.print(f"recommended: {found.recommendation()}")
     for more in (found.alternative(), found.false_alarm_advice()):
         if more is not None:
-            console.print(more, highlight=False)
-    console.print(f"\n{found.command()}\n", highlight=False, soft_wrap=True)
-    console.print(found.python(), highlight=False, soft_wrap=True)
+            console.print(more)
+    console.print(f"\n{found.command()}\n")
+    console.print(found.python())
 
 
 def _plain(found: Evaluation) -> dict[str, Any]:

@@ -32,4 +32,4 @@ def explore(
         from ..explore import serve
 
         opened = None if index is None else opened_index(index, readonly=True)
-        serve(opened, port=port, open_browser=browser, announce=lambda address: console.print(address, highlight=False))
+        serve(opened, port=port, open_browser=browser, announce=lambda address: console.print(address))

@@ -68,7 +68,7 @@ def export(
         else:
             write = _write_npz if output.suffix == ".npz" else _write_csv
             write_file(output, lambda file: write(file, ids, opened, form))
-    console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes", highlight=False)
+    console.print(f"{output}: {len(ids):,} entries, {output.stat().st_size:,} bytes")
 
 
 def _check_form(recipe: Recipe, form: str, output: Path) -> None:

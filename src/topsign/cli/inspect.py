@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ..index import Index
 from .app import app, console, exit_on_error
 from .options import IndexPath, opened_index
-from .output import show_null
+from .output import named_values, plain_table, show_null
 
 CORRELATIONS = (0.05, 0.1, 0.2, 0.5)
 
@@ -47,13 +46,10 @@ def inspect(
     if as_json:
         print(json.dumps({"header": header, "sizes": sizes, "expected": expected}, indent=2))
         return
-    lines = Table(show_header=False, title=str(index), title_justify="left", box=None, pad_edge=False)
-    lines.add_column(justify="right", style="bold")
-    lines.add_column()
-    for name, value in (header | sizes).items():
-        shown = f"{value:,}" if isinstance(value, int) and name in sizes else _shown(value)
-        lines.add_row(name.replace("_", " ") if name in sizes else name, shown)
-    console.print(lines, highlight=False)
+    shown = {name: _shown(value) for name, value in header.items()}
+    for name, value in sizes.items():
+        shown[name.replace("_", " ")] = f"{value:,}" if isinstance(value, int) else str(value)
+    console.print(named_values(shown, title=str(index)))
     show_null(opened)
     if expected:
         _show_expected(expected)
@@ -68,16 +64,14 @@ def _shown(value: object) -> str:
 
 
 def _show_expected(rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("correlation", "distance", "deviation", "estimate, 95%"):
-        table.add_column(name, justify="right")
+    table = plain_table(("correlation", "distance", "deviation", "estimate, 95%"))
     for row in rows:
         low, high = row["interval"]
         table.add_row(
             f"{row['correlation']:g}", f"{row['distance']:.4f}", f"{row['deviation']:.4f}", f"{low:.3f} to {high:.3f}"
         )
-    console.print("\nexpected of a match", highlight=False)
-    console.print(table, highlight=False)
+    console.print("\nexpected of a match")
+    console.print(table)
 
 
 def _sizes(index: Index, path: Path) -> dict[str, Any]:

@@ -7,14 +7,23 @@ import io
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -54,6 +63,15 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def stage_bar() -> Iterator[Callable[[str, float], None]]:
+    """Show a progress bar of named stages; yield a callback of the stage and the fraction done of all stages."""
+    parts = TextColumn("{task.description:18}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*parts, console=errors, speed_estimate_period=3600) as progress:
+        shown = progress.add_task("starting", total=1.0)
+        yield lambda stage, done: progress.update(shown, description=stage, completed=done)
+
+
+@contextmanager
 def kept_interrupts() -> Iterator[Callable[[], None]]:
     """Yield a function that raises a lost KeyboardInterrupt, because Python drops those raised in finalizers."""
     received = []
@@ -88,6 +106,23 @@ def result_rows(found: Neighbors | Matches, first_query: int, *, evidence: bool 
     return [row | {"query": row["query"] + first_query} for row in rows]
 
 
+def plain_table(names: Iterable[str], *, left: Sequence[str] = ()) -> Table:
+    """Return a table without borders; columns are aligned right unless ``left`` names them."""
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right")
+    return table
+
+
+def named_values(values: Mapping[str, str], *, title: str) -> Table:
+    """Return a table of names and values."""
+    table = Table(show_header=False, title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column(justify="right", style="bold")
+    for name, value in values.items():
+        table.add_row(name, value)
+    return table
+
+
 def show_null(index: Index) -> None:
     """Print a warning if the p-values of an uncalibrated index do not fit its entries."""
     if index.calibration is None and not (found := index.check_null()).trusted:
@@ -95,7 +130,7 @@ def show_null(index: Index) -> None:
             "" if index.recipe.parameters().get("center") else ", --center helps"
         )
         message = f"p-values do not fit these signals: {found}; {remedy}"
-        errors.print(Text("warning:", "bold yellow"), message, highlight=False, soft_wrap=True)
+        errors.print(Text("warning:", "bold yellow"), message)
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -133,11 +168,8 @@ def encode_table(rows: list[Row], names: Sequence[str], output_format: str) -> b
 
 
 def _show_table(rows: list[Row], names: list[str]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in names:
-        if name == "log10_p_value":  # which p-values are written from
-            continue
-        table.add_column(name, justify="left" if name in ("metadata", "support") else "right")
+    shown_names = [name for name in names if name != "log10_p_value"]  # which p-values are written from
+    table = plain_table(shown_names, left=("metadata", "support"))
     for row in rows:
         shown = [str(row["query"]), str(row["rank"]), str(row["id"]), f"{row['score']:.4f}", f"{row['distance']:.4f}"]
         shown += [
@@ -148,9 +180,9 @@ def _show_table(rows: list[Row], names: list[str]) -> None:
             *([json.dumps(row["metadata"])] if "metadata" in row else []),
         ]
         table.add_row(*map(console.shown, shown))
-    console.print(table, highlight=False)
+    console.print(table)
     if not rows:
-        console.print("no matches", highlight=False)
+        console.print("no matches")
 
 
 def _parquet(rows: list[Row], names: Sequence[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from ..errors import install
 from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, TargetError, TrellisPlan, plan_cluster
 from ..theory import plan as make_plan
 from .app import app, console, fail, in_options
+from .output import named_values
 
 
 @app.command()
@@ -89,9 +91,9 @@ def plan(
     for other in reached[1:]:
         show_other(reached[0], other)
     for line in missed:
-        console.print(f"\n{line}", highlight=False, soft_wrap=True)
+        console.print(f"\n{line}")
     if plot is not None:
-        console.print(f"drawn: {plot}", highlight=False)
+        console.print(f"drawn: {plot}")
 
 
 def show_machines(
@@ -107,9 +109,6 @@ def show_machines(
     if as_json:
         print(json.dumps(found.as_dict(), indent=2))
         return
-    table = Table(show_header=False, title="plan", title_justify="left", box=None, pad_edge=False)
-    table.add_column(justify="right", style="bold")
-    table.add_column()
     shown = {
         "entries": f"{found.n_entries:,}",
         "regions": f"{found.n_regions:,}, of which a query visits {found.visited:.3%} of the entries",
@@ -120,12 +119,7 @@ def show_machines(
         "cores": f"{found.n_cores:,}",
         "workers of 16 cores and 64 GiB": f"{found.n_workers:,}",
     }
-    for name, value in shown.items():
-        table.add_row(name, value)
-    console.print(table, highlight=False)
-    console.print("\nassuming", highlight=False)
-    for line in found.assumptions:
-        console.print(f"  - {line}", highlight=False, soft_wrap=True)
+    show_assuming(named_values(shown, title="plan"), found.assumptions)
 
 
 def _reached(**target: Any) -> tuple[Any, str]:
@@ -139,15 +133,15 @@ def _reached(**target: Any) -> tuple[Any, str]:
 def show_plan(found: Plan | TrellisPlan, *, only: bool = False) -> None:
     """Print the plan as a table, then its assumptions; ``only`` means that no other family reaches the target."""
     title = f"plan: only {found.family} codes reach it" if only else "plan"
-    table = Table(show_header=False, title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    for name, value in found.lines():
-        table.add_row(name, value)
-    console.print(table, highlight=False)
-    console.print("\nassuming", highlight=False)
-    for line in found.assumptions:
-        console.print(f"  - {line}", highlight=False, soft_wrap=True)
+    show_assuming(named_values(dict(found.lines()), title=title), found.assumptions)
+
+
+def show_assuming(table: Table, assumptions: Iterable[str]) -> None:
+    """Print a plan and its assumptions."""
+    console.print(table)
+    console.print("\nassuming")
+    for line in assumptions:
+        console.print(f"  - {line}")
 
 
 def show_other(found: Plan | TrellisPlan, other: Plan | TrellisPlan) -> None:
@@ -157,8 +151,6 @@ def show_other(found: Plan | TrellisPlan, other: Plan | TrellisPlan) -> None:
     console.print(
         f"\n{other.family} codes reach it with {other.bytes_per_entry:,} bytes per entry ({rule}encoded "
         f"more slowly); the smaller family is {smaller.family}",
-        highlight=False,
-        soft_wrap=True,
     )
 
 

@@ -55,7 +55,7 @@ def regions(
     with exit_on_error(1):
         queries = np.concatenate([np.asarray(file.rows()[:CHECK_QUERIES]) for file in files])[:CHECK_QUERIES]
         found = opened.check_recall(queries, k=k, recall=0.95 if recall is None else recall, n_threads=threads)
-    console.print(str(found), highlight=False, soft_wrap=True)
+    console.print(str(found))
 
 
 def show_learned(index: Index, n_regions: int | None, threads: int | None) -> None:
@@ -65,8 +65,6 @@ def show_learned(index: Index, n_regions: int | None, threads: int | None) -> No
     if found is None:
         text = f"{len(index):,} entries need no regions: comparing all of them is faster"
     else:
-        text = (
-            f"{found.n_regions:,} regions of {found.n_entries:,} entries; recall is of {found.recall_of}, calibrated "
-        )
-        text += f"with {found.n_queries:,} queries"
-    console.print(text, highlight=False, soft_wrap=True)
+        calibrated = f"recall is of {found.recall_of}, calibrated with {found.n_queries:,} queries"
+        text = f"{found.n_regions:,} regions of {found.n_entries:,} entries; {calibrated}"
+    console.print(text)

@@ -48,4 +48,4 @@ def remove_entries(index: Any, name: object, ids: list[str] | None, ids_file: Pa
     with exit_on_error(2):
         wanted: Any = as_ids(index, ids) if ids else read_ids(ids_file) if ids_file else []
         index.remove(wanted)
-    console.print(f"{name}: {len(wanted):,} removed, {len(index):,} entries left", highlight=False, soft_wrap=True)
+    console.print(f"{name}: {len(wanted):,} removed, {len(index):,} entries left")

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from ..paper.report import FULL, PARTS, QUICK, QUICK_LEAVES_OPEN, Report
 from ..paper.report import reproduce as make_report
 from ..paper.verdicts import count_outcomes
 from .app import app, console, errors, exit_on_error, fail
+from .output import stage_bar
 
 STYLES = {"reproduced": "green", "not reproduced": "red"}
 
@@ -52,22 +52,16 @@ def reproduce(
         if seeds is not None:
             effort = replace(effort, table_seeds=check_draws(seeds, "--seeds"))
     if quick and part in ("all", "roc"):
-        errors.print(QUICK_LEAVES_OPEN, highlight=False)
-    columns = TextColumn("{task.description:12}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=errors, speed_estimate_period=3600) as progress:
-        bar = progress.add_task("starting", total=1.0)
+        errors.print(QUICK_LEAVES_OPEN)
+    with stage_bar() as progress:
         try:
-            report = make_report(
-                output,
-                parts=PARTS if part == "all" else (part,),
-                effort=effort,
-                progress=lambda name, done: progress.update(bar, description=name, completed=done),
-            )
+            parts = PARTS if part == "all" else (part,)
+            report = make_report(output, parts=parts, effort=effort, progress=progress)
         except ImportError:
             raise fail(f"figures need matplotlib: {install('plot')}", code=2) from None
         except OSError as error:
             raise fail(f"{output} cannot be written: {error}", code=1) from None
-        progress.update(bar, description="done", completed=1.0)
+        progress("done", 1.0)
     if as_json:
         whole = {"page": str(report.page), "verdicts": report.claims, "conditions": report.conditions}
         print(json.dumps(plain(whole | {"parts": report.parts}), indent=1, allow_nan=False))
@@ -78,7 +72,7 @@ def reproduce(
 def show_verdicts(report: Report) -> None:
     """Print claims, verdicts and both numbers with a rule between claims, then the path of the page."""
     counts = ", ".join(f"{count} {outcome}" for outcome, count in count_outcomes(report.claims).items())
-    console.print(f"{len(report.claims)} claims: {counts}", highlight=False)
+    console.print(f"{len(report.claims)} claims: {counts}")
     table = Table(box=box.HORIZONTALS, show_lines=True, pad_edge=False)
     for title in ("claim", "verdict", "ours", "theirs"):
         table.add_column(title)
@@ -86,5 +80,5 @@ def show_verdicts(report: Report) -> None:
         table.add_row(
             Text(one.claim), Text(one.outcome, STYLES.get(one.outcome, "dim")), Text(one.ours), Text(one.theirs)
         )
-    console.print(table, highlight=False)
-    console.print(f"\nthe page: {report.page.absolute()}", highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print(f"\nthe page: {report.page.absolute()}")

@@ -19,5 +19,5 @@ def verify(index: IndexPath) -> None:
     with exit_on_error(1):
         opened.verify()
     sound = f"sound: {len(opened):,} entries, {opened.nbytes:,} bytes in {opened.n_segments:,} segments"
-    console.print(f"{index}: {sound}", highlight=False)
+    console.print(f"{index}: {sound}")
     show_null(opened)
