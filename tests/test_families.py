@@ -75,26 +75,44 @@ def test_a_family_whose_columns_are_lost_is_noticed():
         ts.testing.check_family(lambda sample: Forgetful.learn(sample, n_features=sample.shape[1], random_state=7))
 
 
+CALL = "ts.testing.check_family(ScalarRecipe)"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "families.md"
+EXAMPLE = PAGE.read_text().split("```python\n")[1].split("```")[0]
+
+
 def test_the_example_of_the_documentation_fits_on_a_page():
-    page = (Path(__file__).parents[1] / "docs" / "how-to" / "families.md").read_text()
-    example = page.split("```python\n")[1].split("```")[0]
-    assert "check_family(ScalarRecipe)" in example
-    assert len(example.splitlines()) <= 100
+    assert CALL in EXAMPLE
+    assert len(EXAMPLE.splitlines()) <= 100
 
 
 def test_the_registry_knows_every_family():
     assert {"adaptive", "sign", "trellis"} <= set(Recipe.families)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["adaptive", "trellis, local bases"])
-def test_built_in_families_keep_the_contract_on_a_cluster(name):
+@pytest.fixture(scope="module")
+def client():
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,
         cluster.get_client() as client,
     ):
-        ts.testing.check_family(FAMILIES[name], client=client)
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adaptive", "trellis, local bases"])
+def test_built_in_families_keep_the_contract_on_a_cluster(name, client):
+    ts.testing.check_family(FAMILIES[name], client=client)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_keeps_the_contract_on_a_cluster(client):
+    names = {"__name__": "example"}
+    try:
+        exec(EXAMPLE.replace(CALL, ""), names)
+        ts.testing.check_family(names["ScalarRecipe"], client=client)
+    finally:
+        del Recipe.families["scalar"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

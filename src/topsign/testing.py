@@ -161,10 +161,13 @@ def _check_same(index: Index, other: Any, queries: Float32) -> None:
     threshold = float(np.nanmedian(index.search(queries, k=K).scores))
     for scoring in index.recipe.scorings:
         limit: dict[str, Any] = {"threshold": threshold} if scoring == "asymmetric" else {"radius": 0.45}
-        for ours, theirs in (
-            (index.search(queries, k=K, scoring=scoring), other.search(queries, k=K, scoring=scoring)),
-            (index.within(queries, scoring=scoring, **limit), other.within(queries, scoring=scoring, **limit)),
+        for method, options in (
+            ("search", {"k": K}),
+            ("search", {"k": K, "where": "row < 50"}),
+            ("search", {"k": K, "among": [1, 2]}),
+            ("within", limit),
         ):
+            ours, theirs = (getattr(one, method)(queries, scoring=scoring, **options) for one in (index, other))
             for name in ("ids", "scores", "p_values", "distances"):
                 known, found = getattr(ours, name), getattr(theirs, name)
                 assert np.array_equal(known, found, equal_nan=known.dtype.kind == "f"), f"{name} must be equal"
@@ -177,13 +180,24 @@ def _check_durable(index: Index, path: Path, signals: Float32, queries: Float32,
     with open_index(path) as opened:
         _check_same(index, opened, queries)
         opened.verify()
-        close, others = index.pairs(k=1), opened.pairs(k=1)
-        assert np.array_equal(close.first, others.first), "pairs must be equal in a folder"
-        assert np.array_equal(close.scores, others.scores), "scores of pairs must be equal in a folder"
+        _check_same_pairs(index, opened)
     if client is not None:
         from .distributed import open as open_on_cluster  # needs Dask
 
-        _check_same(index, open_on_cluster(str(path), client=client), queries)
+        with open_on_cluster(str(path), client=client) as shared:
+            _check_same(index, shared, queries)
+            _check_same_pairs(index, shared)
+            added = shared.add(signals[:3])
+            assert len(shared) == len(index) + 3, "a cluster must add entries"
+            shared.remove(added)
+            _check_same(index, shared, queries)
+
+
+def _check_same_pairs(index: Index, other: Index) -> None:
+    """Assert that another index of the same entries has the same pairs."""
+    ours, theirs = index.pairs(k=1), other.pairs(k=1)
+    assert np.array_equal(ours.first, theirs.first), "pairs must be equal"
+    assert np.array_equal(ours.scores, theirs.scores), "scores of pairs must be equal"
 
 
 def _check_export(index: Index) -> None:

@@ -77,8 +77,9 @@ __device__ __forceinline__ double from_ordered(u64 key) {
     return __longlong_as_double((long long)(key >> 63 ? key & ~(1ull << 63) : ~key));
 }
 
-// The float before this one; nothing is before NOTHING.
+// The float before this one; nothing is before NOTHING. Before 0 it is a normal number, because -0 is not less than 0.
 __device__ __forceinline__ float next_below(float value) {
+    if (value == 0.0f) return -1.17549435e-38f;
     const u32 key = ordered(value) - 1;
     return value == NOTHING ? value : __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
