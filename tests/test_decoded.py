@@ -8,7 +8,7 @@ from test_trellis import steep
 import topsign as ts
 from topsign.families import AdaptiveRecipe, Recipe, SignRecipe, TrellisRecipe
 from topsign.families.base import unit
-from topsign.families.decoded import DecodedComparison, DecodedPairing
+from topsign.families.decoded import DecodedComparison, DecodedPairing, unit_queries
 from topsign.index import index_for
 from topsign.search import living_ranges
 
@@ -92,7 +92,7 @@ def test_the_default_comparison_is_the_definition(rng, family, options):
     index, queries = filled(recipe, rng), np.vstack([steep(rng, 5), np.zeros((1, N_FEATURES))])
     if recipe.center is not None:
         queries[-1] = recipe.center
-    comparison = DecodedComparison.of(recipe, queries, part=None, n_threads=1, name="queries")
+    comparison = DecodedComparison(recipe, *unit_queries(recipe, queries))
     expected, _ = definition(recipe, index, queries[:5])
     ranges, snapshot, n_entries = living_ranges(index.store.snapshot), index.store.snapshot, len(index)
     rows, values = comparison.rank(ranges, n_entries + 3, n_threads=1)

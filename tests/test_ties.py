@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import topsign as ts
-from topsign.families.decoded import DecodedComparison
+from topsign.families.decoded import DecodedComparison, unit_queries
 from topsign.families.trellis import TrellisRecipe
 from topsign.search import Hits, rescoring
 from topsign.store import segments
@@ -49,8 +49,8 @@ def make(kind, metric="correlation", **more):
 def decode(monkeypatch):
     """Compare trellis codes by decoding them, as codes of a family without a comparison of its own."""
 
-    def prepare(self, queries, *, part=None, n_threads=1, name="queries", **_):
-        return DecodedComparison.of(self, queries, part=part, n_threads=n_threads, name=name)
+    def prepare(self, queries, *, part=None, n_threads=1, **_):
+        return DecodedComparison(self, *unit_queries(self, queries, part=part, n_threads=n_threads))
 
     monkeypatch.setattr(TrellisRecipe, "prepare", prepare)
 

@@ -342,8 +342,8 @@ def import_pyarrow(why: str) -> Any:
     return pyarrow
 
 
-def listed(ids: Array) -> str:
-    """Format the first few ids and the number of others."""
-    named = ", ".join(str(one) for one in ids[:3])
-    more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-    return f"{named}{more} {'is' if len(ids) == 1 else 'are'}"
+def listed(values: Array) -> str:
+    """Format the first few ids or labels and the number of others, with "is" or "are"."""
+    named = ", ".join(str(one) for one in values[:3])
+    more = f" and {len(values) - 3} more" if len(values) > 3 else ""
+    return f"{named}{more} {'is' if len(values) == 1 else 'are'}"

@@ -1,4 +1,4 @@
-"""Atomic file writes, and JSON records with checksums."""
+"""Atomic file writes, and parsing of JSON and other bytes from outside."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import math
 import os
 import secrets
 import stat
+import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
@@ -15,6 +19,12 @@ from ._system import give_name, sync_folder
 
 Path = str | os.PathLike[str]
 Record = dict[str, Any]
+
+MALFORMED = (
+    *(ValueError, TypeError, KeyError, IndexError, OverflowError, EOFError, OSError, MemoryError, RuntimeError),
+    *(SyntaxError, struct.error, tokenize.TokenError, zlib.error, zipfile.BadZipFile),
+)
+"""Errors that parsers raise for malformed bytes; those of pyarrow derive from these."""
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object], *, new: bool = False) -> None:

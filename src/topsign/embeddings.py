@@ -9,14 +9,14 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from . import kernels
-from ._arrays import Array, Bytes, Float32, Float64, Int32
+from ._arrays import Bytes, Float32, Float64, Int32
 from ._checks import as_signals, check_count, check_pool, check_positive, interchanged
 from ._estimators import SignalsTransformer, check_signals
 from ._random import RandomState, uniforms
 from .encoding import project_blocks
 from .families.adaptive import resolve_bits
 from .projections import Projection, resolve_projection
-from .projections.blocks import float_blocks
+from .projections.blocks import check_finite, float_blocks
 
 
 class _Embedding(SignalsTransformer):
@@ -66,7 +66,7 @@ class SignEmbedding(_Embedding):
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
         """Learn the number of features and make the projection; the values do not matter."""
         n_bits = check_count(self.n_bits, "n_bits")
-        _check_finite(check_signals(self, signals, reset=True))
+        check_finite(check_signals(self, signals, reset=True))
         self._make_projection(n_bits)
         return self
 
@@ -118,7 +118,7 @@ class UniversalEmbedding(_Embedding):
         """Learn the number of features, and make the projection and the dither."""
         n_bits = check_count(self.n_bits, "n_bits")
         step = check_positive(self.step, "step")
-        _check_finite(check_signals(self, signals, reset=True))
+        check_finite(check_signals(self, signals, reset=True))
         self._make_projection(n_bits)
         self.dither_ = universal_dither(self.seed_, n_bits, step) if self.dither else np.zeros(n_bits)
         return self
@@ -213,9 +213,3 @@ def universal_bits(projected: Float32, dither: Float64, step: float) -> Bytes:
     """Return ``floor((projected + dither) / step) mod 2``, packed."""
     cells = np.floor((projected + dither) / step)
     return np.packbits(cells % 2 == 1, axis=1, bitorder="little")
-
-
-def _check_finite(signals: Array) -> None:
-    """Read every signal once; one that is not finite raises with its row."""
-    for _ in float_blocks(signals, max(1, 2**23 // max(1, 4 * signals.shape[1]))):
-        pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,15 @@ from .encoding import encode
 from .families import AdaptiveCodes, AdaptiveRecipe, TrellisCodes, TrellisRecipe
 from .families.projected import ProjectedRecipe
 from .projections import Projected, Projection
-from .projections.blocks import float_blocks
+from .projections.blocks import check_finite
 
 if TYPE_CHECKING:
     import scipy.sparse
 
+Made = TypeVar("Made", bound=Codes)
 
-class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
+
+class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]):
     """Base class of encoders: ``fit`` learns a recipe, everything else asks it.
 
     Attributes
@@ -47,7 +49,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         self.projection_, self.seed_, self.mean_ = self.recipe_.projection, self.recipe_.seed, self.recipe_.mean
         return self
 
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Codes:
+    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Made:
         """Return one code per signal.
 
         Signals are read block by block, so that a memory map larger than memory is fine. A zero signal (one equal to
@@ -55,7 +57,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         """
         check_is_fitted(self)
         made = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
-        return self.recipe_.codes_type.unchecked(made.codes, self.recipe_, made.columns)
+        return cast(Made, self.recipe_.codes_type.unchecked(made.codes, self.recipe_, made.columns))
 
     def decode(self, codes: Codes) -> Float32:
         """Return signals reconstructed from their codes, see :meth:`topsign.Codes.decode`."""
@@ -89,7 +91,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer):
         return load_extension("gpu").SignalEncoder(self.recipe_, device=device, feature_names=names)
 
 
-class AdaptiveEncoder(Encoder):
+class AdaptiveEncoder(Encoder[AdaptiveCodes]):
     """Adaptive codes of many signals, every signal its own reference.
 
     Parameters
@@ -149,24 +151,8 @@ class AdaptiveEncoder(Encoder):
         self.random_state = random_state
 
     def _learn(self, signals: Any) -> AdaptiveRecipe:
-        for _ in float_blocks(signals, max(1, 2**21 // max(1, signals.shape[1]))):
-            pass  # every signal is read once, so that fit refuses what is not finite
-        return AdaptiveRecipe.learn(
-            signals,
-            n_features=self.n_features_in_,
-            n_bits=self.n_bits,
-            n_pool=self.n_pool,
-            projection=self.projection,
-            center=self.center,
-            norms=self.norms,
-            layout=self.layout,
-            random_state=self.random_state,
-        )
-
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> AdaptiveCodes:
-        return cast(AdaptiveCodes, super().encode(signals, n_threads=n_threads))
-
-    encode.__doc__ = Encoder.encode.__doc__
+        check_finite(signals)
+        return AdaptiveRecipe.learn(signals, n_features=self.n_features_in_, **self.get_params(deep=False))
 
     def transform(self, signals: npt.ArrayLike) -> scipy.sparse.csr_array:
         """Return codes as SciPy sparse rows of +-1 at their locations, (n_signals, n_pool) float32 CSR.
@@ -188,7 +174,7 @@ class AdaptiveEncoder(Encoder):
         return self.recipe_.n_pool
 
 
-class TrellisEncoder(Encoder):
+class TrellisEncoder(Encoder[TrellisCodes]):
     """Trellis codes: smaller than adaptive ones for a given quality, and slower to make.
 
     Each code is a ring of bits from which every coordinate reads a window; the encoder searches for the bits whose
@@ -256,22 +242,7 @@ class TrellisEncoder(Encoder):
         self.random_state = random_state
 
     def _learn(self, signals: Any) -> TrellisRecipe:
-        return TrellisRecipe.learn(
-            signals,
-            n_bytes=self.n_bytes,
-            bits_per_feature=self.bits_per_feature,
-            basis=self.basis,
-            n_local=self.n_local,
-            center=self.center,
-            window=self.window,
-            norms=self.norms,
-            random_state=self.random_state,
-        )
-
-    def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> TrellisCodes:
-        return cast(TrellisCodes, super().encode(signals, n_threads=n_threads))
-
-    encode.__doc__ = Encoder.encode.__doc__
+        return TrellisRecipe.learn(signals, n_features=self.n_features_in_, **self.get_params(deep=False))
 
     def transform(self, signals: npt.ArrayLike) -> Float32:
         """Return signals as their codes hold them, (n_signals, n_features); a zero signal stays zero."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy.typing as npt
 
 from .._arrays import Float32, Float64, Int64
 from .._checks import as_signals, check_count, check_real
-from ..errors import CalibrationWarning
 from ..index import Index
 from ..search import MIN_REGION_ENTRIES
 from ..store import ORIGINAL_TYPES
@@ -119,8 +119,7 @@ def evaluate(
     for i, one in enumerate(tried):
         progress(one.name, (2 + i) / steps)
         index = one.make(n_features, random_state=random_state)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about calibration, and about few signals for a basis
+        with _no_warnings():
             index.add(part.entries, n_threads=n_threads)
             found.append(measure(one, index, part, known, n_threads=n_threads))
     options = [option for one in found for option in one.options]
@@ -207,8 +206,7 @@ def measure_stored(
     types = [] if best.factor is None else ORIGINAL_TYPES
     with_regions = len(part.entries) >= MIN_REGION_ENTRIES
     for kind in types or (("float16",) if with_regions else ()):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of calibration, and of few signals for a basis
+        with _no_warnings():
             index = best.configuration.make(part.entries.shape[1], originals=kind, random_state=seed)
             index.add(part.entries, n_threads=n_threads)
         stored = replace(best, originals=kind, disk_bytes=index.originals_nbytes / len(index))
@@ -228,8 +226,7 @@ def measure_stored(
 
 def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoods, search: dict[str, Any]) -> Option:
     """Return an option with the recall and time measured on an index."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with _no_warnings():
         ids = np.asarray(index.search(part.queries, k=K, **search).ids)
         seconds = _seconds(index, part.queries, **search)
     measured = _recall(_found(ids, known.nearest[0][:, :K]), K)
@@ -238,6 +235,14 @@ def _stored_option(option: Option, index: Index, part: Split, known: Neighborhoo
         float(np.clip(one + change, 0, 1)) for one in (option.expected.low, option.expected.share, option.expected.high)
     )
     return replace(option, measured=measured, expected=Recall(K, share, low, high), milliseconds=1e3 * seconds)
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Ignore warnings about calibration and about few signals for a basis."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def _with_stored(options: list[Option], stored: list[Option]) -> list[Option]:
@@ -296,9 +301,7 @@ def measure_false_alarms(part: Split, best: Configuration, seed: int) -> tuple[l
         if name == "as they are" and not best.has_null:
             continue
         index = best.make(part.entries.shape[1], random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            warnings.simplefilter("ignore", UserWarning)  # of few signals for a basis
+        with _no_warnings():
             index.add(part.entries[some])
             if name == "calibrated":
                 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,9 +23,9 @@ from .base import Encoded, Recipe, check_metric, check_real_valued, unit
 from .comparison import Comparison, Pairing
 from .projected import (
     ProjectedRecipe,
-    check_mean,
     check_sizes,
     claim_fingerprint,
+    given_mean,
     mean_signal,
     read_mean,
     read_projection,
@@ -39,14 +39,11 @@ MIN_TOTAL = 1e-5
 """Minimum sum of kept magnitudes for a signal of norm one; for a normal signal it is about ``n_bits``."""
 
 
-_NO_LAYOUT = Layout("compact", 1, 1)  # dataclass fields after those with defaults need one
-
-
 @dataclass(frozen=True, eq=False)
 class SignsRecipe(ProjectedRecipe):
     """Base class of recipes whose codes are signs of projections: adaptive and sign codes."""
 
-    layout: Layout = _NO_LAYOUT
+    layout: Layout = field(kw_only=True)
 
     @property
     def n_bits(self) -> int:
@@ -84,15 +81,30 @@ class SignsRecipe(ProjectedRecipe):
         **parameters: Any,
     ) -> Self:
         recipe = cls.make(**parameters)
-        if is_true(center):
-            return replace(recipe, mean=mean_signal(sample, part))
-        given = isinstance(center, (bool, np.bool_))
-        return replace(recipe, mean=None if given else check_mean(center, recipe.n_features))
+        mean = mean_signal(sample, part) if is_true(center) else given_mean(center, recipe.n_features)
+        return replace(recipe, mean=mean)
 
     @classmethod
     @abstractmethod
     def make(cls, **parameters: Any) -> Self:
         """Return the recipe for the parameters of a constructor, without a mean."""
+
+    @classmethod
+    def _of_layout(
+        cls,
+        layout: Layout,
+        *,
+        n_features: int,
+        projection: str | Projection = "hadamard",
+        norms: bool = True,
+        metric: str = "correlation",
+        random_state: RandomState = None,
+    ) -> Self:
+        """Return the recipe of a layout, after checking the parameters that adaptive and sign codes share."""
+        metric = check_metric(metric, check_flag(norms, "norms"))
+        made = resolve_projection(projection, n_features=n_features, n_pool=layout.n_pool, random_state=random_state)
+        check_sizes(made.n_features, made.n_pool)
+        return cls(made, norms, metric, layout=layout)
 
     @classmethod
     def agree(cls, stored: Recipe, *, center: bool | npt.ArrayLike = False, **parameters: Any) -> str | None:
@@ -106,8 +118,7 @@ class SignsRecipe(ProjectedRecipe):
         parameters = cls._completed(stored, parameters)
         if is_true(center) and stored.mean is None:
             return "center=False, got center=True"
-        given = isinstance(center, (bool, np.bool_)) or check_mean(center, stored.n_features)
-        mean = stored.mean if is_true(center) else None if isinstance(given, bool) else given
+        mean = stored.mean if is_true(center) else given_mean(center, stored.n_features)
         have, want = stored.difference(replace(cls.make(**parameters), mean=mean))
         return f"{have}, got {want}" if have else None
 
@@ -210,7 +221,6 @@ class SignsRecipe(ProjectedRecipe):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         n_threads: int = 1,
-        name: str = "queries",
     ) -> Comparison:
         from .sign_comparison import (  # which needs SciPy
             AsymmetricComparison,
@@ -221,7 +231,7 @@ class SignsRecipe(ProjectedRecipe):
         )
 
         n_kept = self._kept(scoring, adaptive_bits)
-        prepared = SignQueries(*self.project(queries, part=part, n_threads=n_threads, name=name))
+        prepared = SignQueries(*self.project(queries, part=part, n_threads=n_threads))
         law = self.law(n_kept)
         if n_kept is not None:
             prepared = prepared.keep_largest(n_kept, n_threads)
@@ -292,11 +302,8 @@ class AdaptiveRecipe(SignsRecipe):
         n_bits: int | str | None = "auto",
         n_bytes: int | None = None,
         n_pool: int | None = None,
-        projection: str | Projection = "hadamard",
         layout: str = "compact",
-        norms: bool = True,
-        metric: str = "correlation",
-        random_state: RandomState = None,
+        **options: Any,
     ) -> Self:
         """Return a recipe from the parameters of a constructor.
 
@@ -306,10 +313,7 @@ class AdaptiveRecipe(SignsRecipe):
         n_pool = n_features if n_pool is None else n_pool
         n_bits, n_pool = check_pool(resolve_bits(n_bits, n_bytes, n_pool, layout), n_pool)
         shape = Layout(check_choice(layout, "layout", LAYOUTS), n_bits, n_pool)
-        metric = check_metric(metric, check_flag(norms, "norms"))
-        made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
-        check_sizes(made.n_features, made.n_pool)
-        return cls(made, norms, metric, None, shape)
+        return cls._of_layout(shape, n_features=n_features, **options)
 
     @classmethod
     def _completed(cls, stored: Self, parameters: dict[str, Any]) -> dict[str, Any]:

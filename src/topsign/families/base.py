@@ -190,13 +190,12 @@ class Recipe(ABC):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         n_threads: int = 1,
-        name: str = "queries",
     ) -> Comparison:
         """Return the comparison of these queries, or a part of them, with any codes of this recipe."""
-        from .decoded import DecodedComparison  # which is a Comparison
+        from .decoded import DecodedComparison, unit_queries  # which need Recipe
 
         check_real_valued(self, scoring, adaptive_bits)
-        return DecodedComparison.of(self, queries, part=part, n_threads=n_threads, name=name)
+        return DecodedComparison(self, *unit_queries(self, queries, part=part, n_threads=n_threads))
 
     def project(
         self, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"

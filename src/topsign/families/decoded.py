@@ -26,11 +26,6 @@ class DecodedComparison(Comparison):
     units: Float32  # (n_queries, n_features)
     norms: Float64
 
-    @classmethod
-    def of(cls, recipe: Recipe, queries: Array, *, part: slice | None, n_threads: int, name: str) -> DecodedComparison:
-        """Return the comparison of these queries, or a part of them."""
-        return cls(recipe, *unit_queries(recipe, queries, part=part, n_threads=n_threads, name=name))
-
     @property
     def metric(self) -> str:  # type: ignore[override]
         return self.recipe.metric
@@ -81,12 +76,11 @@ class DecodedComparison(Comparison):
 
 
 def unit_queries(
-    recipe: Recipe, queries: Array, *, part: slice | None = None, n_threads: int = 1, name: str = "queries"
+    recipe: Recipe, queries: Array, *, part: slice | None = None, n_threads: int = 1
 ) -> tuple[Float32, Float64]:
     """Return queries as decoded codes are compared with them, less the mean and of norm one, and their norms."""
-    blocks = list(
-        float_blocks(queries, recipe.block_signals, part=part, minus=recipe.center, n_threads=n_threads, name=name)
-    )
+    n_rows, center = recipe.block_signals, recipe.center
+    blocks = list(float_blocks(queries, n_rows, part=part, minus=center, n_threads=n_threads, name="queries"))
     empty = np.empty((0, recipe.n_features), np.float32)
     units = unit(np.concatenate([empty, *(block.values for block in blocks)]))
     return units, np.sqrt(np.concatenate([np.empty(0), *(block.square_norms for block in blocks)]))

@@ -156,8 +156,10 @@ def check_sizes(n_features: object, n_pool: object) -> None:
         )
 
 
-def check_mean(center: npt.ArrayLike, n_features: int) -> Float32:
-    """Return a mean that is removed from signals and queries: n_features finite values."""
+def given_mean(center: bool | npt.ArrayLike, n_features: int) -> Float32 | None:
+    """Return a given mean, n_features finite values; None if ``center`` is True or False."""
+    if isinstance(center, (bool, np.bool_)):
+        return None
     mean = np.asarray(center)
     if mean.dtype.kind not in "fiu" or mean.shape != (n_features,) or not np.isfinite(mean).all():
         raise ValueError(

@@ -9,13 +9,10 @@ import numpy as np
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64
-from .._checks import check_choice, check_count, check_flag, check_pool
-from .._random import RandomState
+from .._checks import check_choice, check_count, check_pool
 from ..kernels import Layout
-from ..projections import Projection, resolve_projection
 from .adaptive import SignsRecipe
-from .base import SCORINGS, check_metric
-from .projected import check_sizes
+from .base import SCORINGS
 from .sign_codes import SignCodes
 from .weight_coding import float_scale_bytes
 
@@ -33,21 +30,15 @@ class SignRecipe(SignsRecipe):
         *,
         n_features: int,
         n_pool: int | None = None,
-        projection: str | Projection = "hadamard",
-        norms: bool = True,
-        metric: str = "correlation",
-        random_state: RandomState = None,
         n_bits: int | None = None,
         layout: str = "signs",
+        **options: Any,
     ) -> Self:
         """Return a recipe from the parameters of a constructor; ``n_pool`` is ``n_features`` by default."""
         n_pool = check_pool(1, n_features if n_pool is None else n_pool)[1]
         if layout != "signs" or n_bits not in (None, n_pool):
             raise ValueError(f"sign codes keep all {n_pool} signs, got n_bits={n_bits} in the layout {layout!r}")
-        metric = check_metric(metric, check_flag(norms, "norms"))
-        made = resolve_projection(projection, n_features=n_features, n_pool=n_pool, random_state=random_state)
-        check_sizes(made.n_features, made.n_pool)
-        return cls(made, norms, metric, None, Layout("signs", n_pool, n_pool))
+        return cls._of_layout(Layout("signs", n_pool, n_pool), n_features=n_features, **options)
 
     @classmethod
     def for_weights(

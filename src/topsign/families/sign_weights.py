@@ -9,10 +9,9 @@ import numpy as np
 
 from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
-from .._checks import check_choice
 from ..kernels import CodeRange
 from ..projections.blocks import Block
-from .base import SCORINGS, Encoded
+from .base import Encoded
 from .projected import transpose
 from .weight_coding import BLOCK_VECTORS, Logits, WeightCoding, size_steps
 
@@ -41,16 +40,7 @@ class SignWeights(WeightCoding):
         made = self.recipe.encode(block, n_threads=n_threads)
         return Encoded(made.codes, {"scales": made.columns["scales"]})
 
-    def logits(
-        self,
-        inputs: Array,
-        *,
-        part: slice | None = None,
-        scoring: str = "asymmetric",
-        n_threads: int = 1,
-        name: str = "inputs",
-    ) -> Logits:
-        check_choice(scoring, "scoring", SCORINGS)
+    def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
         projected, _ = self.recipe.project(inputs, part=part, n_threads=n_threads, name=name)
         if scoring == "hamming":
             return SignAgreements(self.recipe, kernels.active().pack_bits(projected, n_threads=n_threads))

@@ -69,7 +69,6 @@ class WeightCoding(ABC):
     def encode_block(self, block: Block, *, n_threads: int) -> Encoded:
         """Return the codes of a block of weight vectors."""
 
-    @abstractmethod
     def logits(
         self,
         inputs: Array,
@@ -80,6 +79,12 @@ class WeightCoding(ABC):
         name: str = "inputs",
     ) -> Logits:
         """Return the products of these inputs, or a part of them, with any codes of this recipe."""
+        check_real_valued(self.recipe, scoring, None)
+        return self._logits(inputs, scoring, part=part, n_threads=n_threads, name=name)
+
+    @abstractmethod
+    def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
+        """Return what :meth:`logits` does, for a scoring that the recipe has."""
 
     @abstractmethod
     def decode(self, weights: Encoded) -> Float32:
@@ -130,16 +135,7 @@ class DecodedWeights(WeightCoding):
         scales = unbiased_scales(block, self.recipe.decode(made.codes, made.columns))
         return Encoded(made.codes, {**made.columns, "logit_scales": scales.astype(np.float32)})
 
-    def logits(
-        self,
-        inputs: Array,
-        *,
-        part: slice | None = None,
-        scoring: str = "asymmetric",
-        n_threads: int = 1,
-        name: str = "inputs",
-    ) -> Logits:
-        check_real_valued(self.recipe, scoring, None)
+    def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
         blocks = float_blocks(inputs, self.recipe.block_signals, part=part, n_threads=n_threads, name=name)
         empty = np.empty((0, self.recipe.n_features), np.float32)
         return DecodedLogits(self, np.concatenate([empty, *(block.values for block in blocks)]))

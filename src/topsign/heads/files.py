@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import struct
-import tokenize
 import zipfile
-import zlib
 from typing import IO, Any, NoReturn
 
 import numpy as np
 
 from .._arrays import Array, Float32
-from .._files import Record, write_file
+from .._files import MALFORMED, Record, write_file
 from ..errors import StorageError
 from ..families import Recipe
 from ..projections.blocks import MAX_NORM
@@ -22,26 +19,6 @@ FORMAT = 1
 
 MAX_RATIO = 20
 """Largest ratio of the bytes of the arrays to those of the file; heads are written uncompressed."""
-
-
-BAD_BYTES = (
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    EOFError,
-    AttributeError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    OverflowError,
-    SyntaxError,
-    struct.error,
-    tokenize.TokenError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
-"""Errors that NumPy and the zip archive raise for bytes that they cannot read."""
 
 
 def write_head(path: str | os.PathLike[str], header: Record, arrays: dict[str, Array]) -> None:
@@ -64,7 +41,7 @@ def read_head(path: str | os.PathLike[str]) -> tuple[Record, dict[str, Array]]:
         version = header["format"]
     except (FileNotFoundError, PermissionError, IsADirectoryError, StorageError):
         raise
-    except BAD_BYTES as error:
+    except (*MALFORMED, AttributeError) as error:
         raise_not_a_head(path, repr(error))
     if version != FORMAT:
         raise_not_a_head(path, f"format {version!r}, this version reads format {FORMAT}; upgrade topsign")

@@ -7,7 +7,7 @@ a safetensors file that the head refers to.
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -17,6 +17,7 @@ import numpy as np
 from .._arrays import Array, Float32, Float64, Int64
 from .._checks import as_signals, check_choice, check_count
 from .._files import Record
+from .._safetensors import read_header
 
 STORAGES = ("original", "float16", "int8")
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # safetensors dtypes; bfloat16 is widened row by row
@@ -139,30 +140,21 @@ class Shortlist:
 
 def _mapped(path: str | os.PathLike[str], key: str) -> tuple[str, Array]:
     """Return dtype and memory map of a matrix in a safetensors file."""
-    size = os.path.getsize(path)
     with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length)) if 8 + length <= size else None
-    if not isinstance(header, dict):
-        raise ValueError(f"{os.fspath(path)} is not a safetensors file")
-    if key not in header:
-        raise ValueError(f"{os.fspath(path)} has no tensor {key!r}; it has {', '.join(sorted(header)[:5])}, ...")
-    try:
-        kind, shape, (start, end) = (header[key][name] for name in ("dtype", "shape", "data_offsets"))
-        n_rows, n_columns = map(int, shape)
-        start, end = int(start), int(end)
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{key!r} of {os.fspath(path)} is not a matrix: {header[key]!r}"[:300]) from None
-    if kind not in TYPES:
-        raise ValueError(f"{key!r} must be a matrix of {', '.join(TYPES)}, got {kind!r} of shape {shape}")
-    dtype = np.dtype(TYPES[kind])
-    if (
-        min(n_rows, n_columns, start) < 0
-        or end - start != n_rows * n_columns * dtype.itemsize
-        or 8 + length + end > size
-    ):
-        raise ValueError(f"{os.fspath(path)} is damaged: {key!r} does not lie inside the file")
-    return kind, np.memmap(path, dtype, "r", offset=8 + length + start, shape=(n_rows, n_columns))
+        try:
+            tensors = read_header(file, os.path.getsize(path)).tensors
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} cannot be read as a safetensors file: {error}") from None
+    if key not in tensors:
+        raise ValueError(f"{os.fspath(path)} has no tensor {key!r}; it has {', '.join(sorted(tensors)[:5])}, ...")
+    tensor = tensors[key]
+    if tensor.kind not in TYPES or len(tensor.shape) != 2:
+        found = f"{tensor.kind!r} of shape {tensor.shape}"
+        raise ValueError(f"{key!r} of {os.fspath(path)} must be a matrix of {', '.join(TYPES)}, got {found}")
+    dtype = np.dtype(TYPES[tensor.kind])
+    if tensor.stop - tensor.start != math.prod(tensor.shape) * dtype.itemsize:  # unknown to the parser for BF16
+        raise ValueError(f"{os.fspath(path)} is damaged: {key!r} does not have the bytes of {tensor.shape}")
+    return tensor.kind, np.memmap(path, dtype, "r", offset=tensor.start, shape=tensor.shape)
 
 
 def _digest(weights: Array) -> str:

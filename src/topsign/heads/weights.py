@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array
-from .._checks import as_signals, raise_unusable
+from .._checks import as_signals, listed, raise_unusable
 from .links import LINKS, probabilities
 
 
@@ -101,9 +101,9 @@ def check_class_labels(classes: object, known: Array, *, present: bool) -> Array
         raise TypeError(f"classes must be labels like those of classes_ ({known.dtype}), got {classes!r}")
     wrong = labels[np.isin(labels, known) != present]
     if wrong.size and present:
-        raise ValueError(f"classes must be known, but {_named(wrong)} not; classes_ lists those that are")
+        raise ValueError(f"classes must be known, but {listed(wrong)} not; classes_ lists those that are")
     if wrong.size:
-        raise ValueError(f"classes must be new, but {_named(wrong)} among classes_ already")
+        raise ValueError(f"classes must be new, but {listed(wrong)} among classes_ already")
     return labels
 
 
@@ -129,9 +129,3 @@ def link_of(estimator: Any, coef: Array) -> str | None:
     logits, wanted = (np.asarray(_silently(estimator, name, probe)) for name in ("decision_function", "predict_proba"))
     columns = logits.reshape(len(probe), -1)
     return next((link for link in LINKS if np.allclose(probabilities(link, columns), wanted, atol=1e-5)), None)
-
-
-def _named(labels: Array) -> str:
-    """Format the first few labels and the number of others."""
-    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return f"{', '.join(map(str, labels[:3]))}{more} {'is' if len(labels) == 1 else 'are'}"

@@ -64,32 +64,32 @@ class BaseIndex(ABC):
     @property
     def family(self) -> str:
         """Family of the codes: "adaptive", "sign", "trellis" or one of your own."""
-        return self._state.family
+        return self._known.family
 
     @property
     def n_features(self) -> int:
         """Length of a signal."""
-        return self._state.n_features
+        return self._known.n_features
 
     @property
     def metric(self) -> str:
         """Quantity that scores estimate: "correlation" or "inner_product"."""
-        return self._state.metric
+        return self._known.metric
 
     @property
     def norms(self) -> bool:
         """Whether norms of signals are kept."""
-        return self._state.norms
+        return self._known.norms
 
     @property
     def path(self) -> str | None:
         """Folder of a durable index, or None in memory."""
-        return self._state.path
+        return self._place.path
 
     @property
     def originals(self) -> str | None:
         """Type of the kept originals: "float32", "float16", "int8" or None."""
-        return self._state.originals
+        return self._place.originals
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -271,9 +271,8 @@ class BaseIndex(ABC):
             self._learned().significance.check_level(entries, queries, scoring, calibration, limit.value, force=force)
             if calibration is not None:
                 self._learned().significance.observe(whole, queries, scoring, calibration)
-        scans = self._scans(
-            queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=n_threads, nulls=self._nulls()
-        )
+        options: Any = {"scoring": scoring, "adaptive_bits": adaptive_bits, "n_threads": n_threads}
+        scans = self._scans(queries, nulls=self._nulls(), **options)
         blocks = [FoundBlock(block, entries.within(scan, limit), scan.light()) for block, scan in scans]
         return Matches.of_blocks(blocks, entries).finished(whole, with_metadata=with_metadata)
 
@@ -371,15 +370,11 @@ class BaseIndex(ABC):
         """
         given = None if impostors is None else self._checked(impostors, "impostors")
         own = None if ids is None else self._internal_ids(ids)
-        learned = self._learned().significance.learn(
-            self._entries(),
-            *choose_impostors(given, own, self._learned().own_signals()),
-            false_alarm=false_alarm,
-            random_state=random_state,
-            n_threads=n_threads,
-            progress=progress,
-        )
-        self._learned().keep_record(KEY, learned.to_json())
+        state = self._learned()
+        signals = choose_impostors(given, own, state.own_signals())
+        options: Any = {"random_state": random_state, "n_threads": n_threads, "progress": progress}
+        learned = state.significance.learn(self._entries(), *signals, false_alarm=false_alarm, **options)
+        state.keep_record(KEY, learned.to_json())
         return learned
 
     def calibrate_evidence(
@@ -426,6 +421,16 @@ class BaseIndex(ABC):
         return check_pairs(self.recipe, whole, signals, scoring, self._nulls(), own)
 
     # Shared
+
+    @property
+    def _known(self) -> Recipe | DeferredIndex:
+        """Recipe, or the parameters with which it will be learned."""
+        return self._state.recipe if isinstance(self._state, LearnedIndex) else self._state
+
+    @property
+    def _place(self) -> Store | DeferredIndex:
+        """Store, or the parameters with which it will be created."""
+        return self._state.store if isinstance(self._state, LearnedIndex) else self._state
 
     def _learned(self) -> LearnedIndex:
         """Return the state of an index that has its recipe; NotFittedError before."""

@@ -189,7 +189,7 @@ class Index(BaseIndex):
         state = self._learned()
         return state.store.apply(
             lambda change: addition.write(
-                change, state.recipe, made, originals=state.originals, assigned=state.regional.assigned(change)
+                change, state.recipe, made, originals=state.store.originals, assigned=state.regional.assigned(change)
             )
         )
 

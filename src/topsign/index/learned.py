@@ -39,55 +39,25 @@ class LearnedIndex:
         return Regional(self.recipe, self.store)
 
     @property
-    def family(self) -> str:
-        """Family of the codes."""
-        return self.recipe.family
-
-    @property
-    def n_features(self) -> int:
-        """Length of a signal."""
-        return self.recipe.n_features
-
-    @property
-    def norms(self) -> bool:
-        """Whether norms of signals are kept."""
-        return self.recipe.norms
-
-    @property
-    def metric(self) -> str:
-        """Quantity that scores estimate."""
-        return self.recipe.metric
-
-    @property
-    def path(self) -> str | None:
-        """The folder of a durable index, None in memory."""
-        return self.store.path
-
-    @property
-    def originals(self) -> str | None:
-        """Type in which signals are kept."""
-        return self.store.originals
-
-    @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, None without any."""
-        return kept_feature_names(self.store.sources, self.n_features, self.path)
+        """Names of the features, or None."""
+        return kept_feature_names(self.store.sources, self.recipe.n_features, self.store.path)
 
     @property
     def calibration(self) -> Calibration | None:
-        """Nulls that were learned."""
+        """Null distribution learned by ``calibrate``, or None."""
         found: Calibration | None = self._record(CALIBRATION, Calibration.from_json)
         return found
 
     @property
     def evidence(self) -> LikelihoodRatioModel | None:
-        """Likelihood ratios that were learned."""
+        """Likelihood-ratio model learned by ``calibrate_evidence``, or None."""
         found: LikelihoodRatioModel | None = self._record(EVIDENCE, LikelihoodRatioModel.from_json)
         return found
 
     def own_signals(self) -> tuple[Array, Int64] | None:
-        """Return a sample of signals that were added, and their internal ids; None without any."""
-        return own_signals(self.store.tables, self.store.snapshot, self.n_features)
+        """Return the stored sample of signals and their internal ids, or None."""
+        return own_signals(self.store.tables, self.store.snapshot, self.recipe.n_features)
 
     def keep_record(self, name: str, record: Record) -> None:
         """Store a record with the index."""
@@ -100,5 +70,5 @@ class LearnedIndex:
             return None
         known = self._parsed.get(name)
         if known is None or known[0] is not record:
-            self._parsed[name] = known = record, parse(record, self.path or "memory")
+            self._parsed[name] = known = record, parse(record, self.store.path or "memory")
         return known[1]

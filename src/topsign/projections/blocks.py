@@ -56,12 +56,18 @@ def float_blocks(
         square_norms = kernels.active().square_norms(values, n_threads=n_threads)
         usable = (square_norms >= MIN_NORM**2) & (square_norms <= MAX_NORM**2)  # false for NaN
         if np.count_nonzero(usable) < len(usable):
-            for place in np.flatnonzero(~usable):
-                row = start + step * int(place)
-                if square_norms[place] != 0 or np.any(signals[row]):  # callers decide about zero signals
+            for position in np.flatnonzero(~usable):
+                row = start + step * int(position)
+                if square_norms[position] != 0 or np.any(signals[row]):  # callers decide about zero signals
                     _check_norm(signals, row, minus, name)
         yield Block(rows, values, square_norms, raw, name)
         release_pages(signals)
+
+
+def check_finite(signals: Array) -> None:
+    """Read every signal once, so that one that cannot be used raises ValueError with its row."""
+    for _ in float_blocks(signals, max(1, 2**21 // max(1, signals.shape[1]))):
+        pass
 
 
 def _check_norm(signals: Array, row: int, minus: Float32 | None, name: str) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-import tokenize
 import weakref
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -15,27 +11,10 @@ import numpy as np
 
 from .._arrays import Array
 from .._checks import as_signals
+from .._files import MALFORMED
 from .._rows import Rows
 from ..errors import StorageError
 from .place import Place
-
-BAD_BYTES = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    EOFError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""Errors that parsers raise for malformed bytes; pyarrow's derive from these."""
 
 
 class Described(NamedTuple):
@@ -55,7 +34,7 @@ def reading(place: Place, section: str = "signals") -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except BAD_BYTES as error:
+    except MALFORMED as error:
         raise StorageError(place.url, section, str(error)) from None
 
 

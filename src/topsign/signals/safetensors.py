@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays import Array
 from .._rows import Rows
-from .._safetensors import header_size, parse_header
+from .._safetensors import read_header
 from ..errors import StorageError
 from . import npy
 from .contents import Described, choose, described, reading
@@ -38,8 +38,7 @@ def _tensor(place: Place, file: Any, wanted: str | None) -> tuple[str, int, tupl
     """Return name, offset, shape and dtype of the chosen tensor."""
     n_bytes, _ = place.state()
     with reading(place, "header"):
-        text = file.read(header_size(file.read(8), n_bytes))
-        tensors = parse_header(text, n_bytes).tensors
+        tensors = read_header(file, n_bytes).tensors
     chosen = choose(place, list(tensors), wanted, "tensor")
     tensor = tensors[chosen]
     if tensor.dtype is None:

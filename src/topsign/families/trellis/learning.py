@@ -17,7 +17,7 @@ from ...projections import Hadamard, Local, Principal, Projection
 from ...projections.blocks import float_blocks
 from ...projections.learned import Moments, leading_axes, round_axes
 from ...projections.local import cluster, nearest_means
-from ..projected import check_mean
+from ..projected import given_mean
 from .cells import cell_bits
 from .design import TrellisDesign, check_trellis, design_trellis
 from .recipe import TrellisRecipe, check_basis, check_local
@@ -138,7 +138,7 @@ def _learn(
     sample: Sample, basis: str | Projection, center: bool | npt.ArrayLike, n_bits: int, random_state: RandomState
 ) -> Learned:
     n_features = sample.n_features
-    given = None if isinstance(center, (bool, np.bool_)) else check_mean(center, n_features)
+    given = given_mean(center, n_features)
     check_basis(basis, n_features, random_state)
     if isinstance(basis, Projection):
         projection, seed = basis, basis.seed

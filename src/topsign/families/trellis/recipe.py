@@ -24,9 +24,9 @@ from ..comparison import Comparison, Pairing
 from ..projected import (
     LEARNED,
     ProjectedRecipe,
-    check_mean,
     claim_fingerprint,
     digest,
+    given_mean,
     read_mean,
     read_projection,
     unit_rows,
@@ -38,6 +38,21 @@ from .design import TrellisDesign, check_trellis
 
 BASES = ("hadamard", "principal")
 ENCODED_BYTES = 2**24  # bytes of signals per encoded block: enough work for many threads and cells
+
+
+@dataclass(frozen=True)
+class TrellisParameters:
+    """Parameters of an index of trellis codes, with their defaults."""
+
+    n_features: int
+    n_bytes: int
+    basis: str | Projection = "principal"
+    n_local: int = 1
+    center: bool | npt.ArrayLike = True
+    window: int = 10
+    metric: str = "correlation"
+    norms: bool = False
+    random_state: RandomState = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,72 +109,42 @@ class TrellisRecipe(ProjectedRecipe):
         return learn_recipe(cls, sample, part=part, n_bits=n_bits, **options)
 
     @classmethod
-    def needs_sample(  # type: ignore[override]
-        cls,
-        *,
-        n_features: int,
-        n_bytes: int,
-        basis: str | Projection = "principal",
-        n_local: int = 1,
-        center: bool | npt.ArrayLike = True,
-        window: int = 10,
-        metric: str = "correlation",
-        norms: bool = False,
-        random_state: RandomState = None,
-    ) -> bool:
-        n_bits, window = check_trellis(8 * check_count(n_bytes, "n_bytes"), window)
-        check_trellis(n_bits - cell_bits(check_count(n_local, "n_local")), window)  # bits that are left for a ring
-        if not isinstance(center, (bool, np.bool_)):
-            check_mean(center, n_features)
-        check_basis(basis, n_features, random_state)
-        check_local(n_local, basis=basis, center=center)
-        check_metric(metric, check_flag(norms, "norms"))
-        return basis == "principal" or center is not False
+    def needs_sample(cls, **parameters: Any) -> bool:
+        given = TrellisParameters(**parameters)
+        n_bits, window = check_trellis(8 * check_count(given.n_bytes, "n_bytes"), given.window)
+        check_trellis(
+            n_bits - cell_bits(check_count(given.n_local, "n_local")), window
+        )  # bits that are left for a ring
+        given_mean(given.center, given.n_features)
+        check_basis(given.basis, given.n_features, given.random_state)
+        check_local(given.n_local, basis=given.basis, center=given.center)
+        check_metric(given.metric, check_flag(given.norms, "norms"))
+        return given.basis == "principal" or given.center is not False
 
     @classmethod
-    def agree(  # type: ignore[override]
-        cls,
-        stored: Recipe,
-        *,
-        n_features: int,
-        n_bytes: int,
-        basis: str | Projection = "principal",
-        n_local: int = 1,
-        center: bool | npt.ArrayLike = True,
-        window: int = 10,
-        metric: str = "correlation",
-        norms: bool = False,
-        random_state: RandomState = None,
-    ) -> str | None:
+    def agree(cls, stored: Recipe, **parameters: Any) -> str | None:
         """Compare parameters with a stored recipe.
 
         ``random_state=None`` and ``center=True`` accept the stored values; all others must be equal.
         """
-        problem = super().agree(stored, n_features=n_features)
+        problem, given = super().agree(stored, **parameters), TrellisParameters(**parameters)
         if problem is not None or not isinstance(stored, cls):
             return problem
         have = stored.parameters() | {"random_state": stored.seed}
-        want: dict[str, Any] = {
-            "n_features": n_features,
-            "n_bytes": n_bytes,
-            "basis": basis,
-            "n_local": n_local,
-            "center": center is not False,
-            "window": window,
-            "metric": check_metric(metric, norms),
-            "norms": norms,
-            "random_state": stored.seed if random_state is None else random_state,
+        want: dict[str, Any] = vars(given) | {
+            "center": given.center is not False,
+            "metric": check_metric(given.metric, given.norms),
+            "random_state": stored.seed if given.random_state is None else given.random_state,
         }
-        if isinstance(basis, Projection):
+        if isinstance(given.basis, Projection):
             have["basis"], want["random_state"] = stored.projection, stored.seed
         names = [name for name in have if have[name] != want[name]]
         if names:
             shown = (", ".join(f"{name}={values[name]!r}" for name in names) for values in (have, want))
             return ", got ".join(shown)
-        given = not isinstance(center, (bool, np.bool_))
-        if given and (stored.mean is None or not np.array_equal(stored.mean, check_mean(center, n_features))):
-            return "another mean than center"
-        return None
+        mean = given_mean(given.center, given.n_features)
+        differs = mean is not None and (stored.mean is None or not np.array_equal(stored.mean, mean))
+        return "another mean than center" if differs else None
 
     def parameters(self) -> dict[str, Any]:
         learned = isinstance(self.projection, (Local, Principal))
@@ -263,12 +248,11 @@ class TrellisRecipe(ProjectedRecipe):
         scoring: str = "asymmetric",
         adaptive_bits: int | None = None,
         n_threads: int = 1,
-        name: str = "queries",
     ) -> Comparison:
         from .comparison import TrellisComparison  # which needs SciPy
 
         check_real_valued(self, scoring, adaptive_bits)
-        projected, norms = self.project(queries, part=part, n_threads=n_threads, name=name)
+        projected, norms = self.project(queries, part=part, n_threads=n_threads)
         return TrellisComparison(self, self.cells.round(projected), norms, self.metric)
 
     def pairing(self) -> Pairing:

@@ -15,7 +15,7 @@ from ...kernels import RoundedQueries, TrellisRange, TrellisTables
 from ...kernels.trellis import NORM_BITS, pack_norms
 from ...projections import Projection
 from ...projections.blocks import Block
-from ..base import Encoded, check_real_valued
+from ..base import Encoded
 from ..weight_coding import Logits, WeightCoding, isotropic_error, unbiased_scales
 from .codes import unpacked_norms
 from .recipe import BASES, TrellisRecipe
@@ -69,16 +69,7 @@ class TrellisWeights(WeightCoding):
         codes[:, -2:] = pack_norms(unbiased_scales(block, self.recipe.directions(codes)))
         return Encoded(codes, {})
 
-    def logits(
-        self,
-        inputs: Array,
-        *,
-        part: slice | None = None,
-        scoring: str = "asymmetric",
-        n_threads: int = 1,
-        name: str = "inputs",
-    ) -> Logits:
-        check_real_valued(self.recipe, scoring, None)
+    def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
         (cell,) = self.recipe.cells
         projected, norms = self.recipe.project(inputs, part=part, n_threads=n_threads, name=name)
         (queries,), lengths = self.recipe.cells.round(projected), norms.astype(np.float32)
