@@ -6,19 +6,20 @@ Sensors and scenes are those of ``shared/sensors.py``, residuals and fingerprint
 those of ``shared/fingerprint_codes.py``. Detection is the share of matches above the threshold of a normal law of the
 impostor scores at 1e-6. False matches are counted among comparisons that the threshold was not learned from. As in
 ``topsign.cameras``, comparisons of photographs that show the same scene are recognised by their signatures and left
-out; their scores are published separately.
+out; their scores are published separately. For each false match, the file has what both photographs show.
 """
 
 import argparse
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import beta, norm
 from shared.fingerprint_codes import METHODS, code_scores, correlations
 from shared.results import save
-from shared.sensors import decoded, pattern_of, photograph
+from shared.sensors import Photograph, decoded, pattern_of, photograph
 from sklearn.isotonic import IsotonicRegression
 
 import topsign as ts
@@ -33,32 +34,51 @@ N_SHOWN = 400
 fingerprints, queries = [], []  # of the processes that compute PCE: forked, so that nothing is copied
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a photograph shows: its crop and exposure, its scene signature, and the share of usable pixels."""
+
+    photograph: Photograph  # without content
+    signature: bytes | None
+    usable: float
+
+    def record(self):
+        crop = self.photograph.crop
+        return {"exposure": self.photograph.exposure, "crop": crop, "usable": round(self.usable, 4)}
+
+
 def take(seed, pattern):
-    """Residual and scene signature of a photograph, drawn until one has enough usable pixels."""
+    """Residual of a photograph and what it shows, drawn until one has enough usable pixels."""
     rng = np.random.default_rng(seed)
     while True:
-        pixels = decoded(photograph(rng, pattern))
+        one = photograph(rng, pattern)
+        pixels = decoded(one.content)
         try:
-            return cameras.extract_residual(pixels), scene_signature(pixels)
+            residual = cameras.extract_residual(pixels)
         except ValueError:
             continue
+        usable = residual.n_usable / residual.intensity.size
+        return residual, Shown(replace(one, content=b""), scene_signature(pixels), usable)
 
 
 def one_sensor(task):
-    """Fingerprints of a sensor by photographs enrolled; residual, intensity and scene of its queries; CPU seconds."""
+    """Fingerprints of a sensor by photographs enrolled, what these show, its queries, and CPU seconds.
+
+    A query is a residual, an intensity and what the photograph shows.
+    """
     sensor, size, strength, enrolled, n_queries = task
-    pattern, sums, found, scenes = pattern_of(sensor, size, strength), None, {}, []
+    pattern, sums, found, enrolled_shown = pattern_of(sensor, size, strength), None, {}, []
     start = time.process_time()
     for number in range(max(enrolled, default=0)):
-        residual, scene = take([2, sensor, number], pattern)
-        scenes.append(scene)
+        residual, shown = take([2, sensor, number], pattern)
+        enrolled_shown.append(shown)
         one = cameras.FingerprintSums.of([residual], size=size)
         sums = one if sums is None else sums + one
         if number + 1 in enrolled:
             found[number + 1] = sums.fingerprint().astype(np.float16)
     taken = [take([3, sensor, number], pattern) for number in range(n_queries)]
-    asked = [(one.noise.astype(np.float16), one.intensity.astype(np.float16), scene) for one, scene in taken]
-    return found, scenes, asked, time.process_time() - start
+    asked = [(one.noise.astype(np.float16), one.intensity.astype(np.float16), shown) for one, shown in taken]
+    return found, enrolled_shown, asked, time.process_time() - start
 
 
 def pce_row(row):
@@ -85,7 +105,15 @@ def interval(count, total):
 class Comparisons:
     """Which of the comparisons are matches and which are with impostors; those of one scene are neither."""
 
-    def __init__(self, own, same):
+    def __init__(self, own, shown, enrolled_shown):
+        """Take the matches, what each query shows, and what the enrolled photographs of each sensor show."""
+        self.shown, self.enrolled_shown = shown, enrolled_shown
+        same = np.array(
+            [
+                [any(same_scene(one.signature, other.signature) for other in sensor) for sensor in enrolled_shown]
+                for one in shown
+            ]
+        )
         self.matches, self.impostors, self.same = own & ~same, ~own & ~same, same & ~own
 
     def summary(self, scores, method, enrolled, n_bytes):
@@ -138,12 +166,55 @@ class Comparisons:
             count = int((tested >= threshold).sum())
             counts = {"count": count, "comparisons": len(tested), "same_scene": int((same >= threshold).sum())}
             rows.append({"level": level, "interval": interval(count, len(tested))} | counts)
+        mean, deviation = float(learned.mean()), float(learned.std(ddof=1))
+        above = np.argwhere((scores >= null.threshold(LEVEL))[rest] & self.impostors[rest])
         return {
             "learned_from": len(learned),
             "normal_law_p_value": cameras.calibration.normality_p_value(learned),
+            "mean": mean,
+            "deviation": deviation,
             "same_scene": len(same),
             "rows": rows,
+            "false_matches": [self.described(scores, row, column, mean, deviation) for row, column in above],
+            "kinds": self.kinds((scores - mean) / deviation),
         }
+
+    def described(self, scores, row, column, mean, deviation):
+        """A false match: its score in deviations of all impostors and of its own photograph, and what it shows."""
+        others = scores[row][self.impostors[row] & (np.arange(scores.shape[1]) != column)]
+        shown, enrolled = self.shown[row], self.enrolled_shown[column]
+        shifts = [shown.photograph.shift(one.photograph) for one in enrolled]
+        bits = [different_bits(shown.signature, one.signature) for one in enrolled]
+        noise, intensity, _ = queries[row]
+        expected = intensity.astype(np.float32) * fingerprints[column].astype(np.float32)
+        pce = cameras.peak_to_correlation_energy(noise.astype(np.float32) * (intensity > 0), expected)
+        return shown.record() | {
+            "query": int(row),
+            "sensor": int(column),
+            "score": float(scores[row, column]),
+            "deviations": float((scores[row, column] - mean) / deviation),
+            "own_deviations": float((scores[row, column] - others.mean()) / others.std(ddof=1)),
+            "least_shift": min((one for one in shifts if one is not None), default=None),
+            "least_different_bits": min((one for one in bits if one is not None), default=None),
+            "pce": float(pce),
+        }
+
+    def kinds(self, standardised):
+        """Deviation and extremes of standardised impostor scores by kind of photograph."""
+        rows = []
+        photographs = [one.photograph for one in self.shown]
+        natural, exposures = (
+            np.array([one.crop is not None for one in photographs]),
+            np.array([one.exposure for one in photographs]),
+        )
+        for is_natural in (False, True):
+            for exposure in np.unique(exposures):
+                chosen = (natural == is_natural) & (exposures == exposure)
+                found = standardised[chosen][self.impostors[chosen]]
+                if len(found):
+                    about = {"natural": is_natural, "exposure": float(exposure), "comparisons": len(found)}
+                    rows.append(about | {"deviation": float(found.std()), "largest": float(found.max())})
+        return rows
 
     def evidence(self, scores, sensors):
         """Likelihood ratios learned from even sensors and judged by odd ones: Cllr, and Cllr of ideal calibration."""
@@ -158,6 +229,13 @@ class Comparisons:
             "misleading_impostors": float((impostors > 0).mean()),
             "log10": {"matches": ranks(matches), "impostors": ranks(impostors)},
         }
+
+
+def different_bits(first, second):
+    """Number of bits in which two scene signatures differ; None if one is missing."""
+    if first is None or second is None:
+        return None
+    return (int.from_bytes(first) ^ int.from_bytes(second)).bit_count()
 
 
 def cost(matches, impostors):
@@ -194,10 +272,14 @@ def main():
     parser.add_argument("--impostors", type=int, default=440, help="photographs of other sensors")
     parser.add_argument("--learned", type=int, default=40, help="impostors that the threshold is learned from")
     parser.add_argument(
-        "--pce", type=int, help="photographs whose PCE is computed; those of enrolled sensors come first"
+        "--pce",
+        type=int,
+        nargs="+",
+        help="photographs whose PCE is computed, for each number enrolled; those of enrolled sensors come first",
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--json", help="write the numbers into this file")
+    parser.add_argument("--scores", help="write all scores of uncompressed fingerprints and adaptive codes, .npz")
     options = parser.parse_args()
     tasks = [(one, options.size, options.strength, options.enrolled, options.queries) for one in range(options.sensors)]
     tasks += [(1000 + one, options.size, options.strength, [], 1) for one in range(options.impostors)]
@@ -211,18 +293,17 @@ def main():
     signals = np.stack([(noise.astype(np.float32) * intensity).ravel() for noise, intensity, _ in queries])
     sensors = np.array([task[0] for task, one in zip(tasks, made, strict=True) for _ in one[2]])
     own = sensors[:, np.newaxis] == np.arange(options.sensors)
-    measured = {"rows": [], "evidence": [], "n_photographs": n_photographs, "cpu_seconds": cpu}
-    for enrolled in options.enrolled:
+    measured, every = {"rows": [], "evidence": [], "n_photographs": n_photographs, "cpu_seconds": cpu}, {}
+    for enrolled, n_pce in zip(options.enrolled, options.pce or [len(queries)] * len(options.enrolled), strict=True):
         fingerprints[:] = [one[0][enrolled] for one in made[: options.sensors]]
-        scenes = [one[1][:enrolled] for one in made[: options.sensors]]
-        same = [[any(same_scene(asked[2], one) for one in camera) for camera in scenes] for asked in queries]
-        comparisons = Comparisons(own, np.array(same))
+        shown = [one[1][:enrolled] for one in made[: options.sensors]]
+        comparisons = Comparisons(own, [asked[2] for asked in queries], shown)
         whole = np.stack(fingerprints).astype(np.float32).reshape(options.sensors, -1)
         n_bytes = 4 * options.size**2
         exact = correlations(whole, signals)
         measured["rows"].append(comparisons.summary(exact, "uncompressed", enrolled, n_bytes))
         judged = {"uncompressed": (n_bytes, exact)}
-        pce = pce_scores(options.workers, min(options.pce or len(queries), len(queries)))
+        pce = pce_scores(options.workers, min(n_pce, len(queries)))
         measured["rows"].append(comparisons.pce(pce, enrolled, n_bytes))
         for n_bytes in options.bytes:
             for method in options.methods:
@@ -240,6 +321,10 @@ def main():
             about = {"method": "adaptive" if name == n_bytes else name, "enrolled": enrolled, "bytes": n_bytes}
             tested = comparisons.false_matches(scores, options.learned)
             measured["evidence"].append(about | tested | comparisons.evidence(scores, sensors))
+            every[f"{enrolled} {name}"] = scores.astype(np.float32)
+        every |= {f"{enrolled} {name}": getattr(comparisons, name) for name in ("matches", "impostors", "same")}
+        if options.scores:
+            np.savez_compressed(options.scores, **every)
         if options.json:  # after each number of photographs: a run that is stopped has not been for nothing
             save(options.json, options, measured)
     print(f"{time.perf_counter() - start:.0f} s in all", flush=True)

@@ -101,7 +101,7 @@ def main():
         rng, pattern = np.random.default_rng(0), pattern_of(0, options.size, [0.02, 0.02])
         paths = [Path(folder) / f"{number}.jpg" for number in range(options.photographs)]
         for path in paths:
-            path.write_bytes(photograph(rng, pattern))
+            path.write_bytes(photograph(rng, pattern).content)
         if options.entries:
             measured = large_index(options.entries, options.size, paths[0], options.repeats)
         else:

@@ -1,6 +1,7 @@
 """Simulated sensors: patterns, scenes and photographs as JPEG files."""
 
 import io
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,21 @@ KERNELS = {
     "green": np.array([[0, 1, 0], [1, 4, 1], [0, 1, 0]]) / 4,
     "other": np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 4,
 }
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """Content of a JPEG file, and what it shows: its exposure and, for natural images, the crop."""
+
+    content: bytes
+    exposure: float
+    crop: tuple[int, int, int, bool] | None  # image, top, left, whether mirrored; None for synthetic scenes
+
+    def shift(self, other):
+        """Greatest distance in pixels, along an axis, from the same crop of the same image; None for other scenes."""
+        if self.crop is None or other.crop is None or self.crop[::3] != other.crop[::3]:
+            return None
+        return max(abs(self.crop[1] - other.crop[1]), abs(self.crop[2] - other.crop[2]))
 
 
 def pattern_of(sensor, size, strength):
@@ -38,19 +54,20 @@ def synthetic_scene(noise, exponent):
 
 
 def scene(rng, side):
-    """Colours of a scene in [0, 255], (side, side, 3): two fifths from natural images, the others synthetic."""
+    """Colours of a scene in [0, 255], (side, side, 3), and its crop: two fifths are natural, the others synthetic."""
     if rng.random() < 0.4:
         images = natural_images(side)
-        image = images[rng.integers(len(images))]
-        top, left = (rng.integers(length - side + 1) for length in image.shape[:2])
-        found = image[top : top + side, left : left + side]
-        return found[:, ::-1] if rng.random() < 0.5 else found
+        number = int(rng.integers(len(images)))
+        image = images[number]
+        top, left = (int(rng.integers(length - side + 1)) for length in image.shape[:2])
+        found, is_mirrored = image[top : top + side, left : left + side], bool(rng.random() < 0.5)
+        return found[:, ::-1] if is_mirrored else found, (number, top, left, is_mirrored)
     grey = 25 + 190 * synthetic_scene(rng.standard_normal((side, side)), rng.uniform(1.0, 1.6))
-    return (grey[:, :, np.newaxis] * rng.uniform(0.7, 1, 3)).astype(np.float32)
+    return (grey[:, :, np.newaxis] * rng.uniform(0.7, 1, 3)).astype(np.float32), None
 
 
 def photograph(rng, pattern):
-    """Content of a JPEG file of quality 75 to 95, taken by a sensor with this pattern.
+    """A JPEG file of quality 75 to 95, taken by a sensor with this pattern.
 
     A tenth of the photographs are overexposed and a tenth are dark. The sensor has shot and read noise, a Bayer mosaic,
     white balance and bilinear demosaicing.
@@ -58,7 +75,8 @@ def photograph(rng, pattern):
     side = len(pattern)
     exposure = rng.choice([1.0, 1.7, 0.12], p=[0.8, 0.1, 0.1])
     gains = np.array([rng.uniform(1.2, 2), 1, rng.uniform(1.2, 2)])
-    light = exposure * scene(rng, side) / gains  # before white balance
+    colours, crop = scene(rng, side)
+    light = exposure * colours / gains  # before white balance
     mosaic = np.zeros((side, side), int)
     mosaic[0::2, 1::2] = mosaic[1::2, 0::2] = 1
     mosaic[1::2, 1::2] = 2
@@ -68,7 +86,7 @@ def photograph(rng, pattern):
     for channel in range(3):
         kernel = KERNELS["green" if channel == 1 else "other"]
         channels.append(convolve(np.where(mosaic == channel, raw, 0), kernel, mode="mirror") * gains[channel])
-    return jpeg(np.stack(channels, axis=2), int(rng.integers(75, 96)))
+    return Photograph(jpeg(np.stack(channels, axis=2), int(rng.integers(75, 96))), float(exposure), crop)
 
 
 def jpeg(pixels, quality):
