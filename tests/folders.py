@@ -55,14 +55,14 @@ def unpack(content):
     return columns
 
 
-def pack(columns, *, header_change=None):
+def pack(columns, *, header_change=None, block=BLOCK):
     """A safetensors file of columns with right checksums, and the CRC-32 of its header."""
     header, sums, end = {}, {}, 0
     for name, array in columns.items():
         raw = array.tobytes()
         header[name] = {"dtype": KINDS[array.dtype], "shape": list(array.shape), "data_offsets": [end, end + len(raw)]}
         end += len(raw)
-        blocks = [zlib.crc32(raw[at : at + BLOCK]) for at in range(0, len(raw), BLOCK)]
+        blocks = [zlib.crc32(raw[at : at + block]) for at in range(0, len(raw), block)]
         sums[f"crc32:{name}"] = "".join(f"{one:08x}" for one in blocks)
     header = {"__metadata__": sums} | header
     if header_change:

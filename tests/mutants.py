@@ -57,7 +57,7 @@ TESTS = {
     "store/creation": ["test_first", "test_durable", "test_full_disk"],
     "store/extras": ["test_originals", "test_regions"],
     "store/folder_change": ["test_entries", "test_durable", "test_bucket"],
-    "store/folder_store": ["test_entries", "test_durable", "test_bucket"],
+    "store/folder_store": ["test_entries", "test_hardening", "test_durable", "test_bucket"],
     "store/local": ["test_durable", "test_hardening_files", "test_full_disk"],
     "store/lock": ["test_durable"],
     "store/manifest": ["test_segments", "test_hostile_folders", "test_entries", "test_durable"],
@@ -102,6 +102,7 @@ TESTS = {
     "theory/detection": ["test_boundaries", "test_detection", "test_design"],
     "theory/evidence": ["test_evidence", "test_index_evidence"],
     "theory/inference": ["test_inference", "test_intervals"],
+    "theory/log_tails": ["test_log_tails"],
     "theory/nulls": ["test_nulls", "test_calibration"],
     "theory/rates": ["test_rates", "test_design"],
     "theory/trellis": ["test_rates", "test_trellis", "test_design"],
@@ -174,12 +175,6 @@ EQUIVALENT = {
         "-",
         "+",
     ): "places are below the length",
-    (
-        "search/regions.py",
-        "if known is None or known[0] != self.generation:",
-        "known is None or known[0] != self.generation",
-        "True",
-    ): "what is known is computed again",
     ("store/folder_change.py", "OVERLAID_SHARE = 1 / 8", "1", "2"): "decides only when files are rewritten",
     (
         "theory/design.py",
@@ -187,6 +182,12 @@ EQUIVALENT = {
         "24",
         "25",
     ): "the number of points of a drawn curve",
+    (
+        "theory/evidence.py",
+        "if len(values) <= 2 * N_EXTREMES + N_BINS:",
+        "<=",
+        "<",
+    ): "bins of one score each are the scores themselves",
     ("theory/rates.py", "if excess(peak) < 0:", "<", "<="): "equal only for one rate, to the last bit",
     (
         "theory/rates.py",

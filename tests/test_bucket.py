@@ -21,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from topsign.store import bucket as buckets
 from topsign.store import versions as versioning
 from topsign.store.bucket import Bucket
+from topsign.store.stored_file import FileWriter
 from topsign.store.versions import UnknownOutcomeError, Versions
 
 N_FEATURES = 32
@@ -141,6 +142,26 @@ def test_a_stale_change_does_not_touch_an_acknowledged_one(opener, url, tmp_path
     with ts.open_index(place) as newest:
         assert change == "remove" or newest.get([5, 6] if change != "add" else [304, 305]).metadata == [{"by": 2}] * 2
         assert (5 in newest) == (change != "remove")
+
+
+def test_a_refused_change_leaves_no_files(url, signals, monkeypatch):
+    make_index(url).add(signals)
+    first, second = ts.open_index(url), ts.open_index(url)
+    first.update_metadata([5], [{"by": 1}])
+    stored = set(files_of(url))
+    large = np.repeat(signals, 20, axis=0)  # in a file of its own, not in the manifest
+    with pytest.raises(ts.ConflictError):
+        second.upsert(large, ids=np.arange(len(large)))
+    assert set(files_of(url)) == stored
+    second.refresh()
+
+    def fail(_self):
+        raise MemoryError("no memory to sync")
+
+    monkeypatch.setattr(FileWriter, "sync", fail)
+    with pytest.raises(MemoryError, match="no memory to sync"):
+        second.add(large)
+    assert set(files_of(url)) == stored
 
 
 def test_a_change_of_other_entries_is_applied(url, signals):

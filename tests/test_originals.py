@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from folders import pack, read_manifest, store, unpack, write_manifest
 
 import topsign as ts
 from topsign.errors import StorageError
@@ -121,6 +122,21 @@ def test_damaged_originals_stop_no_search_by_code(stored, damage):
     assert index.add(signals[:1]) == [3000]
     for use in (index.verify, lambda: index.get([2999]), lambda: index.search(signals[2999:], 3, rescore=True)):
         with pytest.raises(StorageError, match=file.name):
+            use()
+
+
+def test_originals_that_are_not_finite_are_refused(stored):
+    path, file, signals = stored
+    record = read_manifest(path)
+    (segment,) = record["segments"]
+    columns = unpack(file.read_bytes())
+    columns["originals"] = np.where(np.arange(3000)[:, np.newaxis] == 7, np.float32(np.nan), columns["originals"])
+    store(path, segment["originals"], *pack(columns, block=2**16))
+    write_manifest(path, record)
+    index = ts.open_index(path)
+    assert index.get([8]).signals.shape == (1, 32)
+    for use in (index.verify, lambda: index.get([7]), lambda: index.search(signals[7:8], 3, rescore=True)):
+        with pytest.raises(StorageError, match="originals: damaged: values must be finite"):
             use()
 
 
