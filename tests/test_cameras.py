@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from PIL import Image
+from test_edges import on_terminal
 from typer.testing import CliRunner
 
 from topsign import StorageError, cameras
@@ -413,7 +414,7 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     code, shown = run("identify", database, photographs["others"][0])
     assert (code, "No match" in shown) == (3, True)
     code, shown = run("enroll", database, "--camera", "b", photographs["b"][0], photographs["b"][6])
-    assert (code, "1 photographs enrolled, 7 in total" in shown, "is enrolled already" in shown) == (1, True, True)
+    assert (code, "1 photograph enrolled, 7 in total" in shown, "is enrolled already" in shown) == (1, True, True)
     code, shown = run("list", database)
     assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["a", "6"], ["b", "7"], ["c", "6"]]
     code, shown = run("verify", database)
@@ -424,10 +425,35 @@ def test_the_commands_lead_from_photographs_to_a_report(photographs, tmp_path):
     assert run("verify", database)[0] == 0
 
 
+def test_names_are_escaped_on_a_terminal(photographs, tmp_path):
+    database, evil = tmp_path / "s.topsign", "\x1b]0;pwned\x07\x1b[31mRED [bold]"
+    copy = tmp_path / f"{evil[5:-7]}.jpg"
+    copy.write_bytes(photographs["a"][0].read_bytes())
+    for camera, name in zip("abc", (evil, "b", "c"), strict=True):
+        run("enroll", database, "--camera", name, "--size", SIZE, "--bits", 1024, *photographs[camera][:6])
+    run("calibrate", database, "--impostors", *photographs["others"])
+    for command in [
+        ("list", database),
+        ("enroll", database, "--camera", evil, photographs["a"][6], copy),
+        ("identify", database, photographs["b"][6]),
+        ("remove", database, evil),
+    ]:
+        shown = on_terminal("cameras", *command)
+        assert not any(one in shown for one in "\x1b\x07"), (command, shown)
+        assert "\\x1b[31mRED [bold]" in shown, (command, shown)
+
+
+def test_the_message_of_a_refused_enrolment_is_short(photographs, tmp_path):
+    code, shown = run("enroll", tmp_path / "s.topsign", "--camera", "a", *photographs["a"])
+    assert (code, shown.count("but the crop has 1024 x 1024"), "; and 4 more" in shown) == (1, 3, True)
+
+
 def test_commands_name_what_is_wrong(enrolled, photographs, tmp_path):
     code, shown = run("identify", tmp_path / "none.topsign", photographs["a"][0])
     assert (code, "does not exist" in shown) == (2, True)
     code, shown = run("identify", enrolled.path, photographs["a"][6], "--report", "r.pdf")
     assert (code, "--report must end in .html or .json" in shown) == (2, True)
+    code, shown = run("identify", enrolled.path, photographs["a"][6], "--report", tmp_path / "none" / "r.html")
+    assert (code, "cannot be written, because" in shown, "none is not a folder" in shown) == (2, True, True)
     code, shown = run("identify", enrolled.path, photographs["a"][6], "--false-alarm", "2")
     assert (code, "--false-alarm must lie in (0, 1)" in shown) == (2, True)

@@ -23,6 +23,9 @@ MIN_FOR_OUTLIERS = 4
 OUTLIER_SHARE, OUTLIER_DEVIATIONS = 0.25, 6.0
 """An outlier's correlation is below this share of the median and below this many deviations of isotropic noise."""
 
+MAX_NAMED = 3
+"""Greatest number of files that the message names if none of them can be enrolled."""
+
 MAX_OTHERS = 50
 """Greatest number of other cameras that enrolled photographs are compared with, for impostor scores."""
 
@@ -222,7 +225,8 @@ def _commonest(frames: list[tuple[int, int]]) -> tuple[int, int] | None:
 
 def _check_any(readings: list[Reading], refused: list[PhotographError]) -> None:
     if not readings:
-        raise ValueError("no photograph can be enrolled: " + "; ".join(map(str, refused)))
+        named, n_more = "; ".join(map(str, refused[:MAX_NAMED])), len(refused) - MAX_NAMED
+        raise ValueError(f"no photograph can be enrolled: {named}" + (f"; and {n_more:,} more" if n_more > 0 else ""))
 
 
 def _of_distinct_scenes(camera: Camera, readings: list[Reading]) -> Any:

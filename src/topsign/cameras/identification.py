@@ -82,7 +82,7 @@ class Identification:
         best = self.candidates[0]
         why = (
             f"The best camera, {best.camera!r}, scores {best.score:.4f} (E-value {best.e_value:.2g}, PCE "
-            f"{best.pce:.0f}); a match needs {self.threshold:.4f}."
+            f"{round(best.pce):,}); a match needs {self.threshold:.4f}."
             if math.isfinite(self.threshold)
             else "The calibration supports no match at this level, because there are "
             f"{len(self.calibration.impostors):,} impostor scores and no tail model. The best camera is "
@@ -109,9 +109,9 @@ class Identification:
         return (
             f"The photograph matches {best.camera!r} ({best.orientation}) at a false-alarm rate of "
             f"{self.false_alarm:g} over {self._searched}; {best.e_value:.2g} impostors are expected to score as high. "
-            f"{ratio} The second test, peak to correlation energy, gives {best.pce:.0f}, {second}. The result concerns "
-            "the sensor that took the photograph, not the person, time or place, and it holds for photographs like "
-            "those of the calibration."
+            f"{ratio} The second test, peak to correlation energy, gives {round(best.pce):,}, {second}. The result "
+            "concerns the sensor that took the photograph, not the person, time or place, and it holds for photographs "
+            "like those of the calibration."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ ORIENTATIONS = {
 }
 """Quarter turns counter-clockwise and whether the image is mirrored first, by the name of the orientation."""
 
-_opening = threading.Lock()  # warning filters are global
+_opening = threading.Lock()  # warning filters and Pillow's limit of pixels are global
 
 
 class PhotographError(ValueError):
@@ -158,13 +158,14 @@ def thumbnail(path: str | os.PathLike[str], *, side: int = 320) -> bytes:
 def _opened(path: str | os.PathLike[str], content: bytes) -> Any:
     """Open an image and read only its header."""
     with _opening, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # _check limits the number of pixels
+        warnings.simplefilter("ignore")
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # below MAX_PIXELS, which _check applies
         try:
             return Image.open(BytesIO(content), formats=FORMATS)
-        except Image.DecompressionBombError as error:
-            raise PhotographError(path, f"is too large to decode: {error}") from None
         except UnidentifiedImageError:
             raise PhotographError(path, f"is not an image of a supported format ({', '.join(FORMATS)})") from None
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _check(path: str | os.PathLike[str], image: Any, size: int) -> None:
@@ -185,7 +186,9 @@ def _check(path: str | os.PathLike[str], image: Any, size: int) -> None:
     _check_samples(path, image)
     if min(width, height) < size:
         raise PhotographError(
-            path, f"has {width} x {height} pixels, but at least {size} x {size} are needed; use the full resolution"
+            path,
+            f"has {width} x {height} pixels, but the crop has {size} x {size}; use the full resolution, or a new "
+            "database with a smaller crop",
         )
 
 

@@ -38,6 +38,7 @@ LITERATURE = (
 LONG = 12
 """Rows of a table of files from which on the page folds it; printing unfolds it."""
 
+DATABASE_WORDS = {"path": "database", "version": "version of the database", "n_cameras": "cameras"}
 NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the pixels of the sensor)"}
 
 STYLE = (
@@ -150,7 +151,11 @@ def _body(found: Identification, record: dict[str, Any], image: bytes | None) ->
     yield "</ul>"
     yield '<h2 id="reproduce">Reproduction</h2>'
     yield f"<pre>{escape(record['command'])}</pre>"
-    rows = [*record["parameters"].items(), *record["database"].items(), *record["software"].items()]
+    rows = [
+        *record["parameters"].items(),
+        *((DATABASE_WORDS.get(name, name), value) for name, value in record["database"].items()),
+        *record["software"].items(),
+    ]
     yield from table_rows("facts", ["", ""], [[escape(str(name)), escape(str(value))] for name, value in rows])
     yield "<ul>" + "".join(f"<li class='muted'>{escape(one)}</li>" for one in LITERATURE) + "</ul>"
     yield from _files(found, record["enrolled"])
@@ -229,8 +234,8 @@ def _row(one: CameraMatch) -> list[str]:
     ratio = "not stated"
     if one.log10_likelihood_ratio is not None and one.interval is not None:
         ends = f"[{one.interval[0]:.1f}, {one.interval[1]:.1f}]".replace("inf", "∞")
-        ratio = f"{one.log10_likelihood_ratio:.2f}<span class='interval'>{ends}</span>"
-    values = [f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{one.pce:.0f}"]
+        ratio = f"{one.log10_likelihood_ratio:.1f}<span class='interval'>{ends}</span>"
+    values = [f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{round(one.pce):,}"]
     return [escape(one.camera), *values, escape(one.orientation), str(one.n_photographs)]
 
 

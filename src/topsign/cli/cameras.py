@@ -63,7 +63,7 @@ def enroll(
     package = _package()
     with exit_on_error(2):
         opened = package.CameraDatabase(database, size=size, n_bits=bits)
-    with bar("photographs") as progress, exit_on_error(1):
+    with exit_on_error(1), bar("photographs") as progress:
         done = package.enroll(
             opened,
             camera,
@@ -77,8 +77,9 @@ def enroll(
             progress=progress,
         )
     for note in done.notes:
-        errors.print(Text("note:", "bold yellow"), Text(note), highlight=False, soft_wrap=True)
-    _print(f"{database}: {camera}: {done.n_enrolled:,} photographs enrolled, {done.n_photographs:,} in total")
+        errors.print(Text("note:", "bold yellow"), note, highlight=False, soft_wrap=True)
+    words = "photograph" if done.n_enrolled == 1 else "photographs"
+    _print(f"{database}: {camera}: {done.n_enrolled:,} {words} enrolled, {done.n_photographs:,} in total")
     _name_refused(done.refused)
 
 
@@ -112,6 +113,8 @@ def identify(
     package, opened = _opened(database)
     if report is not None and report.suffix.lower() not in (".html", ".json"):
         raise fail(f"--report must end in .html or .json, got {report}", code=2)
+    if report is not None and not report.parent.is_dir():
+        raise fail(f"--report {report} cannot be written, because {report.parent} is not a folder", code=2)
     if not 0 < false_alarm < 1:
         raise fail(f"--false-alarm must lie in (0, 1), got {false_alarm}", code=2)
     tried = tuple(package.ORIENTATIONS) if orientations else ("as stored",)
@@ -154,7 +157,7 @@ def calibrate(
     topsign cameras calibrate sensors.topsign --impostors other/*.jpg
     """
     package, opened = _opened(database)
-    with bar("impostors") as progress, exit_on_error(1):
+    with exit_on_error(1), bar("impostors") as progress:
         files = [*(impostors or []), *(more or [])]
         learned, refused = package.calibrate(
             opened, files, keep_names=names, keep_hashes=hashes, n_threads=threads, progress=progress
@@ -187,7 +190,7 @@ def list_cameras(
     for one in known:
         models = dict.fromkeys(str(photograph["model"]) for photograph in one.photographs if "model" in photograph)
         frame = f"{one.frame[0]} x {one.frame[1]}"
-        table.add_row(Text(one.name), str(len(one.photographs)), frame, Text(", ".join(models)))
+        table.add_row(console.shown(one.name), str(len(one.photographs)), frame, console.shown(", ".join(models)))
     console.print(table, highlight=False)
 
 
@@ -243,7 +246,7 @@ def _opened(database: Path) -> tuple[Any, Any]:
 def _name_refused(refused: list[Any]) -> None:
     """List the files that were left out, and exit with 1 if there are any."""
     for one in refused:
-        errors.print(Text("left out:", "bold red"), Text(str(one)), highlight=False, soft_wrap=True)
+        errors.print(Text("left out:", "bold red"), str(one), highlight=False, soft_wrap=True)
     if refused:
         raise typer.Exit(1)
 
@@ -255,13 +258,14 @@ def _print(text: str) -> None:
 def _show(found: Any) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("camera", "score", "p-value", "E-value", "log10 LR", "PCE", "orientation"):
-        table.add_column(name, justify="left" if name in ("camera", "orientation") else "right")
+        is_text = name in ("camera", "orientation")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
     for one in found.candidates:
         ratio = "not stated"
         if one.log10_likelihood_ratio is not None:
-            ratio = f"{one.log10_likelihood_ratio:.2f} [{one.interval[0]:.1f}, {one.interval[1]:.1f}]"
-        numbers = f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{one.pce:.0f}"
-        table.add_row(Text(one.camera), *numbers, one.orientation)
+            ratio = f"{one.log10_likelihood_ratio:.1f} [{one.interval[0]:.1f}, {one.interval[1]:.1f}]"
+        numbers = f"{one.score:.4f}", f"{one.p_value:.2g}", f"{one.e_value:.2g}", ratio, f"{round(one.pce):,}"
+        table.add_row(console.shown(one.camera), *numbers, one.orientation)
     console.print(table, highlight=False)
     _print(f"\n{found.conclusion()}")
     _print(f"\n{found.calibration.statement()}")
