@@ -175,6 +175,9 @@ EQUIVALENT = {
         "-",
         "+",
     ): "places are below the length",
+    ("search/visiting.py", "if is_wide.all():", "is_wide.all()", "False"): (
+        "a visit of all regions finds the same entries, more slowly"
+    ),
     ("store/folder_change.py", "OVERLAID_SHARE = 1 / 8", "1", "2"): "decides only when files are rewritten",
     (
         "theory/design.py",

