@@ -6,7 +6,7 @@ Sensors and scenes are those of ``shared/sensors.py``, residuals and fingerprint
 those of ``shared/fingerprint_codes.py``. Detection is the share of matches above the threshold of a normal law of the
 impostor scores at 1e-6. False matches are counted among comparisons that the threshold was not learned from. As in
 ``topsign.cameras``, comparisons of photographs that show the same scene are recognised by their signatures and left
-out; their scores are published separately. For each false match, the file has what both photographs show.
+out; their scores are published separately. The file describes the photographs of each false match.
 """
 
 import argparse
@@ -36,7 +36,7 @@ fingerprints, queries = [], []  # of the processes that compute PCE: forked, so 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a photograph shows: its crop and exposure, its scene signature, and the share of usable pixels."""
+    """Description of a photograph: crop and exposure, scene signature, and share of usable pixels."""
 
     photograph: Photograph  # without content
     signature: bytes | None
@@ -48,7 +48,7 @@ class Shown:
 
 
 def take(seed, pattern):
-    """Residual of a photograph and what it shows, drawn until one has enough usable pixels."""
+    """Residual and description of a photograph, drawn until one has enough usable pixels."""
     rng = np.random.default_rng(seed)
     while True:
         one = photograph(rng, pattern)
@@ -62,9 +62,9 @@ def take(seed, pattern):
 
 
 def one_sensor(task):
-    """Fingerprints of a sensor by photographs enrolled, what these show, its queries, and CPU seconds.
+    """Fingerprints of a sensor by photographs enrolled, descriptions of these, its queries, and CPU seconds.
 
-    A query is a residual, an intensity and what the photograph shows.
+    A query is a residual, an intensity and a description.
     """
     sensor, size, strength, enrolled, n_queries = task
     pattern, sums, found, enrolled_shown = pattern_of(sensor, size, strength), None, {}, []
@@ -106,7 +106,7 @@ class Comparisons:
     """Which of the comparisons are matches and which are with impostors; those of one scene are neither."""
 
     def __init__(self, own, shown, enrolled_shown):
-        """Take the matches, what each query shows, and what the enrolled photographs of each sensor show."""
+        """Take the matches, and descriptions of the queries and of the enrolled photographs of each sensor."""
         self.shown, self.enrolled_shown = shown, enrolled_shown
         same = np.array(
             [
@@ -180,7 +180,7 @@ class Comparisons:
         }
 
     def described(self, scores, row, column, mean, deviation):
-        """A false match: its score in deviations of all impostors and of its own photograph, and what it shows."""
+        """Record of a false match, with its score in deviations of all impostors and of its own photograph."""
         others = scores[row][self.impostors[row] & (np.arange(scores.shape[1]) != column)]
         shown, enrolled = self.shown[row], self.enrolled_shown[column]
         shifts = [shown.photograph.shift(one.photograph) for one in enrolled]

@@ -292,6 +292,10 @@ def test_results_say_why_all_entries_were_visited(learned):
         assert found.exhaustive[0].startswith(reason), reason
         exact = index.search(asked, **{name: value for name, value in options.items() if name != "recall"})
         assert np.array_equal(found.ids, exact.ids)
+    if best.min() < least:
+        mixed = index.search(np.concatenate([queries[:1], strangers[[best.argmin()]]]), recall=0.9)
+        assert (mixed.exhaustive == "").tolist() == [True, False]
+        assert mixed.visited[1] == mixed.recall[1] == mixed.recall_low[1] == 1
     small = FAMILIES["sign"]()
     small.add(clustered(100))
     assert small.learn_regions() is None

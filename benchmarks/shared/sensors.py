@@ -17,7 +17,7 @@ KERNELS = {
 
 @dataclass(frozen=True)
 class Photograph:
-    """Content of a JPEG file, and what it shows: its exposure and, for natural images, the crop."""
+    """Content of a JPEG file, its exposure and, for natural images, its crop."""
 
     content: bytes
     exposure: float
