@@ -43,11 +43,11 @@ def _reading(results):
     )
     side = options["size"]
     return join(
-        f"Reading a simulated JPEG file of {side} x {side} pixels and extracting its residual takes {threads}: "
-        f"wall-clock time per photograph, the least of {options['repeats']} passes over {options['photographs']} "
-        f"photographs. Of this, {measured['processor_seconds']:.2f} s are processor time of one photograph. Enrolment, "
-        "which also compares each photograph with the fingerprint of the others, takes "
-        f"{measured['enroll_seconds']:.2f} s per photograph. Photographs are read on all cores (`--threads`).",
+        f"Reading a simulated JPEG file of {side} x {side} pixels and extracting its residual takes {threads} "
+        f"(wall-clock time per photograph, the least of {options['repeats']} passes over {options['photographs']} "
+        f"photographs), and {measured['processor_seconds']:.2f} s of processor time. Enrolment, which also compares "
+        f"each photograph with the fingerprint of the others, takes {measured['enroll_seconds']:.2f} s per photograph "
+        f"with {max(options['threads'])} threads. Photographs are read on all cores (`--threads`).",
         source(results, SPEED),
     )
 

@@ -54,7 +54,7 @@ def calibrate(
 
 
 def learn_null(index: Any, name: object, impostors: str, array: str | None, **options: Any) -> None:
-    """Calibrate an index, here or on a cluster, and print what was learned."""
+    """Calibrate a local or cluster index, and print a summary."""
     with exit_on_error(1):
         files = open_files(impostors, array)
         total = sum(file.n_signals for file in files)

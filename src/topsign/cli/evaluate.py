@@ -40,7 +40,7 @@ def evaluate(
     id_column: IdColumn = None,
     threads: Threads = None,
 ) -> None:
-    """Is it good enough on my signals? Recall, bytes, time and false alarms, from a sample, before anything is built.
+    """Measure recall, bytes, time and false alarms on a sample of signals, before an index is built.
 
     Recommends the index of the fewest resident bytes that meets --target-recall, with the commands that build and
     search it.
@@ -83,7 +83,7 @@ def evaluate(
 
 
 def _read(location: str, array: str | None, id_column: str | None) -> tuple[Any, int]:
-    """Return rows of all files, thinned out as they are read if they are many, and the number of all rows."""
+    """Return the rows of all files, or a sample if there are many, and the total number of rows."""
     files = open_files(location, array, () if id_column is None else (id_column,))
     total = sum(file.n_signals for file in files)
     step = max(1, -(-total * files[0].n_features // MAX_VALUES))

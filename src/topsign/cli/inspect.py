@@ -25,7 +25,7 @@ def inspect(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Show what an index is: recipe, counts, sizes, and the error to expect.
+    """Show the recipe, counts and sizes of an index, and the expected error of its scores.
 
     For a match at a correlation: the expected distance of its signs, their standard deviation, and the 95% interval
     of the correlation estimated from real-valued queries. Only for codes whose errors follow a known law.
@@ -107,7 +107,7 @@ def _evidence(index: Index) -> dict[str, Any] | None:
 
 
 def _regions(index: Index) -> dict[str, Any]:
-    """Return what is known of regions; nothing without them."""
+    """Return the properties of the regions; an empty dict without regions."""
     found = index.regions
     if found is None:
         return {}

@@ -59,7 +59,7 @@ def regions(
 
 
 def show_learned(index: Index, n_regions: int | None, threads: int | None) -> None:
-    """Learn the regions of an index behind a progress bar, and print what was learned."""
+    """Learn the regions of an index with a progress bar, and print their number and properties."""
     with exit_on_error(1), bar("regions, %") as progress:
         found = index.learn_regions("auto" if n_regions is None else n_regions, n_threads=threads, progress=progress)
     if found is None:

@@ -83,9 +83,9 @@ def search(index: IndexPath, queries: QueryPath, options: SearchOptions, threads
 
 
 def search_files(index: Any, queries: Location, options: SearchOptions, **others: Any) -> None:
-    """Search an index, here or on a cluster, for the queries of all files, and write what is found.
+    """Search a local or cluster index for the queries of all files, and write the results.
 
-    Queries are numbered through.
+    Queries are numbered consecutively over all files.
     """
     if options.false_alarm is not None and options.rescore_factor is not None:
         raise fail("--rescore-factor goes with -k; --false-alarm decides by codes", code=2)
