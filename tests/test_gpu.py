@@ -112,6 +112,21 @@ def test_the_kernels_find_what_the_processor_finds(device, layout, n_queries, sc
 
 
 @emulated
+@pytest.mark.parametrize("whole", [False, True])
+def test_codes_that_score_zero_are_found(device, whole):
+    layout, projected = Layout("compact", 8, 32), np.random.default_rng(0).standard_normal((400, 32), np.float32)
+    projected[:, -1] = 1e-6  # a location that no code has
+    locations, signs, _ = kernels.active().select(projected, 8, n_threads=1)
+    stripes = Stripes.load(device, layout, kernels.active().pack_codes(layout, locations, signs))
+    search = BestSearch(device, stripes.format, 1, 5, 400, whole=whole, tuning=SMALL)
+    assert isinstance(search.scanner, GatherScanner)
+    search.start(np.eye(32, dtype=np.float32)[-1:])
+    search.scan(Part(stripes))
+    assert_array_equal(search.positions, [range(5)])
+    assert_array_equal(search.scores, np.zeros((1, 5)))
+
+
+@emulated
 @pytest.mark.slow
 def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK", 256)
