@@ -14,6 +14,7 @@ import json
 import platform
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,44 @@ def index(device: Any, n: int, n_bytes: int, vectors: Any, batches: tuple[int, .
         print(n, n_bytes, json.dumps(found["search"][-1]), flush=True)
         del search
         cupy.get_default_memory_pool().free_all_blocks()
+    return found
+
+
+def two_digits(device: Any, n: int, n_bytes: int) -> list[dict[str, Any]]:
+    """Searches by queries of one and of two digits of the same codes; values of queries are random."""
+    recipe = TrellisRecipe.learn(
+        np.empty((0, FEATURES), np.float32), n_bits=8 * n_bytes, basis="hadamard", center=False, random_state=3
+    )
+    tables = recipe.cells[0].tables
+    rng, found = np.random.default_rng(1), []
+    codes = rng.integers(0, 256, (n, n_bytes), np.uint8)
+    for n_queries in (1, 8, 64, 1024):
+        values = rng.integers(-127, 128, (n_queries, tables.n_coded), np.int8)
+        fine = rng.integers(-16, 16, values.shape, np.int8)
+        numbers = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
+        calls, searches, scanners = {}, [], {}
+        for name, digits in (("one_digit", (None, 0)), ("two_digits", (fine, 5))):
+            queries, here = RoundedQueries(values, *numbers, *digits), replace(tables, fine_bits=digits[1])
+            form = TrellisFormat(device, here)
+            rings = form.load(codes, norms=False)
+            search = BestSearch(device, form, n_queries, K, n, waits=True)
+            on_device, part = RoundedOnDevice.put(device, queries), Part(rings, rings.weights)
+
+            def run(search: Any = search, on_device: Any = on_device, part: Any = part) -> None:
+                search.start(on_device)
+                search.scan(part)
+
+            calls[name], scanners[name] = run, type(search.scanner).__name__
+            searches.append((search, TrellisRange(here, queries[:COMPARED], codes)))
+        times = interleaved(calls, 5)
+        same = True
+        for search, one in searches:
+            positions, scores = kernels.active().rank_trellis([one], K, n_threads=THREADS)
+            same = same and np.array_equal(cupy.asnumpy(search.positions)[:COMPARED], positions)
+            same = same and np.array_equal(cupy.asnumpy(search.scores)[:COMPARED], scores)
+        row = {"entries": n, "bytes_per_code": n_bytes, "queries": n_queries, "microseconds": times}
+        found.append(row | {"scanners": scanners, "same_as_processor": bool(same)})
+        print(json.dumps(found[-1]), flush=True)
     return found
 
 
@@ -287,6 +326,7 @@ def main() -> None:
 
     steps = {
         "index": indexes,
+        "two_digits": lambda: two_digits(device, 10**6, 24),
         "pq": lambda: [pq(10**6, n_bytes, n_queries) for n_bytes in (24, 48) for n_queries in (1, 64)],
         "whole_index": lambda: whole_index(200_000),
         "encoding": lambda: [

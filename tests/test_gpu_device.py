@@ -1,5 +1,7 @@
 """On a CUDA device: the answers are those of the processor, to the last bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpu_cases import equal_results, some_codes, some_trellis_codes, words_of
@@ -239,7 +241,8 @@ TRELLISES = [  # features, bits, window
 
 @pytest.mark.parametrize("sizes", TRELLISES, ids=str)
 @pytest.mark.parametrize("n_queries", [1, 3, 16, 17, 70, 300])
-def test_trellis_searches(device, sizes, n_queries):
+@pytest.mark.parametrize("fine_bits", [0, 5])
+def test_trellis_searches(device, sizes, n_queries, fine_bits):
     """Any bytes are a code: random ones, many of them twice, so that scores tie."""
     n_features, n_bits, window = sizes
     n_codes, rng = 5000, np.random.default_rng(n_queries)
@@ -248,8 +251,9 @@ def test_trellis_searches(device, sizes, n_queries):
     alive = rng.random(n_codes) < 0.7
     packed, words = np.packbits(alive, bitorder="little"), words_of(alive)
     values = rng.integers(-127, 128, (n_queries, n_features), np.int8)
+    fine = rng.integers(-16, 16, (n_queries, n_features), np.int8) if fine_bits else None
     scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
-    queries = RoundedQueries(values, scales, constants)
+    tables, queries = replace(tables, fine_bits=fine_bits), RoundedQueries(values, scales, constants, fine, fine_bits)
     form = TrellisFormat(device, tables)
     rings = form.load(codes, norms=True)
     assert_array_equal(device.get(rings.weights), kernels.active().trellis_weights(tables, codes))
@@ -300,6 +304,31 @@ def test_trellis_indexes(device, kind, memory, tmp_path):
     assert held.refresh()
     equal_results(held.search(signals[9000:9002], k=3), index.search(signals[9000:9002], k=3))
     equal_results(held.search(signals[:2], k=2500), index.search(signals[:2], k=2500))
+
+
+@pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")  # clusters correlate
+@pytest.mark.parametrize("kind", ["trellis", "local", "adaptive"])
+def test_regions(device, kind):
+    rng = np.random.default_rng(0)
+    signals = (rng.standard_normal((50, 96))[rng.integers(50, size=30_000)] * 2).astype(np.float32)
+    signals += rng.standard_normal((30_000, 96), np.float32)
+    index = {
+        "trellis": lambda: ts.TrellisIndex(n_features=96, n_bytes=12, random_state=7),
+        "local": lambda: ts.TrellisIndex(n_features=96, n_bytes=12, n_local=4, random_state=7),
+        "adaptive": lambda: ts.AdaptiveIndex(n_features=96, n_bits=48, n_pool=192, random_state=7),
+    }[kind]()
+    index.add(signals[:20_000])
+    index.learn_regions(256)
+    index.add(signals[20_000:], ids=np.arange(10_000)[::-1] * 3 + 20_000)
+    index.add(np.repeat(signals[:400], 10, axis=0))
+    index.remove(np.arange(0, 9000, 7))
+    held = index.to("cuda")
+    for n_queries in (1, 5):
+        queries = signals[:n_queries] + 0.2 * rng.standard_normal((n_queries, 96)).astype(np.float32)
+        for k, options in ((7, {"probes": 20}), (15, {"probes": 100}), (5, {"probes": 9, "among": index.ids[::3]})):
+            found = held.search(queries, k, **options)
+            equal_results(found, index.search(queries, k, **options))
+            assert (found.visited < 0.7).all()
 
 
 @pytest.mark.filterwarnings("ignore:.*their covariance is shrunk")

@@ -194,18 +194,6 @@ def test_an_index_on_the_device_answers_as_the_index(device, monkeypatch, spread
 
 @emulated
 @pytest.mark.slow
-def test_searches_for_a_recall_say_that_the_device_compares_all_entries(device):
-    signals = np.random.default_rng(0).standard_normal((2000, N_FEATURES))
-    index = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=8, window=6, basis="hadamard", center=False, random_state=7)
-    index.add(signals)
-    index.learn_regions(32)
-    found = gpu.GpuIndex(index, device=device).search(signals[:2], k=3, recall=0.9)
-    assert found.exhaustive.tolist() == ["the device compares all entries"] * 2
-    equal_results(found, index.search(signals[:2], k=3))
-
-
-@emulated
-@pytest.mark.slow
 def test_a_head_on_the_device_answers_as_the_processor(device, rng):
     tables, codes = some_trellis_codes(N_FEATURES, 8 * N_BYTES - 1, 10, 200, rng)
     bias = rng.standard_normal(200).astype(np.float32)

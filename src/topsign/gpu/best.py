@@ -25,7 +25,7 @@ WARPS = 8  # of a block that scores exactly
 
 
 class BestSearch:
-    """The k best codes of a batch of queries. Parts must come in the order of their positions.
+    """The k best codes of a batch of queries. Parts must come in the order of their positions, or have an ``order``.
 
     With ``waits`` scans take more codes than there is room for candidates, and are done again where that was too many:
     fewer and larger ones, but the host looks at each. Calls that become a CUDA graph cannot wait.
@@ -147,6 +147,7 @@ class BestSearch:
             self._projected,
             part.weights,
             part.biases,
+            part.order,
             *place,
             np.uint32(self.k),
             np.uint32(self._room),

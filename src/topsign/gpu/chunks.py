@@ -6,12 +6,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from .._arrays import Array, Bytes, Int64
-from ..families import CodeColumns, Range
+from ..families import CodeColumns, Range, RegionRange
 from ..families.sign_comparison import weights_of
 from ..store import Segment, Snapshot
 from .device import Array as DeviceArray
@@ -41,6 +41,27 @@ class Chunk:
 
 
 @dataclass(frozen=True, eq=False)
+class CodesByRegion:
+    """Codes of one cell of a chunk, listed region by region."""
+
+    segment: RegionRange  # whose regions these are
+    order: DeviceArray  # uint32, positions among the codes of the cell
+    starts: Int64  # region r: order[starts[r] : starts[r + 1]]
+
+    @classmethod
+    def of(cls, device: Device, segment: RegionRange, chunk: Chunk, positions: Int64 | None) -> CodesByRegion:
+        """Return the codes at these positions of a chunk, None for all, in the order of their segment's regions."""
+        n_regions = len(segment.starts) - 1
+        inside = np.arange(len(chunk)) if positions is None else positions
+        places = np.full(len(segment.columns), -1, np.int64)
+        places[chunk.positions.start + inside] = np.arange(len(inside))
+        found = places[segment.positions]
+        regions = np.repeat(np.arange(n_regions), np.diff(segment.starts))[found >= 0]
+        starts = np.append(0, np.cumsum(np.bincount(regions, minlength=n_regions)))
+        return cls(segment, device.put(found[found >= 0].astype(np.uint32)), starts)
+
+
+@dataclass(frozen=True, eq=False)
 class CellCodes:
     """Codes of one cell of a chunk on a device."""
 
@@ -48,6 +69,14 @@ class CellCodes:
     stripes: Stripes
     positions: Int64 | None  # in the chunk; None stands for all
     weights: dict[str, DeviceArray]  # what sums are multiplied with, by the name of the column
+    known: dict[str, CodesByRegion] = field(default_factory=dict)
+
+    def by_region(self, device: Device, segment: RegionRange, chunk: Chunk) -> CodesByRegion:
+        """Return the codes listed by region, computed once for all searches."""
+        known = self.known.get("regions")
+        if known is None or known.segment.positions is not segment.positions:
+            known = self.known["regions"] = CodesByRegion.of(device, segment, chunk, self.positions)
+        return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +117,7 @@ class ResidentChunks:
     def __init__(self, device: Device, loader: CodeLoader, memory: int) -> None:
         self.device, self.loader, self.memory = device, loader, memory
         self._resident: dict[tuple[int, int], LoadedChunk] = {}
+        self.holds_all = False  # whether the snapshot that was kept last fits
         self._lock = threading.Lock()
 
     def needed_bytes(self, snapshot: Snapshot) -> int:
@@ -98,6 +128,10 @@ class ResidentChunks:
     def nbytes(self) -> int:
         """Bytes that stay on the device."""
         return sum(self.loader.nbytes(len(loaded.chunk)) for loaded in self._resident.values())
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Return whether all entries of a snapshot stay on the device."""
+        return all(chunk.key in self._resident for segment in snapshot.segments for chunk in chunks_of(segment))
 
     def keep(self, snapshot: Snapshot) -> int:
         """Copy the chunks that are new and fit, drop those that are gone; return the number of entries copied."""
@@ -111,6 +145,7 @@ class ResidentChunks:
                     continue
                 self._resident[key] = self.loader.load(chunk)
                 copied += len(chunk)
+            self.holds_all = len(self._resident) == len(wanted)
             return copied
 
     def load(self, chunks: list[Chunk], weights: str | None) -> Iterator[LoadedChunk]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .._arrays import Array, Bytes, Float32, Int64
-from ..families import Comparison, Recipe
+from ..families import Comparison, Recipe, Visits
 from ..families.sign_comparison import (
     AsymmetricComparison,
     ChosenRowsComparison,
@@ -16,14 +16,15 @@ from ..families.sign_comparison import (
     HammingComparison,
 )
 from ..families.trellis.comparison import TrellisComparison
-from ..search import Hits
+from ..search import ENGINE, Hits
 from ..store import Segment, Snapshot
 from .best import MAX_K, BestSearch, WithinSearch
-from .chunks import MAX_QUERIES, Chunk, ResidentChunks, bitmap_words, chunks_of
+from .chunks import MAX_QUERIES, CellCodes, Chunk, ResidentChunks, bitmap_words, chunks_of
 from .device import Array as DeviceArray
 from .device import Device
 from .forms import AsymmetricForm, Form, HammingForm, TrellisForm
 from .scan import Part, Tuning
+from .visits import VisitedPart, most_visited, visit_regions
 
 FORMS: dict[type[Comparison], type[Form]] = {
     HammingComparison: HammingForm,
@@ -33,6 +34,9 @@ FORMS: dict[type[Comparison], type[Form]] = {
     TrellisComparison: TrellisForm,
 }
 """Comparisons that a device executes; a subclass may compare otherwise, so it has to be registered itself."""
+
+COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
+VISIT_COST = 150_000.0  # nanoseconds of the search of one query and cell, beside those of the entries that it visits
 
 
 def form_type(comparison: Comparison) -> type[Form]:
@@ -85,6 +89,32 @@ class GpuEngine:
         hits = Hits.merge(self._within(form, snapshot, form.thresholds(bounds)), descending=True)
         return replace(hits, values=form.values(hits.queries, hits.values))
 
+    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
+        """Return the k best entries of the regions that each query visits, or all if there are fewer.
+
+        Codes that are not on the device are visited by the processor, which reads only those of the regions.
+        """
+        if k > MAX_K or not self.chunks.holds(snapshot):
+            return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
+        form = form_type(comparison)(comparison)
+        hits = Hits.merge(self._visit(form, snapshot, visits, k), descending=True, k=k)
+        hits = hits[hits.values > -np.inf]
+        return replace(hits, values=form.values(hits.queries, hits.values))
+
+    def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
+        """Return the nanoseconds to compare all queries with so many entries."""
+        if not self.chunks.holds_all:
+            return n_entries * self._loader.nbytes(1) * COPY_COST
+        per_entry, per_pair = form_type(comparison).scan_costs
+        return n_entries * (per_entry + per_pair * len(comparison))
+
+    def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
+        """Return the nanoseconds to visit so many entries, each by one query or more."""
+        if not self.chunks.holds_all:
+            return ENGINE.visit_cost(comparison, n_visited, n_pairs)
+        n_searches = len(comparison) * len(self._loader.formats)
+        return n_searches * VISIT_COST + n_pairs * form_type(comparison).visit_cost
+
     def _rank(self, form: Form, snapshot: Snapshot, n_queries: int, k: int) -> Iterator[Hits]:
         """Yield the best entries of each block of queries, run of chunks and cell."""
         device, size = self.device, MAX_QUERIES
@@ -94,24 +124,47 @@ class GpuEngine:
                 searches: dict[int, tuple[BestSearch, RowMap]] = {}
                 for codes in self._cell_parts(run, form.weights):
                     if codes.cell not in searches:
-                        search = BestSearch(
-                            device,
-                            self._loader.formats[codes.cell],
-                            len(queries[codes.cell]),
-                            k,
-                            run.n_entries,
-                            whole=form.whole,
-                            waits=self._loader.waits,
-                            tuning=self._tuning,
-                        )
+                        search = self._search(form, codes.cell, len(queries[codes.cell]), k, run.n_entries)
                         search.start(queries[codes.cell])
                         searches[codes.cell] = search, RowMap()
                     search, rows = searches[codes.cell]
                     search.scan(rows.place(codes))
                 for search, rows in searches.values():
                     positions, scores = device.get(search.positions), device.get(search.scores)
-                    found = positions >= 0
-                    yield hits_at(snapshot, start + np.nonzero(found)[0], rows.of(positions[found]), scores[found])
+                    yield found_at(snapshot, start, rows, positions, scores)
+
+    def _visit(self, form: Form, snapshot: Snapshot, visits: Visits, k: int) -> Iterator[Hits]:
+        """Yield the best entries of each block of queries, run of chunks and cell, of the regions that are visited."""
+        device, size = self.device, MAX_QUERIES
+        segments = {id(one.columns): one for one in visits.segments.ranges}
+        for start in range(0, len(visits.starts) - 1, size):
+            queries = form.queries(device, slice(start, start + size))
+            starts = visits.starts[start : start + size + 1]
+            regions = visits.regions[starts[0] : starts[-1]]
+            for run in ascending_chunks(snapshot):
+                visited: dict[int, tuple[list[VisitedPart], RowMap]] = {}
+                for codes in self._cell_parts(run, form.weights):
+                    parts, rows = visited.setdefault(codes.cell, ([], RowMap()))
+                    ordered = codes.loaded.by_region(device, segments[id(codes.chunk.columns)], codes.chunk)
+                    parts.append(VisitedPart.of(device, rows.place(codes), ordered, starts - starts[0], regions))
+                for cell, (parts, rows) in visited.items():
+                    if n_codes := most_visited(parts):
+                        search = self._search(form, cell, 1, k, n_codes)
+                        positions, scores = visit_regions(search, queries[cell], parts, starts - starts[0])
+                        yield found_at(snapshot, start, rows, positions, scores)
+
+    def _search(self, form: Form, cell: int, n_queries: int, k: int, n_codes: int) -> BestSearch:
+        """Return a search of the codes of a cell."""
+        return BestSearch(
+            self.device,
+            self._loader.formats[cell],
+            n_queries,
+            k,
+            n_codes,
+            whole=form.whole,
+            waits=self._loader.waits,
+            tuning=self._tuning,
+        )
 
     def _within(self, form: Form, snapshot: Snapshot, thresholds: Float32) -> Iterator[Hits]:
         """Yield every entry that reaches the threshold of its query, scan by scan."""
@@ -135,7 +188,7 @@ class GpuEngine:
             for codes in loaded.cells:
                 alive = self._alive(placed.alive, codes.positions)
                 part = Part(codes.stripes, None if weights is None else codes.weights[weights], None, alive)
-                yield CellPart(codes.cell, part, placed.first_row, codes.positions)
+                yield CellPart(loaded.chunk, codes, part, placed.first_row)
 
     def _alive(self, alive: Bytes | None, positions: Int64 | None) -> DeviceArray | None:
         if alive is None:
@@ -193,10 +246,15 @@ def _placed(start: int, segment: Segment) -> Iterator[PlacedChunk]:
 class CellPart:
     """Codes of one cell of a chunk, ready to be scanned."""
 
-    cell: int
+    chunk: Chunk
+    loaded: CellCodes
     part: Part
     first_row: int  # of the chunk in the snapshot
-    positions: Int64 | None  # in the chunk; None: all
+
+    @property
+    def cell(self) -> int:
+        """Number of the cell."""
+        return self.loaded.cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +277,20 @@ class RowMap:
         owners = np.searchsorted(self.starts, positions, side="right") - 1
         for owner in np.unique(owners):
             mine, codes = owners == owner, self.parts[owner]
-            here = positions[mine] - self.starts[owner]
-            rows[mine] = codes.first_row + (here if codes.positions is None else codes.positions[here])
+            here, of_cell = positions[mine] - self.starts[owner], codes.loaded.positions
+            rows[mine] = codes.first_row + (here if of_cell is None else of_cell[here])
         return rows
 
 
 def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, sums: Float32) -> Hits:
     """Return the hits of entries by their rows in a snapshot."""
     return Hits(queries, rows, snapshot.gather("ids", rows), sums)
+
+
+def found_at(snapshot: Snapshot, first: int, rows: RowMap, positions: Int64, scores: Float32) -> Hits:
+    """Return the hits of the queries from ``first`` on, by positions and scores (n_queries, k); -1 is no entry."""
+    found = positions >= 0
+    return hits_at(snapshot, first + np.nonzero(found)[0], rows.of(positions[found]), scores[found])
 
 
 def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:

@@ -219,8 +219,7 @@ class BaseIndex(ABC):
         if recall is not None or probes is not None:
             options["n_bytes"] = SMALL_QUERY_BYTES
             check_visits(recall, probes, whole_code=scoring == "asymmetric" and adaptive_bits is None, rescore=rescore)
-            asked: Any = {"k": k, "recall": recall, "probes": probes, "engine": self.engine}
-            regional = self._learned().regional.search(whole, entries, **asked)
+            regional = self._learned().regional.search(whole, entries, k=k, recall=recall, probes=probes)
         scans = self._scans(queries, nulls=self._nulls(), **options)
         found = find_nearest(
             scans, entries, queries, k, originals=originals, rescore_factor=factor, regional=regional

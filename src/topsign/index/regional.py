@@ -17,9 +17,7 @@ from ..search import (
     MAX_REGIONS,
     MIN_RECALL_QUERIES,
     MIN_REGION_ENTRIES,
-    Engine,
     KeptOriginals,
-    KernelEngine,
     Progress,
     RecallCalibration,
     Regions,
@@ -199,7 +197,7 @@ class Regional:
         return entries.user_ids(snapshot.gather("ids", rows.ravel()).astype(np.int64)).reshape(rows.shape)
 
     def search(
-        self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float | None, probes: int | None, engine: Engine
+        self, whole: EntrySet, entries: EntrySet, *, k: int, recall: float | None, probes: int | None
     ) -> RegionSearch:
         """Return the search that visits regions of these entries."""
         if recall is not None:
@@ -219,7 +217,6 @@ class Regional:
             recall,
             None if probes is None else check_count(probes, "probes"),
             is_filtered=entries is not whole,
-            can_visit=isinstance(engine, KernelEngine),
         )
 
 

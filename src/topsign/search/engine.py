@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from .._arrays import Array, Int64
-from ..families import Comparison, PairComparison, Range
+from ..families import Comparison, PairComparison, Range, Visits
 from ..store import Snapshot
 from .hits import Hits
 
@@ -21,6 +21,15 @@ class Engine(Protocol):
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
         """Return every entry that reaches the bound of its query."""
 
+    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
+        """Return the k best entries of the regions that each query visits, or all if there are fewer."""
+
+    def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
+        """Return the nanoseconds to compare all queries with so many entries."""
+
+    def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
+        """Return the nanoseconds to visit so many entries, each by one query or more."""
+
 
 class KernelEngine:
     """The kernels of this machine, which search all segments in one call."""
@@ -31,6 +40,15 @@ class KernelEngine:
     def within(self, comparison: Comparison, snapshot: Snapshot, bounds: Array, *, n_threads: int) -> Hits:
         ranges = living_ranges(snapshot)
         return within_ranges(comparison, snapshot, ranges, bounds, n_threads, descending=comparison.descending)
+
+    def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
+        return Hits.listed(snapshot, *comparison.visit(visits, k, n_threads=n_threads))
+
+    def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
+        return n_entries * comparison.scan_cost(len(comparison))
+
+    def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
+        return n_visited * comparison.visit_cost(n_pairs / max(1, n_visited))
 
 
 ENGINE = KernelEngine()

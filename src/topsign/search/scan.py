@@ -48,7 +48,7 @@ class Scan:
         if not ranges.ranges:
             return self.measure(snapshot, Hits.none())
         asked = Visits(ranges, visits.starts, visits.regions)
-        return self.measure(snapshot, Hits.listed(snapshot, *self.comparison.visit(asked, k, n_threads=self.n_threads)))
+        return self.measure(snapshot, self.engine.visit(self.comparison, snapshot, asked, k, n_threads=self.n_threads))
 
     def within(self, snapshot: Snapshot, limit: RangeLimit) -> Hits:
         """Return every entry that is close enough."""

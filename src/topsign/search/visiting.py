@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import Array, Booleans, Float64, Int32, Int64
 from .._lazy import lazy
-from ..families import Comparison, Recipe, unit_queries
+from ..families import Recipe, unit_queries
 from ..kernels import RegionRule
 from .hits import Hits
 from .recall import N_NEIGHBORS, N_STRATA, RecallCalibration, Setting
@@ -30,7 +30,6 @@ UNLIKE = "the query is farther from all regions than any calibration query"
 TOO_MANY = "this recall needs more than a third of the regions"
 LARGE_K = f"recall is calibrated for k up to {N_NEIGHBORS}"
 FASTER = "comparing all entries takes less time for this batch"
-DEVICE = "the device compares all entries"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +110,6 @@ class RegionSearch:
     recall: float | None
     probes: int | None
     is_filtered: bool
-    can_visit: bool = True  # whether the engine can visit regions
 
     @property
     def recall_of(self) -> str:
@@ -121,7 +119,7 @@ class RegionSearch:
     def find(self, scan: Scan, queries: Array) -> tuple[Hits, Visited]:
         """Return the nearest entries of each query, measured, and what was visited."""
         reason = self._reason
-        if not reason and self.probes is None and self._choosing_is_slower(scan.comparison):
+        if not reason and self.probes is None and self._choosing_is_slower(scan):
             reason = FASTER
         if reason:
             return self._everything(scan, queries), Visited.everything(len(queries), reason)
@@ -132,8 +130,6 @@ class RegionSearch:
         """Why no query of this search can visit regions, an empty text if they can."""
         if self.regions is None:
             return FEW if len(self.entries) < MIN_ENTRIES else NO_REGIONS
-        if not self.can_visit:
-            return DEVICE
         if self.probes is None and self.k > N_NEIGHBORS:
             return LARGE_K
         if self.probes is None and self.calibration is None:
@@ -164,7 +160,7 @@ class RegionSearch:
         places = np.searchsorted(edges, best, side="right")
         is_unlike, is_wide = best < least, np.diff(starts) == 0
         reasons = np.where(is_unlike, UNLIKE, strata.reasons[places])
-        if self.probes is None and self._is_slower(scan.comparison, starts, chosen, is_wide):
+        if self.probes is None and self._is_slower(scan, starts, chosen, is_wide):
             is_wide, reasons = np.ones(len(best), bool), np.where(is_wide, reasons, FASTER)
         if is_wide.all():
             said = Visited.everything(len(queries), "")
@@ -220,7 +216,7 @@ class RegionSearch:
             wanted = max(self.k + SPARE, 0 if setting is None else setting.n_candidates)
         return min(wanted, len(self.entries))
 
-    def _is_slower(self, comparison: Comparison, starts: Int64, chosen: Int32, is_wide: Booleans) -> bool:
+    def _is_slower(self, scan: Scan, starts: Int64, chosen: Int32, is_wide: Booleans) -> bool:
         """Return whether visits take longer than comparing all entries with the whole batch at once."""
         assert self.regions is not None
         assert self._counts is not None
@@ -231,12 +227,13 @@ class RegionSearch:
             n_visited = total
         else:
             n_visited = int(self._counts[np.bincount(chosen, minlength=len(self.regions)) > 0].sum())
-        visiting = n_visited * comparison.visit_cost(total / max(1, n_visited))
-        return self._choosing(n_queries) + visiting > len(self.entries) * comparison.scan_cost(n_queries)
+        visiting = scan.engine.visit_cost(scan.comparison, n_visited, total)
+        return self._choosing(n_queries) + visiting > scan.engine.scan_cost(scan.comparison, len(self.entries))
 
-    def _choosing_is_slower(self, comparison: Comparison) -> bool:
+    def _choosing_is_slower(self, scan: Scan) -> bool:
         """Return whether comparing all entries takes less time than choosing regions, before any is chosen."""
-        return self._choosing(len(comparison)) > len(self.entries) * comparison.scan_cost(len(comparison))
+        comparing = scan.engine.scan_cost(scan.comparison, len(self.entries))
+        return self._choosing(len(scan.comparison)) > comparing
 
     def _choosing(self, n_queries: int) -> float:
         """Return the nanoseconds that it takes to choose regions."""
