@@ -434,9 +434,9 @@ def test_signals_that_do_not_differ_teach_nothing(rng, kind):
         assert not index.is_fitted
 
 
-def test_a_mean_much_larger_than_what_signals_differ_by_is_named(rng):
+def test_a_mean_much_larger_than_the_deviations_is_refused(rng):
     signals = np.ones((700, 32)) + 0.002 * rng.standard_normal((700, 32))
-    with pytest.raises(ValueError, match="differ from their mean too little, next to its size"):
+    with pytest.raises(ValueError, match="mean is too large compared with their deviations from it"):
         ts.TrellisIndex(n_features=32, n_bytes=5, basis="hadamard", random_state=1).add(signals)
     index = ts.TrellisIndex(n_features=32, n_bytes=5, random_state=1)
     index.add(signals)

@@ -320,6 +320,15 @@ def test_few_bits_code_as_many_coordinates_as_windows_can_serve(rng):
     assert cosines.mean() > 0.8 * rate_distortion_limit(24 / 4096) ** 0.5
 
 
+def test_more_coordinates_than_norms_can_sum_are_refused(rng):
+    signals = rng.standard_normal((1, 2**20), dtype=np.float32)
+    index = ts.TrellisIndex(n_features=2**20, n_bytes=2**15, basis="hadamard", center=False, random_state=1)
+    with pytest.raises(
+        ValueError, match=r"at most 532,577 coordinates of equal variance, .* got 1,048,576; use adaptive"
+    ):
+        index.add(signals)
+
+
 def few_axes(rng, n, n_features=40):
     """Signals around a mean, of whose variance five axes hold nearly all, with tails longer than the normal law's."""
     values = rng.standard_t(4, (n, n_features)) * np.where(np.arange(n_features) < 5, 1, 0.02)

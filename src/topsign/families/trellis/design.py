@@ -247,10 +247,16 @@ def _integer_norm(quadratic: Float64, linear: Float64) -> tuple[dict[str, Any], 
     rounded = np.maximum(np.rint(quadratic / unit), quadratic >= unit / 8).astype(np.int16)
     # Equal coefficients have equal rounding errors.
     kept = float(rounded.sum(dtype=np.int64) * unit / quadratic.sum())
+    if MAX_LEVEL**2 * quadratic.sum() > 8 * 2**30 * quadratic.max():
+        raise ValueError(
+            f"trellis codes take at most {8 * 2**30 // MAX_LEVEL**2:,} coordinates of equal variance, because norms "
+            f"are summed in 32 bits, got {len(quadratic):,}; use adaptive codes (AdaptiveIndex), or reduce the number "
+            "of features first"
+        )
     if kept == 0 or (kept > COARSEST and linear.any()):
         raise ValueError(
-            "signals differ from their mean too little, next to its size, for codes around it; subtract the mean from "
-            'the signals and queries first, or take basis="principal"'
+            "the signals' mean is too large compared with their deviations from it for codes relative to the mean; "
+            'subtract the mean from signals and queries first, or use basis="principal"'
         )
     return {"quadratic": rounded, "linear": np.rint(linear / unit * kept).astype(np.int32), "unit": unit / kept}, 0.0
 
