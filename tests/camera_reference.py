@@ -1,4 +1,4 @@
-"""Plain definitions of the steps from photographs to evidence; imports nothing from the package."""
+"""Plain reference implementation of the steps from photographs to evidence; imports nothing from the package."""
 
 import warnings
 
@@ -18,7 +18,7 @@ def local_mean(values, window, wrap):
 
 
 def wiener_share(values, variance, wrap=False):
-    """Share of signal in each value: v / (v + variance), with v the smallest local variance above the noise."""
+    """Wiener gain of each value: v / (v + variance), where v is the smallest local variance above the noise."""
     estimates = [np.maximum(local_mean(values**2, window, wrap) - variance, 0) for window in (3, 5, 7, 9)]
     signal = np.min(estimates, axis=0)
     return signal / (signal + variance)
@@ -26,7 +26,7 @@ def wiener_share(values, variance, wrap=False):
 
 def denoise(channel, sigma=3.0):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # small images have fewer levels without effects of their edges
+        warnings.simplefilter("ignore")  # small images allow fewer levels without edge effects
         coefficients = pywt.wavedec2(channel, "db8", level=4, mode="periodization")
     for level in range(1, 5):
         coefficients[level] = tuple(band * wiener_share(band, sigma**2) for band in coefficients[level])

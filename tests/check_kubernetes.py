@@ -3,7 +3,7 @@
     python tests/check_kubernetes.py dask_kubernetes-*.whl
 
 The wheel of dask-kubernetes contains the CustomResourceDefinition that a Kubernetes server validates with. A server
-drops unknown fields silently; here they are errors.
+ignores unknown fields silently; here they are errors.
 """
 
 import sys
@@ -15,7 +15,7 @@ DEFINITION = "dask_kubernetes/operator/deployment/helm/dask-kubernetes-operator/
 
 
 def strict(schema):
-    """The schema with unknown fields refused wherever it lists the known ones."""
+    """Return the schema with unknown fields rejected wherever it lists the known fields."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):

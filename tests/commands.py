@@ -1,7 +1,7 @@
-"""Run command lines of a page one after another in this process: ["topsign", ...], ["python", "-c", ...], ["rm", ...].
+"""Run the command lines of a page in this process: ["topsign", ...], ["python", "-c", ...], ["rm", ...].
 
-Reads them as JSON from standard input, and writes what each printed as JSON to standard output. One process for many
-commands: most of the time of a short one is its imports.
+Commands are read as JSON from standard input, and their outputs are written as JSON to standard output. One process
+runs all commands, because a short command spends most of its time on imports.
 """
 
 import contextlib

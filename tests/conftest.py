@@ -6,16 +6,16 @@ from hypothesis import HealthCheck, settings
 from numpy_kernels import PATHS, use_path
 from small import N_FEATURES, make_index
 
-collect_ignore_glob = ["data/*"]  # programs that wrote the data
+collect_ignore_glob = ["data/*"]  # scripts that wrote the data
 
-# The same examples in every run, however slow the machine: a failure here is a failure everywhere.
+# The same examples in every run, without deadlines, so that failures are reproducible on other machines.
 SLOWNESS = [HealthCheck.too_slow]
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=60, suppress_health_check=SLOWNESS)
 settings.load_profile("fixed")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out modules without core tests if only those run: others import packages that may not be installed."""
+    """Skip modules without core tests if only core tests run, because they import packages that may be missing."""
     is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     if config.option.markexpr == "core" and is_module and "pytest.mark.core" not in collection_path.read_text("utf-8"):
         return True
@@ -24,7 +24,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.fixture(params=PATHS)
 def path(request):
-    """The kernels of each path that this machine can run, and those in NumPy, one after another."""
+    """Each kernel path that this machine can run, and the NumPy kernels, in turn."""
     with use_path(request.param) as chosen:
         yield chosen
 
@@ -42,7 +42,7 @@ def signals(rng):
 
 @pytest.fixture
 def filled(tmp_path, signals):
-    """The folder of a small index that holds 40 of the signals."""
+    """Folder of a small index with 40 of the signals."""
     path = tmp_path / "cameras.topsign"
     with make_index(path=path) as index:
         index.add(signals[:40], metadata=[{"n": n} for n in range(40)])

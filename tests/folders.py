@@ -1,4 +1,4 @@
-"""Stored indexes as their files: read, damaged and crafted without the library."""
+"""Helpers that read, damage and forge the files of stored indexes without the library."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ KINDS = {np.dtype(text): kind for kind, text in DTYPES.items()}
 
 
 def files_of(path):
-    """Names of all files in an index, relative to it; the lock holds no data."""
+    """Return the names of all files in an index, relative to it, without the lock file."""
     return sorted(
         str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file() and file.name != "lock"
     )
@@ -24,7 +24,7 @@ def size_of(path):
 
 
 def newest(path):
-    """File of the newest manifest."""
+    """Return the path of the newest manifest."""
     return max((Path(path) / "versions").glob("*.json"))
 
 
@@ -33,7 +33,7 @@ def read_manifest(path):
 
 
 def write_manifest(path, record):
-    """Replace the newest manifest by this record, with a right checksum."""
+    """Replace the newest manifest with this record and a valid checksum."""
     record = {name: value for name, value in record.items() if name != "checksum"}
     write_manifest_text(path, json.dumps(record).encode())
 
@@ -44,7 +44,7 @@ def write_manifest_text(path, text):
 
 
 def unpack(content):
-    """Columns of a safetensors file."""
+    """Return the columns of a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     header.pop("__metadata__", None)
@@ -56,7 +56,7 @@ def unpack(content):
 
 
 def pack(columns, *, header_change=None, block=BLOCK):
-    """A safetensors file of columns with right checksums, and the CRC-32 of its header."""
+    """Return a safetensors file of columns with valid checksums, and the CRC-32 of its header."""
     header, sums, end = {}, {}, 0
     for name, array in columns.items():
         raw = array.tobytes()
@@ -74,14 +74,14 @@ def pack(columns, *, header_change=None, block=BLOCK):
 
 
 def content_of(path, record, folder="segments"):
-    """Bytes of a file that a manifest names, or holds."""
+    """Return the bytes of a file that a manifest names or contains."""
     if "content" in record:
         return base64.b64decode(record["content"])
     return (Path(path) / folder / f"{record['file']}.safetensors").read_bytes()
 
 
 def store(path, record, content, crc32, folder="segments"):
-    """Put a file in the place of another, and describe it in the record."""
+    """Replace a file with another one and update its description in the record."""
     record.update(bytes=len(content), crc32=f"{crc32:08x}")
     if "content" in record:
         record["content"] = base64.b64encode(content).decode()
@@ -90,7 +90,7 @@ def store(path, record, content, crc32, folder="segments"):
 
 
 def rewrite(path, change=None, *, manifest=None, header=None, segment=0):
-    """Change columns of a segment, its header or the manifest, with right checksums."""
+    """Change columns of a segment, its header or the manifest, with valid checksums."""
     record = read_manifest(path)
     if change or header:
         one = record["segments"][segment]
@@ -119,7 +119,7 @@ def flip(file, offset, mask=0xFF):
 
 
 def column_places(path):
-    """(file, column) to (first byte, bytes) for every column of every file; inline files have none."""
+    """Map (file, column) to (first byte, bytes) for every column of every file that is not inline."""
     found = {}
     for folder in ("segments", "removed", "metadata"):
         for file in (Path(path) / folder).glob("*.safetensors"):

@@ -1,4 +1,4 @@
-"""Codes, results and logits that the tests of the emulated and the real GPU compare."""
+"""Codes, results and logits shared by the tests of the emulated and of the real GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def some_codes(layout, n_codes, seed):
 
 
 def some_trellis_codes(n_features, n_bits, window, n_codes, rng):
-    """Tables of a random basis, and random bytes, of which any are a code; norms are near one."""
+    """Return tables of a random basis and random codes (any bytes are a valid code); norms are near one."""
     recipe = TrellisRecipe.learn(
         np.empty((0, n_features), np.float32),
         n_features=n_features,
@@ -41,7 +41,7 @@ def words_of(alive):
 
 
 def equal_results(ours, theirs):
-    """Ids, scores, p-values and distances are the same, to the last bit."""
+    """Assert that ids, scores, p-values and distances are bit-identical."""
     assert type(ours) is type(theirs)
     assert ours.n_entries == theirs.n_entries
     for name in ("starts", "ids", "scores", "p_values", "distances"):
@@ -50,13 +50,13 @@ def equal_results(ours, theirs):
 
 
 def logits_of(layout, codes, scales, bias, projected):
-    """Logits of all classes by definition, float64: the processor's scores plus the bias."""
+    """Return the logits of all classes by the definition, in float64: the CPU's scores plus the bias."""
     scores = kernels.active().score_sums(layout, codes, projected) * scales
     return scores.astype(np.float64) + (0 if bias is None else bias.astype(np.float64))
 
 
 def trellis_logits_of(tables, codes, bias, queries):
-    """The same for trellis codes."""
+    """Return the logits of all classes for trellis codes."""
     ranges = [TrellisRange(tables, queries, codes, norms=True)]
     classes, scores = kernels.active().rank_trellis(ranges, len(codes))
     logits = np.empty(scores.shape)
@@ -65,6 +65,6 @@ def trellis_logits_of(tables, codes, bias, queries):
 
 
 def best_of(logits, k):
-    """Classes and values of the k highest logits; of equal ones the lower class comes first."""
+    """Return classes and values of the k highest logits; ties are ordered by class."""
     order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     return order, np.take_along_axis(logits, order, axis=1)

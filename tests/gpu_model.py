@@ -1,4 +1,4 @@
-"""The GPU's kernels in NumPy: rounded queries, margins, bars and the exact second pass, in the same float32 steps."""
+"""NumPy model of the GPU kernels: rounded queries, margins, thresholds and the exact second pass, in float32."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ NOTHING = np.float32(-np.inf)
 
 
 def round_up(values):
-    """The nearest float32 that is not below."""
+    """Return the smallest float32 that is not below the value."""
     near = np.asarray(values, np.float64).astype(np.float32)
     return np.where(near.astype(np.float64) < values, np.nextafter(near, np.float32(np.inf)), near).astype(np.float32)
 
 
 def round_query(query, n_bits, digits):
-    """Whole numbers, their step and the margin of a sum of ``n_bits`` of them, as ``cuda/queries.cu`` computes them."""
+    """Return rounded integers, their step and the margin of a sum of ``n_bits`` of them, as in ``cuda/queries.cu``."""
     largest = np.abs(query).max(initial=np.float32(0))
     limit = np.float32(127)
     for _ in range(1, digits):
@@ -29,7 +29,7 @@ def round_query(query, n_bits, digits):
 
 
 def split_digits(whole, digits):
-    """Whole numbers as digits of eight bits, most significant first."""
+    """Split integers into digits of eight bits, most significant first."""
     out, left = [], whole.copy()
     for place in range(digits - 1, -1, -1):
         digit = np.rint(left / RADIX**place).astype(np.int64)
@@ -39,29 +39,29 @@ def split_digits(whole, digits):
 
 
 def centers(sums, step, digits):
-    """Rounded scores of integer sums."""
+    """Return rounded scores of integer sums."""
     if digits == 1:
         return np.float32(step) * sums.astype(np.float32)
     return (sums.astype(np.float64) * np.float64(step)).astype(np.float32)
 
 
 def bounds(center, margin, weights):
-    """At most and at least the exact score."""
+    """Return lower and upper bounds of the exact score."""
     spread = np.where(weights < 0, -margin, margin).astype(np.float32)
     return (center - spread) * weights, (center + spread) * weights
 
 
 def search(sums_of, exact, weights, alive, margin, k, chunk):
-    """Positions and scores of the k best: chunks of codes, of which those that may exceed the bar are scored exactly.
+    """Return positions and scores of the k best; in each chunk, codes that may exceed the threshold are scored exactly.
 
-    ``sums_of(part)`` gives the centers of a part, ``exact[i]`` the score of code i, as the processor computes it.
+    ``sums_of(part)`` returns the centers of a part, and ``exact[i]`` is the score of code i on the CPU.
     """
     held, bar, n_scored = [], NOTHING, 0
     for start in range(0, len(exact), chunk):
         part = np.arange(start, min(start + chunk, len(exact)))
         low, high = bounds(sums_of(part), margin, weights[part])
         candidates = (high > bar) & alive[part]
-        if candidates.sum() > 2 * k:  # k of them certainly exceed what lies below this
+        if candidates.sum() > 2 * k:  # k codes certainly exceed all scores below this
             least = np.sort(low[candidates])[-k]
             candidates &= high >= least
         n_scored += int(candidates.sum())

@@ -1,4 +1,4 @@
-"""Simulated coverage of the library's intervals and certificates; shared by a sample and the long simulations."""
+"""Simulated coverage of the library's intervals and certificates, for short tests and for long simulations."""
 
 import numpy as np
 
@@ -10,14 +10,14 @@ NOMINAL, REQUIRED = 0.95, 0.93
 
 
 def normal_laws(shift):
-    """Scores of matches and impostors whose log-likelihood ratio is a line: normal ones of one spread."""
+    """Return samplers of normal scores with equal variances, whose log-likelihood ratio is linear."""
     ratio = lambda score: shift * score - shift**2 / 2  # noqa: E731
     scores = np.array([-1.0, 0.0, shift / 2, shift, shift + 1])
     return lambda rng, n: shift + rng.standard_normal(n), lambda rng, n: rng.standard_normal(n), ratio, scores
 
 
 def binomial_laws(flip, n_bits=64):
-    """Mismatches of matches that flip this share of the signs, and of impostors, which flip half; smaller is closer."""
+    """Return samplers of mismatches for matches with this flip probability and impostors with 1/2."""
     ratio = lambda count: count * np.log(2 * flip) + (n_bits - count) * np.log(2 * (1 - flip))  # noqa: E731
     counts = np.array([0, round(flip * n_bits), round((flip + 0.5) / 2 * n_bits), n_bits // 2])
     return lambda rng, n: rng.binomial(n_bits, flip, n), lambda rng, n: rng.binomial(n_bits, 0.5, n), ratio, counts
@@ -31,14 +31,14 @@ KNOWN = ((10, 30), (30, 30), (30, 300), (150, 300), (10, 1000))
 
 
 def likelihood_ratio_coverage(rng, laws, known, n_repetitions):
-    """Share of repetitions in which the interval holds the true ratio, at the score where it is least."""
+    """Return the coverage of the likelihood ratio's interval, the smallest over several scores."""
     (matches, impostors, ratio, scores), closer = LIKELIHOODS[laws]
     truth, covered, n_fitted = ratio(scores) / np.log(10), np.zeros(len(scores)), 0
     for _ in range(n_repetitions):
         given = matches(rng, known[0]), impostors(rng, known[1])
         try:
             found = LikelihoodRatioModel.fit(given[0], impostors=given[1], closer=closer).ratio(scores)
-        except ValueError:  # matches that are no closer than impostors are refused, as some of the weakest are
+        except ValueError:  # some of the weakest samples have matches no closer than impostors, and fit refuses them
             continue
         covered += (found.low <= truth) & (truth <= found.high)
         n_fitted += 1
@@ -57,7 +57,7 @@ QUERIES = (50, 200, 500, 1000)
 
 
 def recall_coverage(rng, law, share, n_queries, n_repetitions):
-    """Share of repetitions in which the interval holds the true recall."""
+    """Return the coverage of the recall's interval."""
     found = [share_interval(RECALLS[law](rng, share, n_queries)) for _ in range(n_repetitions)]
     return np.mean([low <= share <= high for low, high in found])
 
@@ -66,7 +66,7 @@ LOSSES = ((0.0, 0.0), (0.0005, 0.0), (0.001, 0.001), (0.01, 0.002), (0.05, 0.05)
 
 
 def certificate_coverage(rng, rates, n_samples, n_repetitions):
-    """Share of repetitions in which a head's certificate holds the accuracy that is lost."""
+    """Return the fraction of repetitions in which a head's certificate covers the true loss of accuracy."""
     lost, gained = rates
     counts = rng.multinomial(n_samples, [lost, gained, 1 - lost - gained], n_repetitions)
     found = {
@@ -82,12 +82,12 @@ CODES = ((8, 64), (32, 512), (64, 128), (128, 8192))
 
 
 def correlation_coverage(rng, scoring, correlation, code, n_repetitions):
-    """Share of repetitions in which the interval of a correlation holds it, by the definition of a Gaussian pool."""
+    """Return the coverage of a correlation's interval, with a Gaussian pool by its definition."""
     n_bits, n_pool = code
     magnitudes = np.abs(rng.standard_normal((n_repetitions, n_pool)))
     kept = -np.partition(-magnitudes, n_bits - 1, axis=1)[:, :n_bits]
     noise = np.sqrt(1 - correlation**2) * rng.standard_normal(kept.shape)
-    projected = correlation * kept + noise  # of the query, each with the sign of the entry's
+    projected = correlation * kept + noise  # projections of the query, times the signs of the entry's
     observed = (projected < 0).sum(axis=1) if scoring == "hamming" else projected.sum(axis=1) / kept.sum(axis=1)
     low, high = correlation_interval(observed, n_bits=n_bits, n_pool=n_pool, scoring=scoring).T
     return np.mean((low <= correlation) & (correlation <= high))

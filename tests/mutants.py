@@ -1,9 +1,10 @@
-"""Mutants of the source: small changes, each of which the tests of its module should notice.
+"""Mutation testing: small changes of the source, each of which the tests of its module should detect.
 
 ``python tests/mutants.py`` copies the source tree once per process, applies one mutant at a time to a copy, and runs
 the test files of the mutated module until the first failure. A mutant is *killed* if a test fails or does not end,
-*survived* if all pass, and *equivalent* if EQUIVALENT says why no test can notice it. Every chosen mutant is run, and a
-sample of those made by rules. Outcomes are written to a JSON file as they come; ``--resume`` keeps what it says.
+*survived* if all pass, and *equivalent* if EQUIVALENT gives the reason why no test can detect it. All hand-written
+mutants and a sample of the generated ones are run. Outcomes are written to a JSON file as they arrive, and ``--resume``
+continues from that file.
 """
 
 import argparse
@@ -251,7 +252,7 @@ class Mutant:
 
     @property
     def reason(self) -> str | None:
-        """Why no test can notice it, if none can."""
+        """Reason why no test can detect it, if there is one."""
         return EQUIVALENT.get((self.file, self.text, _short(self.old), self.new))
 
     @property
@@ -357,7 +358,7 @@ def _operators(node):
 
 
 def _left_out(node):
-    """Yield parts of a node whose change is no change of what the library does."""
+    """Yield parts of a node that rules leave unchanged, because a change would not affect results."""
     for part in ("annotation", "returns", "decorator_list"):
         found = getattr(node, part, None)
         yield from found if isinstance(found, list) else [found] if found is not None else []
@@ -368,7 +369,7 @@ def _left_out(node):
     if isinstance(node, ast.FunctionDef) and node.name in {"__repr__", "__str__"}:
         yield node
     if isinstance(node, ast.Assign) and any(_is_upper(target) for target in node.targets) and _is_bytes(node):
-        yield node  # sizes of blocks decide how much is held at a time
+        yield node  # block sizes affect only memory
     if isinstance(node, ast.keyword) and node.arg in {"stacklevel", "strict"}:
         yield node
     if isinstance(node, ast.Assert):
@@ -433,7 +434,7 @@ def _make_tree(tree):
     inside = tree / "src" / "topsign" / "kernels" / Path(compiled).name
     if not inside.exists():
         shutil.copy(compiled, inside)
-    # A new environment, because that of an editable installation would import the package from its own place.
+    # A new environment, because an editable installation imports the package from its original location.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / "environment"], check=True)
     (packages,) = (tree / "environment").glob("lib/python*/site-packages")
     places = [str(tree / "src"), *(place for place in sys.path[1:] if Path(place).is_dir())]
@@ -488,7 +489,7 @@ class Baseline:
         return time.monotonic() - began, failing if is_usable else None
 
     def judge(self, trees, mutant):
-        """Return what becomes of a mutant and the test that noticed it."""
+        """Return the outcome of a mutant and the test that detected it."""
         files = sorted((file for file in mutant.tests if self.failing[file] is not None), key=self.seconds.get)
         if not files:
             return "not judged", "its tests cannot be run here"

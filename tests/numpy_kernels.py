@@ -1,4 +1,4 @@
-"""The kernels in NumPy, for comparison: the same methods and bits as the library, in plain array operations."""
+"""NumPy implementation of the kernels for comparison, with the same methods and bit-identical results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def use_path(name):
 
 
 class NumpyKernels(NumpyTrellis):
-    """See :class:`topsign.kernels.Kernels`; threads are not used."""
+    """NumPy version of :class:`topsign.kernels.Kernels`; it uses no threads."""
 
     name = "numpy"
 
@@ -49,7 +49,7 @@ class NumpyKernels(NumpyTrellis):
         shrink, grow = np.float32(1 / np.sqrt(p)), np.float32(np.sqrt(n))
         flips = np.where(unpack_bits(signs, n), np.float32(1), np.float32(-1))
         x = signals.copy()
-        if p == n:  # the last transform stays unscaled: that is the factor sqrt(n)
+        if p == n:  # the last transform is not scaled, which gives the factor sqrt(n)
             for r, flip in reversed(list(enumerate(flips))) if transpose else enumerate(flips):
                 flip = flip * shrink if r > 0 else flip
                 x = _transform(x) * flip if transpose else _transform(x * flip)
@@ -206,7 +206,7 @@ class NumpyKernels(NumpyTrellis):
         return living.collect([(scores, scores >= least) for scores, least in found], np.float32)
 
     def _counts(self, layout: Layout, codes: Bytes, query_bits: Bytes, masks: Bytes | None) -> Iterator[Int32]:
-        """Mismatches of each query in turn with all codes, which are unpacked once for a few queries."""
+        """Yield the mismatches of each query with all codes, which are unpacked once per few queries."""
         if masks is not None:
             for query, mask in zip(query_bits, masks, strict=True):
                 yield self.mismatches(layout, codes & mask, (query & mask)[np.newaxis])[0]
@@ -232,7 +232,7 @@ class NumpyKernels(NumpyTrellis):
 
 
 class _Living:
-    """The codes of all ranges that take part."""
+    """Codes of all ranges that take part in a search."""
 
     def __init__(self, ranges: Sequence[CodeRange]) -> None:
         pairs = [(one, _living(one.codes, one.alive)) for one in ranges]
@@ -264,7 +264,7 @@ def unpack_bits(packed: Bytes, count: int) -> Bytes:
 
 
 def _unpack_fast(layout: Layout, codes: Bytes) -> tuple[Int64, Booleans, Booleans]:
-    """Rows, whether their sign is positive, and whether the counts reach so far."""
+    """Return rows, masks of positive signs, and masks of valid positions."""
     blocks = np.zeros((len(codes), layout.n_bits), np.int64)
     for row, counts in zip(blocks, codes[:, : layout.n_blocks], strict=True):
         filled = np.repeat(np.arange(layout.n_blocks), counts)[: layout.n_bits]
@@ -276,7 +276,7 @@ def _unpack_fast(layout: Layout, codes: Bytes) -> tuple[Int64, Booleans, Boolean
 
 
 def _unpack_compact(layout: Layout, codes: Bytes) -> tuple[Int64, Booleans, Booleans]:
-    """Rows, whether their sign is positive, and whether the high part has so many ones."""
+    """Return rows, masks of positive signs, and masks of valid positions in the high part."""
     m, low_end = layout.n_bits, layout.sign_bytes + layout.low_bytes
     positive = unpack_bits(codes[:, : layout.sign_bytes], m).astype(bool)
     low_bits = unpack_bits(codes[:, layout.sign_bytes : low_end], m * layout.low_bits)
@@ -314,7 +314,7 @@ def _mix_halves(x: Float32) -> Float32:
 
 
 def _lane_sums(terms: Float64) -> Float64:
-    """Row sums in the one order of all kernels; cumsum, unlike sum, promises to add in sequence."""
+    """Return row sums in the order of additions of all kernels; unlike sum, cumsum adds sequentially."""
     n_rows, n = terms.shape
     n_steps = -(-max(n, 1) // LANES)
     padded = np.zeros((n_rows, n_steps * LANES))
@@ -327,7 +327,7 @@ def _lane_sums(terms: Float64) -> Float64:
 
 
 def _encode_set(locations: list[int], n_pool: int) -> bytes:
-    """One set as in ``native/core/sets.cpp``; a Python integer holds all of ``low``, carries included."""
+    """Encode one set as in ``native/core/sets.cpp``, with ``low`` as one Python integer."""
     low, size, n_bytes = 0, 2**64 - 1, 0
     kept = 0
     for row in range(n_pool):

@@ -1,4 +1,4 @@
-"""The kernels of trellis codes in NumPy, for comparison."""
+"""NumPy implementation of the trellis kernels, for comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORBIDDEN = np.uint32(1 << 30)
 
 
 class NumpyTrellis:
-    """See :class:`topsign.kernels.Kernels`."""
+    """NumPy version of the trellis methods of :class:`topsign.kernels.Kernels`."""
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
         codes = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
@@ -92,7 +92,7 @@ def _living(one: TrellisRange) -> Int64:
 def rank(
     found: Iterator[Array], rows: Int64, ids: Int64, values: Array, *, descending: bool = False
 ) -> tuple[Int64, Any]:
-    """Rows of the best of each query, and their values in place of those given, (n_queries, k)."""
+    """Return the rows of the k best codes of each query and write their values to ``values``, (n_queries, k)."""
     best_rows = np.full(values.shape, -1, np.int64)
     for i, row in enumerate(found):
         best = np.lexsort((ids, -row if descending else row))[: values.shape[1]]
@@ -101,7 +101,7 @@ def rank(
 
 
 def collect(found: list[tuple[Array, Booleans]], rows: Int64, dtype: Any) -> tuple[Int64, Int64, Any]:
-    """Starts, ascending rows and values of the codes that are chosen for each query."""
+    """Return starts, ascending rows and values of the codes selected for each query."""
     starts = np.append(0, np.cumsum([chosen.sum() for _, chosen in found])).astype(np.int64)
     order = np.argsort(rows, kind="stable")
     kept = [order[chosen[order]] for _, chosen in found]
@@ -111,7 +111,7 @@ def collect(found: list[tuple[Array, Booleans]], rows: Int64, dtype: Any) -> tup
 
 
 class _Viterbi:
-    """Cheapest paths of some entries, all at once."""
+    """Viterbi search for several entries at once."""
 
     def __init__(self, tables: TrellisTables, values: Float32) -> None:
         self.tables, self.n_states = tables, 2**tables.window
@@ -133,7 +133,7 @@ class _Viterbi:
         return self._pack(self._trace(0, choices, last))
 
     def _event_costs(self, number: int) -> Array:
-        """(n_entries, n_states) modulo 2**32."""
+        """Return costs modulo 2**32, (n_entries, n_states)."""
         tables, coordinates = self.tables, slice(self.starts[number], self.ends[number])
         rows = self.rows[np.arange(tables.n_coded)[coordinates] % N_SEQUENCES]
         shifts = tables.square_shifts[coordinates, np.newaxis].astype(np.int64)
@@ -143,7 +143,7 @@ class _Viterbi:
         return np.asarray(base - sums & 0xFFFFFFFF, np.uint32)
 
     def _run(self, begin: int, count: int, first: Array | None) -> tuple[Array, list[Array]]:
-        """Costs of the last states, and the choices of each event but the first."""
+        """Return the costs of the last states, and the decisions of each event but the first."""
         n_events, choices = len(self.starts), []
         costs = self._event_costs(begin % n_events)
         if first is not None:
@@ -181,7 +181,7 @@ class _Viterbi:
 
 
 def _least(costs: Array) -> Array:
-    """Along axis 1, the first of the least, by the signs of differences modulo 2**32."""
+    """Return the first minimum along axis 1, comparing differences modulo 2**32 by sign."""
     best = np.zeros((len(costs), *costs.shape[2:]), np.int64)
     least = costs[:, 0]
     for q in range(1, costs.shape[1]):

@@ -1,4 +1,4 @@
-"""Pages of documentation, run as a reader would run them."""
+"""Helpers that run the code and commands of documentation pages as a reader would."""
 
 import json
 import os
@@ -10,23 +10,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# Pages of one level of the site; tutorials/notebooks and reference/api are written when it is built.
+# Pages with one level of folders; tutorials/notebooks and reference/api are generated when the site is built.
 FOLDERS = ("", "tutorials", "how-to", "explanation", "explanation/decisions", "reference")
 PAGES = [ROOT / "README.md", *(page for name in FOLDERS for page in sorted((ROOT / "docs" / name).glob("*.md")))]
 
-# Pages that need other people's engines: make test-engines runs them.
+# Pages that need third-party engines; make test-engines runs them.
 PEERS = ("faiss", "usearch", "hnswlib", "sentence-transformers")
 ENGINE_PAGES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("engines", *(f"from-{peer}" for peer in PEERS))]
 
 
 def blocks(page, language):
-    """Code blocks of one language, those inside lists too."""
+    """Return the code blocks of one language, including those in lists."""
     found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{indent}", "", code, flags=re.MULTILINE) for indent, code in found]
 
 
 def run_blocks(page, capsys):
-    """Blocks of one page run in order in one namespace; a line ending in "# -> x" must print x."""
+    """Run the blocks of one page in order in one namespace; a line ending in "# -> x" must print x."""
     namespace = {}
     for block in blocks(page, "python"):
         for code, expected in split_at_expectations(block):
@@ -37,7 +37,7 @@ def run_blocks(page, capsys):
 
 
 def split_at_expectations(block):
-    """(code, expected output or None): code up to each line that ends in "# -> ..."."""
+    """Return (code, expected output or None) pairs, split after each line that ends in "# -> ..."."""
     lines = []
     for line in block.splitlines():
         lines.append(line)
@@ -48,7 +48,7 @@ def split_at_expectations(block):
 
 
 def commands(page):
-    """(command, what the page shows below it) of every line "$ topsign ...", "$ python ..." and "$ rm ..."."""
+    """Return (command, output shown on the page) for every line "$ topsign ...", "$ python ..." and "$ rm ..."."""
     pattern = r"^\$ ((?:topsign|python|rm) .*)\n((?:[^$].*\n|\n)*)"
     for block in blocks(page, "console"):
         for command, expected in re.findall(pattern, block, flags=re.MULTILINE):
@@ -65,6 +65,6 @@ def run_commands(wanted, folder):
 
 
 def files_of(code):
-    """Names of files that code writes or reads in the folder it runs in."""
+    """Return the names of files that code reads or writes in its working directory."""
     names = re.findall(r"(?<![/\w.])[\w-]+(?:\.[\w-]+)*\.(?:topsign|npy|npz|parquet|pt|csv|png|onnx)\b", code)
     return {name for name in names if not name.startswith("topsign")}

@@ -1,4 +1,4 @@
-"""A real Dask cluster: a scheduler and workers, each a process of its own, which tests may kill."""
+"""Dask cluster of separate processes (a scheduler and workers) that tests may kill."""
 
 import os
 import signal
@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-PATIENCE = 300  # seconds that waiting for a start may take on a busy machine
+PATIENCE = 300  # seconds to wait for processes to start on a busy machine
 
 ENVIRONMENT = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Processes:
-    """Started by entering, killed by leaving; workers have one thread and no nanny, so that the killed stay dead."""
+    """Context manager of a cluster; workers have one thread and no nanny, so killed workers are not restarted."""
 
     def __init__(self, folder, n_workers=4):
         self.folder = Path(folder)
@@ -60,7 +60,7 @@ class Processes:
         self._workers.append(self._run("worker", self.address, *options, "--local-directory", self.folder))
 
     def client(self):
-        """A client, once all workers are there."""
+        """Return a client after all workers have connected."""
         from distributed import Client
 
         client = Client(self.address, set_as_default=False)
@@ -69,7 +69,7 @@ class Processes:
         return client
 
     def kill_worker(self, pid):
-        """kill -9, and another worker in its place."""
+        """Kill a worker with SIGKILL and start another one."""
         os.kill(pid, signal.SIGKILL)
         self.start_worker()
 

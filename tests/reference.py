@@ -1,4 +1,4 @@
-"""The definitions, slow and plain. Imports nothing from the package."""
+"""Reference implementation: slow and plain definitions, which import nothing from the package."""
 
 import hashlib
 import math
@@ -40,7 +40,7 @@ def random_subset(seed, name, index, size, of):
 
 
 def hadamard(signal, seed, rounds, n_pool):
-    """Blocks of the rotation, one after another; a random subset of the last."""
+    """Projections by consecutive blocks of the rotation, with a random subset of the last block."""
     n = len(signal)
     n_blocks = -(-n_pool // n)
     projected = []
@@ -89,7 +89,7 @@ def walsh_hadamard(x):
 
 
 def select_locations(projected, n_bits):
-    """Rows of the n_bits largest magnitudes, ascending; of equal ones the lower row."""
+    """Rows of the n_bits largest magnitudes, ascending; ties are resolved in favour of the lower row."""
     by_magnitude = sorted(range(len(projected)), key=lambda row: (-abs(float(projected[row])), row))
     return sorted(by_magnitude[:n_bits])
 
@@ -135,7 +135,7 @@ def pack_fast(locations, bits, n_pool):
 
 
 def pack_compact(locations, bits, n_pool):
-    """Signs, low parts, high parts, each padded to bytes; the cheapest split, of equal ones the longest low part."""
+    """Signs, low parts and high parts, each padded to bytes, with the smallest split; ties: longest low part."""
     candidates = []
     for low_bits in range(n_pool.bit_length()):
         lows = [row >> j & 1 for row in locations for j in range(low_bits)]
@@ -157,12 +157,12 @@ def score_sum(projected, entry_bits, locations):
 
 
 def all_mismatches(query_bits, entry_bits, locations):
-    """Of many queries, rows of an array, with one entry."""
+    """Mismatches of many queries, rows of an array, with one entry."""
     return (query_bits[:, locations] != np.array(entry_bits)).sum(axis=1)
 
 
 def all_score_sums(projected, entry_bits, locations):
-    """Of many queries with one entry: each query's terms are added in the order of ``lane_sum``."""
+    """Scores of many queries with one entry; the terms of a query are added in the order of ``lane_sum``."""
     terms = np.where(entry_bits, 1.0, -1.0) * projected[:, locations]
     lanes = np.zeros((16, len(projected)))
     for i, term in enumerate(terms.T):
@@ -181,7 +181,7 @@ def one_hot(locations, bits, n_pool):
 
 
 def encode_set(locations, n_pool):
-    """Arithmetic coding of "is this row kept?", with the exact share of kept rows among those left."""
+    """Arithmetic coding of the set of kept rows, with the exact probability that the next row is kept."""
     low, size, shifts = 0, 2**64 - 1, 0
     kept = set(locations)
     for row in range(n_pool):
@@ -196,7 +196,7 @@ def encode_set(locations, n_pool):
     return top.to_bytes(shifts + 1, "big").rstrip(b"\0")
 
 
-# Search: every entry is compared, then sorted
+# Search: compare every entry, then sort
 
 
 def entry(signal, projected, n_bits):
@@ -209,7 +209,7 @@ def entry(signal, projected, n_bits):
 
 
 def nearest(values, ids, k):
-    """The k smallest values with their ids, ties by ascending id; None where there are fewer."""
+    """The k smallest values with their ids, ties by ascending id; None if there are fewer than k."""
     ordered = sorted(zip(values, ids, strict=True))[:k]
     return ordered + [None] * (k - len(ordered))
 
@@ -219,11 +219,11 @@ def cosine(a, b):
     return math.fsum(a * b) / math.sqrt(math.fsum(a * a) * math.fsum(b * b))
 
 
-# Heads: every class is compared
+# Heads: compare every class
 
 
 def estimated_logit(projected, weight, weight_projected, n_bits, intercept=0.0):
-    """Scale times the sum of the input's projections with the code's signs, plus intercept; zeros give intercept."""
+    """Scale times the sum of the input's projections with the code's signs, plus the intercept; zero weights add 0."""
     if not np.any(weight):
         return intercept
     locations, bits, _, scale = entry(weight, weight_projected, n_bits)
@@ -231,18 +231,18 @@ def estimated_logit(projected, weight, weight_projected, n_bits, intercept=0.0):
 
 
 def best_classes(scores, k):
-    """The k highest scores and their classes, of equal ones the lower class first."""
+    """The k highest scores and their classes, ties by ascending class."""
     ordered = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:k]
     return ordered, [scores[row] for row in ordered]
 
 
 def shortlisted(scores, exact, size):
-    """The class of the highest exact score among those of the highest estimates."""
+    """The class with the highest exact score among those with the highest estimates."""
     return min(best_classes(scores, size)[0], key=lambda row: (-exact[row], row))
 
 
 def reflected_axes(axes):
-    """Columns: the axes made orthonormal in their order, then what the Householder reflections make of the rest."""
+    """Orthonormal matrix: the axes in their order, then their complement by Householder reflections, as columns."""
     rest, turned = axes.T.astype(float), np.eye(axes.shape[1])
     signs = np.ones(axes.shape[1])
     for j in range(len(axes)):
@@ -283,7 +283,7 @@ def trellis_weight(levels, tables):
 
 
 def trellis_sum(levels, values, fine, fine_bits):
-    """Of a query of two digits, or of one where the second are zero, with the levels of a code."""
+    """Score of a query with two digits (the second may be zero) and the levels of a code."""
     return sum(
         int(level) * ((int(value) << fine_bits) + int(digit))
         for level, value, digit in zip(levels, values, fine, strict=True)
@@ -291,13 +291,13 @@ def trellis_sum(levels, values, fine, fine_bits):
 
 
 def trellis_norm(low, high):
-    """A norm of two bytes: 512 steps to an octave."""
+    """A norm in two bytes, with 512 steps per octave."""
     steps = int(low) + 256 * int(high)
     return np.float32(np.float32(2.0 ** (steps % 512 / 512)) * 2.0 ** (steps // 512 - 64)) if steps else np.float32(0)
 
 
 def trellis_coordinates(levels, values, mean, coded):
-    """A reconstruction in its basis, in multiples of 2**-23: coded coordinates, then the length of all others."""
+    """A reconstruction in its basis, in multiples of 2**-23: coded coordinates, then the norm of all others."""
     n_features = len(mean)
     scale = 2.0**23 / math.sqrt(n_features)
     steps = [float(value) * scale for value in values]
@@ -320,7 +320,7 @@ def trellis_signal(levels, values, mean, axes):
 
 
 def trellis_cosine(first, second):
-    """Cosine of two reconstructions in whole numbers."""
+    """Cosine of two reconstructions in integer arithmetic."""
     product = sum(a * b for a, b in zip(first, second, strict=True))
     squares = float(sum(a * a for a in first)) * float(sum(b * b for b in second))
     return product / math.sqrt(squares) if squares else 0.0
@@ -340,7 +340,7 @@ def trellis_cost(code, values, tables, multipliers, addends, levels):
 
 
 def products(signals, columns, factors=None, minus=None):
-    """Products of rows, in float32: each feature times a factor and less another number, then term after term."""
+    """Products of rows in float32: each feature is scaled and shifted, then terms are added in sequence."""
     out = np.zeros((len(signals), len(columns)), np.float32)
     for i, signal in enumerate(signals):
         values = [value if factors is None else value * factors[i] for value in signal]
@@ -354,7 +354,7 @@ def products(signals, columns, factors=None, minus=None):
 
 
 def trellis_encode(values, tables, multipliers, addends, levels):
-    """The cheapest of all codes that start with the state the first pass found: a dictionary of paths per state."""
+    """The cheapest code among those that start with the state found by the first pass, with one path per state."""
     window, n_bits, mask = tables.window, tables.n_bits, (1 << tables.window) - 1
     targets = []
     for value, scale in zip(values, tables.scales, strict=True):
@@ -406,7 +406,7 @@ def trellis_encode(values, tables, multipliers, addends, levels):
 
 
 def priorities(ids):
-    """SplitMix64 of each id, in integers of Python."""
+    """SplitMix64 of each id, in Python integers."""
     hashes = []
     for id in ids:
         mixed = (int(id) + 0x9E3779B97F4A7C15) % 2**64
@@ -417,7 +417,7 @@ def priorities(ids):
 
 
 def nearest_regions(scores, counts, n_regions, n_entries):
-    """Regions by falling score, ties by number: at least so many, and so many that they have ``n_entries`` entries."""
+    """Regions by descending score, ties by number: at least ``n_regions``, and enough to have ``n_entries`` entries."""
     chosen, reached = [], 0
     for region in sorted(range(len(scores)), key=lambda one: (-scores[one], one)):
         if len(chosen) >= n_regions and reached >= n_entries:
@@ -428,7 +428,7 @@ def nearest_regions(scores, counts, n_regions, n_entries):
 
 
 def least_setting(found, n_settings, asked):
-    """First setting whose risk is low enough; ``found`` has the first setting that finds each neighbour of a query."""
+    """First setting with a sufficiently low risk; ``found`` has the first setting that finds each neighbour."""
     for setting in range(n_settings):
         lost = sum(sum(one > setting for one in row) / len(row) for row in found)
         if (lost + 1) / (len(found) + 1) <= 0.85 * (1 - asked) + 1e-12:

@@ -1,4 +1,4 @@
-"""Pairs of signals and what their codes say of them, for tests of calibrated decisions."""
+"""Simulated pairs of signals, with the mismatches and estimates of their codes."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ import topsign as ts
 
 
 def draw_pairs(rng, n_pairs, n_features, correlation):
-    """References, and signals that are a copy of them in independent noise (or independent, at zero)."""
+    """Return references, and copies of them in independent noise (independent signals if the correlation is zero)."""
     references, noise = rng.standard_normal((2, n_pairs, n_features))
     return references, correlation * references + np.sqrt(1 - correlation**2) * noise
 
 
 def observe(references, signals, *, n_bits, n_pool, pool, norms=True, seed=0):
-    """Mismatches and estimated correlations of each pair. Rows of a Gaussian pool are drawn anew every few pairs."""
+    """Return mismatches and estimated correlations of each pair; a Gaussian pool is redrawn every few pairs."""
     n_pairs = len(references)
     per_matrix = n_pairs if pool == "hadamard" else 8
     mismatches, scores = [], []

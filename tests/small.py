@@ -1,4 +1,4 @@
-"""The small index that tests of hostile input use."""
+"""Small index for tests with invalid or malicious input."""
 
 import topsign as ts
 

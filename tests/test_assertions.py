@@ -8,7 +8,7 @@ OUTSIDE = {"check_estimator", "check_family", "doctest", "opcheck", "testmod"}  
 
 
 def called(function):
-    """Return the names of what a function calls, and of functions that it is given or gives."""
+    """Return the names of the functions that a function calls, receives or passes on."""
     found = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Name):

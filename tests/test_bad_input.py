@@ -1,4 +1,4 @@
-"""Bad input raises before anything is written, in words that say what was given and what to do."""
+"""Bad input raises before anything is written; messages say what was given and what to do."""
 
 import numpy as np
 import pytest
@@ -216,7 +216,7 @@ CALLS = [
     (lambda: ts.theory.poisson_binomial_pmf([0.5, 1.5]), ValueError, "a vector of values in [0, 1]"),
     (lambda: ts.theory.universal_expected_hamming(-1.0, step=2.0), ValueError, "finite and not negative"),
     (lambda: ts.theory.universal_undithered_hamming(0.5, step=1e6), ValueError, "terms for correlation 0.5"),
-    # the verbs of a database
+    # database operations
     (lambda: INDEX.add(column(list(X))), TypeError, "got a column of 5 ndarrays; convert it with np.stack(column)"),
     (lambda: ENCODER.fit(column(X.tolist())), TypeError, "got a column of 5 lists; convert it with np.stack(column)"),
     (lambda: INDEX.search(None), TypeError, "queries must be an array of signals, got None"),

@@ -1,4 +1,4 @@
-"""Pages say what the results say, and the benchmarks measure what they claim to."""
+"""Pages agree with the stored results, and benchmarks measure what they claim."""
 
 import argparse
 import importlib
@@ -26,7 +26,7 @@ def run(script, *arguments):
 
 @pytest.fixture
 def load(monkeypatch):
-    """A benchmark as a module."""
+    """Import a benchmark as a module."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module
 
@@ -52,7 +52,7 @@ GENERATED = sorted({str(path.relative_to(RESULTS).with_suffix("")) for path in P
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_every_result_is_on_a_page(name, load):
-    """Doubling its numbers changes what is written."""
+    """Doubling the numbers of a result changes the page."""
     page = load("page")
     results = page.load(BENCHMARKS / "results")
     written = page.pages(results, ROOT)
@@ -61,7 +61,7 @@ def test_every_result_is_on_a_page(name, load):
 
 
 def doubled(value):
-    """Reals doubled, whole numbers (sizes, by which rows are found) kept."""
+    """Double real numbers and keep integers, which are sizes that identify rows."""
     if isinstance(value, dict):
         return {name: doubled(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -69,7 +69,7 @@ def doubled(value):
     return 2 * value if isinstance(value, float) else value
 
 
-def test_the_page_of_the_card_shows_what_was_measured():
+def test_the_gpu_page_shows_the_measurements():
     report = json.loads((BENCHMARKS / "results/gpu.json").read_text())
     text = (ROOT / "docs/reference/gpu-measurements.md").read_text()
     for head in report["heads"]:
@@ -92,7 +92,7 @@ def test_the_page_of_the_card_shows_what_was_measured():
             assert row["same_as_processor"]
 
 
-def test_a_page_edited_by_hand_is_told(tmp_path):
+def test_a_page_edited_by_hand_is_reported(tmp_path):
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "README.md", tmp_path)
     assert run("page.py", "--check", "--out", tmp_path).returncode == 0
@@ -195,7 +195,7 @@ def test_comparisons_of_one_scene_are_neither_matches_nor_impostors(load):
 
 
 def test_a_stopped_benchmark_is_continued(tmp_path, load):
-    """Rows that are there are kept, with the run they are from; other options begin anew."""
+    """Existing rows are kept with the run that measured them; with other options, all rows are measured again."""
     record, path = load("shared.results").Record, tmp_path / "rows.json"
 
     def begun(planned="ab", **options):
@@ -217,7 +217,7 @@ def test_a_stopped_benchmark_is_continued(tmp_path, load):
     assert measured["complete"]
     assert [row["name"] for row in measured["rows"]] == ["a", "b"]
     assert runs == [(1, ["b"]), (8, ["a"])]
-    assert begun(seeds=2, threads=8).wanted == ["a", "b"]  # nothing is missing: all is measured anew
+    assert begun(seeds=2, threads=8).wanted == ["a", "b"]  # nothing is missing, so everything is measured again
 
 
 def test_rows_are_added_to_a_complete_record_and_measured_again(tmp_path, load):

@@ -29,7 +29,7 @@ def make(kind, metric, rng, n_entries=120):
 @pytest.mark.parametrize("kind", ["adaptive", "sign", "trellis"])
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 def test_an_entry_at_the_threshold_is_found(kind, metric, rng):
-    """Kernels compare unrounded values; the score as it is reported decides."""
+    """Kernels compare unrounded values, but the reported score decides."""
     index = make(kind, metric, rng)
     queries = rng.standard_normal((8, N_FEATURES)) * rng.uniform(0.5, 2, (8, 1))
     found = index.search(queries, k=120)
@@ -42,7 +42,7 @@ def test_an_entry_at_the_threshold_is_found(kind, metric, rng):
 @pytest.mark.parametrize("kind", ["adaptive", "sign", "trellis"])
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 def test_an_entry_at_the_level_is_found(kind, metric, rng):
-    """Kernels are given a bound a little below the level; the p-value as it is reported decides."""
+    """Kernels use a bound slightly below the level, but the reported p-value decides."""
     index = make(kind, metric, rng)
     queries = rng.standard_normal((60, N_FEATURES))
     found = index.search(queries, k=120)
@@ -50,7 +50,7 @@ def test_an_entry_at_the_level_is_found(kind, metric, rng):
         for rank in range(5):
             level = p_values[rank] * (1 + 1e-9)
             false_alarm = -np.expm1(120 * np.log1p(-level))
-            if false_alarm < 0.9:  # nearer to 1 the level is lost in rounding
+            if false_alarm < 0.9:  # closer to 1, the level is lost to rounding
                 matches = index.within(query, false_alarm=float(false_alarm), force=True)
                 assert_array_equal(matches.ids, ids[p_values <= level])
 
@@ -78,7 +78,7 @@ def test_ten_times_the_nominal_share_is_too_many():
 
 @pytest.mark.parametrize("n_bytes", [8, 24, 64])
 def test_costs_of_paths_are_compared_within_32_bits(n_bytes):
-    """Costs of two paths differ by at most 2**29 and are as fine as that allows: half the unit would leave 2**28."""
+    """Costs of two paths differ by at most 2**29, and the unit is as small as this permits."""
     index = ts.TrellisIndex(n_features=N_FEATURES, n_bytes=n_bytes, basis="hadamard", center=False, random_state=7)
     design = index.recipe.cells[0].design
     shifts, scales, _, _ = design_module._integer_costs(design)

@@ -1,4 +1,4 @@
-"""An index in a bucket: several clients change it at once, and every change is applied once or refused."""
+"""Indexes in buckets: concurrent changes by several clients are applied exactly once or refused."""
 
 import contextlib
 import pickle
@@ -65,7 +65,7 @@ def change_everything(index, signals):
 
 
 def test_a_bucket_holds_what_a_folder_holds(url, signals, tmp_path):
-    """The same verbs, answers and copies, from one to the other."""
+    """Methods and results are the same, and copies in both directions are equal."""
     memory, stored = make_index(), make_index(url)
     for index in (memory, stored):
         change_everything(index, signals)
@@ -165,10 +165,10 @@ def test_a_refused_change_leaves_no_files(url, signals, monkeypatch):
 
 
 def test_a_change_of_other_entries_is_applied(url, signals):
-    """Entries that only moved, because another client compacted, are not changed entries."""
+    """Entries that another client only moved by compaction do not conflict."""
     make_index(url).add(signals, metadata=[{"row": row} for row in range(300)])
     first, second = ts.open_index(url), ts.open_index(url)
-    second.get([3, 250])  # what it saw was read before it is compacted away
+    second.get([3, 250])  # its snapshot is read before another client compacts it away
     first.remove(np.arange(100, 200))
     first.compact()
     second.remove([3])
@@ -202,7 +202,7 @@ def test_calibrations_and_sources_conflict_too(url, signals):
 
 
 def run_clients(url, signals, n_clients, n_changes):
-    """Clients that add, replace entries of their own, and count in the metadata of an entry that all share."""
+    """Run clients that add entries, replace their own, and increment a counter in the metadata of a shared entry."""
     make_index(url).add(signals[: n_clients + 1], metadata=[{"count": 0}] * (n_clients + 1))
     acknowledged, refused = [], []
 
@@ -252,7 +252,7 @@ def test_concurrent_changes_are_applied_once_or_refused(url, signals, n_clients)
 
 @pytest.fixture(scope="module")
 def s3():
-    """A server of the S3 protocol on this machine."""
+    """Local server of the S3 protocol."""
     pytest.importorskip("s3fs")
     moto = pytest.importorskip("moto.server")
     import logging
@@ -286,7 +286,7 @@ def test_200_changes_on_a_server_of_the_s3_protocol(s3, signals):
     run_clients(f"{s3}/{secrets.token_hex(8)}", signals, 2, 102)
 
 
-# Commits that go wrong
+# Failing commits
 
 
 def test_a_lost_reply_is_settled(url, signals, monkeypatch):
@@ -342,14 +342,14 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(url, signals,
     with pytest.raises(UnknownOutcomeError, match=r"it is unknown whether the change was stored: .*no route"):
         index.add(signals[100:])
     monkeypatch.undo()
-    with ts.open_index(url) as newest:  # it was; a file that it needs must not have been deleted
+    with ts.open_index(url) as newest:  # it was applied; a file that it needs must not have been deleted
         newest.verify()
         assert len(newest) == 300
 
 
 @pytest.mark.parametrize("n_meanwhile", [3, 104])
-def test_a_client_that_slept_is_refused(url, signals, n_meanwhile, monkeypatch):
-    """Its version was created and cleaned by others, so that the name is free again."""
+def test_a_stale_client_is_refused(url, signals, n_meanwhile, monkeypatch):
+    """Others created its version and deleted it again, so the name of the manifest is free."""
     make_index(url).add(signals[:20])
     sleeper, plain = ts.open_index(url), Versions.commit
 
@@ -422,7 +422,7 @@ def test_stores_without_conditional_puts_are_refused(put, url, signals, monkeypa
 
 
 def test_conditional_puts_are_probed_once_per_store(url, signals, monkeypatch):
-    """Two exclusive creations of one name, of which the second must fail, before the first change of a process."""
+    """Before the first change, a process creates one name twice exclusively; the second creation must fail."""
     puts, plain = [], MemoryFileSystem.pipe_file
 
     def counted(self, path, value, **options):

@@ -1,4 +1,4 @@
-"""Centring, calibration by searches for impostors, E-values, and warnings if p-values do not fit."""
+"""Centring, calibration by searches for impostors, E-values, and warnings about invalid p-values."""
 
 import pickle
 import warnings
@@ -21,7 +21,7 @@ REAL = Path(__file__).parent / "data" / "real" / "signals.npz"
 
 
 def anisotropic(rng, n_signals, n_features=128):
-    """Signals with a common mean and a decaying spectrum, as embeddings of a network have."""
+    """Return signals with a common mean and a decaying spectrum, like embeddings of a network."""
     spectrum = 1 / np.sqrt(1 + np.arange(n_features) / 8)
     return (1 + rng.standard_normal((n_signals, n_features)) * spectrum).astype(np.float32)
 
@@ -58,7 +58,7 @@ def test_the_mean_is_kept_in_the_file(rng, tmp_path):
     path = tmp_path / "centred.topsign"
     index = ts.AdaptiveIndex(n_features=128, n_bits=40, center=True, random_state=3, path=path)
     assert index.path == str(path)
-    assert not path.exists()  # its header holds the mean
+    assert not path.exists()  # its header contains the mean
     index.add(signals[:200])
     index.add(signals[200:])
     with ts.open_index(path) as again:
@@ -80,16 +80,17 @@ def test_a_bad_mean_raises():
 
 
 def fired(index, queries, false_alarm):
-    """Share of the queries that have any match."""
+    """Return the fraction of the queries that have a match."""
     return np.mean(np.diff(index.within(queries, false_alarm=false_alarm, force=True).starts) > 0)
 
 
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("name", ["sentences", "images", "residuals"])
 def test_calibrated_levels_hold_on_real_signals(name, center):
-    """Half of the signals are entries and half impostors, of which half are learned from and half judged.
+    """Half of the signals are entries, a quarter are impostors for calibration, and a quarter for testing.
 
-    Given one calibration from m impostors the rate is Beta distributed: four standard errors of it and of the count.
+    Over calibrations from m impostors the rate has a beta distribution; the tolerance is four standard errors of it and
+    of the count.
     """
     signals = real_signals(name)
     signals = signals[np.random.default_rng(0).permutation(len(signals))]
@@ -156,7 +157,7 @@ def test_impostors_that_are_entries_are_refused(rng, kind):
 
 
 def test_levels_are_shared_after_growth(rng):
-    """Four times as many entries of the same kind: each has its share of the level."""
+    """With four times as many entries of the same kind, the level of each entry is divided by four."""
     index = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
     index.add(anisotropic(rng, 1000))
     index.calibrate(anisotropic(rng, 1000))
@@ -199,7 +200,7 @@ def test_calibration_is_stored_and_used_everywhere(rng, tmp_path):
 
 
 def test_an_opened_index_calibrates_itself(rng, tmp_path):
-    """The sample of signals is stored with the index: an opened index learns what the one that wrote it learns."""
+    """The sample of signals is stored with the index, so an opened index learns the same null distribution."""
     path, options = tmp_path / "index.topsign", {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
     signals = anisotropic(rng, 3000)
     durable, memory = ts.AdaptiveIndex(path=path, **options), ts.AdaptiveIndex(**options)
@@ -212,12 +213,12 @@ def test_an_opened_index_calibrates_itself(rng, tmp_path):
         assert again.calibrate().to_json() == expected
     again = pickle.loads(pickle.dumps(memory))
     assert again.calibrate().to_json() == expected
-    assert kept.store.tables == {}  # the originals are the sample
+    assert kept.store.tables == {}  # the originals serve as the sample
     assert kept.calibrate().to_json() == expected
 
 
-def test_a_sample_of_some_entries_does_not_speak_for_all(rng):
-    """Entries that came without signals, as from a cluster: calibration refuses what was added later."""
+def test_a_sample_of_only_some_entries_is_not_used(rng):
+    """Calibration does not use a sample of only the later entries, after others were added without signals."""
     signals = anisotropic(rng, 1000)
     whole = ts.AdaptiveIndex(n_features=128, n_bits=32, center=True, random_state=1)
     whole.add(signals)
@@ -249,7 +250,7 @@ def test_the_sample_forgets_erased_and_replaced_entries(rng, tmp_path):
 
 
 def test_signals_of_entries_calibrate_an_opened_index(rng, tmp_path):
-    """With their ids: as the object that added them would have, none compared with itself."""
+    """With ids the result equals that of the process that added the signals; none is compared with itself."""
     signals = anisotropic(rng, 2000)
     names = [f"entry {i}" for i in range(2000)]
     options = {"n_features": 128, "n_bits": 32, "center": True, "random_state": 1}
@@ -284,7 +285,7 @@ def test_a_damaged_calibration_is_reported(rng, tmp_path):
 
 
 def test_the_sample_of_signals_is_uniform_and_bounded(rng):
-    """Entries of lowest priority, whatever the sizes of additions; few parts, and few signals beyond the sample."""
+    """The sample has the entries with the lowest priorities, whatever the sizes of additions, in few parts."""
     index = ts.AdaptiveIndex(n_features=64, n_bits=8, random_state=1)
     for size in (1500, 1, 1, 998, 3000, *[1] * 100, 400):
         index.add(rng.standard_normal((size, 64)))
@@ -310,15 +311,15 @@ def test_e_values_count_the_entries_searched(rng):
     assert index.search(queries, k=3, among=[1, 2, 3]).n_entries == 3
     matches = index.within(queries, threshold=0.2)
     assert_array_equal(matches.e_values, 500 * matches.p_values)
-    # An impostor that good turns up once per query at an E-value of one: four standard errors of a Poisson count.
+    # At an E-value of 1, one impostor per query is expected; the tolerance is four standard errors of a Poisson count.
     whole = index.search(queries, k=500)
     assert abs(np.count_nonzero(whole.e_values <= 1) - 40) < 4 * np.sqrt(40)
 
 
-# Doubt
+# Warnings
 
 
-def test_doubt_is_spoken_once(rng):
+def test_the_calibration_warning_is_given_once(rng):
     signals, queries = anisotropic(rng, 1000), anisotropic(rng, 40)
     index = ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=1)
     index.add(signals)
@@ -337,7 +338,7 @@ def test_doubt_is_spoken_once(rng):
 
 
 def test_drift_of_queries_and_entries_is_noticed_once(rng):
-    """Entries and queries of another nature come: false alarms multiply, and 64 queries are enough to notice."""
+    """False alarms multiply after a change of the distribution of entries and queries; 64 queries detect it."""
 
     def signals(n_signals, shift=0.0):
         return anisotropic(rng, n_signals) - 0.7 + shift * np.eye(128, dtype=np.float32)[3]
@@ -359,7 +360,7 @@ def test_drift_of_queries_and_entries_is_noticed_once(rng):
         index.search(rng.standard_normal(128), k=1)
 
 
-def test_isotropic_signals_raise_no_doubt(rng):
+def test_isotropic_signals_give_no_warning(rng):
     for kind in (ts.AdaptiveIndex, ts.SignIndex):
         index = (
             kind(n_features=256, random_state=1)
@@ -375,7 +376,7 @@ def test_isotropic_signals_raise_no_doubt(rng):
 
 
 @pytest.mark.parametrize("family", ["adaptive", "sign"])
-def test_codes_alone_tell_whether_signals_are_isotropic(rng, tmp_path, family):
+def test_codes_without_signals_show_whether_signals_are_isotropic(rng, tmp_path, family):
     shares = []
     for signals in (rng.standard_normal((1000, 256)), anisotropic(rng, 1000, 256)):
         path = tmp_path / f"{len(shares)}.topsign"
@@ -428,7 +429,7 @@ def test_the_command_line_centres_and_calibrates(rng, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
 def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
-    """The bulk of scores and the best ones, of which drift and thresholds are learned."""
+    """Neither in the scores of random pairs nor in the best scores, from which drift and thresholds are computed."""
     signals = anisotropic(rng, 60)
     index = ts.AdaptiveIndex(n_features=128, n_bits=40, random_state=3)
     own = rng.permutation(1000)[:60]
@@ -438,7 +439,9 @@ def test_no_signal_is_compared_with_its_own_entry(rng, scoring):
     everything, others = (bulk_scores(scan, snapshot, ids) for ids in (None, own))
     assert np.isfinite(everything).all()
     assert (np.isnan(others).sum(axis=1) == 1).all()
-    assert_array_equal(np.nanmax(others, axis=1), everything[:, 1])  # the largest is that of the signal itself
+    assert_array_equal(
+        np.nanmax(others, axis=1), everything[:, 1]
+    )  # the largest score would be that of the signal itself
     hits = scan.nearest(snapshot, 2)
     assert_array_equal(best_by_query(scan, hits, own), everything[:, 1])
     assert_array_equal(best_by_query(scan, hits, None), everything[:, 0])

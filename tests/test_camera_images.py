@@ -1,4 +1,4 @@
-"""Image files of cameras: formats, depths, orientations, and hostile files."""
+"""Image files of cameras: formats, bit depths, orientations, and malicious files."""
 
 import io
 import re
@@ -16,7 +16,7 @@ SIZE, WIDTH, HEIGHT = 128, 150, 141
 
 
 def png(size, *, colour=2, depth=8, content=bytes(100)):
-    """A PNG file that announces a size; by default it contains next to nothing."""
+    """Return a PNG file that declares a size; by default it contains almost no data."""
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -27,7 +27,7 @@ def png(size, *, colour=2, depth=8, content=bytes(100)):
 
 
 def tiff(pixels, *, order="<", deflated=False, planes=False):
-    """A TIFF file of 16-bit colours; Pillow writes none."""
+    """Return a TIFF file with 16-bit colours, which Pillow cannot write."""
     height, width, channels = pixels.shape
     content = (pixels.transpose(2, 0, 1) if planes else pixels).astype(f"{order}u2").tobytes()
     content = zlib.compress(content) if deflated else content
@@ -129,7 +129,7 @@ def test_images_of_16_bits_keep_their_precision(tmp_path, rng):
 @pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize("form", ["png", "little.tif", "big.tif", "little_deflated.tif", "big_deflated.tif"])
 def test_colours_of_16_bits_keep_their_precision(form, channels, tmp_path, rng):
-    """Pillow itself reads such images as 8 bits."""
+    """Pillow reads such images with 8 bits."""
     pixels = rng.integers(0, 2**16, (HEIGHT, WIDTH, channels), dtype=np.uint16)
     if form == "png":
         rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
@@ -145,7 +145,7 @@ def test_colours_of_16_bits_keep_their_precision(form, channels, tmp_path, rng):
 
 @pytest.mark.parametrize("orientation", cameras.ORIENTATIONS)
 def test_crops_of_orientations_are_those_of_turned_images(orientation, tmp_path, rng):
-    """Margins are odd in height and even in width, so centre crops of turned images are not turned centre crops."""
+    """Margins are odd in height and even in width, so cropping and rotating do not commute."""
     turns, mirrored = cameras.ORIENTATIONS[orientation]
     pixels = rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     turned = np.rot90(pixels[:, ::-1] if mirrored else pixels, turns)

@@ -1,4 +1,4 @@
-"""Cameras: residuals and fingerprints beside plain definitions, the database, scenes, calibration, reports."""
+"""Cameras: residuals and fingerprints compared with plain definitions, the database, scenes, calibration, reports."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ def pattern(seed, height=HEIGHT, width=WIDTH):
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
-    """Files by camera: three cameras with seven photographs, and twelve photographs of others."""
+    """Files by camera: seven photographs of each of three cameras, and twelve photographs of others."""
     folder, rng = tmp_path_factory.mktemp("photographs"), np.random.default_rng(5)
     files = {}
     for camera in (*"abc", "others"):
@@ -70,7 +70,7 @@ def enrolled(photographs, tmp_path_factory):
     return database
 
 
-# Steps of the pipeline, beside plain definitions
+# Steps of the pipeline, compared with plain definitions
 
 
 def test_residuals_are_those_of_the_reference(rng):
@@ -79,7 +79,7 @@ def test_residuals_are_those_of_the_reference(rng):
     pixels[20:30, 20:30] = 3
     found = cameras.extract_residual(pixels)
     noise, intensity = camera_reference.residual(pixels.astype(np.float64))
-    np.testing.assert_allclose(found.noise, noise, atol=2e-4)  # float32 beside float64
+    np.testing.assert_allclose(found.noise, noise, atol=2e-4)  # float32 compared with float64
     np.testing.assert_allclose(found.intensity, intensity, rtol=1e-5, atol=1e-4)
     assert found.n_usable == np.count_nonzero(intensity) < 64 * 64
     np.testing.assert_allclose(cameras.denoise(pixels[:, :, 0]), camera_reference.denoise(pixels[:, :, 0]), atol=1e-3)
@@ -130,7 +130,7 @@ def test_saturated_and_dark_flat_pixels_have_no_weight(rng):
         cameras.extract_residual(pixels)
 
 
-def test_the_test_of_a_normal_law_is_that_of_scipy():
+def test_the_normality_test_equals_that_of_scipy():
     rng = np.random.default_rng(3)
     normal = np.array([normality_p_value(rng.standard_normal(50)) for _ in range(400)])
     assert abs(np.mean(normal < 0.05) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 400)
@@ -234,7 +234,7 @@ def test_later_photographs_update_the_fingerprint(photographs, tmp_path):
         cameras.enroll(later, "b", photographs["b"][2:4])
 
 
-def test_nothing_is_half_enrolled(photographs, tmp_path, monkeypatch):
+def test_enrolment_is_atomic(photographs, tmp_path, monkeypatch):
     database = cameras.CameraDatabase(tmp_path / "s.topsign", size=SIZE, n_bits=1024)
     cameras.enroll(database, "a", photographs["a"][:4])
     before = database.fingerprint("a"), sorted(database.sums_folder.iterdir())
@@ -273,7 +273,7 @@ def test_damaged_sums_and_foreign_indexes_are_refused(enrolled, photographs, tmp
 
 
 def same_shots(rng, *patterns):
-    """One scene as sensors with these patterns see it, as 8-bit pixels."""
+    """Return one scene as recorded by sensors with these patterns, as 8-bit pixels."""
     light = scene(rng)[:, :, np.newaxis] * np.array([1, 0.95, 0.85])
     seen = [light * (1 + one[:, :, np.newaxis]) + rng.standard_normal(light.shape) for one in patterns]
     return [np.clip(one, 0, 255).astype(np.uint8) for one in seen]
@@ -294,7 +294,7 @@ def test_signatures_recognise_scenes(rng):
 
 
 def test_cameras_with_a_photograph_of_the_same_scene_are_excluded(photographs, tmp_path):
-    """Residuals of one scene correlate whichever sensors took them: the score would be that of the scene."""
+    """Residuals of the same scene correlate even if the sensors differ, so the score would depend on the scene."""
     rng = np.random.default_rng(8)
     shared, questioned = same_shots(rng, pattern(300), pattern(500))
     more = {f"more{number}": shot(rng, pattern(300)) for number in range(2)}
@@ -305,7 +305,7 @@ def test_cameras_with_a_photograph_of_the_same_scene_are_excluded(photographs, t
     assert cameras.enroll(database, "d", [tmp_path / f"{name}.png" for name in ("shared", *more)]).n_enrolled == 3
     others = [*photographs["others"], *photographs["b"], *photographs["c"], tmp_path / "questioned.png"]
     learned, refused = cameras.calibrate(database, others)
-    assert (len(learned.impostors), refused) == (2 * 26 + 1, [])  # one comparison is of one scene
+    assert (len(learned.impostors), refused) == (2 * 26 + 1, [])  # one comparison shares a scene
     found = cameras.identify(database, tmp_path / "questioned.png")
     assert [one.camera for one in found.candidates] == ["a"]
     (one,) = found.excluded
@@ -354,7 +354,7 @@ def test_the_other_cameras_of_a_database_calibrate_it(enrolled):
         cameras.calibrate(enrolled)
 
 
-def test_p_values_rest_on_a_normal_law_only_if_it_fits():
+def test_p_values_use_a_normal_distribution_only_if_it_fits():
     rng = np.random.default_rng(1)
     more = {"matches": np.full(12, 9.0), "source": "simulated", "n_photographs": 10, "n_cameras": 4, "date": "today"}
     normal = CameraCalibration(rng.standard_normal(40), **more)
@@ -362,7 +362,7 @@ def test_p_values_rest_on_a_normal_law_only_if_it_fits():
     assert normal.log10_p_values(np.array(8.0)) < -6
     assert normal.log10_p_values(np.array(8.0)) > np.log10(
         scipy.stats.norm.sf(8.0)
-    )  # 40 scores do not know the deviation exactly
+    )  # 40 scores do not determine the standard deviation exactly
     assert "rest on a tail model, a normal law" in normal.statement()
     heavy = CameraCalibration(rng.standard_t(1.5, size=200), **more)
     assert not heavy.tail_fits

@@ -1,4 +1,4 @@
-"""Plans of clusters: the cost model by plain arithmetic, and targets that mean nothing."""
+"""Plans of clusters: the cost model compared with plain arithmetic, and invalid targets."""
 
 import math
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.core
 def test_plans_follow_the_model(n_entries, n_regions, recall):
     plan = theory.plan_cluster(n_entries, recall=recall, queries_per_second=100, n_bytes=24)
     visited = 0.0052 * (n_entries / 10**6) ** -0.6 * (0.05 / (1 - recall)) ** 0.75
-    larger = max(1, 8 * math.sqrt(n_entries) / 65_536) ** 0.6  # of regions, once there are as many as there can be
+    larger = max(1, 8 * math.sqrt(n_entries) / 65_536) ** 0.6  # the number of regions has reached its maximum
     assert plan.n_regions == n_regions
     assert_allclose(plan.visited, min(1, visited * larger))
     seconds = 0.6e-3 + 14e-9 * n_regions + 60e-9 * plan.visited * n_entries
@@ -28,7 +28,7 @@ def test_plans_follow_the_model(n_entries, n_regions, recall):
 @pytest.mark.parametrize(
     "target", [{"recall": 0}, {"recall": 1}, {"n_entries": 0}, {"queries_per_second": 0}, {"queries_per_second": -1}]
 )
-def test_targets_that_mean_nothing_are_refused(target):
+def test_invalid_targets_are_refused(target):
     with pytest.raises(theory.TargetError, match=r"recall must lie in \(0, 1\)"):
         theory.plan_cluster(**({"n_entries": 1000, "recall": 0.5} | target))
 

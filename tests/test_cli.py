@@ -1,4 +1,4 @@
-"""The command line, driven as a user would."""
+"""The command line, used as a user would."""
 
 import json
 import subprocess
@@ -36,8 +36,8 @@ def test_plan_prints_json():
     assert shown.startswith("plan n_bytes")
 
 
-def test_plan_shows_trellis_codes_alone_where_only_they_reach_the_target(tmp_path):
-    """In 20 bytes adaptive codes of 512 features do not, and in 10 neither family does."""
+def test_plan_shows_trellis_codes_if_only_they_reach_the_target(tmp_path):
+    """With 20 bytes adaptive codes of 512 features miss the target, and with 10 bytes both families do."""
     within = [*TARGET, "--max-bytes", "20"]
     shown = run("plan", *within)
     assert shown.exit_code == 0, shown.output

@@ -1,4 +1,4 @@
-"""The commands of durable indexes, driven as a user would."""
+"""Commands for durable indexes, used as a user would."""
 
 import csv
 import json
@@ -113,7 +113,7 @@ def test_every_form_of_signals_gives_the_same_index(folder):
 
 
 def test_queries_are_numbered_through_the_files(built):
-    """Ten queries of which one matches, then two: the second file begins with query 10."""
+    """The first file has ten queries, so the second begins with query 10."""
     signals = np.load("signals.npy")
     noise = np.random.default_rng(5).standard_normal((10, N_FEATURES)).astype(np.float32)
     noise[3] = signals[42]
@@ -190,7 +190,7 @@ def test_a_sign_index(folder):
     assert "bits per dimension 2.0" in run("inspect s.topsign")
 
 
-def test_inspect_tells_what_to_expect(built):
+def test_inspect_estimates_searches(built):
     shown = run("inspect a.topsign --correlation 0.3")
     for words in ("family adaptive", "n_bits 32", "seed 7", "fingerprint", "entries 300", "segments 1", "file bytes"):
         assert words in shown
@@ -269,8 +269,7 @@ def test_resume_goes_on_without_duplicates(folder, monkeypatch):
 
 @pytest.fixture
 def interruptible():
-    """The keyboard's signal interrupts this process and those it starts, even where a shell in the background made it
-    ignored."""
+    """Let SIGINT interrupt this process and its children, even if a background shell has set it to be ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -295,7 +294,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(folder, monkeypatch, interrupti
 
 
 def test_sigint_keeps_what_was_built(folder, rng, interruptible):
-    """A process interrupted by the keyboard's signal, then resumed, then verified."""
+    """A process is interrupted by SIGINT, then resumed, then verified."""
     np.save("many.npy", rng.standard_normal((40_000, N_FEATURES)).astype(np.float32))
     program = "import sys, topsign.cli; sys.modules['topsign.cli.build'].CHUNK_ROWS = 20; topsign.cli.main()"
     command = [sys.executable, "-c", program, "build", "many.npy", "-o", "m.topsign", "--bits", "32", "--seed", "7"]
@@ -316,7 +315,7 @@ def test_sigint_keeps_what_was_built(folder, rng, interruptible):
     assert ts.open_index("m.topsign").get(range(40_000)).codes == memory.get(range(40_000)).codes
 
 
-def test_damage_is_told_with_code_1(built, monkeypatch):
+def test_damage_is_reported_with_exit_code_1(built, monkeypatch):
     monkeypatch.setattr("topsign.store.stored_file.INLINE_BYTES", 0)
     run("build signals.npy -o large.topsign --bits 32 --seed 7")
     place = next((file, place) for (file, name), place in column_places("large.topsign").items() if name == "codes")
@@ -418,7 +417,7 @@ def test_mistakes_are_explained_without_a_traceback(built, command, code, words)
     np.testing.assert_array_equal(ts.open_index("a.topsign").ids, before)
 
 
-def test_a_busy_index_is_told(built):
+def test_a_busy_index_is_reported(built):
     program = """
         import sys, topsign as ts
         with ts.open_index("a.topsign").store.change():

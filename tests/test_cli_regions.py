@@ -61,14 +61,14 @@ def test_regions_are_learned_checked_inspected_and_searched(built):
         (["plan", "--entries", "1e9"], "--recall to plan machines"),
     ],
 )
-def test_bad_options_are_refused_in_their_words(built, monkeypatch, arguments, words):
+def test_messages_name_the_bad_options(built, monkeypatch, arguments, words):
     monkeypatch.chdir(built[0])
     result = run(*arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
 
 
-def test_machines_are_planned():
+def test_clusters_are_planned():
     found = json.loads(
         run("plan", "--entries", "1e9", "--recall", "0.95", "--queries-per-second", "1000", "--json").stdout
     )

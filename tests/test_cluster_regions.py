@@ -1,4 +1,4 @@
-"""Searches for a recall on a cluster: the answers of one machine, and only the chosen regions are visited."""
+"""Searches with a recall on a cluster: results equal those of one machine, and only selected regions are visited."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def free_choice(monkeypatch):
-    """Let small indexes visit regions, as if choosing them took no time."""
+    """Make small indexes visit regions, as if selecting regions took no time."""
     for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
         monkeypatch.setattr(visiting, name, 0.0)
 
@@ -163,4 +163,4 @@ def test_an_interrupted_job_keeps_only_complete_segments(tmp_path, client):
     assert find_segment(backend, coding, "0" * 32, plan) is None
     assert write_from_files(backend, coding, "0" * 32, plan, None).is_new
     other = replace(coding, regions=replace(coding.regions, generation=5))
-    assert find_segment(backend, other, "0" * 32, plan) is None  # whose regions are others
+    assert find_segment(backend, other, "0" * 32, plan) is None  # its regions are different

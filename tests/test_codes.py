@@ -1,4 +1,4 @@
-"""Adaptive codes: lossless in both layouts, exact in every export."""
+"""Adaptive codes: both layouts are lossless, and all exports are exact."""
 
 import hashlib
 import json
@@ -42,12 +42,12 @@ def make_recipe(n_bits, n_pool, layout="compact", norms=True):
 
 
 def projected(codes, values):
-    """Values that codes take for projections of queries."""
+    """Mark values as projections of queries, which codes accept."""
     return Projected.of(np.asarray(values, np.float32), codes.recipe)
 
 
 def made_up_signals(n_signals, n_features):
-    """Integers that look random and need no random generator."""
+    """Return pseudo-random integers without a random generator."""
     numbers = np.arange(n_signals * n_features, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
     return ((numbers >> np.uint64(7)) % np.uint64(2001)).astype(np.float32).reshape(n_signals, n_features) - 1000
 
@@ -97,7 +97,7 @@ def test_bytes_round_trip_near_the_entropy_bound(path, rng, layout, norms, n_bit
     assert len(message) <= 9 * (1.02 * bound + 16) + 64 + len(json.dumps(codes.recipe.to_json()))
 
 
-def test_no_codes_at_all(path, rng):
+def test_empty_codes(path, rng):
     codes = make_codes(rng, 3, 5, 20)[:0]
     assert len(codes) == 0
     assert ts.read_codes(codes.to_bytes()) == codes
@@ -143,7 +143,7 @@ def test_every_flipped_byte_of_a_message_is_noticed(family):
 @pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
 @pytest.mark.parametrize("n_codes", [2**32, 2**61, 2**64 - 1])
 def test_a_message_that_claims_more_codes_than_it_has_is_refused(family, n_codes):
-    """Its checksum is right; numbers beyond those of an array must not overflow."""
+    """Its checksum is valid; counts larger than an array can have must not overflow."""
     message = bytearray(codes_of_each_family()[family].to_bytes()[:-4])
     fields = list(HEADER.unpack_from(message))
     fields[3] = n_codes
@@ -168,7 +168,7 @@ def test_slicing_concatenation_equality_and_pickling(rng):
 
 
 def test_scores_estimate_inner_products_and_correlations(rng):
-    """Unbiased over projections: the mean error of each pair lies within four standard errors of zero."""
+    """Scores are unbiased over projections: the mean error of each pair is within four standard errors of zero."""
     n, n_seeds = 256, 400
     signals, queries = rng.standard_normal((2, 3, n)) * [[[1.0], [2.0], [0.5]]]
     queries += 0.5 * signals
@@ -195,7 +195,7 @@ def test_query_norms_from_an_orthonormal_pool_are_exact(rng):
     codes, projected = encoder.encode(signals), encoder.project(signals)
     given = codes.scores(projected, metric="correlation", query_norms=np.linalg.norm(signals, axis=1))
     assert_allclose(codes.scores(projected, metric="correlation"), given, rtol=1e-5)
-    assert_allclose(np.diag(given), 1, rtol=1e-5)  # a signal against its own code: exactly its norm
+    assert_allclose(np.diag(given), 1, rtol=1e-5)  # the score of a signal with its own code is exactly its norm
     assert_array_equal(codes.scores(encoder.project(np.zeros((1, 128))), metric="correlation"), 0)
 
 
@@ -238,7 +238,7 @@ def test_codes_and_queries_of_different_projections_do_not_mix(rng):
     assert (index.get(range(20)).codes.mismatches(one.project(signals)) == codes.mismatches(one.project(signals))).all()
 
 
-def test_signals_are_no_projections(rng):
+def test_signals_are_not_accepted_as_projections(rng):
     """Shapes agree if n_pool is n_features, so only results of project() and marked arrays are accepted."""
     signals = rng.standard_normal((20, 64)).astype(np.float32)
     encoder = ts.AdaptiveEncoder(16, random_state=1).fit(signals)
@@ -250,7 +250,9 @@ def test_signals_are_no_projections(rng):
     assert_array_equal(codes.mismatches(encoder.as_projected(joined)), codes.mismatches(projected))
     with pytest.raises(ValueError, match="one column per row of the pool"):
         encoder.as_projected(signals[:, :7])
-    assert_array_equal(codes.scores(encoder.projection_.apply(signals)), codes.scores(projected))  # no mean to remove
+    assert_array_equal(
+        codes.scores(encoder.projection_.apply(signals)), codes.scores(projected)
+    )  # there is no mean to subtract
     centred = ts.AdaptiveEncoder(16, random_state=1, center=True).fit(signals)
     with pytest.raises(ValueError, match="different projections"):
         centred.encode(signals).scores(centred.projection_.apply(signals))
@@ -272,4 +274,4 @@ def test_engines_take_codes_and_queries_of_one_projection(rng):
     with pytest.raises(ValueError, match="different projections"):
         engine.queries(other.project(signals))
     with pytest.raises(ValueError, match="different projections"):
-        engine.queries(index.recipe.projection.apply(signals))  # the mean is still in there
+        engine.queries(index.recipe.projection.apply(signals))  # the mean has not been subtracted

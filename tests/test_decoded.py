@@ -1,4 +1,4 @@
-"""The default comparison, by decoding: the definition that the fast comparisons of all families agree with."""
+"""The default comparison by decoding, which is the definition for the fast comparisons of all families."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from topsign.families.decoded import DecodedComparison, DecodedPairing, unit_que
 from topsign.index import index_for
 from topsign.search import living_ranges
 
-# Signals here are anything but isotropic, and a random basis says so.
+# The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
 
 N_FEATURES = 32
 
 # Scores of signs are float32 sums of at most 64 terms, of projections computed in float32. Queries of trellis codes are
-# rounded to 8 bits: an error of at most a 254th of the largest coordinate in each of 32.
+# rounded to 8 bits, with an error of at most 1/254 of the largest coordinate in each of 32.
 EXACT, ROUNDED = 1e-5, 0.02
 
 ADAPTIVE = [
@@ -40,7 +40,7 @@ CASES = [(family, options) for family, all_ in (("a", ADAPTIVE), ("s", SIGN), ("
 
 
 def made(family, options, sample):
-    """A recipe of a built-in family, and how far its scores may be from the definition."""
+    """Return a recipe of a built-in family, and the tolerance of its scores."""
     if family == "t":
         return TrellisRecipe.learn(sample, n_bytes=5, random_state=1, **options), ROUNDED
     kind = AdaptiveRecipe if family == "a" else SignRecipe
@@ -59,7 +59,7 @@ def filled(recipe, rng):
 
 
 def definition(recipe, index, queries):
-    """Inner products of unit queries with the reference vectors, in float64, of all entries by ascending id."""
+    """Return inner products of unit queries with the reference vectors of all entries by ascending id, in float64."""
     codes = index.get(index.ids).codes
     vectors = recipe.reference(codes.data, codes.columns).astype(np.float64)
     given = queries.astype(np.float64) - (0 if recipe.center is None else recipe.center)
@@ -101,7 +101,7 @@ def test_the_default_comparison_is_the_definition(rng, family, options):
     ids = snapshot.gather("ids", rows[:, :n_entries].ravel()).reshape(6, -1)
     by_id = np.take_along_axis(values, np.argsort(ids, axis=1), axis=1)
     assert_allclose(by_id[:5], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())  # float32
-    assert_array_equal(by_id[5], 0)  # a zero query is related to nothing
+    assert_array_equal(by_id[5], 0)  # a zero query scores zero with all entries
     for row, value in zip(ids, by_id, strict=True):
         assert_array_equal(row, index.ids[np.lexsort((index.ids, -value))])  # ties by ascending id
     bounds = np.sort(by_id, axis=1)[:, -20].astype(np.float32)

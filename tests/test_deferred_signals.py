@@ -1,4 +1,4 @@
-"""Signals between a commit and the return of its call are deferred and never lost."""
+"""Signals that arrive between a commit and the return of its call are deferred and not lost."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX sig
 
 
 def call(before_end=None):
-    """Make a change and return its result, whatever signals arrive."""
+    """Make a change and return its result even if signals arrive."""
     deferred = DeferredSignals()
     try:
         deferred.begin()
@@ -41,13 +41,13 @@ def test_a_deferred_signal_runs_its_handler_after_the_call(number, monkeypatch):
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_signal_while_handlers_are_restored_is_not_lost(at, monkeypatch):
-    """The signal arrives after the deferral has looked for signals, so that looking once is not enough."""
+    """The signal arrives after the deferral has checked for signals, so one check is not enough."""
     plain, calls, returned = _signals._set_handler, [], []
 
     def late(number, handler):
         if handler is signal.default_int_handler and len(calls) <= at:
             calls.append(number)
-            signal.raise_signal(signal.SIGINT)  # the deferring handler takes it
+            signal.raise_signal(signal.SIGINT)  # the deferring handler receives it
         return plain(number, handler)
 
     monkeypatch.setattr(_signals, "_set_handler", late)
@@ -73,7 +73,7 @@ def test_other_threads_and_ignored_signals_are_left_alone():
 
 
 def test_a_deferral_that_was_abandoned_swallows_nothing():
-    """An exception that another thread injects may end a call within the deferral itself."""
+    """An exception injected by another thread may end a call inside the deferral."""
 
     def abandoned():
         DeferredSignals().begin()

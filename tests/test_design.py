@@ -1,4 +1,4 @@
-"""Plans keep what they promise, in simulation; and say so when nothing can."""
+"""Plans reach their targets in simulations, and raise an error if no code can."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ PLANS = [
 
 
 @pytest.mark.parametrize(("rho", "detection", "false_alarm", "n_features", "pool", "scoring"), PLANS)
-def test_plans_keep_their_promise(rng, rho, detection, false_alarm, n_features, pool, scoring):
+def test_plans_reach_their_targets(rng, rho, detection, false_alarm, n_features, pool, scoring):
     plan = theory.plan(
         correlation=rho,
         detection=detection,
@@ -77,7 +77,7 @@ def test_false_alarms_are_counted_per_search():
     assert 1 - (1 - plan.false_alarm_per_entry) ** 1000 == pytest.approx(0.01)
 
 
-def test_out_of_reach_names_the_best():
+def test_unreachable_targets_name_the_best_code():
     with pytest.raises(
         ValueError, match=r"cannot be reached .* the best code .* detects 0\.\d+, and uncompressed signals 0\.\d+"
     ):

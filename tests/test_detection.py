@@ -1,4 +1,4 @@
-"""Detection curves: the values derived for the paper's problem, and simulation."""
+"""Detection curves: values derived for the paper's problem, and simulations."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_an_orthonormal_pool_detects_better(scoring, n_bits, n_pool, gaussian, o
 @pytest.mark.parametrize("pool", ["gaussian", "hadamard"])
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
 def test_curves_agree_with_simulation(rng, pool, scoring):
-    """Real codes of real signals: area and detection within four standard errors."""
+    """Area and detection rate of simulated codes are within four standard errors."""
     shape = {"n_bits": 32, "n_pool": 256}
     n_pairs, n_features, rho = 1200, 256, 0.25
     found = observe(*draw_pairs(rng, n_pairs, n_features, rho), pool=pool, **shape)
@@ -69,15 +69,15 @@ def test_curves_agree_with_simulation(rng, pool, scoring):
     p_values = tail(observed, n_features=n_features, projection=pool, scoring=scoring, **shape)
     for level in (0.1, 0.01):
         detected = np.mean(p_values <= level)
-        if scoring == "hamming":  # no coin is tossed here: compare at the level that whole counts attain
+        if scoring == "hamming":  # the test is not randomised, so compare at a level that integer thresholds attain
             counts = tail(np.arange(33), n_features=n_features, projection=pool, **shape)
             level = counts[counts <= level].max()
         expected = curve.detection_at(level)
         assert abs(detected - expected) < 4 * np.sqrt(expected * (1 - expected) / n_pairs)
 
 
-def test_far_down_precision_is_kept():
-    """At a false alarm of 1e-9: against the normal law of the small-signal rule, which is good to a few per cent."""
+def test_small_false_alarm_rates_are_precise():
+    """At a false-alarm rate of 1e-9, compare with a normal approximation that is accurate to a few percent."""
     curve = theory.roc(**PAPER, scoring="asymmetric", n_bits=4096, n_pool=8192)
     pfa = np.array([1e-12, 1e-9, 1e-6])
     detection = curve.detection_at(pfa)

@@ -16,7 +16,7 @@ SMALL = [(0.3, 2, 0.1), (0.2, 10, 0.05), (0.15, 50, 0.01), (0.45, 3, 0.2)]
 
 
 def worst_failure(n_bits, distortion):
-    """The largest over all means of P(|count / n_bits - mean| > distortion), every jump of it included."""
+    """Return the maximum over all means of P(|count / n_bits - mean| > distortion), including its discontinuities."""
     ks = np.arange(n_bits + 1)
     jumps = np.concatenate([ks / n_bits - distortion, ks / n_bits + distortion])
     means = np.concatenate([jumps - 1e-9, jumps + 1e-9, np.linspace(0, 1, 501)])
@@ -32,14 +32,14 @@ def test_the_bound_holds_for_every_mean_and_is_not_wasteful(distortion, n_signal
     n_pairs = n_signals * (n_signals - 1) / 2
     assert n_pairs * worst_failure(n_bits, distortion) <= failure
     assert n_bits <= np.ceil(np.log(2 * n_pairs / failure) / (2 * distortion**2))
-    if n_bits > np.ceil(1 / distortion):  # one tenth fewer bits would not do for some mean
+    if n_bits > np.ceil(1 / distortion):  # with a tenth fewer bits, some mean fails
         assert n_pairs * worst_failure(int(0.9 * n_bits) - 1, distortion) > failure
 
 
 def test_bits_grow_with_the_logarithm_of_the_signals_and_the_inverse_square_of_the_distortion():
     bits = [theory.bits_for_distortion(distortion=0.05, n_signals=n, failure=0.01) for n in (10**2, 10**4, 10**6)]
     assert bits[0] < bits[1] < bits[2]
-    # Each hundredfold adds 2 ln(100) / (2 distortion**2) bits at most (only the logarithm), and most of them.
+    # A hundred times as many signals add at most 2 ln(100) / (2 distortion**2) bits, and nearly as many.
     step = 2 * np.log(100) / (2 * 0.05**2)
     assert (np.diff(bits) < step).all()
     assert (np.diff(bits) > 0.9 * step).all()
@@ -48,7 +48,7 @@ def test_bits_grow_with_the_logarithm_of_the_signals_and_the_inverse_square_of_t
 
 
 def test_adaptive_codes_stay_within_the_distortion(rng):
-    """Given the reference's projections: 60 draws of 12 signals, at most the tolerated share plus four errors fail."""
+    """In 60 draws of 12 signals, the number of failures is at most the nominal one plus four standard errors."""
     options = {"distortion": 0.15, "n_signals": 12, "failure": 0.2}
     n_bits = theory.bits_for_distortion(**options)
     n_failures, n_draws = 0, 60

@@ -1,4 +1,4 @@
-"""On a cluster of processes everything is as in one process, to the last bit, whatever is lost on the way."""
+"""Results on a cluster of processes are bit-identical to those of one process, even after failures."""
 
 import json
 import os
@@ -43,7 +43,7 @@ from topsign.store.versions import PENDING
 N_FEATURES = 96
 KINDS = ["compact", "fast", "no norms", "inner product", "signs"]
 
-# A client that loses its workers or its scheduler tells so in warnings of its own.
+# Dask clients warn when they lose workers or the scheduler.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 
@@ -62,7 +62,7 @@ def make_index(kind, **options):
 
 
 def draw_signals(seed, n_signals):
-    """Whole numbers, every third signal a copy of another: ties are everywhere, also between segments."""
+    """Return integer signals of which every third is a copy, so there are many ties, also between segments."""
     rng = np.random.default_rng(seed)
     signals = rng.integers(-9, 10, (n_signals, N_FEATURES)).astype(np.float32)
     signals[::3] = signals[rng.permutation(np.arange(0, n_signals, 3)) - 1]
@@ -112,7 +112,7 @@ def assert_same(found, expected):
 
 
 def assert_same_pairs(index, memory, monkeypatch, limits):
-    """Codes travel in parts of a segment, or two segments at a time."""
+    """Assert equal pairs if codes are sent in parts of a segment, or two segments at a time."""
     n_rows = 60 if "k" in limits[0] else 220
     monkeypatch.setattr(cluster_entries, "TRAVELLING_BYTES", n_rows * memory.recipe.code_bytes)
     calls = []
@@ -198,7 +198,7 @@ def test_every_form_of_signals_gives_the_same_segments(client, source, tmp_path,
                 assert_array_equal(segment.columns.column(name), values[90:180])
 
 
-def test_an_encoder_will_do(client, source, tmp_path, signals, queries):
+def test_an_encoder_may_replace_a_recipe(client, source, tmp_path, signals, queries):
     encoder = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
     ts.distributed.encode(source, tmp_path / "codes", encoder, client=client, metric="inner_product")
     memory = make_index("inner product")
@@ -207,8 +207,8 @@ def test_an_encoder_will_do(client, source, tmp_path, signals, queries):
         assert_same(index.search(queries), memory.search(queries))
 
 
-def test_none_is_a_local_cluster_and_any_file_system_will_do(source, tmp_path, signals, queries):
-    """An object store in memory, which only workers in this process see."""
+def test_no_client_starts_a_local_cluster_and_any_file_system_works(source, tmp_path, signals, queries):
+    """The object store is in memory, so only workers in this process have access."""
     import fsspec
 
     fs = fsspec.filesystem("memory")
@@ -310,7 +310,7 @@ def test_ids_may_be_texts(client, tmp_path, signals, queries):
 
 
 def write_table(path, signals, ids, first=0):
-    """Vectors with ids, a year, and a language that every third row lacks."""
+    """Write vectors with ids, a year, and a language that is missing in every third row."""
     rows = range(first, first + len(signals))
     columns = {"id": pyarrow.array(list(ids)), "vector": pyarrow.array(signals.tolist())}
     columns["year"] = pyarrow.array([2000 + row % 25 for row in rows])
@@ -325,8 +325,8 @@ TABLE = {"id_column": "id", "metadata_columns": ("year", "lang")}
 
 @pytest.mark.parametrize("texts", [True, False])
 def test_tables_keep_their_ids_and_metadata(client, tmp_path, signals, queries, texts, monkeypatch):
-    """Ids in no order at all, which interleave between segments; filters look at metadata on the workers."""
-    monkeypatch.setattr(unique, "GROUP_ENTRIES", 200)  # so that ids are compared in several groups
+    """Ids are unordered and interleave between segments; workers filter by metadata."""
+    monkeypatch.setattr(unique, "GROUP_ENTRIES", 200)  # ids are compared in several groups
     order = np.random.default_rng(5).permutation(5000)[:700]
     ids = [f"doc-{i}" for i in order] if texts else order.tolist()
     source, out, memory = tmp_path / "tables", tmp_path / "codes", make_index("compact")
@@ -415,7 +415,7 @@ def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queri
         ts.ConflictError, match="5, 7 are changed by another client since this index was last refreshed"
     ):
         other.remove([0, 5, 7])
-    other.remove([0])  # which nobody else changed
+    other.remove([0])  # no other client changed it
     assert 0 in index
     with pytest.raises(ValueError, match="ids must be in the index, but 3 is not"):
         index.remove([2, 3])
@@ -442,7 +442,7 @@ def test_changes_are_those_of_one_index(client, source, tmp_path, signals, queri
 
 
 def test_entries_that_others_add_while_a_cluster_encodes_are_kept(client, source, tmp_path, signals):
-    """Ids are reserved, a local writer leaves files that no version names yet, and a second job is refused."""
+    """Ids are reserved, a local writer leaves files that no version references yet, and a second job is refused."""
     out, encoder = tmp_path / "codes", make_index("compact")
     added = []
 
@@ -584,7 +584,7 @@ def test_means_and_nulls_are_stored(client, tmp_path):
 
 
 def test_large_values_are_sent_without_a_warning(client):
-    """Dask warns of values above 10 MB, because they may be sent with every task; ours travel once."""
+    """Dask warns about values above 10 MB, because they may be sent with every task; the library sends them once."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sent = clusters.send(client, bytes(11_000_000))
@@ -627,7 +627,7 @@ def assert_same_trellis_pairs(opened, index, monkeypatch, **limit):
 
 
 def test_tables_of_numbers_and_vector_files(client, tmp_path, signals):
-    """A wide Parquet table with ids, a CSV of numbers, .fvecs and .bvecs; each as its signals in memory."""
+    """A wide Parquet table with ids, a CSV file, .fvecs and .bvecs give the same results as signals in memory."""
     small = signals[:120].clip(0) + 1
     wide = pyarrow.table({"doc": [f"d{i}" for i in range(120)]} | {f"x{i}": small[:, i] for i in range(N_FEATURES)})
     pyarrow.parquet.write_table(wide, tmp_path / "wide.parquet", row_group_size=50)
@@ -663,7 +663,7 @@ def test_an_empty_index_finds_nothing(tmp_path, queries):
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_faults(processes, client, tmp_path, fault):
-    """Each fault compares the answers after it with those of one index; the cluster recovers."""
+    """After each fault the cluster recovers, and its results equal those of one index."""
     client = fault(processes, client, tmp_path, random.Random(5)) or client
     client.wait_for_workers(4, timeout=PATIENCE)
     assert len(client.nthreads()) == 4
@@ -809,7 +809,7 @@ def test_segments_that_do_not_fit_are_refused(client, source, tmp_path, monkeypa
 
 
 def test_few_tasks_are_with_the_scheduler(client):
-    """However many jobs: at most two a thread."""
+    """The scheduler has at most two tasks per thread, for any number of jobs."""
     sent, most = [], 0
 
     def submit(job):
@@ -823,7 +823,7 @@ def test_few_tasks_are_with_the_scheduler(client):
     assert 1 <= most <= 2 * 4
 
 
-def test_a_worker_that_never_comes_is_told(processes, monkeypatch, tmp_path):
+def test_a_missing_worker_is_reported(processes, monkeypatch, tmp_path):
     from distributed import Client, LocalCluster
 
     monkeypatch.setattr(clusters, "WORKER_SECONDS", 0.2)

@@ -1,4 +1,4 @@
-"""Every block of the documentation and every example runs, more than once, in one folder."""
+"""All code blocks of the documentation and all examples run twice in one folder."""
 
 import re
 import runpy
@@ -10,7 +10,7 @@ from pages import ENGINE_PAGES, PAGES, ROOT, blocks, commands, files_of, run_blo
 
 pytestmark = pytest.mark.slow
 
-RUN_HERE = [page for page in PAGES if page not in ENGINE_PAGES]  # those are run by tests/engines
+RUN_HERE = [page for page in PAGES if page not in ENGINE_PAGES]  # tests/engines runs these
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 
 
@@ -20,7 +20,7 @@ def name_of(page):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """One folder for all pages and examples of a process: they run in it in whatever order, each twice."""
+    """One folder in which all pages and examples of a process run, in any order, each twice."""
     return tmp_path_factory.mktemp("reader")
 
 
@@ -35,7 +35,7 @@ def test_code_blocks_run_twice(page, folder, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", [page for page in RUN_HERE if [*commands(page)]], ids=name_of)
 def test_commands_print_what_the_pages_show_twice(page, folder):
-    """The lines below a command, up to the next "$", are what it prints; the second time too."""
+    """The lines below a command, up to the next "$", equal its output, also when it is run again."""
     pairs = [*commands(page)] * 2
     answers = run_commands([command for command, _ in pairs], folder)
     for (command, expected), shown in zip(pairs, answers, strict=True):

@@ -1,4 +1,4 @@
-"""Durable indexes: what a call returned from is there, what is damaged is told, several processes are safe."""
+"""Durable indexes: completed changes persist, damage is reported, and several processes can use an index."""
 
 import contextlib
 import errno
@@ -49,7 +49,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def small_segments(monkeypatch):
-    """Full at 16 entries, so that small indexes have many."""
+    """Limit segments to 16 entries, so that small indexes have many segments."""
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 16)
 
 
@@ -59,7 +59,7 @@ def signals(rng):
 
 
 def assert_same(index, other, queries):
-    """Two indexes give the same answers and hold the same entries."""
+    """Assert that two indexes have the same entries and give the same results."""
     assert_array_equal(index.ids, other.ids)
     for scoring in ("asymmetric", "hamming"):
         found, expected = (one.search(queries, k=12, scoring=scoring) for one in (index, other))
@@ -85,7 +85,7 @@ def run_python(program, *arguments, **options):
 @pytest.mark.parametrize("norms", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_answers_as_memory_does(path, rng, signals, small_segments, kind, norms):
-    """Additions of all sizes, removals and compactions in random order; opened again in between."""
+    """Additions of all sizes, removals and compactions in random order, with reopening in between."""
     index, memory = make_index(kind, path, norms=norms), make_index(kind, norms=norms)
     start = 0
     for step in range(30):
@@ -128,7 +128,7 @@ def test_codes_are_scanned_in_place(path, signals):
 
 
 def test_arrays_keep_their_pages(path, rng, signals):
-    """A snapshot outlives removal, compaction, closing and many additions that would reuse its pages."""
+    """A snapshot stays valid after removal, compaction, closing and many additions."""
     index = make_index("fast", path)
     index.add(signals)
     codes = index.store.snapshot.segments[0].codes
@@ -154,7 +154,7 @@ def test_parameters_come_from_the_file(path, signals, kind):
         assert (index.metric, index.norms, recipe.n_pool, recipe.seed) == ("inner_product", True, 64, 2**64 - 1)
         assert recipe == make_index(kind, **options).recipe
         assert index.path == str(path)
-    del options["n_pool"], options["random_state"]  # not given: those of the file
+    del options["n_pool"], options["random_state"]  # not given, so taken from the file
     assert len(make_index(kind, path, **options | {"random_state": None})) == 200
 
 
@@ -200,7 +200,7 @@ def test_bad_metadata_are_refused(signals, metadata, error, words):
 
 
 def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkeypatch):
-    """The last of many segments fails; the files of the others are gone."""
+    """The files of all segments are deleted after the last of them fails."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
     index = make_index("compact", path)
     index.add(signals[:20])
@@ -226,7 +226,7 @@ def test_a_failing_addition_leaves_nothing(path, signals, small_segments, monkey
 
 @posix
 def test_adding_a_memory_mapped_file_holds_little_of_it(tmp_path, rng):
-    """Codes of 40 MB from a file of 328 MB; an addition holds a few segments of 1.8 MB and some blocks."""
+    """Codes of 40 MB are made from a file of 328 MB; memory holds only a few segments of 1.8 MB and some blocks."""
     block = rng.standard_normal((500, 8192)).astype(np.float32)
     signals = np.lib.format.open_memmap(tmp_path / "signals.npy", "w+", np.float32, (10_000, 8192))
     for start in range(0, len(signals), 500):
@@ -267,7 +267,7 @@ def test_removed_bytes_are_used_again(path, rng, small_segments):
 
 @pytest.fixture
 def filled(path, signals, small_segments, monkeypatch):
-    """A closed index with several segments, removed entries and replaced metadata, each in a file of its own."""
+    """Closed index with several segments, removed entries and replaced metadata, each in a separate file."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
     monkeypatch.setattr("topsign.store.folder_change.REMOVED_BYTES", 2**20)
     index = make_index("compact", path)
@@ -285,7 +285,7 @@ COLUMNS = ["ids", "codes", "norms", "scales", "metadata.starts", "metadata.text"
 @posix
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_flipped_byte_is_reported_where_it_is(filled, rng, signals, column):
-    """By verify, and by the first call that reads it; always with the name of the file and the column."""
+    """verify and the first call that reads the byte report it with the name of the file and the column."""
     places = {key: place for key, place in column_places(filled).items() if key[1] == column}
     assert places
     for (file, _), (offset, size) in places.items():
@@ -310,7 +310,7 @@ def touch(index, column, signals):
 
 @posix
 def test_every_flipped_bit_is_reported(filled, rng, signals):
-    """A bit of any file: verify reports it, and no answer differs."""
+    """Flipped bits in any file are reported by verify, and no search returns a different result."""
     expected = ts.open_index(filled).search(signals[:1], k=60)
     for name in files_of(filled):
         file = filled / name
@@ -330,7 +330,7 @@ def test_every_flipped_bit_is_reported(filled, rng, signals):
 
 @posix
 def test_a_flipped_bit_within_a_manifest_is_reported(path, signals, rng):
-    """Small files are inside of the manifest."""
+    """Small files are stored in the manifest."""
     with make_index("compact", path) as index:
         index.add(signals[:5], metadata=5 * [{"a": 1}])
         index.remove([1])
@@ -422,7 +422,7 @@ def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, mo
         for ids, notes in (([5, 3], [{"a": 1}, None]), ([3, 4, 5], [{"b": 2}, {"c": 3}, None])):
             one.update_metadata(ids, notes)
     assert segment in files_of(path)
-    assert len(list((path / "metadata").iterdir())) == 1  # one overlay has the replacements of all
+    assert len(list((path / "metadata").iterdir())) == 1  # one overlay has all replacements
     assert_same(index, memory, signals[:2])
     assert_array_equal(index.search(signals[:1], where="b == 2", k=1).ids, [[3]])
     index.remove([4])
@@ -430,7 +430,7 @@ def test_replaced_metadata_take_an_overlay_and_not_the_segment(path, signals, mo
     index.compact()
     assert not list((path / "metadata").iterdir())
     assert_same(ts.open_index(path), memory, signals[:2])
-    index.update_metadata(index.ids, [{"all": 1}] * 199)  # most of a segment: rewritten
+    index.update_metadata(index.ids, [{"all": 1}] * 199)  # most of a segment is replaced, so it is rewritten
     assert not list((path / "metadata").iterdir())
     assert ts.open_index(path).get([0, 199]).metadata == [{"all": 1}] * 2
 
@@ -445,7 +445,7 @@ def test_a_missing_file_is_named(filled, signals):
 
 @posix
 def test_truncation_is_reported(filled, rng):
-    """At opening, but for the sample of signals, which only calibration reads: verify reports it."""
+    """Opening reports it, except in the sample of signals, which only calibration and verify read."""
     sampled = {str(file.relative_to(filled)) for file, column in column_places(filled) if column == "sampled_ids"}
     assert sampled
     for name in files_of(filled):
@@ -494,7 +494,7 @@ def test_other_parameters_are_refused_with_both_values(filled, change, error, wo
         ({"fingerprint": "00ff"}, "has the fingerprint 00ff, the one made from its parameters here has "),
     ],
 )
-def test_recipes_of_other_makers_are_refused(filled, changes, words):
+def test_unknown_recipes_are_refused(filled, changes, words):
     rewrite_recipe(filled, **changes)
     with pytest.raises(ts.StorageError) as raised:
         ts.open_index(filled)
@@ -515,7 +515,7 @@ def test_another_kind_is_refused(path, signals):
         make_index("compact", path)
 
 
-def test_what_is_no_index_is_refused_and_left_alone(tmp_path):
+def test_other_folders_are_refused_and_not_changed(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("nothing to see here\n" * 1000)
     for call in (ts.open_index, lambda file: make_index("compact", file)):
@@ -542,7 +542,7 @@ def test_what_is_no_index_is_refused_and_left_alone(tmp_path):
         ("a\0b", ValueError, "has no null character"),
     ],
 )
-def test_what_is_no_path_is_refused(place, error, words):
+def test_invalid_paths_are_refused(place, error, words):
     memory = make_index("compact")
     with pytest.raises(error, match=words):
         ts.open_index(place)
@@ -570,7 +570,7 @@ def test_a_reader_sees_its_snapshot_until_it_refreshes(path, signals):
     assert (len(reader), reader.refresh(), len(reader), reader.refresh()) == (10, True, 29, False)
     assert_same(reader, writer, signals[:2])
     other = ts.open_index(path)
-    other.add(signals[:5])  # sees what the first wrote, goes on from there
+    other.add(signals[:5])  # sees the first writer's changes and continues from them
     writer.add(signals[:1])
     assert len(writer) == 35
     memory = make_index("compact")
@@ -593,7 +593,7 @@ def test_many_segments_do_not_need_many_addresses(filled):
 
 
 def test_a_full_disk_keeps_what_was_there(filled, signals):
-    """A limit on the file's size stands for the end of the disk."""
+    """A limit on the file size simulates a full disk."""
     program = """
         import os, resource, sys, numpy as np, topsign as ts
         limit = 20_000
@@ -639,7 +639,7 @@ def test_a_new_file_on_a_full_disk_is_not_left_half_made(path):
     not hasattr(os, "getuid") or os.getuid() != 0, reason="permissions bind others than root; root becomes nobody here"
 )
 def test_a_readonly_folder_can_be_read_and_not_written(filled):
-    """Read by a user who may not write anything there, while its owner writes."""
+    """A user without write permission reads the folder while its owner writes."""
     folder = Path("/tmp") / f"topsign-readonly-{os.getpid()}"
     folder.mkdir(mode=0o755)
     try:
@@ -719,7 +719,7 @@ def test_a_second_writer_waits_or_gives_up(filled, signals):
 
 
 def test_two_writers_take_turns(path):
-    """Two processes of 40 additions each: every acknowledged id is there once."""
+    """Two processes make 40 additions each; every acknowledged id is present once."""
     program = """
         import sys, numpy as np, topsign as ts
         index = ts.AdaptiveIndex(n_features=96, n_bits=20, random_state=7, path=sys.argv[1])
@@ -748,14 +748,14 @@ WRITER = """
 
 
 def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
-    """Every result is the naive answer for a prefix of the additions: at least what was acknowledged before."""
+    """Every result equals that of a naive search over a prefix of the additions, at least the acknowledged ones."""
     signals = rng.standard_normal((600, N_FEATURES)).astype(np.float32)
     queries = rng.standard_normal((2, N_FEATURES)).astype(np.float32)
     np.save(tmp_path / "signals.npy", signals)
     encoder = ts.AdaptiveEncoder(n_bits=20, random_state=7).fit(signals)
     mismatches = encoder.encode(signals).mismatches(encoder.project(queries))
     answers = {0: [5 * [-1]] * 2}
-    for n in range(3, 601, 3):  # naive: all mismatches, sorted, ties by id
+    for n in range(3, 601, 3):  # naive search: all mismatches, sorted, ties by id
         best = [sorted(range(n), key=lambda i, row=row: (row[i], i))[:5] for row in mismatches]
         answers[n] = [ids + (5 - len(ids)) * [-1] for ids in best]
     index = make_index("compact", path)
@@ -776,7 +776,7 @@ def test_searches_beside_another_process_that_adds(path, tmp_path, rng):
 
 @posix
 def test_a_forked_child_reads_and_opens_for_itself(filled):
-    """Memory maps are inherited, so a child searches and refreshes; it writes under a lock of its own."""
+    """A child inherits memory maps, so it can search and refresh; it writes under its own lock."""
     program = """
         import os, sys, numpy as np, topsign as ts
         index, query = ts.open_index(sys.argv[1]), np.eye(1, 96)
@@ -837,7 +837,7 @@ def change_slowly(index, meanwhile):
 
 
 def test_a_commit_never_replaces_a_version(path, signals, monkeypatch):
-    """Another writer that ignores the lock, as on a file system without locks: one is refused, neither is lost."""
+    """Two writers commit without a lock, as on a file system without locks: one is refused, and no change is lost."""
     for has_links in (True, False):
         target = path.with_name(f"{has_links}.topsign")
         index, other = make_index("compact", target), make_index("compact", target)
@@ -852,7 +852,7 @@ def test_a_commit_never_replaces_a_version(path, signals, monkeypatch):
 
 
 def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, signals, monkeypatch):
-    """The number of its version is free again, so only the second listing tells."""
+    """The number of its version is free again, so only the second listing detects it."""
     index, other = make_index("compact", path), make_index("compact", path)
     monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
     with pytest.raises(ts.ConflictError):
@@ -863,7 +863,7 @@ def test_a_writer_that_slept_while_its_version_was_cleaned_is_refused(path, sign
 
 
 def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, signals, monkeypatch):
-    """The newest manifest cannot have its token, so nobody can tell whether the change is there."""
+    """The newest manifest no longer lists its token, so the outcome of the change is unknown."""
     index, other = make_index("compact", path), make_index("compact", path)
     monkeypatch.setattr(local, "hold_lock", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(versions, "N_ANCESTORS", 3)
@@ -874,7 +874,7 @@ def test_a_writer_that_slept_for_more_versions_than_ancestors_are_kept(path, sig
 
 
 def test_verification_beside_a_writer_reports_no_missing_files(path, signals, monkeypatch):
-    """Files that are compacted away while a version is verified are not damage; a newer version has others."""
+    """Files deleted by a compaction during verification are not damage, because a newer version replaces them."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
     index, writer = make_index("compact", path), make_index("compact", path)
     index.add(signals[:100])
@@ -894,7 +894,7 @@ def test_verification_beside_a_writer_reports_no_missing_files(path, signals, mo
 
 
 def test_a_version_that_cannot_be_synced_is_taken_back(path, signals, monkeypatch):
-    """The name of a manifest whose folder was not synced could vanish after a second sync that succeeds."""
+    """After a failed sync of the folder, the manifest's name could disappear even after a later sync succeeds."""
     index = make_index("compact", path)
     index.add(signals[:3])
     before, plain, calls = files_of(path), local.sync_folder, []
@@ -932,7 +932,7 @@ def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signa
     make_index("compact", path).close()
     index = ts.open_index(path, keep_versions=3)
     index.add(signals[:100])
-    index.remove(range(90))  # rewrites the segment, which only the version before has now
+    index.remove(range(90))  # rewrites the segment, so only the previous version references the old one
     older = sorted((path / "versions").glob("*.json"))[-2]
     original, files = older.read_bytes(), set(files_of(path))
     flip(older, 100)
@@ -945,9 +945,9 @@ def test_files_of_a_kept_version_that_cannot_be_read_are_not_deleted(path, signa
 
 
 def test_a_manifest_holds_a_bounded_number_of_bytes(path, signals, monkeypatch):
-    """Small files are in it while there is room, of which half is for segments, so that small additions stay fast."""
+    """Small files are inline while there is room, half of it for segments, so small additions stay fast."""
     monkeypatch.setattr(stored_file, "MANIFEST_BYTES", 6000)
-    monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 8)  # segments are many
+    monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 8)  # there are many segments
     index, inside, outside = make_index("compact", path), set(), set()
     for start in range(0, 200, 4):
         index.add(signals[start : start + 4])
@@ -1027,7 +1027,7 @@ def test_an_interrupt_after_a_copy_appeared_comes_when_the_call_has_returned(fil
 
 
 def test_a_new_index_appears_with_its_first_version(path, signals, monkeypatch):
-    """An index is built under another name and renamed, so that nobody meets a folder without a version."""
+    """An index is built under another name and then renamed, so readers never see a folder without a version."""
     seen, plain = [], local.rename_new
 
     def watched(draft, target):
@@ -1058,7 +1058,7 @@ def test_large_buffers_are_written_in_parts(tmp_path, monkeypatch):
 
 
 def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
-    """Cleaning without it would delete the new files of another writer before they are committed."""
+    """Without the lock, cleaning would delete new files of another writer before their commit."""
     index = make_index("compact", path)
     index.add(signals)
     held, plain, seen = [], local.hold_lock, []
@@ -1079,7 +1079,7 @@ def test_an_erasure_cleans_under_the_lock(path, signals, monkeypatch):
 
 
 def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatch):
-    """A link that succeeded and said that it failed, as NFS does."""
+    """A link succeeds but reports failure, as can happen on NFS."""
     index, link = make_index("compact", path), os.link
 
     def lost(source, target):
@@ -1092,7 +1092,7 @@ def test_a_reply_that_was_lost_is_settled_by_the_token(path, signals, monkeypatc
 
 
 def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
-    """Cleaning fails: the change is stored all the same, and the next one cleans."""
+    """The change is stored although cleaning fails, and the next change cleans."""
     monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)
     index, plain = make_index("compact", path), versions.Versions.numbers
     index.add(signals[:5])
@@ -1100,7 +1100,7 @@ def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
 
     def failing(self):
         calls.append(1)
-        if len(calls) > 1:  # the first lists before the change
+        if len(calls) > 1:  # the first listing precedes the change
             raise OSError(errno.EIO, "Input/output error")
         return plain(self)
 
@@ -1116,7 +1116,7 @@ def test_nothing_is_raised_after_a_commit(path, signals, monkeypatch):
 
 @posix
 def test_a_child_does_not_keep_its_parents_lock(filled, signals):
-    """A writer that forked and was killed: the next writer goes on although the child lives."""
+    """The next writer can proceed after a writer forked and was killed, although the child is alive."""
     program = """
         import os, signal, sys, time, topsign as ts
         index = ts.open_index(sys.argv[1])
@@ -1138,7 +1138,7 @@ def test_a_child_does_not_keep_its_parents_lock(filled, signals):
 
 
 def assert_same_answers(found, expected):
-    """All of them exactly but scores, which the version that wrote the answers divided in float32."""
+    """Assert equal results; only scores have a tolerance, because the version that wrote them divided in float32."""
     for scoring in ("asymmetric", "hamming"):
         scores = found[scoring].pop("scores"), expected[scoring]["scores"]
         np.testing.assert_allclose(*scores, rtol=2**-22, atol=0)  # two roundings of float32
@@ -1152,7 +1152,7 @@ OLD_FOLDERS = sorted(Path(__file__).parent.glob("data/v*/*.topsign"))
 @posix
 @pytest.mark.parametrize("folder", OLD_FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.stem}")
 def test_folders_of_earlier_versions_still_answer(folder, path):
-    """These lack the lock and every empty folder, as after a copy by git or to and from a bucket."""
+    """These folders lack the lock and all empty folders, as after a copy by git or through a bucket."""
     made = runpy.run_path(str(folder.parent / "make.py"))
     shutil.copytree(folder, path)
     index = ts.open_index(path, readonly=True)

@@ -1,4 +1,4 @@
-"""Wrong calls at the edges of the library and of the command line: each raises a clear error, or does what is meant."""
+"""Invalid and unusual calls of the library and of the command line raise a clear error or do what was meant."""
 
 import json
 import os
@@ -228,7 +228,7 @@ def on_terminal(*command):
         while True:
             try:
                 part = os.read(controller, 65536)
-            except OSError:  # the other end is closed
+            except OSError:  # the other end of the terminal is closed
                 break
             if not part:
                 break

@@ -30,8 +30,7 @@ ESTIMATORS = [
 
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_conventions(estimator, check):
-    """Every check must pass. One skips itself: array API input, which scikit-learn tries only when
-    SCIPY_ARRAY_API is set; these estimators take NumPy arrays and what converts to them."""
+    """All checks pass or skip. The check of array API input is skipped unless SCIPY_ARRAY_API is set."""
     check(estimator)
 
 
@@ -81,7 +80,7 @@ def assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads)
 )
 @pytest.mark.parametrize("layout", ["compact", "fast"])
 def test_encoder_is_the_definition(path, rng, n, n_bits, n_pool, layout):
-    """Dense, spiky and lattice signals, whose projections tie."""
+    """Dense, sparse and integer signals; the latter two have tied projections."""
     signals = np.vstack([rng.standard_normal(n), np.eye(1, n), rng.integers(1, 3, n)]).astype(np.float32)
     assert_encoder_is_the_definition(signals, n_bits, n_pool, layout, n_threads=2)
 
@@ -174,7 +173,7 @@ def test_a_pipeline_sees_the_code_itself(rng):
     assert_array_equal(encoder.get_feature_names_out()[[0, 99]], ["adaptiveencoder0", "adaptiveencoder99"])
     model = make_pipeline(ts.AdaptiveEncoder(n_bits=8, random_state=7), LogisticRegression())
     assert model.fit(signals, np.arange(20) % 2).score(signals, np.arange(20) % 2) > 0.9
-    with pytest.raises(ValueError, match="sparse"):  # as scikit-learn's own transformers with sparse output
+    with pytest.raises(ValueError, match="sparse"):  # like scikit-learn's transformers with sparse output
         encoder.set_output(transform="pandas").transform(signals)
 
 

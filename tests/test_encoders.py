@@ -1,4 +1,4 @@
-"""Encoders of all families have the same methods, and agree with indexes of the same recipe."""
+"""Encoders of all families have the same methods and agree with indexes that have the same recipe."""
 
 import inspect
 

@@ -59,10 +59,11 @@ PHRASES = {
 }
 
 VERBS = (
-    "add|answer|appl|ask|assign|begin|build|call|check|choose|close|collect|compare|compute|cop|count|create|"
-    "decide|decode|delete|draw|encode|fill|find|fit|get|give|go|hold|join|keep|learn|leave|list|load|look|map|make|merge|"
-    "move|open|pack|pass|predict|prepare|print|put|raise|read|refuse|register|remove|replace|return|run|save|say|"
-    "send|set|show|sort|split|start|take|tell|test|turn|unpack|update|use|verif|wait|want|write|yield"
+    "accept|add|answer|appl|ask|assert|assign|begin|build|call|check|choose|close|collect|compare|compute|convert|cop|count|"
+    "create|decide|decode|delete|draw|encode|estimate|fill|find|fit|get|give|go|hold|ignore|interrupt|join|keep|kill|learn|"
+    "leave|list|load|look|map|make|measure|merge|move|open|pack|pars|pass|predict|prepare|print|project|put|raise|read|"
+    "refuse|register|reject|remove|replace|restore|return|run|save|say|select|send|set|show|simulate|skip|sort|split|"
+    "start|store|take|tell|test|turn|unpack|update|use|validate|verif|wait|want|write|yield"
 )
 WORDS = "what|where|how|so that|if|when|it|this|they|there"
 OPENINGS = re.compile(rf"(?:(?:{VERBS})(?:s|es|ies)(?! of\b| and\b|,)|{WORDS})\b", flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Own ids, upserts, changed metadata, saving and pickling: in memory and in a file alike, against a plain dict."""
+"""User-defined ids, upserts, metadata changes, saving and pickling, in memory and in a file, compared with a dict."""
 
 import copy
 import pickle
@@ -36,7 +36,7 @@ def names_of(numbers):
 
 
 def test_texts_find_what_numbers_find(make_index, signals, monkeypatch):
-    """The same entries under numbers and under texts: every result is the same but for the ids."""
+    """With integer ids and with text ids, results are the same except for the ids."""
     monkeypatch.setattr(segments, "MERGED_ENTRIES", 16)
     numbered, named = make_index("numbered"), make_index("named")
     for part in np.array_split(np.arange(40), 5):
@@ -178,7 +178,7 @@ def test_an_index_has_one_kind_of_ids(make_index, signals):
     assert (len(numbered), len(named)) == (2, 2)
 
 
-def test_equal_hashes_are_told_apart_by_their_texts(monkeypatch):
+def test_texts_with_equal_hashes_are_distinguished(monkeypatch):
     from topsign.store import text_ids as module
 
     monkeypatch.setattr(module, "hash_text_ids", lambda names: np.zeros(len(list(names)), np.uint64))
@@ -194,7 +194,7 @@ def test_names_take_20_bytes_beyond_their_text_and_come_back():
     assert sorted(table.find(given[::-1], hash_text_ids(given[::-1]))) == [(999 - i, i) for i in range(999, -1, -1)]
 
 
-def test_names_whose_order_is_none_are_refused():
+def test_unordered_ids_are_refused():
     table = TextIds.of([b"a", b"b", b"c"])
     assert problem_of_text_ids(table) is None
     for wrong in ([0, 1, 1], [0, 1, 3], [-1, 0, 1]):

@@ -1,4 +1,4 @@
-"""Evaluation on a user's signals: numbers against a plain computation, notes on bad rows, page and command."""
+"""Evaluation on a user's signals: results compared with a plain computation, notes on bad rows, page and command."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def recall(ids, truth, k):
 
 @pytest.mark.parametrize("metric", ["cosine", "centred cosine", "inner_product"])
 def test_all_rows_are_measured_against_one_truth(rng, metric):
-    """Signals with a large mean: recall is that of an index of the sample, by the neighbours that were asked for."""
+    """For signals with a large mean, recall equals that of an index of the sample, for the requested metric."""
     signals, queries = embeddings(rng, 600), embeddings(rng, 40)
     found = ts.evaluate(signals, queries=queries, n_bits=[16], metric=metric)
     truth = exact(signals, queries, metric)
@@ -73,7 +73,7 @@ def test_all_rows_are_measured_against_one_truth(rng, metric):
     }[metric]
     for one in found.candidates:
         index = one.configuration.make(64, random_state=0)
-        with warnings.catch_warnings(action="ignore"):  # of few signals to learn axes from, and of doubtful p-values
+        with warnings.catch_warnings(action="ignore"):  # about few signals for learning axes, and about p-values
             index.add(signals)
             ids = index.search(queries, k=100).ids
             rescored = {
@@ -155,7 +155,7 @@ def test_the_recommendation_says_whether_the_target_is_met(found_for_given_queri
 
 @pytest.mark.parametrize("factor", [None, 10])
 def test_the_printed_python_gives_the_printed_recall(found_for_given_queries, factor):
-    """Pasted, for every configuration, with codes only or with rescoring."""
+    """The code of every configuration is executed, with codes only and with rescoring."""
     found, signals, queries = found_for_given_queries
     for one in found.candidates:
         code = replace(found, best=one.option(factor)).python()
@@ -168,7 +168,7 @@ def test_the_printed_python_gives_the_printed_recall(found_for_given_queries, fa
 
 
 def test_stored_options_are_measured_as_they_are_printed(found_for_given_queries):
-    """Originals of every type; the one of fewest bytes on disk is recommended if it is as fast and meets the target."""
+    """Of all types of originals, the smallest on disk is recommended if it is as fast and meets the target."""
     found, signals, queries = found_for_given_queries
     rescored = max((one.option(10) for one in found.candidates), key=lambda one: one.measured.share)
     truth = exact(signals, queries)
@@ -190,8 +190,8 @@ def test_stored_options_are_measured_as_they_are_printed(found_for_given_queries
     assert choose([*same[:2], replace(same[2], expected=Recall(10, 0.4, 0.4, 0.4))], 0.5)[0].originals == "float16"
 
 
-def test_regions_are_weighed(monkeypatch, rng):
-    """From 20,000 entries on; their code, pasted, gives the printed recall."""
+def test_regions_are_measured(monkeypatch, rng):
+    """From 20,000 entries on, regions are measured, and the printed code gives the printed recall."""
     centres = rng.standard_normal((300, 16))
     signals = (centres[rng.integers(0, 300, 20_040)] + 0.4 * rng.standard_normal((20_040, 16))).astype(np.float32)
     signals, queries = signals[:-40], signals[-40:]
@@ -219,7 +219,7 @@ def few_configurations(*given, **options):
 
 
 def test_the_printed_commands_and_python_read_the_files(tmp_path, rng, monkeypatch):
-    """Of a table with a column of ids: commands, run in a shell of their own, and code give the printed recall."""
+    """For a table with a column of ids, the printed shell commands and the printed code give the printed recall."""
     monkeypatch.chdir(tmp_path)
     signals, queries = embeddings(rng, 600), embeddings(rng, 60)
     ids = [f"document {row}" for row in range(600)]
@@ -247,7 +247,7 @@ def test_the_printed_commands_and_python_read_the_files(tmp_path, rng, monkeypat
 
 
 def test_recall_of_ten_times_the_sample_is_extrapolated():
-    """Of 12 options of white signals at most two leave their 95% interval, and the mean error is below three points."""
+    """For white signals, at most 2 of 12 options leave their 95% interval; the mean error is below 3 points."""
     rng = np.random.default_rng(3)
     signals, queries = (rng.standard_normal((n, 64)).astype(np.float32) for n in (10_000, 400))
     sample = ts.evaluate(signals, n_entries=1000, n_bits=[16], queries=queries, random_state=1)
@@ -275,27 +275,27 @@ def test_recall_of_ten_times_the_sample_is_extrapolated():
     assert_allclose(Extrapolation.of(10, 1000, 900).expected(*shares, None)[0], 0.9)
 
 
-def test_too_few_queries_to_show_a_recall_are_told(rng):
+def test_too_few_queries_for_a_recall_are_reported(rng):
     found = ts.evaluate(embeddings(rng, 300), queries=embeddings(rng, 60), n_bits=[8])
     assert any("60 queries cannot show a recall of 95%: at least 72 are needed" in note for note in found.notes)
 
 
-def test_false_alarms_are_measured_with_signals_that_taught_nothing(found):
+def test_false_alarms_are_measured_with_held_out_signals(found):
     rates = {row.null: row.rates for row in found.false_alarms}
-    # 200 searches at a level of 0.1: a standard error of 0.021, and as much of the 200 that calibrated.
+    # 200 searches at a level of 0.1 have a standard error of 0.021, and the 200 calibration searches add as much.
     assert 0.1 - 4 * 0.03 <= rates["calibrated"][0] <= 0.1 + 4 * 0.03
     if "as they are" in rates:
         assert found.false_alarm_advice() is None or "index.calibrate()" in found.false_alarm_advice()
 
 
-def test_isotropy_is_told_in_a_sentence(rng):
+def test_isotropy_is_summarised_in_a_sentence(rng):
     white = measure_isotropy(rng.standard_normal((3000, 32)).astype(np.float32))
     assert white.effective_dimensions > 30
     assert white.sentence(32).startswith("The signals are nearly isotropic")
     assert "not isotropic" in measure_isotropy(embeddings(rng, 3000)).sentence(64)
 
 
-def test_what_does_not_fit_is_said_in_words(rng):
+def test_unusable_signals_are_reported(rng):
     signals = embeddings(rng, 1000)
     signals[5], signals[7, 3], signals[[20, 21]], signals[:, 9] = 0, np.nan, signals[30], 2.0
     signals[5] = 0
@@ -328,7 +328,7 @@ def test_the_page_is_one_file(found):
     assert text.count("<table") == text.count("</table>") == 4
     assert text.count("<svg") == 1
     assert not re.search(r"<script|@import|https?:|url\(", text)
-    assert not re.search(r'(fill|stroke)="#', text)  # colours follow the page into the dark
+    assert not re.search(r'(fill|stroke)="#', text)  # colours follow the dark theme of the page
 
 
 def test_the_command(tmp_path, rng):

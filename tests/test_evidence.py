@@ -1,4 +1,4 @@
-"""Likelihood ratios: right where the truth is known, smooth, monotone, bounded; thresholds and plots."""
+"""Likelihood ratios: correct for known distributions, smooth, monotone and bounded; thresholds and plots."""
 
 import json
 
@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from topsign import StorageError, plots
 from topsign.theory import EmpiricalNull, LikelihoodRatioModel, evidence
 
-# Two normal laws of one spread: the log-likelihood ratio is a straight line, 2.5 x - 3.125 in natural units.
+# For two normal distributions with equal variances the log-likelihood ratio is linear: 2.5 x - 3.125 (natural log).
 SHIFT = 2.5
 
 
@@ -32,7 +32,7 @@ def test_ratios_are_monotone_and_bounded_by_the_data():
     found = null.likelihood_ratio(np.linspace(-50, 50, 400), matches=20 + rng.standard_normal(30))
     assert (np.diff(found.log10) >= 0).all()
     assert_allclose([found.log10.min(), found.log10.max()], [-np.log10(31), np.log10(501)])
-    # Kinds so far apart bound the evidence of a match from below, and not from above.
+    # Distributions so far apart bound the evidence for a match from below but not from above.
     assert (found.low <= found.log10).all()
     assert (found.log10 <= found.high).all()
     assert (found.low[-1], found.high[-1]) == (np.log10(501), np.inf)
@@ -102,7 +102,7 @@ def test_records_that_are_no_model_are_refused(change, words):
 
 
 def test_many_scores_give_the_same_line_as_all_of_them():
-    """Scores between the extremes are condensed to means of bins: the line moves by less than its error."""
+    """Scores between the extremes are condensed to bin means; the line changes by less than its standard error."""
     rng = np.random.default_rng(10)
     matches, impostors, at = SHIFT + rng.standard_normal(5000), rng.standard_normal(50_000), np.linspace(0, 3, 7)
     found = LikelihoodRatioModel.fit(matches, impostors=impostors).ratio(at)
@@ -134,7 +134,7 @@ def test_an_end_is_infinite_only_beyond_300():
 
 
 def test_lines_of_kinds_that_do_not_overlap_stay_finite():
-    """Without Platt's targets the iteration stops once the line is steeper than 100, by steps of at most 4."""
+    """Without Platt's targets the iteration, with steps of at most 4, stops once the line is steeper than 100."""
     values = np.array([-0.1, -0.09, 0.09, 0.1])
     scores = evidence._Scores(values, np.ones(4), values > 0)
     line, _ = scores.fit(platt=False)
@@ -152,7 +152,7 @@ def test_the_region_ends_where_the_likelihood_has_dropped():
     drops = scores.log_likelihood(best[np.newaxis])[0] - scores.log_likelihood(
         scores.region(line, information, drop=3.0)
     )
-    assert ((drops >= 3.0) & (drops < 3.01)).all()  # lines just beyond, by a bisection of 12 steps
+    assert ((drops >= 3.0) & (drops < 3.01)).all()  # the bisection of 12 steps ends slightly outside
 
 
 def test_words_follow_the_scale():

@@ -1,4 +1,4 @@
-"""The page of ``topsign explore``: its numbers, its entries, and who may ask."""
+"""The page of ``topsign explore``: numbers, entries and access control."""
 
 import io
 
@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_theory():
     assert numbers["code_bytes"] == ts.kernels.Layout("compact", **shape).code_bytes
     adaptive, _, trellis, limit = found["bytes"]
     assert all(np.diff(adaptive["x"]) > 0)
-    assert all(np.array(adaptive["y"]) < limit["y"])  # no code beats the limit
+    assert all(np.array(adaptive["y"]) < limit["y"])  # no code exceeds the limit
     assert all(np.array(trellis["y"]) < limit["y"])
     rate = ts.theory.trellis_detection(numbers["code_bytes"], **same, false_alarm=numbers["false_alarm_per_entry"])
     assert numbers["detection_trellis"] == rate
@@ -95,12 +95,14 @@ def test_entries_and_their_neighbors(client, index):
     assert found["neighbors"][0]["e_value"] < 1e-6
     histogram = found["histogram"]
     assert sum(histogram["counts"]) == 300
-    # All but a few scores are impostors': the null expects nearly all entries between the outermost edges.
+    # Nearly all scores are those of impostors, so the null expects nearly all entries within the histogram.
     assert 250 < sum(histogram["expected"]) <= 300
     tails = ts.theory.match_pvalue(
         histogram["edges"], n_bits=64, n_pool=256, n_features=256, scoring="asymmetric", norms=True
     )
-    assert_allclose(histogram["expected"], -300 * np.diff(tails), atol=0.02)  # of a table of the law
+    assert_allclose(
+        histogram["expected"], -300 * np.diff(tails), atol=0.02
+    )  # interpolation error of the tabulated distribution
     file = io.BytesIO()
     np.save(file, signals[33])
     for content in (file.getvalue(), str(signals[33].tolist()).encode(), " ".join(map(str, signals[33])).encode()):
@@ -158,7 +160,7 @@ def test_a_file_of_trellis_codes_too(rng, tmp_path, options):
             assert found[0]["id"] == 7
             assert (found[0]["p_value"] is None) == (
                 "n_local" in options
-            )  # learned axes have no law without calibration
+            )  # with learned axes there is no null distribution without calibration
 
 
 def test_text_ids(rng):

@@ -37,7 +37,7 @@ PATIENCE = 180  # seconds, on a busy machine
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The page of a small index, served as the command serves it."""
+    """Address of the page for a small index, served as by the command."""
     folder = tmp_path_factory.mktemp("explore")
     signals = np.random.default_rng(5).standard_normal((200, 128)).astype(np.float32)
     with ts.AdaptiveIndex(n_features=128, n_bits=32, random_state=7, path=folder / "x.topsign") as index:
@@ -62,7 +62,7 @@ def browser():
 
 
 def wait_for_plan(browser):
-    """Until curves and plan are those of the sliders."""
+    """Wait until curves and plan agree with the sliders."""
 
     def settled(driver):
         data = driver.find_element(By.TAG_NAME, "body").get_attribute("data-planned")
@@ -81,7 +81,7 @@ def test_sliders_move_curves_and_numbers_are_those_of_the_theory(browser, addres
     wait_for_plan(browser)
     before = curve(browser, "bytes", "adaptive, real query")
     slider = browser.find_element(By.ID, "n_bits")
-    slider.send_keys(Keys.ARROW_LEFT * 2)  # the keyboard is enough
+    slider.send_keys(Keys.ARROW_LEFT * 2)  # operated by keyboard
     Select(browser.find_element(By.ID, "layout")).select_by_value("fast")
     query = wait_for_plan(browser)
     assert "n_bits=256" in query

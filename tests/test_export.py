@@ -1,4 +1,4 @@
-"""Adapters of engines, and tables of codes: exact both ways. Real engines are met in tests/engines."""
+"""Adapters for engines, and tables of codes: exact in both directions. tests/engines uses real engines."""
 
 import json
 
@@ -16,7 +16,7 @@ from topsign.projections import Projected
 
 HAMMING = [export.FaissBinary, export.USearchBits, export.LanceBinary, export.PgvectorBits, export.DuckDBBits]
 SPARSE = [export.ScipySparse, export.QdrantSparse, export.PgvectorSparse]
-SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024)]  # codes that keep the whole pool need no one-hot code
+SHAPES = [(1, 1), (3, 7), (7, 7), (12, 101), (64, 1024)]  # codes that keep the whole pool have no one-hot form
 FAMILIES = {
     "adaptive": lambda: ts.AdaptiveIndex(n_features=32, n_bits=8, random_state=7),
     "sign": lambda: ts.SignIndex(n_features=32, n_pool=20, random_state=7),
@@ -44,7 +44,7 @@ def make_projected(rng, n_queries, codes):
 
 
 def bits_of(entry):
-    """Entry of a Hamming engine as booleans."""
+    """Return the vector of a Hamming engine as booleans."""
     if isinstance(entry, str):
         return np.array(list(entry)) == "1"
     values = np.array(entry.as_py() if hasattr(entry, "as_py") else entry, np.uint8)
@@ -52,7 +52,7 @@ def bits_of(entry):
 
 
 def dense_of(entry, n_pool):
-    """Entry of a sparse engine as a dense vector."""
+    """Return the vector of a sparse engine as a dense vector."""
     out = np.zeros(n_pool)
     if isinstance(entry, str):
         values, size = entry.split("/")
@@ -198,7 +198,7 @@ def test_an_index_goes_through_parquet_without_loss(rng, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_goes_through_parquet(rng, tmp_path, family):
-    """An index and codes, in every form that the codes have; the recipe comes back with them."""
+    """An index and codes round-trip in every form of the codes, including their recipe."""
     index = FAMILIES[family]()
     signals = rng.standard_normal((700, 32)).astype(np.float32)
     held = index.get(index.add(signals))
@@ -219,7 +219,7 @@ def test_every_family_goes_through_parquet(rng, tmp_path, family):
 
 
 @pytest.mark.parametrize("form", ["codes", "bits", "sparse"])
-def test_codes_alone_and_none_at_all(rng, form):
+def test_codes_without_an_index_and_empty_codes(rng, form):
     encoder = ts.AdaptiveEncoder(n_bits=12, random_state=7, layout="fast").fit(np.zeros((1, 100)))
     codes = encoder.encode(rng.standard_normal((5, 100)))
     table = export.from_arrow(export.to_arrow(codes, form=form))
@@ -268,7 +268,7 @@ def test_rows_may_be_filtered_and_reordered(rng):
     assert chosen.entries.codes == index.get(index.ids[[30, 2, 17]]).codes
 
 
-def test_what_is_not_codes_is_refused(rng, tmp_path):
+def test_tables_without_codes_are_refused(rng, tmp_path):
     path = tmp_path / "other.parquet"
     table = export.to_arrow(make_index(rng))
     told = json.loads(table.schema.metadata[b"topsign"])

@@ -1,4 +1,4 @@
-"""Every family keeps the contract of a recipe: the built-in ones, and the one of docs/how-to/families.md."""
+"""Built-in families and the example of docs/how-to/families.md satisfy the contract of a recipe."""
 
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def test_the_example_of_the_documentation_fits_on_a_page():
     assert len(EXAMPLE.splitlines()) <= 100
 
 
-def test_the_registry_knows_every_family():
+def test_every_family_is_registered():
     assert {"adaptive", "sign", "trellis"} <= set(Recipe.families)
 
 
@@ -116,8 +116,8 @@ def test_the_example_of_the_documentation_keeps_the_contract_on_a_cluster(client
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_all_that_report_shared_bytes_report_the_same(name, rng):
-    """A recipe, its copy from a file, a head and a layer: the arrays that were learned, each counted once."""
+def test_shared_bytes_are_reported_consistently(name, rng):
+    """A recipe, its copy from a file, a head and a layer count each learned array once."""
     sample = rng.standard_normal((600, 40)).astype(np.float32) + 0.5
     recipe = FAMILIES[name](sample)
     learned = [recipe.mean, *(getattr(recipe.projection, part, None) for part in ("axes", "means"))]
@@ -127,7 +127,7 @@ def test_all_that_report_shared_bytes_report_the_same(name, rng):
     assert recipe.shared_nbytes == sum(array.nbytes for array in learned if array is not None)
     assert Recipe.from_json(recipe.to_json(), "test").shared_nbytes == recipe.shared_nbytes
     if name in ("adaptive, fast, centred", "adaptive without norms", "trellis, local bases"):
-        return  # heads refuse these recipes
+        return  # heads do not support these recipes
     head = Head.of(recipe, sample[:50], np.zeros(50), np.arange(50))
     held = [head.codes, *head.columns.values()]
     assert head.nbytes == sum(array.nbytes for array in held) + recipe.shared_nbytes

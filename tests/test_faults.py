@@ -1,4 +1,4 @@
-"""Samples of the fault injection in tests/faults, which ``make test-faults`` runs at length."""
+"""Short runs of the fault injection in tests/faults; ``make test-faults`` makes the long runs."""
 
 import shutil
 import subprocess
@@ -49,7 +49,7 @@ def test_interrupts_are_harmless():
 
 
 @posix
-def test_a_crowd_loses_nothing():
+def test_concurrent_writers_and_readers_lose_nothing():
     shown = run("crowd.py", "--seconds", 4, "--writers", 2, "--threads", 3, "--readers", 3)
     for words in ("add", "group", "searched"):
         assert words in shown

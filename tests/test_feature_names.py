@@ -1,4 +1,4 @@
-"""Tables whose columns are features: other names or another order are refused, by every verb that takes signals."""
+"""Feature names of tables: every method that takes signals refuses other names or another order."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pyarrow = pytest.importorskip("pyarrow")
 NAMES = tuple(f"f{i:02d}" for i in range(32))
 TURNED = (*NAMES[1:], NAMES[0])
 
-# Signals here are anything but isotropic, and a random basis says so.
+# The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")
 
 FRAMES = {
@@ -43,7 +43,7 @@ def test_columns_in_another_order_are_refused(rng, kind, frame, tmp_path):
     index.add(table)
     assert index.feature_names == NAMES
     index.close()
-    index = ts.open_index(path)  # the file knows them
+    index = ts.open_index(path)  # names are stored in the file
     other = turned(table)
     for call in (
         lambda: index.add(other),
@@ -72,7 +72,7 @@ def test_other_columns_are_refused(rng):
         index.add(frame.rename(columns={"f03": "x"}))
     with pytest.raises(ValueError, match="it has 31 columns, and had 32"):
         index.add(frame[list(NAMES[:31])])
-    index.add(pd.DataFrame(frame.to_numpy()))  # numbers are no names
+    index.add(pd.DataFrame(frame.to_numpy()))  # integers are not feature names
     assert len(index) == 700
 
 

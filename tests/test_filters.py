@@ -1,4 +1,4 @@
-"""Filters on metadata: the k best of those that pass, exactly; text that is no condition is refused."""
+"""Filters on metadata: exact results among the entries that pass, and errors for invalid conditions."""
 
 import datetime
 import enum
@@ -111,7 +111,7 @@ def test_changes_are_seen(index, rng):
         ("colour == 'red'", "where names the field 'colour', which no entry has"),
     ],
 )
-def test_what_is_no_condition_is_refused(index, where, words):
+def test_invalid_conditions_are_refused(index, where, words):
     with pytest.raises(ValueError, match=words):
         index.search(np.ones(N_FEATURES), where=where)
 
@@ -139,7 +139,7 @@ FLAT = [
 @pytest.mark.parametrize("field", ["year", "title", 'x"year', "année", "absent", "a.b"])
 @pytest.mark.parametrize("notes", [FLAT, FLAT[:2] * 5, [None] * 3, [*FLAT, {"year": [1, "year"]}], [{"a": {"b": 1}}]])
 def test_scanned_fields_are_parsed_fields(notes, field):
-    """One pass over the text gives what a parser does, or nothing where only a parser can tell."""
+    """One pass over the text gives the same values as a parser, or nothing if a parser is needed."""
     texts = [b"" if n is None else json.dumps(n, ensure_ascii=False, separators=(",", ":")).encode() for n in notes]
     metadata = Metadata.of(texts)
     parsed, scanned = filters._parse_field(metadata, field), filters._scan_field(metadata, field)
@@ -166,7 +166,7 @@ def found(index, where):
 
 
 def test_integers_are_exact():
-    """Two integers of one float, and one beyond all floats."""
+    """Two integers that are equal as floats, and one larger than all floats."""
     a, b = 1234567890123456789, 1234567890123456800
     assert float(a) == float(b)
     index = index_of([{"user": a}, {"user": b}, {"user": 5}, {"user": 10**400}, {"user": -(10**400)}, {"user": 5.5}])
@@ -218,14 +218,14 @@ def test_values_of_dicts_are_taken_as_json_has_them(value, expected):
         ("y == 1" + 100_000 * " and y == 1", ValueError, "it has 1,100,006 characters, at most 100,000 are read"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(where, error, words):
+def test_incomparable_values_are_refused(where, error, words):
     index = index_of([{"y": 1, "lang": "en"}, {"y": 2, "lang": "it"}])
     with pytest.raises(error, match=words):
         found(index, where)
 
 
 def test_long_conditions_are_read_in_linear_time():
-    """9,000 terms take tenths of a second; quadratic reading of the text took minutes."""
+    """9,000 terms take less than a second; parsing in quadratic time took minutes."""
     index = index_of([{"y": 1}, {"y": 2}])
     start = time.process_time()
     assert found(index, " or ".join(9000 * ["y==1"])) == [0]

@@ -1,4 +1,4 @@
-"""First additions: one recipe per file, no entry lost, and nothing learned or made by what is refused."""
+"""First additions: one recipe per file, no lost entries, and no effect of refused additions."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ import topsign as ts
 from topsign._rows import Rows
 from topsign.families import AdaptiveRecipe, SignRecipe, TrellisRecipe
 
-# Signals here are anything but isotropic, and a random basis says so.
+# The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")]
 
 KINDS = {
@@ -34,7 +34,7 @@ RECIPES = {ts.TrellisIndex: TrellisRecipe, ts.AdaptiveIndex: AdaptiveRecipe, ts.
 
 @pytest.fixture(params=KINDS)
 def make(request):
-    """Make an index that learns from its first addition."""
+    """Return an index that learns from its first addition."""
     kind, options = KINDS[request.param]
     return lambda **others: kind(**{"n_features": 32} | options | others)
 
@@ -44,17 +44,17 @@ def codes_of(index, ids):
 
 
 def patch_learning(monkeypatch, cls, learn):
-    """Replace the learning of a kind of index by a function that gets the real one and its arguments."""
+    """Replace the learning function of a kind of index by one that receives the original and its arguments."""
     recipe_type = RECIPES[cls]
     known = recipe_type.learn
     monkeypatch.setattr(recipe_type, "learn", lambda *args, **options: learn(lambda: known(*args, **options)))
 
 
-# A file that another process makes meanwhile: the tests' own process stands for it, with another index.
+# A file that another process creates in the meantime; another index in this process simulates it.
 
 
 def test_a_file_made_meanwhile_is_joined(rng, make, tmp_path):
-    """Its basis and mean are used, so that all its entries can be compared."""
+    """The basis and the mean of the file are used, so all entries can be compared."""
     signals, others, path = steep(rng, 700), steep(rng, 700) + 0.5, tmp_path / "i.topsign"
     late, early = make(path=path), make(path=path)
     early.add(signals)
@@ -92,7 +92,7 @@ def test_refresh_finds_a_file_made_meanwhile(rng, make, tmp_path):
 
 
 def test_a_random_basis_without_learning_is_joined_too(rng, tmp_path, monkeypatch):
-    """Two processes that make a file at the same moment draw two seeds; the file has one."""
+    """Two processes that create a file at the same time draw two seeds; the file keeps one."""
     options = {"n_features": 32, "n_bytes": 5, "basis": "hadamard", "center": False, "path": tmp_path / "i.topsign"}
     made = []
 
@@ -159,7 +159,7 @@ def test_parameters_must_be_those_of_the_file(rng, tmp_path, first, options, mes
     assert len(ts.open_index(path)) == 700
 
 
-def test_what_is_left_open_is_taken_from_the_file(rng, tmp_path):
+def test_omitted_parameters_are_taken_from_the_file(rng, tmp_path):
     signals = steep(rng, 700)
     for number, options in enumerate(({"n_local": 2}, {"basis": "hadamard"}, {"center": False}, {"metric": "cosine"})):
         asked = {"n_features": 32, "n_bytes": 5, "path": tmp_path / str(number)} | options
@@ -180,7 +180,7 @@ def test_two_threads_that_add_first_lose_nothing(rng, make, monkeypatch):
 
     def learn_slowly(learn):
         learned.append(threading.current_thread())
-        time.sleep(0.05)  # the other thread comes here too, unless it waits
+        time.sleep(0.05)  # the other thread also arrives here, unless it waits
         return learn()
 
     patch_learning(monkeypatch, type(index), learn_slowly)
@@ -192,10 +192,10 @@ def test_two_threads_that_add_first_lose_nothing(rng, make, monkeypatch):
     assert len(learned) == 1
     assert len(index) == 3000
     found = index.search(signals[::10], k=1).ids[:, 0]
-    assert len(np.unique(found)) > 200  # all of the same basis
+    assert len(np.unique(found)) > 200  # all entries have the same basis
 
 
-# What is refused
+# Refused additions
 
 
 def not_finite(signals):
@@ -293,9 +293,9 @@ class CountedRows(Rows):
 
 @pytest.mark.parametrize(("kind", "most"), [("adaptive", 2), ("sign", 2), ("hadamard", 3), ("principal", 4)])
 def test_checks_read_no_rows_again(rng, tmp_path, kind, most):
-    """Once for the mean or the axes, and once for codes and a sample for nulls.
+    """Rows are read once for the mean or the axes, and once for the codes and the calibration sample.
 
-    Of trellis codes once more to measure what they keep, and once to widen the levels of steep axes.
+    Trellis codes read them once more to measure the captured energy, and once to widen the levels of steep axes.
     """
     cls, options = KINDS[kind]
     rows = CountedRows(steep(rng, 900))
@@ -330,7 +330,7 @@ def test_adding_nothing_learns_nothing(rng, make, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["upsert", "add_table"])
-def test_other_verbs_learn_too(rng, make, verb):
+def test_other_methods_also_learn(rng, make, verb):
     signals, index = steep(rng, 700), make()
     if verb == "upsert":
         index.upsert(signals, ids=np.arange(700))
@@ -340,7 +340,7 @@ def test_other_verbs_learn_too(rng, make, verb):
     assert (index.search(signals[:50], k=1).ids[:, 0] == np.arange(50)).mean() > 0.5
 
 
-def test_places_that_cannot_be_used_are_refused_at_once(make, tmp_path):
+def test_unusable_paths_are_refused_by_the_constructor(make, tmp_path):
     with pytest.raises(ts.StorageError, match=r"the folder .*nowhere does not exist; create it first"):
         make(path=tmp_path / "nowhere" / "i.topsign")
     with pytest.raises(ValueError, match="timeout is for a folder"):
@@ -419,7 +419,7 @@ def test_rows_are_consecutive(rng):
 
 
 @pytest.mark.parametrize("kind", ["principal", "local", "hadamard"])
-def test_signals_that_do_not_differ_teach_nothing(rng, kind):
+def test_equal_signals_cannot_be_learned_from(rng, kind):
     cls, options = KINDS[kind]
     for signals in (
         np.ones((700, 32)),

@@ -1,4 +1,4 @@
-"""Full disks: changes raise a clear error, nothing that was stored is harmed, and no file is left behind."""
+"""Full disks: changes raise a clear error, stored data stay intact, and no files are left behind."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def disk(tmp_path):
 
 
 def fill(disk, what):
-    """Use up the bytes or the inodes; returns the folder to delete to have them again."""
+    """Use up the bytes or the inodes; return the folder whose deletion frees them."""
     filler = disk / "filler"
     filler.mkdir()
     try:
@@ -52,7 +52,7 @@ def state(index):
 
 @pytest.mark.parametrize("what", ["bytes", "inodes"])
 def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, monkeypatch, what):
-    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)  # every column in a file of its own
+    monkeypatch.setattr(stored_file, "INLINE_BYTES", 0)  # every column is a separate file
     monkeypatch.setattr("topsign.store.folder_change.REMOVED_BYTES", 2**20)
     signals = rng.standard_normal((500, N_FEATURES)).astype(np.float32)
     path = disk / "i.topsign"
@@ -96,7 +96,7 @@ def test_a_full_disk_refuses_every_change_and_keeps_what_was_there(disk, rng, mo
 
 
 def test_a_disk_that_fills_during_an_addition(disk, rng, monkeypatch):
-    """Of an addition of many segments, some are written before the disk is full."""
+    """Some segments of an addition are written before the disk is full."""
     monkeypatch.setattr("topsign.store.segments.MERGED_ENTRIES", 500)
     signals = np.tile(rng.standard_normal((1000, N_FEATURES)).astype(np.float32), (100, 1))
     path = disk / "i.topsign"

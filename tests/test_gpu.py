@@ -1,4 +1,4 @@
-"""The GPU without one: a NumPy model of its two passes, and its kernels run by this processor."""
+"""GPU code without a GPU: a NumPy model of its two passes, and its kernels compiled for the CPU."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,7 +59,7 @@ def test_rounded_scores_bound_the_exact_ones_and_the_two_passes_find_the_best(sh
     alive, k = rng.random(n_codes) < 0.8, int(rng.integers(1, 8))
     positions, scores, _ = model.search(lambda part: sums[part], exact, weights, alive, margin, k, chunk=8)
     ranges = [CodeRange(codes, alive=np.packbits(alive, bitorder="little"), weights=weights)]
-    expected = NumpyKernels().rank_scores(layout, ranges, query, k)  # the library takes weights that are not negative
+    expected = NumpyKernels().rank_scores(layout, ranges, query, k)  # the library requires weights >= 0
     assert_array_equal(positions, expected[0][0])
     assert_array_equal(scores, expected[1][0])
 
@@ -175,7 +175,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device):
     head = gpu.HeadScanner(codes, scales, bias, layout, device=device, tuning=SMALL)
     projected = rng.standard_normal((3, 256)).astype(np.float32)
     projected[1, 5] = np.nan
-    for _ in range(2):  # the second time by the launches of the first, where addresses are the same
+    for _ in range(2):  # the second time with the recorded launches of the first, if addresses are the same
         values, classes = head.topk(projected, 7)
         expected = best_of(logits_of(layout, codes, scales, bias, projected[[0, 2]]), 7)
         assert_array_equal(classes[[0, 2]], expected[0])
@@ -191,7 +191,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device):
 
 @emulated
 def test_threads_may_share_a_head(device):
-    """The emulator runs one kernel at a time, so without order between the calls this crashes."""
+    """The emulator runs one kernel at a time, so calls that are not serialised would crash."""
     layout, rng = Layout("compact", 32, 256), np.random.default_rng(1)
     codes, scales = some_codes(layout, 100, 1), rng.random(100).astype(np.float32)
     head = gpu.HeadScanner(codes, scales, None, layout, device=device, tuning=SMALL)

@@ -1,4 +1,4 @@
-"""On a CUDA device: the answers are those of the processor, to the last bit."""
+"""Results on a CUDA device are bit-identical to those of the CPU."""
 
 from dataclasses import replace
 
@@ -183,7 +183,7 @@ def test_layers(device, layout, bias):
     assert_array_equal(ours.values.cpu(), values)
     np.testing.assert_allclose(small(x.cuda()).cpu(), logits, rtol=0, atol=1e-5 * float(logits.abs().max()))
     assert small.topk(x.cuda().bfloat16(), k=7).values.dtype == torch.bfloat16
-    small.codes[1] = small.codes[2]  # a change in place is noticed
+    small.codes[1] = small.codes[2]  # an in-place change is detected
     small.columns[:, 1] = small.columns[:, 2]
     if not bias:
         changed = small(x.cuda())
@@ -191,7 +191,7 @@ def test_layers(device, layout, bias):
 
 
 def test_layers_called_in_a_loop_answer_each_input(device):
-    """Repeated calls with the same memory become a CUDA graph after the second; others come between."""
+    """After the second call with the same memory, calls become a CUDA graph; other calls are interleaved."""
     torch = pytest.importorskip("torch")
     small = ts.nn.compress(torch.nn.Linear(512, 3000), n_bits=64, random_state=7)
     inputs = torch.randn(9, 2, 512)
@@ -243,7 +243,7 @@ TRELLISES = [  # features, bits, window
 @pytest.mark.parametrize("n_queries", [1, 3, 16, 17, 70, 300])
 @pytest.mark.parametrize("fine_bits", [0, 5])
 def test_trellis_searches(device, sizes, n_queries, fine_bits):
-    """Any bytes are a code: random ones, many of them twice, so that scores tie."""
+    """Any bytes are a valid code; these are random, with many duplicates, so scores tie."""
     n_features, n_bits, window = sizes
     n_codes, rng = 5000, np.random.default_rng(n_queries)
     tables, codes = some_trellis_codes(n_features, n_bits, window, n_codes, rng)
@@ -346,12 +346,12 @@ def test_trellis_layers(device, projection, bias):
         values, classes = small.topk(x, k=7)
         logits = small(x)
         small.cuda()
-        for _ in range(3):  # later ones by recorded launches
+        for _ in range(3):  # later calls use recorded launches
             ours = small.topk(x.cuda(), k=7)
             if projection == "hadamard":
                 assert_array_equal(ours.indices.cpu(), classes)
                 assert_array_equal(ours.values.cpu(), values)
-            else:  # projected by another library, so that bytes of inputs may differ by one
+            else:  # another library computes the projections, so rounded inputs may differ by one
                 assert (ours.indices.cpu() == classes).float().mean() > 0.95
         atol = (1e-6 if projection == "hadamard" else 1e-2) * float(logits.abs().max())
         np.testing.assert_allclose(small(x.cuda()).cpu(), logits, rtol=0, atol=atol)

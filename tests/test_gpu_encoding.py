@@ -1,4 +1,4 @@
-"""Encoding on a GPU without one: the kernels run by this processor give the bytes of the processor's kernels."""
+"""GPU encoding without a GPU: its kernels, compiled for the CPU, give the same bytes as the CPU kernels."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_trellis_codes_are_the_bytes_of_the_processor(device, rng, n_features, n
     for uneven in (False, True):
         design, tables = make(n_features, n_bits, window, uneven=uneven, extra=int(uneven))
         values = rng.standard_normal((5, design.n_coded)).astype(np.float32) * design.deviations
-        values[1] *= 100  # far beyond what targets hold
+        values[1] *= 100  # far outside the range of targets
         values[2] = 0  # ties
         values[3] = design.deviations
         made = Viterbi(device).trellis_encode([TrellisSignals(tables, values)])
@@ -72,7 +72,7 @@ def test_blocks_take_signals_in_turn_and_chunks_do(device, rng, monkeypatch):
     values = rng.standard_normal((7, design.n_coded)).astype(np.float32)
     arrays = (*trellis_sequences(4), trellis_levels())
     expected = np.array([reference.trellis_encode(row, tables, *arrays) for row in values])
-    for size in (1, 4 * design.n_coded * 3, 2**20):  # a signal, some and all at a time
+    for size in (1, 4 * design.n_coded * 3, 2**20):  # one signal, several and all at a time
         monkeypatch.setattr(device, "free_bytes", lambda size=size: 4 * size)
         for n in (0, 1, 7):
             assert_array_equal(Viterbi(device).trellis_encode([TrellisSignals(tables, values[:n])]), expected[:n])
@@ -109,7 +109,7 @@ def test_steps_are_the_events_in_parts_of_four_coordinates(n_features, n_bits, w
         assert set(steps[:, 1]) == {number}
         advance, turned, exchanges = steps[0, 3] & 15, steps[0, 3] >> 4 & 15, steps[0, 3] >> 8 & 1
         assert (advance, turned) == (advances[number], plan.events[number] >> 8)
-        assert not (steps[1:, 3] & 15).any()  # they bring no bits
+        assert not (steps[1:, 3] & 15).any()  # they read no new bits
         assert exchanges or before + advance == turned <= held
         assert not exchanges or turned == (0 if advance > held else advance)
         before = turned
@@ -158,7 +158,7 @@ def test_encoders_and_indexes_of_trellis_codes_on_the_device(device, options):
         held.encode(signals[:, :20])
     ours, theirs = (ts.TrellisIndex(n_features=24, n_bytes=6, window=6, **options) for _ in range(2))
     for index, where in ((ours, device), (theirs, None)):
-        index.add(signals, device=where)  # learns where there is something to learn
+        index.add(signals, device=where)  # learns if the recipe is learned
         index.upsert(signals[30:50] + 0.1, ids=np.arange(70, 90), device=where)
     assert ours.get(ours.ids).codes == theirs.get(theirs.ids).codes
 
@@ -201,7 +201,7 @@ def test_columns_in_another_order_are_refused_by_a_device_too():
 
 
 class WithoutKernels(EmulatedDevice):
-    """A device of which nothing is asked but memory."""
+    """Device that provides only memory."""
 
     def module(self, files, constants):
         return None
@@ -209,7 +209,7 @@ class WithoutKernels(EmulatedDevice):
 
 def test_what_a_device_cannot_make_is_refused_before_anything_is_learned(tmp_path):
     class Unknown(SignRecipe):
-        """A recipe that no device has a coder for."""
+        """Recipe without an encoder for devices."""
 
     signals = some_signals(20, 8)
     others = ts.index_for(Unknown.make(n_features=8, n_pool=16, random_state=1))

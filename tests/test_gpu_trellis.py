@@ -1,4 +1,4 @@
-"""Trellis codes on a GPU without one: tables as they are read, and the kernels run by this processor."""
+"""Trellis codes on a GPU without a GPU: tables, and kernels compiled for the CPU."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from topsign.kernels.trellis import trellis_levels
 pytestmark = pytest.mark.slow
 
 SMALL = Tuning(first=128, growth=2, largest=256)
-CROWDED = Tuning(first=128, candidate_bytes=1)  # scans take more codes than there is room for
+CROWDED = Tuning(first=128, candidate_bytes=1)  # scans find more candidates than fit
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator of the kernels needs g++")
 
@@ -54,11 +54,11 @@ def test_tables_of_coordinates_give_the_levels(rng, n_features, n_bits, window):
     assert_array_equal(turns.astype(bool), np.repeat(changes[:, np.newaxis], 4, axis=1))
 
 
-N_FEATURES, N_BYTES = 140, 70  # one of 560 bits is for the cell; the same in all tests: kernels are compiled once
+N_FEATURES, N_BYTES = 140, 70  # one of 560 bits is for the cell; one size, so that kernels are compiled once
 
 
 def watch(monkeypatch, owner, name):
-    """Record what a method returns from now on."""
+    """Record the return values of a method."""
     returned, method = [], getattr(owner, name)
 
     def called():
@@ -81,7 +81,7 @@ def test_the_kernels_find_what_the_processor_finds(device, rng, monkeypatch, n_q
     scales, constants = rng.uniform(1e-4, 1, (2, n_queries)).astype(np.float32)
     queries = RoundedQueries(values, scales, constants)
     falling, _ = kernels.active().rank_trellis([TrellisRange(tables, queries, codes, norms=True)], n_codes)
-    codes = codes[falling[0, ::-1]]  # the best ones last, so that all are candidates of the first query
+    codes = codes[falling[0, ::-1]]  # the best codes come last, so that all are candidates of the first query
     form = TrellisFormat(device, tables)
     rings = form.load(codes, norms=True)
     assert_array_equal(rings.weights, kernels.active().trellis_weights(tables, codes))
@@ -145,7 +145,7 @@ def test_tables_that_do_not_fit_shared_memory_are_not_used(device, rng):
         ((300, 150, 8), 3, JointScanner),
     ],
 )
-def test_queries_of_two_digits_alone_and_in_batches(device, rng, sizes, n_queries, scanner):
+def test_queries_of_two_digits_single_and_in_batches(device, rng, sizes, n_queries, scanner):
     tables, codes = some_trellis_codes(*sizes, 200, rng)
     tables = replace(tables, fine_bits=5)
     values = rng.integers(-127, 128, (n_queries, sizes[0]), np.int8)
@@ -204,7 +204,7 @@ def test_a_head_on_the_device_answers_as_the_processor(device, rng):
     scales[1] = np.nan
     head = TrellisHeadScanner(codes, bias, tables, device=device, tuning=SMALL)
     on_device = RoundedOnDevice.put(device, RoundedQueries(values, scales, constants))
-    for _ in range(2):  # the second time by the launches of the first
+    for _ in range(2):  # the second time with the recorded launches of the first
         found, classes = head.topk(on_device, 7)
         assert_array_equal(classes[[0, 2]], expected[0])
         assert_array_equal(found[[0, 2]], expected[1].astype(np.float32))
@@ -227,7 +227,7 @@ def test_inputs_are_rounded_as_by_the_processor(device, rng, n_features, center)
     expected = TrellisWeights(recipe).logits(inputs).queries
     assert_array_equal(values, expected.values)
     assert_array_equal(scales, expected.scales)
-    # The order in which products with a mean are added is that of a library.
+    # A third-party library determines the order in which products with a mean are added.
     assert_allclose(constants, expected.constants, rtol=1e-6, atol=1e-7 * np.abs(expected.constants).max())
     assert constants.any() == center
 

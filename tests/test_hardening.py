@@ -1,4 +1,4 @@
-"""Hostile input: arrays, files and processes that try to make the library crash, hang, or answer wrongly."""
+"""Malicious input: arrays, files and processes that could make the library crash, hang or return wrong results."""
 
 import errno
 import mmap
@@ -100,7 +100,7 @@ def test_signals_without_projections_are_refused(kind, projection):
     assert np.isfinite(found.scores).all()
 
 
-# Files reached by two names, replaced, deleted
+# Files with two names, replaced files, deleted files
 
 
 @pytest.fixture
@@ -144,14 +144,14 @@ def test_a_symbolic_link_is_the_folder_that_it_leads_to(filled, signals):
 
 
 def test_a_draft_left_by_a_killed_creator_is_cleared(path):
-    """An hour later, by the next process that makes an index of this name."""
+    """The next process that creates an index of this name deletes it after an hour."""
     old, new = (path.with_name(f".{path.name}.{digit * 32}") for digit in "01")
     for draft in (old, new):
         (draft / "versions").mkdir(parents=True)
     os.utime(old, (1, 1))
     make_index(path=path)
     assert not old.exists()
-    assert new.exists()  # its creator may be at work
+    assert new.exists()  # its creator may still be running
 
 
 def test_files_left_by_a_killed_writer_are_cleared(filled, signals):
@@ -173,14 +173,14 @@ def test_a_folder_moved_while_open_is_written_by_its_new_name(filled, signals):
     for call in (lambda: index.add(signals[40:]), index.refresh):
         with pytest.raises(ts.StorageError, match="was replaced, moved or deleted since it was opened"):
             call()
-    assert len(index.search(signals[:3])) == 3  # what was read stays readable
+    assert len(index.search(signals[:3])) == 3  # data that were read stay readable
     assert not filled.exists()
 
 
 @pytest.mark.parametrize("n_changes", [1, 2, 5, 9])
 @pytest.mark.parametrize("how", ["rename", "delete"])
 def test_a_replaced_path_is_a_new_index(path, signals, n_changes, how):
-    """An index stays open while its path leads to a new one, whose versions restart: both are sound."""
+    """An index stays open while its path is replaced by a new index, whose versions restart; both stay valid."""
     old = make_index(path=path)
     for _ in range(5):
         old.add(signals[:2])
@@ -239,14 +239,14 @@ def test_a_copy_is_restored_beside_processes_that_have_the_damaged_index_open(fi
 
 
 def test_a_deleted_lock_file_does_not_admit_two_writers(filled, signals):
-    """A writer that waits for a lock file that is deleted meanwhile takes the one that is there then."""
+    """A writer that waits for a deleted lock file takes the lock file that replaced it."""
     index, other = ts.open_index(filled), ts.open_index(filled, timeout=0.2)
     with index.store.change():
         waiting = threading.Thread(target=lambda: ts.open_index(filled).add(signals[40:41]))
         waiting.start()
         time.sleep(0.1)
         os.unlink(filled / "lock")
-        other.add(signals[41:42])  # the lock protects from others only while nobody deletes it
+        other.add(signals[41:42])  # the lock excludes other writers only while its file exists
     waiting.join(60)
     assert not waiting.is_alive()
     assert len(ts.open_index(filled)) == 42
@@ -296,7 +296,7 @@ def test_opening_and_closing_in_threads(filled):
 
 
 def test_children_forked_while_threads_open_do_not_hang(filled):
-    """Processes that have the index open answer and write."""
+    """Forked children that have the index open can search and write."""
     program = """
         import os, sys, threading, time, numpy as np, topsign as ts
         path, stop = sys.argv[1], threading.Event()
@@ -340,7 +340,7 @@ def test_children_forked_while_threads_open_do_not_hang(filled):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_nothing_fails_after_a_commit_while_the_sample_is_merged(path, signals, monkeypatch, error):
-    """An addition whose calibration sample cannot be merged stores nothing, and later ones are not harmed."""
+    """An addition whose calibration sample cannot be merged stores nothing and does not affect later ones."""
     index = make_index(path=path)
     index.add(signals)
 

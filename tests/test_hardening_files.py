@@ -1,4 +1,4 @@
-"""Hostile files: damaged or crafted bytes at every door are refused with StorageError, and never crash."""
+"""Malicious files: damaged or forged bytes in every file format raise StorageError and never crash."""
 
 import io
 import json
@@ -88,7 +88,7 @@ def test_ragged_lists_are_refused(tmp_path, lengths):
 
 
 def test_messages_that_claim_more_than_they_hold_are_refused():
-    """Recipes of few bytes that claim large pools, and many codes in few bytes: refused before memory is taken."""
+    """Small recipes that claim large pools or many codes are refused before memory is allocated."""
     encoder = ts.AdaptiveEncoder(n_bits=8, n_pool=64, random_state=1).fit(np.ones((1, 64)))
     message = encoder.encode(np.random.default_rng(0).standard_normal((3, 64))).to_bytes()
     magic, version, recipe_bytes, n_codes, packed_bytes = codes.HEADER.unpack_from(message)
@@ -163,7 +163,7 @@ def test_metadata_and_paths_are_never_markup(tmp_path, signals):
     assert "[bold]" in "".join(run("verify", folder / "none", code=2).split())
 
 
-def test_metadata_lines_end_at_newlines_alone(tmp_path, filled, signals):
+def test_metadata_lines_end_only_at_newlines(tmp_path, filled, signals):
     note = {"text": "one\u2028two\u0085three\x1cfour"}
     (tmp_path / "notes.jsonl").write_text(json.dumps(note, ensure_ascii=False) + "\n", encoding="utf-8")
     np.save(tmp_path / "x.npy", signals[40:41])
@@ -175,7 +175,7 @@ def test_metadata_lines_end_at_newlines_alone(tmp_path, filled, signals):
 
 
 def listening():
-    """Addresses and ports that this process listens on."""
+    """Return the addresses and ports on which this process listens."""
     inodes = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -196,7 +196,7 @@ def listening():
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs Linux's tables of sockets")
-def test_a_local_cluster_listens_to_this_machine_alone():
+def test_a_local_cluster_listens_only_on_this_machine():
     pytest.importorskip("distributed")
     from topsign.distributed import cluster
 

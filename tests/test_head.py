@@ -45,7 +45,7 @@ def digits():
 
 
 def test_head_classifier_and_layer_are_the_same(rng, weights, inputs, tmp_path):
-    """From weights to each of them and on to the next, through files; nothing is compressed again."""
+    """Each is made from weights and converted to the next through files, without compressing again."""
     biases = rng.standard_normal(40).astype(np.float32).astype(np.float64)
     head = ts.Head.from_weights(weights, biases=biases, **SHAPE)
     expected = head.logits(inputs)
@@ -111,8 +111,8 @@ print(head.topk(np.eye(2, 64), k=1).indices.shape, others, (end - middle) / (mid
 """
 
 
-def test_a_head_needs_numpy_alone(weights, tmp_path):
-    """And is there in 0.3 s where NumPy takes 0.1: in twice its time at most, whatever the machine; least of ten."""
+def test_a_head_needs_only_numpy(weights, tmp_path):
+    """Importing it takes at most twice as long as importing NumPy (minimum of ten runs)."""
     ts.Head.from_weights(weights, **SHAPE).save(tmp_path / "head.npz")
     ratios = []
     while not ratios or (min(ratios) >= 2 and len(ratios) < 10):
@@ -139,14 +139,14 @@ def test_sizes_count_everything_that_a_prediction_needs(weights, tmp_path):
     layer = ts.nn.CompressedLinear.from_head(small.head_)
     assert layer.nbytes == small.head_.nbytes
     small.save(tmp_path / "head.npz")
-    assert (tmp_path / "head.npz").stat().st_size < small.head_.nbytes + 4000  # names, shapes and the header
+    assert (tmp_path / "head.npz").stat().st_size < small.head_.nbytes + 4000  # for names, shapes and the header
 
 
 @pytest.mark.parametrize(
     ("storage", "bytes_per_weight", "error"), [("original", 4, 0), ("float16", 2, 5e-4), ("int8", 1, 0.01)]
 )
 def test_shortlists_are_held_in_fewer_bits(weights, inputs, tmp_path, storage, bytes_per_weight, error):
-    """float16 rounds a weight by 2**-11 of itself, int8 by 1 / 254 of the largest of its row."""
+    """The rounding error is 2**-11 of a weight for float16, and 1 / 254 of the largest weight of its row for int8."""
     exact = inputs @ weights.T
     head = ts.Head.from_weights(weights, **SHAPE).with_shortlist(40, weights, storage=storage)
     head.save(tmp_path / "head.npz")
@@ -205,7 +205,7 @@ def test_files_of_weights_that_do_not_fit_are_explained(weights, tmp_path):
         head.with_shortlist(5, weights[:3])
 
 
-def test_pickles_hold_the_compressed_head_alone(rng, tmp_path):
+def test_pickles_contain_only_the_compressed_head(rng, tmp_path):
     X, y = rng.standard_normal((300, 4000)), np.arange(300) % 3
     exact = LogisticRegression(max_iter=20, tol=1).fit(X, y)
     small = ts.CompressedLinearClassifier.from_fitted(exact, n_bits=64, random_state=7)
@@ -226,7 +226,7 @@ def test_pickles_hold_the_compressed_head_alone(rng, tmp_path):
 
 
 def test_the_automatic_size_is_measured_where_there_are_data(digits):
-    """No size of a pool of 64 is enough for the digits; 99% on the data, or a warning with the number."""
+    """With a pool of 64 no size suffices for the digits data; the head agrees on 99% of the data or warns."""
     X, y = digits
     with pytest.warns(SizeWarning, match="the head is small"):  # 64 features: float16 would be smaller
         auto = ts.CompressedLinearClassifier(LogisticRegression(max_iter=500), n_pool=2048, random_state=7).fit(X, y)
@@ -243,7 +243,7 @@ def test_the_automatic_size_is_measured_where_there_are_data(digits):
 
 
 def test_the_automatic_size_is_predicted_from_weights():
-    """Within 3 points of what the CIFAR-10 head measures, mean of 3 seeds; the docstrings say of other heads."""
+    """The prediction is within 3 points of the measured agreement of the CIFAR-10 head, mean of 3 seeds."""
     head = load_cifar10_head()
     exact = (head.features @ head.weights.T).argmax(axis=1)
     predicted = advice.simulated_agreement(head.weights, lambda n_bits: relative_error(n_bits, 1024, 1024))
@@ -290,7 +290,7 @@ def test_the_automatic_size_is_measured_on_features(rng):
     ("n_bits", "n_pool", "n_features"), [(64, 64, 64), (32, 64, 64), (64, 512, 128), (100, 200, 400)]
 )
 def test_predicted_errors_are_measured(rng, n_bits, n_pool, n_features):
-    """Of logits of inputs at right angles to the weights, relative to the norms: 400 draws, four standard errors."""
+    """Relative errors for inputs orthogonal to the weights are within four standard errors (400 draws)."""
     squares = []
     for seed in range(40):
         coef, X = rng.standard_normal((10, n_features)), rng.standard_normal((10, n_features))

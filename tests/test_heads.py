@@ -1,4 +1,4 @@
-"""Heads and the classifiers made of them: the definition, the laws, scikit-learn's conventions, files and bad input."""
+"""Heads and classifiers: definition, distributions, scikit-learn's conventions, files and bad input."""
 
 import json
 import pickle
@@ -44,8 +44,9 @@ CHECKED = [
 
 @parametrize_with_checks(CHECKED)
 def test_scikit_learn_conventions(estimator, check):
-    """Every check must pass. One skips itself: array API input, which scikit-learn tries only when
-    SCIPY_ARRAY_API is set. Hamming scores are tagged as poor on scikit-learn's two-dimensional data."""
+    """All checks pass or skip. The check of array API input is skipped unless SCIPY_ARRAY_API is set.
+
+    Hamming scores are tagged as poor on scikit-learn's two-dimensional data."""
     check(estimator)
 
 
@@ -72,7 +73,7 @@ def cifar10():
 @pytest.mark.parametrize("layout", ["compact", "fast"])
 @pytest.mark.parametrize("with_intercept", [True, False])
 def test_scores_are_the_definition(path, rng, layout, with_intercept):
-    """With a zero weight vector, whose logit is its intercept."""
+    """One weight vector is zero, so its logit is its intercept."""
     coef = rng.standard_normal((6, 40)).astype(np.float32) * np.logspace(-1, 1, 6, dtype=np.float32)[:, np.newaxis]
     coef[2] = 0
     intercept = rng.standard_normal(6) if with_intercept else np.zeros(6)
@@ -105,7 +106,7 @@ def test_hamming_scores_count_agreeing_signs(path, rng):
         ]
     )
     assert_array_equal(classifier.decision_function(X), 9 - 2 * counts)
-    assert_array_equal(classifier.predict(X), counts.argmin(axis=1))  # of equal counts the first class
+    assert_array_equal(classifier.predict(X), counts.argmin(axis=1))  # ties go to the first class
     assert classifier.storage_bits_ == 8 * codes.data.nbytes
 
 
@@ -128,7 +129,7 @@ def test_sign_scores_are_signs_of_all_projections(path, rng):
 
 @given(st.data())
 def test_the_best_classes_are_the_definition(data):
-    """Any biases and many ties, in blocks smaller than the head."""
+    """The data have arbitrary biases and many ties, and blocks are smaller than the head."""
     n_classes, k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     coef = rng.integers(-1, 2, (n_classes, 8)).astype(np.float32)  # some are equal, some may be zero
@@ -163,7 +164,7 @@ def test_products_over_unpacked_codes_are_the_sums(path, rng, monkeypatch, layou
     sums = classifier.decision_function(X)
     # 60 terms rounded to float32 in one order or another; the terms' size is that of the scores.
     assert np.abs(products - sums).max() < 60 * 2**-24 * np.abs(sums).max()
-    assert not np.array_equal(products, sums)  # they are two computations
+    assert not np.array_equal(products, sums)  # the two computations differ in rounding
 
 
 def test_two_classes_share_one_weight_vector(digits):
@@ -176,11 +177,11 @@ def test_two_classes_share_one_weight_vector(digits):
     assert small.report(X, y).agreement > 0.9
 
 
-# The laws
+# Distributions
 
 
 def random_heads(rng, cifar10):
-    """(coef, intercept, inputs): unequal norms and intercepts; a trained head; one weight vector."""
+    """Yield (coef, intercept, inputs): unequal norms and intercepts; a trained head; one weight vector."""
     norms = np.logspace(-1, 1, 5)[:, np.newaxis]
     yield norms * rng.standard_normal((5, 64)), 3 * rng.standard_normal(5), rng.standard_normal((40, 64)) + 0.5
     yield cifar10.coef, cifar10.intercept, cifar10.features[::500]
@@ -206,7 +207,7 @@ def test_estimated_logits_are_unbiased(rng, cifar10, kind):
 
 @pytest.mark.parametrize(("kind", "n_pool"), [("gaussian", 256), ("hadamard", 256), ("hadamard", 128)])
 def test_the_spread_of_logits_is_that_of_the_theory(rng, kind, n_pool):
-    """Relative to |w| |x_perp|, 1 / N for independent rows and 1 / N - 1 / n for orthonormal ones, N = m lambda**2."""
+    """Variance relative to |w| |x_perp|: 1 / N for independent, 1 / N - 1 / n for orthonormal rows, N = m lambda**2."""
     n, n_bits, draws = 256, 16, 1500
     squares = []
     for seed in range(draws // 5):
@@ -254,7 +255,7 @@ def test_the_table_is_what_the_classifiers_lose(cifar10):
         lost = few.accuracy - classifier.score(few.features, few.labels)
         assert_allclose(shown[key].points, 100 * lost, atol=1e-9)
 
-    rest = np.arange(len(few.labels)) % 10 > 0  # of every tenth image the step of the universal embedding was chosen
+    rest = np.arange(len(few.labels)) % 10 > 0  # the step of the universal embedding was chosen on every tenth image
     exact = np.mean((few.features @ few.weights.T).argmax(axis=1)[rest] == few.labels[rest])
     for n_bits in (32, 1081):
         (loss,) = (shown[key] for key in shown if key[0].startswith("universal") and key[1] == n_bits)
@@ -276,7 +277,7 @@ def test_a_trained_head_loses_little(cifar10, kind):
     for n_bits, limit in limits.items():
         hamming, asymmetric = (losses[f"adaptive, {scoring}", n_bits] for scoring in ("hamming", "asymmetric"))
         assert hamming.mean <= limit
-        gain = hamming.points - asymmetric.points  # of the same seeds
+        gain = hamming.points - asymmetric.points  # with the same seeds
         assert gain.mean() > -2 * gain.std(ddof=1) / np.sqrt(len(gain))
     if kind == "gaussian":
         for loss in sign_losses(cifar10, seeds=range(20)):
@@ -295,7 +296,7 @@ def test_the_storage_of_the_table_is_the_entropy():
 
 
 def test_a_small_head_is_not_worth_compressing(digits, trained):
-    """As the documentation says of 64 features: agreement by (n_bits, n_pool), mean of 20 seeds, each within 0.01."""
+    """Agreement with 64 features by (n_bits, n_pool), mean of 20 seeds, is within 0.01 of the documented values."""
     X, y = digits[2:]
     documented = {(16, 64): 0.798, (32, 64): 0.911, (64, 64): 0.819, (64, 1024): 0.931, (256, 1024): 0.973}
     for (n_bits, n_pool), expected in documented.items():
@@ -357,12 +358,12 @@ def test_a_shortlist_keeps_memory_mapped_weights_on_disk(rng, tmp_path):
 )
 @pytest.mark.parametrize("binary", [False, True])
 def test_linear_estimators(digits, estimator, binary):
-    """With all exact logits on the shortlist everything must be as the estimator says, probabilities too."""
+    """Predictions and probabilities equal those of the estimator if the shortlist has all exact logits."""
     X, y, X_test, _ = digits
     if binary:
         y = np.where(y > 4, "high", "low")
     elif str(estimator) == "LogisticRegression(solver='liblinear')":
-        estimator = OneVsRestClassifier(estimator)  # only liblinear knows two classes
+        estimator = OneVsRestClassifier(estimator)  # only liblinear supports two classes
         exact = estimator.fit(X, y)
         small = OneVsRestClassifier(
             ts.CompressedLinearClassifier(
@@ -456,7 +457,7 @@ def test_a_report_counts(digits, trained):
 
 @pytest.mark.parametrize(("lost", "gained"), [(0.0, 0.0), (0.003, 0.0), (0.02, 0.01), (0.3, 0.3)])
 def test_the_interval_covers(rng, lost, gained):
-    """At least as often as it says: 90% of 2000 draws, less four standard errors."""
+    """Coverage over 2000 draws is at least 90% minus four standard errors."""
     n_samples = 200
     counts = rng.multinomial(n_samples, [lost, gained, 1 - lost - gained], size=2000)
     intervals = np.array([loss_interval(b, c, n_samples=n_samples, confidence=0.9) for b, c, _ in counts])
@@ -465,13 +466,13 @@ def test_the_interval_covers(rng, lost, gained):
 
 
 def test_the_interval_is_clopper_and_pearsons():
-    """Nothing in n samples: below 1 - (risk / 4) ** (1 / n), the exact limit."""
+    """With no difference in n samples, the limit is exactly 1 - (risk / 4) ** (1 / n)."""
     low, high = loss_interval(0, 0, n_samples=100, confidence=0.95)
     assert_allclose([low, high], [-(1 - 0.0125 ** (1 / 100)), 1 - 0.0125 ** (1 / 100)])
     assert loss_interval(100, 0, n_samples=100, confidence=0.95)[1] == 1
 
 
-# Classes that come and go
+# Adding and removing classes
 
 
 @pytest.mark.parametrize("shortlist", [None, 3])
@@ -558,7 +559,7 @@ def test_files_that_are_something_else_are_refused(trained, tmp_path):
 
 
 def rewritten(path, **changes):
-    """The file with some arrays replaced, or left out where they are None, and values of the header changed."""
+    """Return the file with some arrays replaced (or removed, if None) and header values changed."""
     with np.load(path) as stored:
         arrays = dict(stored) | {name: value for name, value in changes.items() if name != "header"}
     header = json.loads(arrays["header"].tobytes()) | changes.get("header", {})
@@ -568,7 +569,7 @@ def rewritten(path, **changes):
 
 @pytest.mark.parametrize("layout", ["compact", "fast"])
 def test_hostile_contents_are_refused(path, rng, tmp_path, layout):
-    """Kernels trust codes, so no byte that is not a code may reach them."""
+    """Kernels do not validate codes, so invalid bytes must be rejected when the file is read."""
     coef, file = rng.standard_normal((5, 300)), tmp_path / "head.npz"
     small = ts.CompressedLinearClassifier.from_weights(coef, n_bits=40, layout=layout, shortlist=2, random_state=7)
     codes, scales = small.head_.codes, small.head_.columns["scales"]

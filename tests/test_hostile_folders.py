@@ -1,4 +1,4 @@
-"""Hostile index folders: damaged or crafted files are refused with StorageError, cheaply, and never crash."""
+"""Malicious index folders: damaged or forged files raise StorageError at low cost and never crash."""
 
 import contextlib
 import shutil
@@ -30,7 +30,7 @@ def use(path, signals):
 
 
 def put(**columns):
-    """A change of columns: values, or functions of what was there."""
+    """Return a change of columns, given as values or as functions of the old values."""
 
     def change(held):
         for name, value in columns.items():
@@ -91,7 +91,7 @@ def tensor(name, **changes):
 )
 def test_crafted_headers_with_right_checksums_are_refused(filled, signals, header, words):
     rewrite(filled, header=header)
-    if words is None:  # a column that nobody reads
+    if words is None:  # a column that is never read
         ts.open_index(filled).verify()
         return
     with pytest.raises(ts.StorageError, match=words):
@@ -99,7 +99,7 @@ def test_crafted_headers_with_right_checksums_are_refused(filled, signals, heade
 
 
 def edit(*path, **changes):
-    """A change of a manifest, or of an object in it."""
+    """Return a change of a manifest or of an object in it."""
 
     def change(record):
         for step in path:
@@ -193,7 +193,7 @@ def test_crafted_recipes_with_right_checksums_are_refused(filled, signals, chang
 
 @pytest.mark.parametrize("projection", ["hadamard", "circulant", "gaussian", "sparse"])
 def test_a_small_folder_that_claims_much_costs_little_to_open(tmp_path, projection):
-    """At most a second and 100 MB beyond an honest folder, for a claim of 2**28 features."""
+    """A folder that claims 2**28 features takes at most one second and 100 MB more than a valid one."""
     path = tmp_path / "i.topsign"
     ts.SignIndex(n_features=64, random_state=1, path=path).close()
     assert size_of(path) < 20_000
@@ -221,7 +221,7 @@ def test_a_small_folder_that_claims_much_costs_little_to_open(tmp_path, projecti
 
 
 def test_an_index_that_claims_much_is_checked_before_it_is_used(tmp_path):
-    """The projection of a large claim is compared with its fingerprint when signals are first projected."""
+    """The projection of a large index is compared with its fingerprint when signals are first projected."""
     path = tmp_path / "i.topsign"
     n_features = 2**20 + 2
     with ts.SignIndex(n_features=n_features, n_pool=64, random_state=1, path=path) as index:
@@ -235,7 +235,7 @@ def test_an_index_that_claims_much_is_checked_before_it_is_used(tmp_path):
 
 
 def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
-    """A crafted code is refused where it is read; others are not kept back by it until all are needed."""
+    """A forged code is refused when it is read; other codes stay readable until all are needed."""
     expected = ts.open_index(filled).get([3, 39]).codes
 
     def change(columns):
@@ -255,7 +255,7 @@ def test_a_few_codes_are_checked_before_they_are_used(filled, signals):
 
 
 def test_a_few_rows_are_verified_without_reading_the_others(tmp_path, rng):
-    """Checksums are per mebibyte: damage in one block does not keep back rows of another."""
+    """Checksums are per mebibyte, so rows outside a damaged block stay readable."""
     path = tmp_path / "large.topsign"
     with ts.AdaptiveIndex(n_features=4096, n_bits=2048, layout="fast", random_state=1, path=path) as index:
         index.add(rng.standard_normal((1100, 4096)).astype(np.float32))
@@ -303,7 +303,7 @@ def test_refused_additions_do_not_grow_the_file(tmp_path, rng, monkeypatch):
 
 
 def test_creators_at_once_join_the_first(tmp_path):
-    """Each with a random seed of its own: all end up with one index, and no addition is lost."""
+    """Processes with different seeds end up with one index, and no addition is lost."""
     path, made, problems = tmp_path / "a.topsign", [], []
 
     def create(number):
@@ -375,7 +375,7 @@ def test_a_crafted_calibration_does_not_hang(tmp_path, rng, best):
     ids=str,
 )
 def test_crafted_sources_are_refused(filled, signals, record):
-    """Feature names and calibrations that are none: StorageError, from the call that needs them."""
+    """Invalid feature names and calibrations raise StorageError in the call that needs them."""
     rewrite(filled, manifest=edit(sources=record))
     index = ts.open_index(filled)
     calls = [lambda: index.add(signals[:1]), lambda: index.within(signals[:1], false_alarm=0.1)]
@@ -403,7 +403,7 @@ def test_crafted_sources_are_refused(filled, signals, record):
     ids=lambda value: repr(value)[:24],
 )
 def test_crafted_metadata_are_refused_or_read(filled, text, words):
-    """JSON of entries under right checksums: an object as the standard has it, or StorageError."""
+    """Metadata with valid checksums are a JSON object according to the standard, or raise StorageError."""
 
     def change(columns):
         lengths = np.zeros(41, "<i8")

@@ -1,4 +1,4 @@
-"""Indexes return exactly what comparing every entry in turn returns, and say how sure to be of it."""
+"""Indexes return exactly the results of comparing every entry, with valid significance."""
 
 import threading
 import tracemalloc
@@ -22,12 +22,12 @@ KINDS = ["compact", "fast", "signs", "chosen"]
 SIZES = [1, 5, 31, 32, 33, 100]
 METRICS = ["correlation", "inner_product"]
 
-# Of interpolated p-values for 128 features, where the law has corners: 1e-4 was measured.
+# Tolerance of interpolated p-values for 128 features, at which the distribution has corners; 1e-4 was measured.
 P_VALUE_ERROR = 2e-4
 
 
 def make_index(kind, n_bits, *, n_features=N_FEATURES, **options):
-    """An index of any kind, and the arguments of its searches."""
+    """Return an index of any kind, and the arguments of its searches."""
     if kind == "signs":
         return ts.SignIndex(n_features=n_features, n_pool=n_bits, random_state=7, **options), {}
     if kind == "chosen":
@@ -36,7 +36,7 @@ def make_index(kind, n_bits, *, n_features=N_FEATURES, **options):
 
 
 class Naive:
-    """Every query against every signal, by the definitions."""
+    """Comparison of every query with every signal by the definitions."""
 
     def __init__(self, index, kind, n_bits, signals, queries):
         self.n_bits, self.n_pool, self.metric, self.norms = n_bits, index.recipe.n_pool, index.metric, index.norms
@@ -86,7 +86,7 @@ class Naive:
         return scale if self.metric == "inner_product" else scale / norm
 
     def score(self, row, i, scoring):
-        """The score of an entry: a float32 sum, divided in float64."""
+        """Return the score of an entry: a float32 sum, divided in float64."""
         norm, query_norm = float(self.entries[i][2]), self.query_norms[row]
         if query_norm == 0:
             return 0.0
@@ -119,7 +119,7 @@ class Naive:
 
 
 def draw_signals(rng, n_signals, n_features=N_FEATURES):
-    """Whole numbers, every third signal a copy of another: ties are everywhere."""
+    """Return integer signals of which every third is a copy, so there are many ties."""
     signals = rng.integers(-9, 10, (n_signals, n_features)).astype(np.float32)
     copies = np.arange(0, n_signals, 3)
     signals[copies] = signals[rng.permutation(copies) - 1]  # the signal before some copy
@@ -127,7 +127,7 @@ def draw_signals(rng, n_signals, n_features=N_FEATURES):
 
 
 def fill(index, rng, n_signals=24):
-    """Three additions with shuffled ids, some entries removed; returns the signals by id."""
+    """Make three additions with shuffled ids, remove some entries, and return the signals by id."""
     signals = draw_signals(rng, n_signals, index.n_features)
     ids = rng.permutation(10 * n_signals)[:n_signals]
     for part in np.array_split(np.arange(n_signals), [n_signals * 2 // 3, n_signals - 2]):
@@ -208,7 +208,7 @@ def test_searches_without_norms_are_exact(path, rng, kind):
 
 
 def assert_within(found, naive, ids, scoring, false_alarm):
-    """Those whose p-value is small enough for the number considered; some are, some are not."""
+    """Assert that range searches return the entries whose corrected p-value is small enough."""
     level = 1 - (1 - false_alarm) ** (1 / len(ids))
     total = 0
     for row in range(len(found)):
@@ -296,7 +296,7 @@ def test_rescoring_orders_candidates_exactly(path, rng, kind, metric, scoring, t
             where = dict(zip(candidates.ids[row].tolist(), candidates.distances[row], strict=True))
             cosines = {i: reference.cosine(query, signals[i]) for i in where}
             values = {i: float(query @ signals[i]) for i in where} if metric == "inner_product" else cosines
-            # Whole numbers: copies of a signal tie to the last bit, others differ by far more than rounding.
+            # With integers, copies of a signal tie exactly, and other signals differ by far more than rounding.
             expected = reference.nearest([-round(value, 9) for value in values.values()], list(values), 4)
             assert_array_equal(found.ids[row], [i for _, i in expected])
             assert_allclose(found.scores[row], [values[i] for _, i in expected], rtol=1e-6, atol=1e-9)
@@ -326,7 +326,7 @@ def test_entries_come_and_go(rng, kind):
     assert index.ids.tolist() == [0, 2, 3, 4, 40, 41]
     assert len(index) == 6
     assert [i in index for i in (0, 1, 40, 42, 43, -1, 2**70, "x")] == [True, False, True] + 5 * [False]
-    assert_array_equal(index.add(signals[8]), [43])  # an id is not used again unless asked for
+    assert_array_equal(index.add(signals[8]), [43])  # an id is not reused unless requested
     assert_array_equal(index.add(signals[9], ids=[1]), [1])
     index.remove([])
     index.remove(index.ids)
@@ -404,7 +404,7 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
     sizes = [len(segment.ids) for segment in index.store.snapshot.segments]
     assert max(sizes) <= 32
     assert len(sizes) <= 100 / 16 + 2 * np.log2(32)
-    index.add(signals[100:], ids=ids[100:])  # shuffled ids: sorted in parts
+    index.add(signals[100:], ids=ids[100:])  # shuffled ids are sorted in parts
     alive = {int(i): s for i, s in zip(ids, signals, strict=True) if i in index}
     assert len(alive) == 190
     for segment in index.store.snapshot.segments:
@@ -413,7 +413,7 @@ def test_segments_stay_few_and_small_ones_merge(rng, monkeypatch):
     for scoring in ("hamming", "asymmetric"):
         assert_neighbors(index.search(signals[:3], k=30, scoring=scoring), naive, alive, 30, scoring)
     held = index.nbytes
-    index.remove(ids[100:])  # whole segments go, and the memory with them
+    index.remove(ids[100:])  # whole segments are removed, and their memory is freed
     assert index.nbytes < 0.55 * held
 
 
@@ -451,7 +451,7 @@ def test_a_zero_query_is_refused_with_its_row(rng):
 
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
 def test_searches_beside_additions_see_whole_batches(path, rng, scoring):
-    """Every answer is that of the index after some number of whole additions."""
+    """Every result is that of the index after some number of complete additions."""
     batches = np.split(draw_signals(rng, 120), 30)
     queries = draw_signals(rng, 2)
     answers, counts = [], []
@@ -516,11 +516,11 @@ def test_threads_that_add_take_turns(rng):
     ],
 )
 def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
-    """30 databases of 100 entries, 40 queries each, one in five planted: false matches within the binomial error.
+    """False matches in 30 databases of 100 entries with 40 queries each, of which one in five has a planted match.
 
-    The level is that of a whole search, so the number of searches without a plant that return anything is at most
-    binomial(960, level): beyond its 0.999 quantile is one failure in a thousand draws of the seed. Nearly all
-    plants, correlated by 0.8, are found.
+    The level is per search, so the number of searches without a planted match that return anything is at most
+    binomial(960, level). The limit is its 0.999 quantile, so one seed in a thousand fails. Nearly all planted matches,
+    with a correlation of 0.8, are found.
     """
     level, false_searches, found_plants = 0.05, 0, 0
     for seed in range(30):
@@ -538,17 +538,17 @@ def test_corrected_levels_hold_over_random_databases(kind, scoring, projection):
         found_plants += sum(row in found.ids[found.starts[row] : found.starts[row + 1]] for row in range(8))
     assert false_searches <= stats.binom.ppf(0.999, 960, level)
     assert found_plants >= 0.98 * 240
-    if scoring == "asymmetric":  # a continuous law: the level is reached, not only kept
+    if scoring == "asymmetric":  # the distribution is continuous, so the level is attained
         assert false_searches >= stats.binom.ppf(0.001, 960, level)
 
 
 @pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
 @pytest.mark.parametrize("kind", ["compact", "signs", "chosen"])
 def test_scores_estimate_correlations_and_inner_products(rng, kind, projection):
-    """Means over projections within four standard errors of the truth.
+    """Means over projections are within four standard errors of the true values.
 
-    2% are allowed besides: chosen rows estimate small correlations (0.5% low at 0.1), and distances over an
-    orthonormal pool have a bias of order 1 / n_features (THEORY 8).
+    A further 2% are allowed: kept rows underestimate small correlations (by 0.5% at 0.1), and distances over an
+    orthonormal pool have a bias of order 1 / n_features.
     """
     query, *noise = np.linalg.qr(rng.standard_normal((256, 51)))[0].T
     entries = 0.1 * query + np.sqrt(1 - 0.01) * np.array(noise)

@@ -1,4 +1,4 @@
-"""Searches of every size that kernels treat differently return exactly what comparing every entry returns."""
+"""Searches with every batch size that kernels treat differently return exactly the results of comparing every entry."""
 
 from functools import lru_cache
 from itertools import product
@@ -26,14 +26,14 @@ METRICS = ["correlation", "inner_product"]
 
 
 class Compared:
-    """Every query against every entry, by the definitions: (n_queries, n_entries), entries by ascending id.
+    """Comparison of every query with every entry by the definitions, (n_queries, n_entries), entries by ascending id.
 
-    Nothing here is approximate: mismatches are counts, sums are float32 and have the one order of all kernels, and
-    scores are quotients in float64.
+    Everything is exact: mismatches are counts, sums are float32 in the order of additions of all kernels, and scores
+    are float64 quotients.
     """
 
     def __init__(self, projection, n_bits, signals, entered, queries):
-        """The entries are ``signals[entered]``; a signal is encoded once, however often it is entered."""
+        """Encode ``signals[entered]``; a signal that is entered several times is encoded once."""
         pairs = zip(signals, projection.apply(signals), strict=True)
         entries = [reference.entry(signal, projected, n_bits) for signal, projected in pairs]
         projected = projection.apply(queries)
@@ -49,7 +49,7 @@ class Compared:
 
     @lru_cache  # noqa: B019 (as short-lived as its test)
     def ranked(self, scoring, metric):
-        """Positions of the entries, the nearest first, and scores by position."""
+        """Return positions of the entries, nearest first, and scores by position."""
         if scoring == "hamming":
             keys = self.mismatches
             factors = self.query_norms * self.norms if metric == "inner_product" else 1.0
@@ -67,7 +67,7 @@ def draw(rng, n_signals, n_features):
 
 
 def fill(index, rng, signals):
-    """A large segment and a small one, ids shuffled, entries of both removed: ids left, and which signals they are."""
+    """Fill a large and a small segment with shuffled ids, remove entries, and return the remaining ids and signals."""
     ids, entered = rng.permutation(900)[:150], rng.integers(len(signals), size=150)
     for part in (slice(0, 138), slice(138, 150)):
         index.add(signals[entered[part]], ids=ids[part])
@@ -82,7 +82,7 @@ def fill(index, rng, signals):
 
 
 def assert_nearest(found, k, ids, order, distances, scores):
-    """Of ``order``, positions of the entries considered for each query, the first k are found."""
+    """Assert that the first k of ``order``, the positions of the considered entries, are found for each query."""
     order = order[:, :k]
     n_found = order.shape[1]
     assert found.ids.shape == (len(order), k)
@@ -95,7 +95,7 @@ def assert_nearest(found, k, ids, order, distances, scores):
 
 
 def assert_matches(found, ids, order, distances, scores, matching):
-    """Every position of ``order`` that is ``matching`` is found, and no other."""
+    """Assert that exactly the positions of ``order`` that are ``matching`` are found."""
     rows, places = np.nonzero(np.take_along_axis(matching, order, axis=1))
     positions = order[rows, places]
     assert_array_equal(found.starts, np.searchsorted(rows, np.arange(len(order) + 1)))
@@ -106,9 +106,9 @@ def assert_matches(found, ids, order, distances, scores, matching):
 
 @pytest.mark.parametrize(("n_bits", "n_pool", "batches"), CASES)
 def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
-    """Both layouts and scorings on every path; metric, k, entries considered and threads are drawn for each search.
+    """Both layouts and scorings on every path; metric, k, considered entries and threads are random for each search.
 
-    Eight signals are entered 150 times and one query in seven is one of them: nearly everything found is tied.
+    Eight signals are entered 150 times, and one query in seven is one of them, so nearly all results are tied.
     """
     n_features = min(n_pool, 2048)
     signals, queries = draw(rng, 8, n_features), draw(rng, max(batches), n_features)
@@ -122,7 +122,7 @@ def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
         compared = compared or Compared(index.recipe.projection, n_bits, signals, entered, queries)
         for scoring, name, n_queries in product(("hamming", "asymmetric"), PATHS, batches):
             if name == "numpy" and n_queries not in (5, 65):
-                continue  # it takes 64 queries at a time, whatever the batch, and takes long
+                continue  # it is slow and processes 64 queries at a time for every batch size
             metric = rng.choice(METRICS)
             orders, scores = compared.ranked(scoring, metric)
             rows = slice(first := rng.integers(len(queries) - n_queries + 1), first + n_queries)
@@ -131,7 +131,7 @@ def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
             truth = ids, order, compared.distances[rows], scores[rows]
             n_some = order.shape[1]
             k = int(rng.choice([1, 2, 10, rng.integers(1, n_some + 1), n_some, n_some + 5]))
-            middle = first, order[0, n_some // 3]  # an entry that just matches, and its copies with it
+            middle = first, order[0, n_some // 3]  # an entry that just matches, and its copies
             if scoring == "hamming":
                 limits = {"radius": compared.distances[middle]}
                 matching = compared.distances[rows] <= limits["radius"]
@@ -147,7 +147,7 @@ def test_batches_of_every_size_are_exact(rng, n_bits, n_pool, batches):
 
 @pytest.mark.parametrize("layout", kernels.LAYOUTS)
 def test_scores_have_the_one_order_of_additions(path, rng, layout):
-    """Features of 2**-30 and, one in ten, 2**30: where the large ones cancel, the order decides what is left."""
+    """Features are 2**-30 and, one in ten, 2**30; if the large ones cancel, the order of additions matters."""
     projection = ts.make_projection("sparse", n_features=256, n_pool=2048, random_state=7, density=1 / 256)
     powers, signs = rng.choice([-30, 30], (100, 256), p=[0.9, 0.1]), rng.choice([-1.0, 1.0], (100, 256))
     signals, queries = np.split(np.float32(signs * 2.0**powers), [30])
@@ -161,10 +161,10 @@ def test_scores_have_the_one_order_of_additions(path, rng, layout):
     projected, entries = projection.apply(queries), zip(signals, projection.apply(signals), strict=True)
     codes = [reference.entry(signal, values, 33)[:2] for signal, values in entries]
     in_turn = [np.cumsum(projected[:, rows] * np.where(bits, 1.0, -1.0), axis=1)[:, -1] for rows, bits in codes]
-    assert np.count_nonzero(np.float32(in_turn) != compared.sums.T) > 100  # another order would not do
+    assert np.count_nonzero(np.float32(in_turn) != compared.sums.T) > 100  # another order gives a different result
 
 
-def test_the_reference_of_many_queries_is_that_of_each(rng):
+def test_the_batch_reference_equals_the_single_query_reference(rng):
     projected = rng.standard_normal((5, 90)).astype(np.float32)
     rows, bits = np.sort(rng.permutation(90)[:37]), rng.random(37) < 0.5
     counts, sums = reference.all_mismatches(projected >= 0, bits, rows), reference.all_score_sums(projected, bits, rows)

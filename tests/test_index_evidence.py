@@ -1,4 +1,4 @@
-"""Likelihood ratios that an index learns, stores and shows."""
+"""Likelihood ratios that an index learns, stores and reports."""
 
 import json
 
@@ -92,10 +92,10 @@ def test_the_command_line_learns_and_shows_evidence(rng, tmp_path, monkeypatch, 
     assert "--evidence goes with -k and an index whose" in run("search a.topsign matches.npy --evidence", code=2).stderr
     shown = " ".join(run("calibrate a.topsign matches.npy --ids ids.txt").stdout.split())
     assert "likelihood ratios learned from 60 matches and 3,540 scores of impostors" in shown
-    words = " ".join(run("inspect a.topsign").stdout.split())  # the width of the console is that of its first use
+    words = " ".join(run("inspect a.topsign").stdout.split())  # the console width is fixed at its first use
     assert "evidence matches 60, impostors 3540, confidence 0.95, log10 ratio per score" in words
     assert "support" in run("search a.topsign matches.npy -k 1 --evidence").stdout
     rows = json.loads(run("search a.topsign matches.npy -k 1 --evidence --format json").stdout)
     assert rows[0]["log10_lr_low"] <= rows[0]["log10_lr"]
-    assert rows[0]["log10_lr_high"] is None or rows[0]["log10_lr_high"] >= rows[0]["log10_lr"]  # None: not bounded
+    assert rows[0]["log10_lr_high"] is None or rows[0]["log10_lr_high"] >= rows[0]["log10_lr"]  # None means unbounded
     assert "support for the same source" in rows[0]["support"]

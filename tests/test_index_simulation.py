@@ -26,22 +26,22 @@ def scores_by_id(found):
 
 
 def shares_below(scores, others):
-    """The share of ``others`` that each score exceeds, ties counted half."""
+    """Return the fraction of ``others`` that each score exceeds, with ties counted as one half."""
     others = np.sort(others, axis=None)
     return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * others.size)
 
 
 def assert_detection(pool, scoring, matches, *impostors):
-    """Area under the curve, and detection at a false alarm of 0.01, within four standard errors of theory.
+    """Assert that area and detection rate at a false-alarm rate of 0.01 are within four standard errors of theory.
 
-    Query i, its match and its impostors are one draw. Both estimates are, to first order, means over n independent
-    draws (Hoeffding): draw i moves the area by the share of impostors below match i, plus the mean share of matches
-    above the impostors that it has part in; and the detection by whether match i is detected, less the curve's slope
-    times the false alarms that it has part in, which is the threshold's own error. The spread of these terms over
-    the draws is the standard error.
+    Query i, its match and its impostors are one draw. To first order, both estimates are means over n independent draws
+    (Hoeffding projection). The term of draw i in the area is the fraction of impostors below match i, plus the mean
+    fraction of matches above its impostors. Its term in the detection rate is 1 if match i is detected, minus the slope
+    of the curve times its false alarms, which is the error of the threshold. The standard error follows from the
+    variance of these terms.
 
-    ``matches`` are (n,) scores, ``impostors`` (n, n_impostors), row i those of query i. Where entries are shared,
-    the same scores come a second time, row i those of entry i, because draw i has part in both.
+    ``matches`` are (n,) scores, ``impostors`` (n, n_impostors) with one row per query. If entries are shared, the
+    scores are given a second time with one row per entry, because a draw contributes to both.
     """
     law = {"correlation": 1 / np.hypot(1, NOISE * np.sqrt(PAPER["n_features"])), "scoring": scoring, **PAPER}
     curves = {one: ts.theory.roc(projection=one, **law) for one in ("gaussian", "hadamard")}
@@ -54,7 +54,7 @@ def assert_detection(pool, scoring, matches, *impostors):
     below = shares_below(matches, impostors[0])
     above = sum(1 - shares_below(scores, matches).mean(axis=1) for scores in impostors)
     assert abs(below.mean() - curve.auc) < 4 * error(below + above)
-    assert abs(below.mean() - other.auc) > 4 * error(below + above)  # the other kind of pool is told from this one
+    assert abs(below.mean() - other.auc) > 4 * error(below + above)  # the other kind of pool would fail
 
     ranked = np.sort(impostors[0], axis=None)[::-1]
     wanted = 0.01 * ranked.size
@@ -71,11 +71,11 @@ def assert_detection(pool, scoring, matches, *impostors):
 
 
 def test_detection_over_a_hadamard_pool():
-    """1,000 queries, each with its own neighbour and its own 100 impostors, out of an index of 101,000 entries."""
+    """1,000 queries, each with one match and 100 impostors, in an index of 101,000 entries."""
     rng = np.random.default_rng(5)
     index = ts.AdaptiveIndex(projection="hadamard", random_state=7, **PAPER)
     queries = []
-    for _ in range(100):  # ten queries at a time: all entries would take 3 GB
+    for _ in range(100):  # ten queries at a time, because all entries would take 3 GB
         entries = draw_normal(rng, 1010)
         index.add(entries)
         queries.append(noisy_units(rng, entries[::101]))
@@ -89,7 +89,7 @@ def test_detection_over_a_hadamard_pool():
 
 
 def test_detection_over_a_gaussian_pool():
-    """1,000 queries against the 1,000 neighbours: a thousand pairs match and 999,000 do not."""
+    """1,000 queries against 1,000 entries: a thousand pairs match and 999,000 do not."""
     rng = np.random.default_rng(6)
     index = ts.AdaptiveIndex(projection="gaussian", random_state=7, **PAPER)
     entries = draw_normal(rng, 1000)
@@ -105,16 +105,17 @@ def test_detection_over_a_gaussian_pool():
 @pytest.mark.parametrize("scoring", ["hamming", "asymmetric"])
 @pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
 def test_false_matches_are_as_rare_as_corrected_p_values_say(projection, scoring):
-    """100 databases of 100 entries, 40 queries each, one in five with a planted match of correlation 0.9.
+    """100 databases of 100 entries with 40 queries each, one in five with a planted match of correlation 0.9.
 
-    Among 399,200 comparisons with impostors a share p has a p-value of at most p, so the false matches are a Poisson
-    number of known mean: 4 at a corrected level of 0.001, 200 at 0.05, where p-values too small by a third are seen.
-    Counts of mismatches jump, so theirs is the mean of the largest p-value attained, and a factor of two is seen.
-    Either bound is passed by one draw of the seeds in 10,000. All plants are found: their p-values are far below 1e-5.
+    Of 399,200 comparisons with impostors, a fraction p has a p-value of at most p, so the number of false matches is
+    Poisson with a known mean: 4 at a corrected level of 0.001, and 200 at 0.05, which detects p-values that are too
+    small by a third. Mismatch counts are discrete, so their mean uses the largest attainable p-value, which detects a
+    factor of two. Each bound fails for one seed in 10,000. All planted matches are found, because their p-values are
+    far below 1e-5.
     """
     shape = {"n_features": 256, "n_bits": 64, "n_pool": 256}
     levels = (0.001, 0.05)
-    n_false, n_found = np.zeros((2, 2, len(levels)), int)  # by who corrects, and level
+    n_false, n_found = np.zeros((2, 2, len(levels)), int)  # by correction and level
     for seed in range(100):
         rng = np.random.default_rng([seed, 9])
         index = ts.AdaptiveIndex(projection=projection, random_state=seed, **shape)

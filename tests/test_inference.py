@@ -1,4 +1,4 @@
-"""p-values are uniform under the null, intervals cover, corrections correct: by simulation with fixed seeds."""
+"""Uniformity of p-values under the null, coverage of intervals, and corrections, by simulation with fixed seeds."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ from topsign.theory.distances import binomial_cdf
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
-# Many bits for few features, so that an impostor's sample correlation matters: variance ratio 1.9 for Gaussian rows.
+# With many bits and few features an impostor's sample correlation matters: the variance ratio is 1.9 for Gaussian rows.
 CROWDED = {"n_bits": 128, "n_pool": 512}
-LEVEL = 1e-3  # of each Kolmogorov-Smirnov test
+LEVEL = 1e-3  # level of each Kolmogorov-Smirnov test
 
 
 def randomised(cdf, k, rng):
-    """A p-value that is exactly uniform when the count's law is right: between P(< k) and P(<= k)."""
+    """Return a p-value between P(< k) and P(<= k), exactly uniform if the distribution of the count is right."""
     below, upto = cdf(k - 1), cdf(k)
     return below + rng.random(len(k)) * (upto - below)
 
@@ -51,7 +51,7 @@ def test_score_pvalues_are_uniform_for_impostors(rng, pool, n_features, norms):
 
 
 def test_pvalues_of_stacked_blocks_are_close(rng):
-    """An approximation by the variance: its error stays below what 1000 pairs show at the same level."""
+    """The error of this approximation by the variance is below the resolution of 1000 pairs at the same level."""
     shape = {"n_bits": 128, "n_pool": 768}
     mismatches, scores = observe(*draw_pairs(rng, 1000, 256, 0.0), pool="hadamard", **shape)
 
@@ -65,7 +65,7 @@ def test_pvalues_of_stacked_blocks_are_close(rng):
 
 @pytest.mark.parametrize("n_features", [16, 1024])
 def test_variance_of_impostors_has_the_predicted_ratio(n_features):
-    """1 + (2/pi) (m-1) lambda**2 / n to first order, lambda the mean kept magnitude; the next order is 1/n smaller."""
+    """To first order in 1/n the ratio is 1 + (2/pi) (m-1) lambda**2 / n, where lambda is the mean kept magnitude."""
     n_pool = 1024
     counts = np.arange(65)
     cdf = theory.match_pvalue(counts, n_bits=64, n_pool=n_pool, n_features=n_features, projection="gaussian")
@@ -82,7 +82,7 @@ def test_variance_of_impostors_has_the_predicted_ratio(n_features):
 @pytest.mark.parametrize(("pool", "population"), [("gaussian", False), ("hadamard", True)])
 @pytest.mark.parametrize("rho", [0.05, 0.5, -0.3])
 def test_intervals_cover_at_their_nominal_rate(rng, pool, population, rho):
-    """Gaussian pools: the correlation of the two signals. Orthonormal ones: that of the population."""
+    """Intervals cover the correlation of the two signals (Gaussian pools) or the population's (orthonormal pools)."""
     n_pairs, shape = 1200, {"n_bits": 64, "n_pool": 256}
     references, signals = draw_pairs(rng, n_pairs, 256, rho)
     if not population:
@@ -95,7 +95,7 @@ def test_intervals_cover_at_their_nominal_rate(rng, pool, population, rho):
         low, high = theory.correlation_interval(observed, confidence=0.9, scoring=scoring, **shape).T
         coverage = np.mean((low <= rho) & (rho <= high))
         assert coverage > 0.9 - 4 * error, scoring
-        # Whole mismatches cannot cover at exactly 90%: at 64 bits the exact interval covers up to 0.03 more.
+        # Counts are discrete, so exact intervals cover more than 90%: up to 0.03 more at 64 bits.
         assert coverage < 0.9 + 4 * error + (0.03 if scoring == "hamming" else 0), scoring
 
 
@@ -120,13 +120,13 @@ def test_corrections():
 @pytest.mark.parametrize("method", ["rank", "normal"])
 @pytest.mark.parametrize("closer", ["larger", "smaller"])
 def test_an_empirical_null_is_calibrated(rng, method, closer):
-    """p-values of newcomers from the same null, whose mean and spread theory does not know."""
+    """p-values of new scores are uniform for a null distribution with unknown mean and variance."""
     p_values = []
     for _ in range(300):
         scores = 0.02 + 0.07 * rng.standard_normal(61)
         null = theory.EmpiricalNull(scores[:60], method=method, closer=closer)
         p_values.append(null.pvalue(scores[60]))
-    if method == "rank":  # one of 61 equally likely values: spread it out
+    if method == "rank":  # one of 61 equally likely values, so randomise it
         p_values = np.array(p_values) - rng.random(300) / 61
     assert kstest(p_values, "uniform").pvalue > LEVEL
 

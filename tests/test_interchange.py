@@ -1,4 +1,4 @@
-"""Signals from other libraries: the same answers as from NumPy, and NumPy arrays back."""
+"""Signals from other libraries give the same results as NumPy arrays, and results are NumPy arrays."""
 
 import numpy as np
 import pyarrow
@@ -12,7 +12,7 @@ from topsign.projections import Projected
 
 
 class OnlyArray:
-    """Anything with ``__array__``."""
+    """Object with ``__array__``."""
 
     def __init__(self, values):
         self.values = values
@@ -22,7 +22,7 @@ class OnlyArray:
 
 
 class OnlyDLPack:
-    """Anything with DLPack and nothing else."""
+    """Object with only the DLPack protocol."""
 
     def __init__(self, values):
         self.values = values
@@ -64,7 +64,7 @@ def test_the_same_answers_from_every_form(signals, form):
     encoder = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(given)
     plain = ts.AdaptiveEncoder(n_bits=8, random_state=7, center=True).fit(signals)
     assert encoder.encode(given) == plain.encode(signals)
-    assert type(encoder.project(given)) is Projected  # an ndarray that knows its projection
+    assert type(encoder.project(given)) is Projected  # an ndarray that carries its projection
     assert type(encoder.transform(given).toarray()) is np.ndarray
     assert_array_equal(encoder.project(given), plain.project(signals))
     for kind in (ts.SignEmbedding, ts.UniversalEmbedding):
@@ -81,7 +81,7 @@ def test_the_same_answers_from_every_form(signals, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_classifiers_take_every_form(signals, form):
-    signals = signals.astype(np.float64)  # what scikit-learn makes of lists
+    signals = signals.astype(np.float64)  # dtype to which scikit-learn converts lists
     labels = np.arange(20) % 3
     given = FORMS[form](signals)
     make = {"n_bits": 16, "n_pool": 256, "random_state": 7}
@@ -107,7 +107,7 @@ def test_a_tensor_is_not_copied():
     assert np.shares_memory(as_signals(lists), np.asarray(lists.flatten()))
 
 
-def test_what_cannot_be_read_is_refused_in_words():
+def test_unreadable_signals_are_refused_with_a_reason():
     projection = ts.make_projection("hadamard", n_features=2, random_state=7)
     with pytest.raises(TypeError, match=r"signals of type Tensor cannot be read as a NumPy array: .*BFloat16.*float32"):
         projection.apply(torch.zeros(3, 2, dtype=torch.bfloat16))

@@ -1,4 +1,4 @@
-"""Intervals and certificates cover what they say: a sample of the simulations of tests/statistics."""
+"""Coverage of intervals and certificates: short runs of the simulations in tests/statistics."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from topsign.evaluation.intervals import share_interval
 
 
 def check(coverage, n_repetitions):
-    """At least the required coverage, within four standard errors of so many repetitions."""
+    """Assert that the coverage is at least the required one, within four standard errors."""
     assert coverage >= REQUIRED - 4 * np.sqrt(REQUIRED * (1 - REQUIRED) / n_repetitions)
 
 
@@ -45,7 +45,7 @@ def test_correlations(scoring, correlation):
 
 @pytest.mark.parametrize("n_right", [0, 3, 40, 50])
 def test_recalls_of_one_neighbour_have_the_limits_of_clopper_and_pearson(n_right):
-    """To the error of quantiles of 20,000 draws."""
+    """Equal within the error of quantiles of 20,000 draws."""
     found = share_interval(np.arange(50) < n_right)
     risk = (1 - NOMINAL) / 2
     low = beta.ppf(risk, n_right, 51 - n_right) if n_right else 0.0
@@ -53,7 +53,7 @@ def test_recalls_of_one_neighbour_have_the_limits_of_clopper_and_pearson(n_right
     assert_allclose(found, (low, high), atol=4e-3)
 
 
-def test_values_that_are_no_shares_are_refused():
+def test_values_outside_0_and_1_are_refused():
     with pytest.raises(ValueError, match=r"at least one value in \[0, 1\], got 0 values"):
         share_interval([])
     with pytest.raises(ValueError, match=r"\[0, 1\]"):

@@ -1,4 +1,4 @@
-"""Every kernel gives the reference's bits, on every path and thread count."""
+"""Every kernel is bit-identical to the reference on every path, with any number of threads."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ POOLS += [(1, 1000), (100, 384), (250, 1000), (512, 8192), (2000, 8191), (8192, 
 
 @pytest.fixture(autouse=True)
 def small_grains():
-    """Little work is worth a thread here, so that small cases run on several."""
+    """Use threads for very little work, so that small cases run on several threads."""
     core = library.load_library()
     core.ts_set_grain(1.0)
     yield
@@ -48,7 +48,7 @@ def on_all_paths():
 
 
 def spiky(rng, n):
-    """Five signals: dense, a spike, few values (ties), zeros of both signs, huge range."""
+    """Return five signals: dense, a spike, few values (ties), zeros of both signs, huge range."""
     spike = np.eye(1, n)[0]
     zeros = np.where(rng.random(n) < 0.5, 0.0, -0.0)
     wide = rng.standard_normal(n) * 10.0 ** rng.integers(-12, 12, n)
@@ -81,7 +81,7 @@ def test_transposed_rotation_undoes_the_rotation(path, rng, n):
     signals = rng.standard_normal((4, n)).astype(np.float32)
     signs = np.packbits(rng.random((6, n)) < 0.5, axis=1, bitorder="little")
     back = path.rotate(path.rotate(signals, signs), signs, transpose=True) / n
-    # Twelve rounds of additions in float32: errors grow like the root of the number of additions.
+    # Errors of twelve rounds of float32 additions grow with the square root of the number of additions.
     assert np.abs(back - signals).max() < 2**-24 * 8 * np.sqrt(12 * np.log2(2 * n)) * np.abs(signals).max()
 
 
@@ -120,7 +120,7 @@ def test_selection_equals_the_reference(rng, n_pool):
 
 @pytest.mark.parametrize("sampled", [100.0, 0.001])
 def test_selection_survives_a_misleading_sample(rng, sampled):
-    """The AVX2 path looks at 8 of every 128 rows first; here those rows are unlike all others."""
+    """The AVX2 path first samples 8 of every 128 rows; here those rows differ from all others."""
     projected = rng.standard_normal((3, 8192)).astype(np.float32)
     projected[:, np.arange(8192) % 128 < 8] *= sampled
     for n_bits in (1, 100, 512, 600, 4000):
@@ -154,7 +154,7 @@ def test_codes_equal_the_reference(rng, name, n_bits, n_pool):
     elif n_pool < 2**24:
         expected = [reference.pack_compact(*code, n_pool) for code in zip(locations.tolist(), bits, strict=True)]
     else:
-        expected = None  # bitmaps of 2**24 Python integers; the round trip below still holds
+        expected = None  # the reference would need 2**24 Python integers; the round trip below is still tested
     for chosen, n_threads in on_all_paths():
         codes = chosen.pack_codes(layout, locations, signs, n_threads=n_threads)
         assert codes.shape == (n_codes, layout.code_bytes)
@@ -192,7 +192,7 @@ def test_arbitrary_bytes_unpack_to_rows_of_the_pool(name, n_pool, seed, data):
 
 
 def is_code(data, name, n_bits, n_pool):
-    """Whether the reference packs some ascending locations and signs to these bytes: all are tried."""
+    """Return whether the reference packs any ascending locations and signs to these bytes, by trying all."""
     pack = {"fast": reference.pack_fast, "compact": reference.pack_compact}[name]
     sets = combinations(range(n_pool), n_bits)
     return any(pack(rows, bits, n_pool) == data for rows in sets for bits in product([0, 1], repeat=n_bits))
@@ -251,7 +251,7 @@ def test_mismatches_and_scores_equal_the_reference(rng, name, n_bits, n_pool):
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (1, 2), (1, 1000), (999, 1000), (64, 1024), (512, 8192)])
 def test_set_coder_equals_the_reference_and_the_bound(rng, n_bits, n_pool):
     sets, _ = random_codes(rng, 3, n_bits, n_pool)
-    sets[0], sets[1] = np.arange(n_bits), np.arange(n_pool - n_bits, n_pool)  # the first and last sets of all
+    sets[0], sets[1] = np.arange(n_bits), np.arange(n_pool - n_bits, n_pool)  # the first and the last of all sets
     expected = [reference.encode_set(row, n_pool) for row in sets.tolist()]
     bound = (storage_bits(n_bits=n_bits, n_pool=n_pool) - n_bits) / 8
     assert max(map(len, expected)) <= bound + 2
@@ -292,7 +292,7 @@ LARGE = [(512, 8192), (64, 9000), (1040, 5000), (2500, 65_536), (700, 800), (900
 
 
 def search_case(rng, n_bits, n_pool, n_codes, name):
-    """Codes (every other one a copy, so that ties abound), their layout, and a bitmap of those that take part."""
+    """Return codes with many duplicates, so that scores tie, their layout, and a bitmap of those that take part."""
     if name == "signs":
         layout = Layout("signs", n_pool, n_pool)
         codes = np.packbits(rng.random((n_codes, n_pool)) < 0.5, axis=1, bitorder="little")
@@ -309,15 +309,15 @@ def search_case(rng, n_bits, n_pool, n_codes, name):
 )
 @pytest.mark.parametrize("name", ["compact", "fast", "signs"])
 def test_searches_equal_the_twin_on_every_path(rng, name, n_bits, n_pool):
-    """The twin sorts everything; it is itself compared with the reference in the tests of the index."""
+    """The NumPy kernels sort all codes; tests of the index compare them with the reference."""
     if name == "signs":
-        n_pool = min(n_pool, 1000)  # all bits are compared: the twin would take minutes
+        n_pool = min(n_pool, 1000)  # all bits are compared, and the NumPy kernels would take minutes
     n_codes = 130 if n_pool < 10_000 else 45
     layout, codes, alive = search_case(rng, n_bits, n_pool, n_codes, name)
     weights = (rng.random(n_codes) * 2 - 0.5).astype(np.float32)
     for n_queries, k in ((1, 3), (2, 4), (3, 140), (20, 9), (64, 7), (257, 2)):
         queries = rng.standard_normal((n_queries, n_pool)).astype(np.float32)
-        queries[::4] = np.rint(queries[::4])  # few values: scores tie too
+        queries[::4] = np.rint(queries[::4])  # few distinct values, so scores also tie
         every = n_queries % 2 == 1
         assert_searches_agree(layout, codes, queries, k, None if every else alive, None if every else weights)
 
@@ -351,7 +351,7 @@ def assert_searches_agree(layout, codes, queries, k, alive, weights):
 
 @pytest.mark.parametrize("scale", [1e35, 1e-40])
 def test_scores_of_extreme_queries_equal_the_twin(rng, scale):
-    """Values too large to be rounded are summed exactly; subnormal ones have margins too."""
+    """Values too large to be rounded are summed exactly; subnormal values have margins as well."""
     for name in ("compact", "fast", "signs"):
         layout, codes, alive = search_case(rng, 31, 400, 50, name)
         queries = (rng.standard_normal((5, 400)) * scale).astype(np.float32)
@@ -365,7 +365,7 @@ def test_scores_of_extreme_queries_equal_the_twin(rng, scale):
 @pytest.mark.parametrize("n_codes", [1, 2, 3, 4, 5, 33])
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(20, 128), (16, 130), (17, 8200), (300, 9000), (128, 128)])
 def test_crowded_blocks_are_compared_whole(rng, n_bits, n_pool, n_codes):
-    """All locations in one block of 128 rows, at the first and last rows of the pool; fewer codes than a group."""
+    """All locations are in one block of 128 rows, at either end of the pool, with fewer codes than a group."""
     locations = np.array([np.sort(rng.choice(min(n_pool, 2 * n_bits), n_bits, replace=False)) for _ in range(n_codes)])
     locations[1::2] = n_pool - 1 - locations[1::2, ::-1]
     signs = np.packbits(rng.random((n_codes, n_bits)) < 0.5, axis=1, bitorder="little")
@@ -377,7 +377,7 @@ def test_crowded_blocks_are_compared_whole(rng, n_bits, n_pool, n_codes):
 
 
 def cut_into_ranges(rng, codes, alive, weights):
-    """Ranges with interleaved ids, the third being empty, in another order than their rows; and each row's code."""
+    """Return ranges with interleaved ids (the third is empty) in another order than their rows, and each row's code."""
     owners, living = rng.integers(0, 4, len(codes)), np.unpackbits(alive, count=len(codes), bitorder="little")
     parts = [np.flatnonzero(owners == owner) for owner in (0, 1, 4, 2, 3)]
     starts = np.append(0, np.cumsum([len(part) for part in parts])).tolist()
@@ -391,7 +391,7 @@ def cut_into_ranges(rng, codes, alive, weights):
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(33, 129), (100, 384), (700, 33_000)])
 @pytest.mark.parametrize("name", ["compact", "fast", "signs"])
 def test_ranges_are_searched_as_one_array_in_the_order_of_ids(rng, name, n_bits, n_pool):
-    """Of equal codes, which abound, the lower id comes first, not the lower row."""
+    """The lower id comes first among many equal codes, not the lower row."""
     layout, codes, alive = search_case(rng, n_bits, min(n_pool, 1000) if name == "signs" else n_pool, 90, name)
     weights = (rng.random(90) * 2 - 0.5).astype(np.float32)
     (ranges, held), whole = cut_into_ranges(rng, codes, alive, weights), [CodeRange(codes, 0, alive, weights)]
@@ -428,7 +428,7 @@ def test_ranges_are_searched_as_one_array_in_the_order_of_ids(rng, name, n_bits,
 
 
 def searched(layout, codes, queries):
-    """Rows that the kernels in use find, on three threads."""
+    """Return the rows that the selected kernels find on three threads."""
     active, ranges = kernels.active(), [CodeRange(codes)]
     counts = active.rank_mismatches(layout, ranges, active.pack_bits(queries), 5, n_threads=3)
     return counts, active.rank_scores(layout, ranges, queries, 5, n_threads=3)
@@ -477,7 +477,7 @@ def test_a_forked_child_has_threads_of_its_own(rng):
 @pytest.mark.skipif(sys.platform != "linux", reason="sanitizers are preloaded as on Linux")
 @pytest.mark.slow
 def test_hostile_codes_stay_inside_their_arrays():
-    """A sample of ``make test-sanitize``; the core is built with sanitizers once."""
+    """Short run of ``make test-sanitize``; the core is built with sanitizers once."""
     try:
         done = sanitize.run(cases=200, seed=1)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Language models of Hugging Face with a compressed head: made and briefly trained here, nothing is downloaded."""
+"""Hugging Face language models with a compressed head, created and briefly trained here without downloads."""
 
 import copy
 
@@ -14,7 +14,7 @@ VOCABULARY = 300
 
 @pytest.fixture(scope="module")
 def model():
-    """A small Llama, head tied to the input embedding, that counts upwards after a few steps of training."""
+    """Small Llama with tied embeddings that counts upwards after a few training steps."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
@@ -46,7 +46,7 @@ def compressed(model):
 
 
 def test_the_input_embedding_stays(model, compressed):
-    """Tied before, not afterwards, and nothing ties them again."""
+    """Embedding and head are tied before compression and not afterwards, and no call ties them again."""
     assert model.lm_head.weight is model.get_input_embeddings().weight
     before = model.get_input_embeddings().weight
     assert isinstance(compressed.lm_head, nn.CompressedLinear)
@@ -66,7 +66,7 @@ def test_logits_are_exact_on_the_shortlist_and_nothing_elsewhere(model, compress
     finite = logits.isfinite()
     assert (finite.sum(dim=-1) == 40).all()
     assert torch.equal(logits[~finite], torch.full_like(logits[~finite], -torch.inf))
-    # Sums of 64 products in two orders.
+    # Sums of 64 products in two different orders.
     assert (logits[finite] - exact[finite]).abs().max() < 64 * 2**-24 * exact.abs().max() * 4
     assert torch.equal(logits.argmax(dim=-1), exact.argmax(dim=-1))
 
@@ -82,7 +82,7 @@ def test_logits_are_exact_on_the_shortlist_and_nothing_elsewhere(model, compress
     ids=["greedy", "beams", "top_k", "sampled"],
 )
 def test_models_generate(model, compressed, how):
-    """Greedy and beams: the tokens of the exact head, which are on every shortlist here. Samples: finite choices."""
+    """Greedy and beam search give the tokens of the exact head, which are on every shortlist; sampling works."""
     ids = torch.tensor([[30, 31, 32], [150, 151, 152]])
     torch.manual_seed(1)
     found = compressed.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, **how)
@@ -91,7 +91,7 @@ def test_models_generate(model, compressed, how):
     if not how["do_sample"]:
         expected = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, **how)
         assert torch.equal(found, expected)
-        assert torch.equal(found[:, 3:], ids[:, -1:] + torch.arange(1, 9))  # it learned to count
+        assert torch.equal(found[:, 3:], ids[:, -1:] + torch.arange(1, 9))  # the model learned to count
     for row in found:
         place = len(ids[0])
         for end in range(place, len(row)):
@@ -100,7 +100,7 @@ def test_models_generate(model, compressed, how):
 
 
 def test_states_of_a_model_round_trip(model, compressed, tmp_path):
-    """Without unpickling code; the model is built again and its head replaced by an empty layer of the same shape."""
+    """No code is unpickled; the model is rebuilt, and its head is replaced by an empty layer of the same shape."""
     torch.save(compressed.state_dict(), tmp_path / "model.pt")
     fresh = transformers.LlamaForCausalLM(compressed.config)
     fresh.lm_head = nn.CompressedLinear(64, VOCABULARY, n_bits=32, n_pool=256, bias=False, shortlist=40)

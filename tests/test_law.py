@@ -1,4 +1,4 @@
-"""Measured distances follow the exact law, for every kind of projection."""
+"""Measured distances agree with exact theory for every kind of projection."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ CORRELATION = 0.3
 
 
 def expected_hamming(correlation, n_bits, n_pool):
-    """Mean over the kept of Q(kappa s): (1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
+    """Return the mean flip probability: (1/m) int Q(kappa s) M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
     kappa = correlation / np.sqrt(1 - correlation**2)
 
     def integrand(s):
@@ -24,7 +24,7 @@ def expected_hamming(correlation, n_bits, n_pool):
 
 
 def signals_at(correlation, references, rng):
-    """Signals with exactly this correlation to each reference, otherwise random."""
+    """Return random signals with exactly this correlation to each reference."""
     noise = rng.standard_normal(references.shape)
     units = references / np.linalg.norm(references, axis=1, keepdims=True)
     noise -= (noise * units).sum(axis=1, keepdims=True) * units
@@ -33,7 +33,7 @@ def signals_at(correlation, references, rng):
 
 
 def measured_hamming(projection, references, n_seeds, rng, **options):
-    """Mean distance between references and signals over seeds, and its standard error (seeds are independent)."""
+    """Return the mean distance between references and signals over independent seeds, and its standard error."""
     n = references.shape[1]
     means = []
     for seed in range(n_seeds):
@@ -61,10 +61,10 @@ def measured_hamming(projection, references, n_seeds, rng, **options):
 def test_dense_signals_follow_the_law(rng, projection, options, n, orthonormal):
     references = rng.standard_normal((40, n))
     measured, standard_error = measured_hamming(projection, references, 40, rng, **options)
-    # An orthonormal pool lies below the law by about 0.4/n: -0.004 at n = 100, -0.001 at n = 384.
+    # Distances with an orthonormal pool are smaller by about 0.4/n: 0.004 at n = 100, 0.001 at n = 384.
     expected = expected_hamming(CORRELATION, n // 16, n) - 0.4 / n * orthonormal
     assert abs(measured - expected) < 4 * standard_error
-    assert standard_error < 0.002  # a pass says something: plain sign projections are at 0.403, this at 0.24
+    assert standard_error < 0.002  # for comparison, plain sign projections give 0.403 and adaptive ones 0.24
 
 
 @pytest.mark.parametrize("n", [1024, 1000])
@@ -79,7 +79,7 @@ def test_the_default_stays_right_for_spiky_references(rng, n, nonzeros):
 
 
 def test_one_round_is_not_enough_for_a_spike(rng):
-    """Why the default has three: after one round all projections of a spike tie in magnitude."""
+    """The default has three rounds, because after one round all projections of a spike tie in magnitude."""
     spike = np.eye(1, 1024).repeat(8, axis=0)
     measured, standard_error = measured_hamming("hadamard", spike, 50, rng, rounds=1)
     assert measured - expected_hamming(CORRELATION, 64, 1024) > 20 * standard_error
@@ -87,7 +87,7 @@ def test_one_round_is_not_enough_for_a_spike(rng):
 
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 1), (1, 8), (32, 1024), (100, 100), (512, 8192), (5, 2**24)])
 def test_mean_kept_magnitude_is_exact(n_bits, n_pool):
-    """Against the same mean written over the order statistics: (1/m) int s M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
+    """Compare with the integral over order statistics: (1/m) int s M f(s) P(Binomial(M-1, 1-F(s)) < m) ds."""
 
     def integrand(s):
         return s * n_pool / n_bits * halfnorm.pdf(s) * binom.cdf(n_bits - 1, n_pool - 1, halfnorm.sf(s))

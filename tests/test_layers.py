@@ -1,4 +1,4 @@
-"""Imports go one way, packages keep their private names, family names are not compared outside of families."""
+"""Imports follow the layers, private names stay in their package, and only families/ compares family names."""
 
 import ast
 import re
@@ -101,7 +101,7 @@ def parts(source):
 def imports(source):
     """Imports of a source file from topsign, as paths from its root: ("index", "results"), ("kernels",) ...
 
-    Lazy imports inside functions are seen too; those under ``if TYPE_CHECKING`` never happen.
+    Lazy imports inside functions are included; imports under ``if TYPE_CHECKING`` are not executed and are ignored.
     """
     here = source.relative_to(ROOT).parts
     guards = [node for node in ast.walk(TREES[source]) if isinstance(node, ast.If)]
@@ -144,7 +144,7 @@ def test_imports_go_one_way(source):
 
 
 def test_only_the_table_of_extensions_imports_by_name():
-    """``import_module`` and ``__import__`` hide imports from this test: one table names what may be loaded so."""
+    """``import_module`` and ``__import__`` hide imports from this test, so one table lists the allowed modules."""
     allowed = {("_extensions",), ("__init__",)}
     for source, tree in TREES.items():
         for node in ast.walk(tree):
@@ -162,7 +162,7 @@ FAMILY_TYPES = {f"{name.capitalize()}{kind}" for name in FAMILY_NAMES for kind i
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: "/".join(parts(source)))
 def test_nothing_outside_families_asks_which_family_it_is(source):
-    """No comparison with a family's name, no isinstance of its types, no attribute that only one family has."""
+    """No comparison with a family's name, no isinstance of its types, and no attribute of only one family."""
     if parts(source)[0] == "families":
         return
     for node in ast.walk(TREES[source]):
@@ -177,7 +177,7 @@ def test_nothing_outside_families_asks_which_family_it_is(source):
             raise AssertionError(f"{source}:{node.lineno} reads designs, which only trellis recipes have")
 
 
-def test_trellis_code_has_one_home():
+def test_trellis_code_is_in_one_package():
     for source in SOURCES:
         here = parts(source)
         if here[:2] != ["families", "trellis"] and "trellis" in here[-1]:
@@ -214,7 +214,7 @@ def test_no_package_uses_the_private_names_of_another():
 
 
 def test_the_command_line_uses_only_public_names():
-    """Public names of packages, imported from the package, as a user would; array types and atomic files are shared."""
+    """Commands import public names from packages, as a user would, except for array types and atomic files."""
     for source in ROOT.glob("cli/*.py"):
         for module, name in imports(source):
             if module[0] not in ("cli", "paper"):
@@ -223,7 +223,7 @@ def test_the_command_line_uses_only_public_names():
                 assert allowed, f"{source.name} imports {name} of {'.'.join(module)}"
 
 
-def test_files_can_be_read_in_one_sitting():
+def test_files_have_at_most_450_lines():
     native = [one for kind in ("*.h", "*.cpp") for one in (ROOT.parent.parent / "native").rglob(kind)]
     cuda = [one for kind in ("*.cu", "*.cuh") for one in (ROOT / "gpu").rglob(kind)]
     assert native
@@ -241,8 +241,8 @@ def test_a_class_name_has_one_meaning():
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
-def test_public_names_stand_in_one_table():
-    """The names for type checkers are those of the table, and dir() shows only them."""
+def test_public_names_are_in_one_table():
+    """Type checkers see the names of the table, and dir() lists only these."""
     (block,) = (node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If))
     homes = {alias.name: node.module or "" for node in block.body for alias in node.names}
     assert homes == topsign._HOMES
@@ -274,7 +274,7 @@ def test_the_reference_imports_nothing_from_the_package():
     assert names == {"hashlib", "math", "numpy"}
 
 
-def test_every_package_is_on_the_map():
+def test_contributing_lists_every_package():
     text = (ROOT.parent.parent / "CONTRIBUTING.md").read_text()
     for room in {parts(source)[0] for source in SOURCES}:
         assert f"{room}.py" in text or f"{room}/" in text, room
@@ -296,8 +296,8 @@ def calls_of(action):
     return found
 
 
-def test_the_paths_are_those_of_a_debugger(tmp_path, rng):
-    """Steps of CONTRIBUTING.md, numbered lines of a file and a function: called in this order, at most 14 per path."""
+def test_documented_call_paths_are_real(tmp_path, rng):
+    """The numbered steps of CONTRIBUTING.md (a file and a function) are called in this order, at most 14 per path."""
     text = (ROOT.parent.parent / "CONTRIBUTING.md").read_text()
     walks = [one.split("\n## ")[0] for one in text.split("## The path of ")[1:]]
     signals = rng.standard_normal((300, 64))

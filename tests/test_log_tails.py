@@ -1,4 +1,4 @@
-"""Logarithms of p-values far in the tail, against exact sums and continued fractions of long decimals."""
+"""Logarithms of p-values far in the tail, compared with high-precision sums and continued fractions."""
 
 import json
 from decimal import Decimal, localcontext
@@ -23,7 +23,7 @@ def log10(value):
 
 
 def coordinate_tail(x, a):
-    """P(first coordinate of a random unit vector in 2 a + 1 dimensions >= x), by the finite sum for whole a."""
+    """Return P(first coordinate of a random unit vector in 2 a + 1 dimensions >= x), a finite sum for integer a."""
     with localcontext() as context:
         context.prec = DIGITS
         x = Decimal(x)
@@ -89,7 +89,7 @@ def test_logarithms_join_where_tails_underflow():
     scores = np.linspace(0.55, 0.8, 400)  # from 1e-184 to 1e-444
     logs = theory.match_log10_pvalue(scores, scoring="asymmetric", n_bits=512, n_pool=8192, n_features=8192)
     steps = np.diff(logs, 2)
-    assert np.abs(steps).max() < 0.01  # neither a step nor a corner at 1e-280
+    assert np.abs(steps).max() < 0.01  # no discontinuity in value or slope at 1e-280
 
 
 def test_the_floor_of_tables():

@@ -1,4 +1,4 @@
-"""Encoding holds codes and a bounded workspace: not a memory-mapped file, nor a dense copy of sparse rows."""
+"""Encoding needs memory for codes and a bounded workspace, not for a mapped file or a dense copy of sparse rows."""
 
 import subprocess
 import sys
@@ -75,6 +75,6 @@ print(peak() - before)
 def test_sparse_rows_are_not_made_dense_at_once():
     command = [sys.executable, "-c", SPARSE]
     grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    # Codes of 5 MB, 13 MB of a sample of signals to calibrate from, coefficients of three classes and blocks; all rows
-    # as float32 would be 160 MB.
+    # Codes take 5 MB and the calibration sample 13 MB, plus coefficients of three classes and blocks; all rows as
+    # float32 would take 160 MB.
     assert grown < 100

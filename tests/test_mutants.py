@@ -1,4 +1,4 @@
-"""The mutants of ``make test-mutants`` can be made from the source as it is."""
+"""The mutants of ``make test-mutants`` apply to the current source."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""PyTorch layers: the same numbers as the classifiers, on every path, through every format of weights."""
+"""PyTorch layers give the same results as classifiers on every path and with every format of weights."""
 
 import io
 import subprocess
@@ -37,7 +37,7 @@ def tensor_logits(layer, x):
 
 
 def assert_close(actual, expected, n_terms):
-    """float32 sums of n_terms in two orders: each term is rounded once on the way, relative to the largest sum."""
+    """Assert equality within the rounding of float32 sums of n_terms in two orders, relative to the largest sum."""
     assert actual.shape == expected.shape
     assert (actual - expected).abs().max() <= n_terms * 2**-24 * expected.abs().max()
 
@@ -86,7 +86,8 @@ def test_both_paths_estimate_what_the_classifier_does(bias, layout, projection, 
     )
     expected = torch.from_numpy(classifier.decision_function(x.numpy()).astype(np.float32))
     assert torch.equal(layer(x), expected)
-    # The other kinds of projection are matrix products of 48 terms on one side and FFTs or BLAS on the other.
+    # The other kinds of projection are computed by matrix products of 48 terms in one case and by FFTs or BLAS in the
+    # other.
     assert_close(tensor_logits(layer, x), expected, 12 if projection == "hadamard" else 48 + 12)
     assert torch.equal(layer(x)[:, 4], (linear.bias[4] if bias else torch.tensor(0.0)).expand(6))
 
@@ -107,7 +108,7 @@ def test_the_gpu_gives_the_same_within_rounding(projection):
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_top_classes_are_those_of_the_logits(monkeypatch, bias):
-    """Of equal ones the lower class first; in blocks smaller than the head."""
+    """Ties are ordered by class; blocks are smaller than the head."""
     linear, x = make_linear(bias=bias), torch.randn(2, 3, 48)
     linear.weight[7], linear.weight[20] = linear.weight[3], linear.weight[3]
     if bias:
@@ -134,7 +135,7 @@ def test_types_of_inputs_and_weights(dtype):
     layer = nn.compress(linear, n_bits=12, random_state=7)
     logits = layer(x)
     assert logits.dtype == dtype
-    assert torch.equal(logits, layer(x.float()).to(dtype))  # computed in float32, whatever the type
+    assert torch.equal(logits, layer(x.float()).to(dtype))  # computed in float32 for every type
     best = layer.topk(x, k=4)
     assert best.values.dtype == dtype
     assert torch.equal(best.indices, layer.topk(x.float(), k=4).indices)
@@ -187,7 +188,7 @@ def test_layers_of_every_family_give_the_logits_of_heads(parameters):
 
 
 def test_a_new_family_is_a_layer(half_family, tmp_path):
-    """By decoding: the CPU's logits, those of any device, states, and loading into an empty layer of its recipe."""
+    """A layer that decodes its codes gives the CPU's logits on any device, and its state loads into an empty layer."""
     linear, x = make_linear(), torch.randn(6, 48)
     layer = nn.compress(linear, family="half", n_bits=None)
     assert_close(layer(x), linear(x).detach(), 2**14)  # float16 rounds a weight by 2**-11
@@ -254,7 +255,7 @@ def half_family():
 
 @pytest.mark.parametrize("projection", ["hadamard", "gaussian"])
 def test_states_round_trip(projection):
-    """Also as a file that is read without unpickling code; the seed comes with the state."""
+    """States also round-trip through a file that is read without unpickling code, and they include the seed."""
     shape = {"n_bits": 12, "n_pool": 60, "projection": projection, "layout": "fast"}
     layer, x = nn.compress(make_linear(), random_state=7, **shape), torch.randn(6, 48)
     file = io.BytesIO()
@@ -278,7 +279,7 @@ def test_states_of_other_layers_are_refused(monkeypatch):
         nn.CompressedLinear(48, 31, n_bits=12).load_state_dict(state)
     assert nn.CompressedLinear(48, 30, n_bits=12, layout="fast").codes.shape != state["codes"].shape
     other = nn.CompressedLinear(48, 30, n_bits=12, n_pool=47)
-    assert other.codes.shape == state["codes"].shape  # as many bytes, another meaning
+    assert other.codes.shape == state["codes"].shape  # the same number of bytes with another meaning
     with pytest.raises(RuntimeError, match=r"n_pool': 48.*this layer has.*n_pool': 47"):
         other.load_state_dict(state)
     monkeypatch.setattr(type(layer.recipe.projection), "revision", 99)
@@ -288,7 +289,7 @@ def test_states_of_other_layers_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("layout", ["compact", "fast"])
 def test_hostile_states_are_refused_before_anything_is_taken(layout):
-    """Inside a model, too, and with assign=True; kernels trust codes."""
+    """Kernels do not validate codes, so states are also validated inside a model and with assign=True."""
     shape = {"n_bits": 12, "n_pool": 300, "layout": layout, "random_state": 7}
     layer = nn.compress(make_linear(), **shape)
     model = torch.nn.Sequential(torch.nn.ReLU(), nn.CompressedLinear(48, 30, **shape))
@@ -363,7 +364,7 @@ def test_a_large_head_is_compressed_without_a_second_copy():
     assert grown < held + 30
 
 
-# Bad input and absence
+# Bad input and missing packages
 
 LAYER = nn.CompressedLinear(48, 30, n_bits=12, random_state=7)
 CALLS = [
@@ -410,7 +411,7 @@ topsign.nn
 
 
 def test_torch_is_asked_for_by_name():
-    """Without PyTorch everything else works, and topsign.nn says what is missing."""
+    """Without PyTorch everything else works, and topsign.nn names the missing package."""
     shown = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
     assert "ImportError: topsign.nn needs PyTorch" in shown.stderr
     assert shown.stdout.strip() == "imported"

@@ -1,4 +1,4 @@
-"""Compressed layers leave the process: traced, exported, compiled, packaged, in ONNX Runtime; on other inputs."""
+"""Compressed layers that are traced, exported, compiled, packaged or run in ONNX Runtime, with other inputs."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ ROWS = ({0: torch.export.Dim("rows")},)
 
 
 class Model(torch.nn.Module):
-    """A body and a compressed head: all logits, and the best classes."""
+    """Model with a body and a compressed head that returns all logits and the best classes."""
 
     def __init__(self, **parameters):
         super().__init__()
@@ -51,7 +51,7 @@ VARIANTS = [
 
 
 def assert_same(actual, expected):
-    """The body may be computed in another order, 48 terms; the logits are then as far apart as its outputs are."""
+    """Assert equal logits within the rounding of the body, whose 48 terms may be added in another order."""
     for one, other in zip(actual, expected, strict=True):
         one = torch.as_tensor(one).cpu()
         other = other.cpu()
@@ -66,12 +66,12 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
 def test_traced_and_exported_models_give_the_eager_answers(device, parameters):
-    """On inputs that differ from the example, in number too."""
+    """Inputs differ from the example in values and in batch size."""
     model = Model(**parameters).to(device)
     example, other = torch.randn(3, 48, device=device), torch.randn(5, 48, device=device)
     expected = model(other)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", torch.jit.TracerWarning)  # says that a value was frozen
+        warnings.simplefilter("error", torch.jit.TracerWarning)  # warns that a value was frozen
         traced = torch.jit.trace(model, example)
     assert_same(traced(other), expected)
     exported = torch.export.export(model, (example,), dynamic_shapes=ROWS)
@@ -111,7 +111,7 @@ def test_cuda_graphs_give_the_eager_answers(parameters):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("storage", ["float64", "float32", "float16", "bfloat16", "int8"])
-def test_a_shortlist_in_pinned_memory_gives_the_answers_of_one_on_the_card(storage):
+def test_a_shortlist_in_pinned_memory_equals_one_in_gpu_memory(storage):
     on_card, beside = (Model(shortlist=5, shortlist_storage=storage, shortlist_memory=where) for where in MEMORIES)
     x = torch.randn(7, 48, device="cuda")
     expected, found = on_card.cuda()(x), beside.cuda()(x)
@@ -128,7 +128,7 @@ def test_a_shortlist_in_pinned_memory_gives_the_answers_of_one_on_the_card(stora
 
 @pytest.mark.parametrize("parameters", [{}, {"shortlist": 5}], ids=str)
 def test_operators_keep_their_contracts(parameters):
-    """Schemas, shape functions and no aliasing, as PyTorch checks them."""
+    """PyTorch checks schemas, shape functions and the absence of aliasing."""
     head, x = Model(**parameters).head, torch.randn(3, 48)
     held = x, head.codes, head.columns, head.bias, head._recipe_text
     operators = {"linear": held, "topk": (*held, 3)}
@@ -146,7 +146,7 @@ def test_shapes_that_do_not_fit_are_refused_while_tracing():
 
 
 def test_operands_that_do_not_fit_their_recipe_are_refused():
-    """A graph may come from outside."""
+    """Graphs may come from untrusted sources."""
     head, x = Model().head, torch.randn(3, 48)
     for codes, columns, bias in [
         (head.codes[:, :-1], head.columns, head.bias),
@@ -156,7 +156,7 @@ def test_operands_that_do_not_fit_their_recipe_are_refused():
     ]:
         with pytest.raises(ValueError, match="do not fit uint8 codes of"):
             torch.ops.topsign.linear(x, codes, columns, bias, head._recipe_text)
-    other = head.codes.T.contiguous().T  # another order in memory is no other code
+    other = head.codes.T.contiguous().T  # another memory order is the same code
     assert torch.equal(torch.ops.topsign.linear(x, other, head.columns, head.bias, head._recipe_text), head(x))
 
 
@@ -178,7 +178,7 @@ print("served", "test_nn_export" in sys.modules)
 
 
 def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
-    """The process has PyTorch and topsign, not the model. Only the head, so that results have the same bits."""
+    """The process has PyTorch and topsign but not the model; only the head is packaged, so bits are equal."""
     head = Model().head
     exported = torch.export.export(head, (torch.randn(3, 48),), dynamic_shapes=ROWS)
     package = torch._inductor.aoti_compile_and_package(
@@ -204,13 +204,13 @@ def test_a_package_of_ahead_of_time_code_runs_elsewhere(tmp_path):
     ids=str,
 )
 def test_onnx_runtime_gives_the_eager_answers(tmp_path, parameters):
-    """Through topsign's operators, without PyTorch in the session."""
+    """The session uses topsign's operators, without PyTorch."""
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxruntime_extensions")
     model = Model(**parameters) if parameters.get("bias", True) else Model()
     if not parameters.get("bias", True):
         model.head = nn.compress(torch.nn.Linear(48, 300, bias=False), n_bits=12, random_state=7)
-    if parameters is TRELLIS:  # whose inputs are rounded to bytes, so that their last bits may matter
+    if parameters is TRELLIS:  # inputs are rounded to bytes, so their last bits may matter
         model.body = torch.nn.Identity()
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings():
@@ -231,7 +231,7 @@ def test_onnx_runtime_gives_the_eager_answers(tmp_path, parameters):
     ids=str,
 )
 def test_standard_operators_run_without_topsign(tmp_path, parameters):
-    """Decoded weights are rounded to 8 bits: each by half of its row's step, over 48 inputs."""
+    """Decoded weights are rounded to 8 bits, with an error of half a step of their row, over 48 inputs."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model, path = Model(**parameters), tmp_path / "model.onnx"
     model.body, head = torch.nn.Identity(), model.head
@@ -253,7 +253,7 @@ def test_standard_operators_run_without_topsign(tmp_path, parameters):
         order = logits.topk(3)
         assert torch.equal(indices, order.indices)
         assert torch.equal(values, order.values)
-    else:  # exact logits of nearly the same classes
+    else:  # exact logits for nearly the same classes
         same = logits.isfinite() & expected[0].isfinite()
         assert same.sum() >= 20
         assert_same([logits[same]], [expected[0][same]])

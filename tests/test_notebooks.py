@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and are kept without outputs."""
+"""Notebooks run from top to bottom and are stored without outputs."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Null distributions of the best score of a search: order statistics, tails, p-values, hostile records."""
+"""Null distributions of the best score of a search: order statistics, tails, p-values, invalid records."""
 
 import json
 
@@ -30,9 +30,9 @@ def null_of(best, n_entries=100, step=0.0):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n_searches", [153, 2000])
 def test_false_alarm_rates_hold_for_any_law(law, n_searches):
-    """40 calibrations: the mean rate is at most nominal, and 1.5 times that in one of ten, within four standard errors.
+    """The mean rate is at most nominal, and 1 of 10 calibrations exceeds 1.5 times that, within four standard errors.
 
-    The last two levels rest on the tail model.
+    There are 40 calibrations, and the last two levels depend on the tail model.
     """
     rng, n_calibrations = np.random.default_rng(0), 40
     nulls = [null_of(LAWS[law].rvs(n_searches, random_state=rng)) for _ in range(n_calibrations)]
@@ -45,7 +45,7 @@ def test_false_alarm_rates_hold_for_any_law(law, n_searches):
 
 
 def test_the_order_statistic_is_that_of_the_beta_distribution():
-    """By the definition, for every rank: mean r / (m + 1), and the chance of more than 1.5 times the level."""
+    """Compare every rank with the definition: mean r / (m + 1), and the probability of over 1.5 times the level."""
     for m, level in ((30, 0.05), (153, 0.01), (2000, 0.05), (2000, 0.01), (2000, 0.001), (1000, 0.001)):
         ranks = np.arange(1, m)
         fine = (ranks / (m + 1) <= level) & (stats.beta.sf(1.5 * level, ranks, m + 1 - ranks) <= 0.1)
@@ -64,7 +64,7 @@ def test_the_number_of_searches_for_a_level():
 
 
 def test_p_values_of_pairs_hold_on_fresh_scores():
-    """Independent entries: the p-value of one comparison is known exactly. Within 15% from 0.3 to 1e-5."""
+    """Entries are independent, so p-values are known exactly; they agree within 15% from 0.3 to 1e-5."""
     rng, n_entries = np.random.default_rng(1), 1000
     best = np.array([rng.standard_normal(n_entries).max() for _ in range(5000)])
     null = SearchNull.learn(best, n_entries=n_entries, pairs=rng.standard_normal(500_000))
@@ -112,7 +112,7 @@ def test_a_null_survives_json_and_hostile_records_do_not():
 
 
 @pytest.mark.parametrize("best", [[0.5] * 200, [1e-300, 1e300] * 100, [-1e308] * 100 + [1e308] * 100])
-def test_extreme_scores_end_quickly(best):
+def test_extreme_scores_are_fast(best):
     null = SearchNull.learn(best, n_entries=10, pairs=best)
     assert (null.p_values(np.array([-1.0, 0.0, 1.0, 1e308])) > 0).all()
     assert null.search_threshold(0.5, 10) >= min(best)
@@ -127,7 +127,7 @@ def test_bad_scores():
 
 
 def test_thresholds_by_the_tail_model_are_not_wasteful():
-    """20 calibrations: by thresholds beyond the sample, the mean rate is at least a quarter of the nominal one."""
+    """Over 20 calibrations, the mean rate of thresholds beyond the sample is at least a quarter of the nominal rate."""
     rng = np.random.default_rng(0)
     nulls = [null_of(LAWS["gumbel"].rvs(2000, random_state=rng)) for _ in range(20)]
     level = 3 * nulls[0].floor
@@ -135,7 +135,7 @@ def test_thresholds_by_the_tail_model_are_not_wasteful():
     assert np.mean([LAWS["gumbel"].sf(null.search_threshold(level, 100)) for null in nulls]) > level / 4
 
 
-def test_nothing_lies_beyond_best_scores_that_are_all_alike():
+def test_equal_best_scores_have_no_tail():
     null = null_of(np.full(400, 0.5), n_entries=1000)
     assert_allclose(null.p_values([0.5 + 1e-6, 0.6, 2.0]), null.floor / 1000, rtol=1e-3)
-    assert null.p_values(0.5) > 0.02  # every search reaches it: at least 20 of 1,000 entries do
+    assert null.p_values(0.5) > 0.02  # every search reaches it, so at least 20 of 1,000 entries do

@@ -1,4 +1,4 @@
-"""Signals that an index keeps beside their codes."""
+"""Originals: signals that an index stores in addition to their codes."""
 
 import pickle
 
@@ -27,7 +27,7 @@ def path(request, tmp_path):
 
 @pytest.fixture
 def stored(tmp_path):
-    """A folder whose originals are in files of their own."""
+    """Return a folder whose originals are in separate files."""
     signals = made(n=3000)
     index = ts.AdaptiveIndex(n_features=32, random_state=7, originals="float32", path=tmp_path / "index.topsign")
     index.add(signals)

@@ -1,4 +1,4 @@
-"""Installation: types, and an import that is silent and light."""
+"""Packaging: types, metadata, and an import that is fast and prints nothing."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def run(*arguments, cwd=None):
 
 
 def test_the_citation_is_of_the_software():
-    """GitHub shows a preferred citation in place of the software; the paper is a reference."""
+    """GitHub shows a preferred citation instead of the software, so the paper is only a reference."""
     text = (ROOT / "CITATION.cff").read_text()
     assert "preferred-citation" not in text
     assert "\ntype: software\n" in text
@@ -31,7 +31,7 @@ def test_the_citation_is_of_the_software():
 
 
 def test_core_tests_are_chosen_by_their_marker():
-    """One marker decides what runs on all platforms, in fresh environments and with wheels."""
+    """One marker selects the tests for all platforms, for new environments and for wheels."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["tool"]["cibuildwheel"]["test-command"] == "pytest -q -m core {project}/tests"
     workflows = {path.stem: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
@@ -53,7 +53,7 @@ def test_workflows_run_every_target_and_name_what_exists():
     run = set(re.findall(r"run: make ([\w-]+)$|^ {10}- ([\w-]+)$", whole, flags=re.MULTILINE))
     named = {one or other for one, other in run}
     assert named <= targets
-    # A part of `test`, an emulation of the ARM job, hours of measurements, and nothing to test.
+    # These are a part of `test`, an emulation of the ARM job, hours of measurements, or no tests.
     assert targets - named == {"test-fast", "test-arm", "bench", "clean"}
     assert "needs: [tests, wheels, sdist]" in workflows["release"]
     assert "uses: ./.github/workflows/tests.yml" in workflows["release"]
@@ -71,7 +71,7 @@ def test_workflows_run_every_target_and_name_what_exists():
 
 
 def test_the_import_is_silent_and_light(tmp_path):
-    """Neither optional packages, nor those that only some names of the library need."""
+    """The import loads no optional packages, and no packages that only some names of the library need."""
     program = (
         f"import sys, topsign; print([name for name in {[*OPTIONAL, 'sklearn', 'scipy.stats']} if name in sys.modules])"
     )
@@ -81,7 +81,7 @@ def test_the_import_is_silent_and_light(tmp_path):
 
 
 def test_indexes_and_theory_are_light(tmp_path):
-    """The parts of SciPy that take longest to import come with the first call that needs them."""
+    """The slowest parts of SciPy are imported by the first call that needs them."""
     heavy = ["scipy.stats", "scipy.optimize", "scipy.interpolate", "sklearn"]
     program = f"""
 import sys, topsign as ts
@@ -121,7 +121,7 @@ table = ts.export.FaissBinary.of(index).mismatches([1, 2])
 
 
 def test_a_user_of_mypy_sees_our_types(tmp_path):
-    """A small project of its own: right uses pass in strict mode, wrong ones do not."""
+    """In a small separate project, correct uses pass in strict mode and wrong uses fail."""
     pytest.importorskip("mypy")
     (tmp_path / "right.py").write_text(USER)
     (tmp_path / "wrong.py").write_text(USER + "index.search(np.zeros(64), k='three')\nindex.serch\n")
@@ -153,7 +153,7 @@ def test_the_conda_recipe_agrees_with_the_package():
 
 
 def test_messages_name_extras_that_exist():
-    """By one function, which knows a clone too."""
+    """One function writes these messages, also for a clone of the repository."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
     named = [extra for text in sources.values() for extra in re.findall(r"install\('(\w+)'\)", text)]

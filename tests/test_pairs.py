@@ -1,4 +1,4 @@
-"""Pairs of one index, against the plain comparison of all codes; and AdaptiveNeighbors, the scikit-learn estimator."""
+"""Pairs of one index, compared with a plain comparison of all codes; and the estimator AdaptiveNeighbors."""
 
 import csv
 import subprocess
@@ -24,7 +24,7 @@ N_FEATURES = 96
 
 @pytest.fixture
 def signals(rng):
-    """Every tenth signal has two noisy copies."""
+    """Signals of which every tenth has two noisy copies."""
     signals = rng.standard_normal((120, N_FEATURES)).astype(np.float32)
     for row in range(0, 120, 10):
         signals[row + 1] = signals[row] + 0.3 * rng.standard_normal(N_FEATURES)
@@ -33,7 +33,7 @@ def signals(rng):
 
 
 def plain_agreements(index, ids):
-    """Of all pairs, from the codes as rows of +-1 and 0."""
+    """Return the agreements of all pairs, from codes as rows of +-1 and 0."""
     codes = index.get(ids).codes
     rows = codes.signs.astype(int) if index.family == "sign" else codes.to_sparse().toarray().astype(int)
     return rows @ rows.T
@@ -111,7 +111,7 @@ def test_groups_are_connected(signals):
 
 @pytest.fixture(params=["memory", "cluster"])
 def place(request, tmp_path):
-    """Return what opens an index in the same form on this machine, or on a cluster of one worker in this process."""
+    """Return a function that opens an index on this machine, or on a cluster with one worker in this process."""
     if request.param == "memory":
         yield lambda index: index
         return
@@ -129,7 +129,7 @@ def place(request, tmp_path):
 
 
 def equal_rows(n_entries):
-    """An index with three codes, two of which many entries have; ids of equal codes alternate."""
+    """Return an index with three distinct codes, two of which many entries share; ids of equal codes alternate."""
     rng = np.random.default_rng(3)
     signals = rng.standard_normal((3, N_FEATURES)).astype(np.float32)
     signals[1] = signals[0] + 0.3 * rng.standard_normal(N_FEATURES)
@@ -167,7 +167,7 @@ def test_pairs_say_how_many_there_would_be(place):
 
 @pytest.mark.parametrize("place", ["memory", "cluster"])
 def test_a_hundred_thousand_equal_rows_need_little_memory(place, tmp_path):
-    """Five billion pairs are counted and their group is found within 300 MB, those of the cluster's worker included."""
+    """Five billion pairs are counted and grouped within 300 MB, including the memory of the cluster's worker."""
     if place == "cluster":
         pytest.importorskip("distributed", reason="needs the extra distributed: pip install 'topsign[distributed]'")
     script = """
@@ -213,7 +213,7 @@ def test_p_values_too_small_for_a_float_have_logarithms():
 
 @pytest.mark.parametrize("correlation", [0.3, 0.7, 0.95])
 def test_scores_are_the_correlation_on_the_mean(correlation):
-    """Mean score of 1,500 independent pairs within four standard errors, and 0.01 for the curvature of the estimate."""
+    """The mean score of 1,500 pairs is right within four standard errors plus 0.01 for the estimate's curvature."""
     rng = np.random.default_rng(3)
     u, w = rng.standard_normal((2, 1500, 1024)).astype(np.float32)
     v = correlation * u + np.sqrt(1 - correlation**2) * w
@@ -283,7 +283,7 @@ def test_neighbors_go_into_a_pipeline(signals):
 
 
 def test_neighbors_go_into_embeddings_of_a_graph(rng):
-    """Isomap and t-SNE of a precomputed graph; and the pair of arrays that UMAP takes as ``precomputed_knn``."""
+    """Isomap and t-SNE accept the graph, and UMAP the pair of arrays as ``precomputed_knn``."""
     from sklearn.manifold import TSNE, Isomap
     from sklearn.pipeline import make_pipeline
 
@@ -298,7 +298,7 @@ def test_neighbors_go_into_embeddings_of_a_graph(rng):
         )  # the arc, nearly in order
         flat = TSNE(metric="precomputed", perplexity=2, init="random", max_iter=250, random_state=0)
         assert flat.fit_transform(near.transform(arc)).shape == (120, 2)
-    apart = rng.standard_normal((60, 256))  # codes cannot tell samples from themselves that are as near as on the arc
+    apart = rng.standard_normal((60, 256))  # unlike on the arc, codes separate these samples
     distances, indices = near.fit(apart).kneighbors(apart, 8)  # knn_dists and knn_indices of UMAP
     assert_array_equal(indices[:, 0], np.arange(60))
     assert (np.diff(distances, axis=1) >= 0).all()

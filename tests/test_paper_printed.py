@@ -1,4 +1,4 @@
-"""The paper's formulas as printed: by how much each differs, and where it fails."""
+"""The paper's formulas as printed: where each fails, and by how much."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ def test_theorem_1_without_the_absolute_value_is_wrong_for_negative_projections(
     s = np.array([2.0, -2.0])
     right, wrong = theory.flip_probability(s, 0.3), printed.flip_probability(s, 0.3)
     assert_allclose(wrong, [right[0], 1 - right[1]])
-    assert wrong[1] - right[1] > 0.47  # 0.735 where 0.265 is right
+    assert wrong[1] - right[1] > 0.47  # 0.735 instead of 0.265
 
 
-def test_theorem_1_with_a_fraction_for_a_count_bounds_nothing():
+def test_theorem_1_with_a_fraction_for_a_count_is_no_bound():
     """For every e <= 1 and every mean the printed bound exceeds one; with the count it is 0.67 at e = 0.1."""
     means, errors = np.meshgrid(np.linspace(0.01, 1, 30), np.linspace(0.01, 1, 30))
     assert (printed.deviation_bound(means, errors) > 1).all()
@@ -48,15 +48,15 @@ def test_theorem_2_is_no_bound():
 
 
 def test_theorem_2_uses_the_wrong_index():
-    """Of 2M normal values, 2(M-m+1) is printed; 2M-m+1 approximates the m-th largest magnitude."""
+    """The printed index is 2(M-m+1) of 2M normal values; 2M-m+1 approximates the m-th largest magnitude."""
     wrong, right = (theory.order_statistic_mean(k, n=2048, half=False) for k in (2 * (1024 - 32 + 1), 2048 - 32 + 1))
     magnitude = theory.order_statistic_mean(32, n=1024)
     assert abs(right - magnitude) < 0.001
     assert magnitude - wrong > 0.28
 
 
-def test_unknown_projections_give_no_poisson_binomial_law():
-    """Of all Poisson-binomial laws of a mean the binomial has the largest variance; the exact one's is larger still."""
+def test_unknown_projections_give_no_poisson_binomial_distribution():
+    """The exact variance exceeds that of the binomial, the largest of all Poisson-binomials with this mean."""
     shape = {"n_bits": 32, "n_pool": 40}
     mean, variance = theory.expected_hamming(0.95, **shape), theory.hamming_variance(0.95, **shape)
     largest = mean * (1 - mean) / 32
@@ -68,21 +68,21 @@ def test_unknown_projections_give_no_poisson_binomial_law():
     assert variance > 1.15 * largest
 
 
-def test_theorem_3_is_half_the_truth_for_an_orthogonal_reference():
+def test_theorem_3_is_half_the_exact_value_for_an_orthogonal_reference():
     for vw in (-0.5, 0.0, 0.7):
         right = theory.pair_flip_probability(1.5, uv=0.0, uw=0.0, vw=vw)
         assert_allclose(printed.pair_flip_probability(1.5, uv=0.0, uw=0.0, vw=vw), right / 2)
 
 
 def bivariate(s, uv, uw, vw):
-    """The law of the two projections given that of the reference, from the covariance of all three."""
+    """Return the distribution of two projections given the reference's, from the covariance of all three."""
     covariance = np.array([[1, vw], [vw, 1]]) - np.outer([uv, uw], [uv, uw])
     return multivariate_normal(mean=[uv * s, uw * s], cov=covariance)
 
 
 @pytest.mark.parametrize(("uv", "uw", "vw"), [(0.5, 0.3, 0.6), (0.8, -0.4, -0.1), (-0.2, 0.7, 0.25)])
 def test_theorem_3_is_as_printed(uv, uw, vw):
-    """F(z, a) of the printed formula, by scipy's bivariate normal law (its error is below 1e-5)."""
+    """Compute F(z, a) of the printed formula with SciPy's bivariate normal distribution (its error is below 1e-5)."""
     for s in (-2.0, 0.4, 1.7):
         law = bivariate(s, uv, uw, vw)
         far = 50.0
@@ -90,7 +90,7 @@ def test_theorem_3_is_as_printed(uv, uw, vw):
         formula = (f0i - f00) * (1 - fi0) + (fi0 - f00) * fi0
         assert_allclose(printed.pair_flip_probability(s, uv=uv, uw=uw, vw=vw), formula, atol=2e-5)
         assert_allclose(theory.pair_flip_probability(s, uv=uv, uw=uw, vw=vw), f0i + fi0 - 2 * f00, atol=2e-5)
-        of_the_first = (f0i - f00) * f0i + (fi0 - f00) * (1 - f0i)  # the other marginal is another formula
+        of_the_first = (f0i - f00) * f0i + (fi0 - f00) * (1 - f0i)  # the other marginal gives another formula
         if abs(s) > 1:
             assert abs(of_the_first - formula) > 0.02
 
@@ -111,12 +111,12 @@ def test_the_remark_is_harters_approximation_at_the_wrong_rank():
 
 
 def test_table_1_is_complete():
-    """92.64 uncompressed and five methods of four sizes: 21 accuracies."""
+    """The table has 21 accuracies: 92.64 uncompressed, and five methods with four sizes."""
     assert sum(len(row) for row in printed.TABLE_ACCURACY.values()) == 20
     assert all(
         70 < accuracy < printed.TABLE_UNCOMPRESSED for row in printed.TABLE_ACCURACY.values() for accuracy in row
     )
-    # At equal storage and 256 kept, sign codes are above adaptive ones in the paper itself.
+    # In the paper, sign codes are better than adaptive codes at equal storage with 256 kept.
     assert printed.TABLE_ACCURACY["sign, equal storage"][3] > printed.TABLE_ACCURACY["adaptive"][3]
 
 

@@ -1,4 +1,4 @@
-"""Projections: right, reproducible, light."""
+"""Projections: correct, reproducible, and small in memory."""
 
 import pickle
 import tracemalloc
@@ -28,7 +28,7 @@ EPSILON = 2.0**-24  # half a unit in the last place of float32, relative
 
 
 def rounding(n, norms):
-    """A bound on the rounding of float32 projections: n additions at worst, of values below sqrt(n) |x|."""
+    """Return a bound on the rounding error of float32 projections: n additions of values below sqrt(n) |x|."""
     return EPSILON * n * np.sqrt(n) * np.max(norms)
 
 
@@ -99,7 +99,7 @@ def test_chosen_rows_of_structured_pools_are_the_same_bits(rng):
         assert_array_equal(projection.apply(signals, rows=rows), projection.apply(signals)[:, rows])
 
 
-def test_a_row_depends_on_the_seed_and_its_number_alone(make):
+def test_a_row_depends_only_on_the_seed_and_its_number(make):
     few, many = make(50, 20), make(50, 40)
     if few.kind in {"gaussian", "rademacher", "sparse"}:
         assert_array_equal(few.rows([3, 19]), many.rows([3, 19]))

@@ -1,4 +1,4 @@
-"""Energy that codes capture: against Shannon's limit, the best scalar quantiser, and detection."""
+"""Captured energy of codes, compared with Shannon's limit, the best scalar quantiser, and detection."""
 
 import re
 
@@ -15,10 +15,10 @@ RATES = np.array([0.1, 0.25, 0.4, 0.5, 1.0])
 
 
 def best_quantiser(price, n_thresholds=601, reach=5.0):
-    """Rate, energy and cells of the interval quantiser that maximises energy less price times entropy.
+    """Return rate, energy and cells of the quantiser that maximises energy minus price times entropy.
 
-    By dynamic programming over all thresholds of a grid: energy and entropy are sums over cells. No other quantiser of
-    the grid, symmetric or not, of any number of cells, is better.
+    Energy and entropy are sums over cells, so dynamic programming over a grid of thresholds finds the optimum over all
+    interval quantisers on the grid, with any number of cells.
     """
     ends = np.concatenate([[-np.inf], np.linspace(-reach, reach, n_thresholds), [np.inf]])
     below = ndtr(ends)
@@ -47,7 +47,7 @@ def test_captured_energy_has_the_published_values():
 
 @pytest.mark.parametrize("price", [0.55, 0.6, 0.7, 0.8, 0.9, 1.0])
 def test_no_scalar_quantiser_captures_more_at_low_rates(price):
-    """The global optimum on a grid of thresholds 1/60 apart, whose own loss is below 1e-5."""
+    """Compare with the global optimum on a grid of thresholds 1/60 apart, whose discretisation loss is below 1e-5."""
     rate, energy, n_cells = best_quantiser(price)
     assert 0 < rate < 0.8
     assert n_cells in (3, 5)  # a second level may appear, of less than a millionth of the rows
@@ -55,7 +55,7 @@ def test_no_scalar_quantiser_captures_more_at_low_rates(price):
     assert alone - 1e-5 < energy < alone + 1e-6
 
 
-def test_a_second_level_is_worth_nothing_at_a_bit():
+def test_a_second_level_captures_no_more_at_one_bit():
     rate, energy, n_cells = best_quantiser(0.44)
     assert 1 < rate < 1.02
     assert n_cells == 5
@@ -68,7 +68,7 @@ def test_a_second_level_is_worth_nothing_at_a_bit():
 
 
 def test_finite_codes_approach_the_limit():
-    """Rate of m + log2 C(M, m) bits: the share differs from the limit by O(log M / M)."""
+    """At a rate of m + log2 C(M, m) bits the captured fraction differs from the limit by O(log M / M)."""
     for n_pool in (1024, 65536):
         n_bits = n_pool // 16
         rate = theory.storage_bits(n_bits=n_bits, n_pool=n_pool) / n_pool
@@ -86,7 +86,7 @@ def test_captured_energy_is_what_a_code_keeps(rng):
 
 
 def test_detection_is_the_root_of_the_share():
-    """d' of a real-valued query over an orthonormal pool against the uncompressed one; they differ by order 1/n."""
+    """Compare d' of a real-valued query over an orthonormal pool with uncompressed d'; they differ by order 1/n."""
     shape = {"n_bits": 512, "n_pool": 8192}
     common = {"correlation": 0.0735, "n_features": 8192}
     code = theory.roc(scoring="asymmetric", **shape, **common).d_prime
@@ -111,7 +111,7 @@ def test_bad_rates(options, words):
         theory.captured_energy(**options)
 
 
-def test_no_rate_captures_nothing():
+def test_rate_zero_captures_nothing():
     assert_array_equal(theory.captured_energy([0.0, 0.0]), [0, 0])
 
 

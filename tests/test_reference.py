@@ -1,4 +1,4 @@
-"""The reference: every public name has its page, every parameter its sentence, every command its section."""
+"""API reference: every public name has a page, every parameter a description, and every command a section."""
 
 import importlib
 import inspect
@@ -30,7 +30,7 @@ def test_every_public_module_has_its_page(pages):
 
 @pytest.mark.parametrize("module", ["", *PUBLIC_MODULES, "plots", "evaluation"])
 def test_every_public_name_has_its_page(pages, module):
-    """Names of ``__all__``, but for those that rooms share with each other, and modules."""
+    """Names of ``__all__``, except modules and names that packages share internally."""
     home = importlib.import_module(f"topsign.{module}".rstrip("."))
     text = "\n".join(pages.values())
     names = getattr(home, "__all__", [name for name in vars(home) if name.startswith("plot_")])
@@ -57,7 +57,7 @@ def is_ours(name, function):
 
 
 def callables():
-    """Every public function, class and method by its name, with its docstring."""
+    """Yield every public function, class and method with its name and docstring."""
     for full, value in reference.documented().items():
         if inspect.isclass(value) and not issubclass(value, BaseException):
             yield full, value, value
@@ -69,7 +69,7 @@ def callables():
             yield full, value, value
 
 
-def test_every_parameter_has_its_sentence():
+def test_every_parameter_is_described():
     silent = []
     for full, value, shown in callables():
         lines = (inspect.getdoc(shown) or "").splitlines()
@@ -79,7 +79,7 @@ def test_every_parameter_has_its_sentence():
     assert not silent, f"describe them in their docstrings, or in docs/_tools/words.toml: {silent}"
 
 
-def test_a_parameter_without_a_sentence_is_noticed():
+def test_a_parameter_without_a_description_is_detected():
     def search(queries, unheard_of):
         """Searches."""
 

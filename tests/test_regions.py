@@ -1,4 +1,4 @@
-"""Regions: what they are, which of them searches visit, and the recall that this reaches."""
+"""Regions: assignment of entries, selection by searches, and the recall they reach."""
 
 import pickle
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarni
 
 @pytest.fixture(autouse=True)
 def free_choice(monkeypatch):
-    """Let small indexes visit regions, as if choosing them took no time."""
+    """Make small indexes visit regions, as if selecting regions took no time."""
     for name in ("CALL_COST", "QUERY_COST", "REGION_COST"):
         monkeypatch.setattr(visiting, name, 0.0)
 
@@ -64,7 +64,7 @@ def built(request):
 
 
 def visits_of(index, n_queries, seed=0):
-    """Regions of the index, and some of them at random for each query: none for the first, all for the second."""
+    """Return the regions of the index, and random visits per query: none for the first, all for the second."""
     store, rng = index.store, np.random.default_rng(seed)
     regions = index._learned().regional.regions()
     chosen = [rng.permutation(64)[: rng.integers(1, 20)].astype(np.int32) for _ in range(n_queries)]
@@ -113,7 +113,7 @@ def test_products_of_bytes_are_exact(path, n_queries, n_rows, width):
 
 
 def random_regions(rng, n_regions, n_features):
-    """Regions of few different means, so that scores tie."""
+    """Return regions with few distinct means, so that scores tie."""
     means = np.full((n_regions, -(-n_features // 64) * 64), 64, np.uint8)
     means[:, :n_features] = rng.integers(61, 68, (max(1, n_regions // 2), n_features))[np.arange(n_regions) // 2]
     scales = np.repeat(rng.random(max(1, n_regions // 2)).astype(np.float32) / 9, 2)[:n_regions]
@@ -280,7 +280,7 @@ def test_results_say_why_all_entries_were_visited(learned, monkeypatch):
     scores = index._learned().regional.regions().scores(unit_queries(index.recipe, strangers)[0])
     best = scores.max(axis=1)
     least = index._learned().regional.calibration().least
-    assert best.min() < least or index.family == "adaptive"  # whose coarse codes are near everything
+    assert best.min() < least or index.family == "adaptive"  # coarse codes are close to all regions
     cases = {"the query is farther": (strangers[[best.argmin()]], {})} if best.min() < least else {}
     cases |= {
         "recall is calibrated for k up to 100": (queries[:1], {"k": 101}),
@@ -312,11 +312,11 @@ def test_a_batch_is_exhaustive_if_that_is_faster(learned, monkeypatch):
     assert np.array_equal(found.ids, index.search(queries, 10).ids)
 
 
-def test_choosing_regions_takes_time_too(learned, monkeypatch):
+def test_the_cost_of_selecting_regions_counts(learned, monkeypatch):
     index, queries = learned
     monkeypatch.setattr(visiting, "CALL_COST", 1e9)
     assert index.search(queries[:1], recall=0.9).exhaustive[0].startswith("comparing all entries takes less time")
-    assert index.search(queries[:1], probes=3).exhaustive[0] == ""  # which is not ours to decide
+    assert index.search(queries[:1], probes=3).exhaustive[0] == ""  # an explicit number of probes is always used
 
 
 def test_a_folder_keeps_regions(tmp_path):
@@ -403,7 +403,7 @@ def test_real_queries_calibrate(learned):
     index, queries = pickle.loads(pickle.dumps(learned[0])), learned[1]
     index.calibrate_recall(queries[:200])
     assert index.regions.n_queries == 200
-    index.calibrate_recall()  # decoded codes: a copy has no signals
+    index.calibrate_recall()  # a copy has no signals, so codes are decoded
     assert index.regions.n_queries == 1500
     with pytest.raises(ValueError, match="number of queries"):
         index.calibrate_recall(queries[:199])

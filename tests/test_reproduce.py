@@ -1,4 +1,4 @@
-"""The reproduction of the paper: its numbers against theory, its page in a browser."""
+"""Reproduction of the paper: results compared with theory, and the page in a browser."""
 
 import ast
 import json
@@ -41,7 +41,7 @@ FIGURES = ("curve", "curve-pools", "three-party", "roc", "roc-log", "roc-library
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A whole report by ``topsign reproduce --quick``, with even fewer draws: (result of the command, report)."""
+    """Complete report by ``topsign reproduce --quick`` with even fewer draws: (result of the command, report)."""
     reports = []
 
     def remember(*arguments, **options):
@@ -66,7 +66,7 @@ def parts(made):
 
 
 def test_the_curve_is_the_exact_one(parts):
-    """Means of known variance: four standard errors, exact ones, for there are too few draws to estimate them."""
+    """Means are within four exact standard errors; there are too few draws to estimate standard errors."""
     found = parts["curve"]
     for n_bits, n_pool, points in [
         (found.n_bits, found.n_pool, found.adaptive),
@@ -109,7 +109,7 @@ def test_detectors_follow_their_curves(parts):
 
 
 def test_errors_of_detection_allow_for_shared_signals():
-    """Scores of pairs are sums of a query's part and an entry's: the spread over 200 repetitions is the error told."""
+    """The reported error is the standard deviation of 200 repetitions, for scores with terms of query and entry."""
     sigma = np.sqrt(3)
     exact = _continuous_roc(lambda s: norm.sf(s / sigma), lambda s: norm.sf((s - 2.5) / sigma))
     rng = np.random.default_rng(4)
@@ -118,7 +118,7 @@ def test_errors_of_detection_allow_for_shared_signals():
         entry, query = rng.standard_normal((2, 60))
         scores = entry + query[:, np.newaxis] + rng.standard_normal((60, 60)) + 2.5 * np.eye(60)
         found.append(_measured(DETECTORS[0], scores.astype(np.float32)[np.newaxis], exact))
-    # A spread of 200 values has a relative standard error of 1 / sqrt(400); the errors told are first order in 1/60.
+    # A standard deviation of 200 values has a relative error of 1 / sqrt(400); reported errors are first order in 1/60.
     tolerance = 4 / np.sqrt(400) + 2 / 60
     told, spread = np.mean([one.auc_error**2 for one in found]), np.var([one.auc for one in found])
     assert_allclose(np.sqrt(told / spread), 1, atol=tolerance)
@@ -135,7 +135,7 @@ def test_thresholds_give_the_false_alarms_asked_for():
 
 
 def test_either_side_may_adapt_but_only_entries_save_storage(rng, parts):
-    """Adapting to the query is a search of plain signs for its largest projections; its entries keep them all."""
+    """Adapting to queries compares plain signs at the query's largest projections, so entries store all signs."""
     entries, queries = rng.standard_normal((2, 30, 256))
     index = ts.SignIndex(n_features=256, random_state=7, norms=False)
     index.add(entries)
@@ -166,7 +166,7 @@ def test_the_table_has_every_row_and_column(parts):
 
 
 def test_published_accuracies_stand_beside_ours(parts):
-    """All 21 accuracies of Table I, as drops below its uncompressed head, under the columns they are printed in."""
+    """All 21 accuracies of Table I are in their columns, as drops from the uncompressed head."""
     found = parts["table"]
     assert found.published_accuracy == 92.64
     drops = {row.method: [cell.published.lost for cell in row.cells] for row in found.rows if not row.ours}
@@ -182,10 +182,10 @@ def test_published_accuracies_stand_beside_ours(parts):
 
 
 def test_all_distances_stay_within_the_distortion(parts):
-    """Of 100 draws at a failure of 0.05, at most 5 and four standard errors fail."""
+    """Of 100 draws at a failure probability of 0.05, at most 5 plus four standard errors fail."""
     found = parts["distortion"]
     assert found.n_failures <= 5 + 4 * np.sqrt(100 * 0.05 * 0.95)
-    assert found.largest > 0.8 * found.distortion  # the bound is not a waste of bits
+    assert found.largest > 0.8 * found.distortion  # the bound is not much too large
     for one in found.needed:
         assert all(bits <= hoeffding for bits, hoeffding in zip(one.n_bits, one.hoeffding_bits, strict=True))
         assert one.n_bits == sorted(one.n_bits)
@@ -209,8 +209,8 @@ def test_every_erratum_shows_a_difference_and_a_test_that_exists():
 # Verdicts
 
 
-def test_verdicts_follow_the_numbers(parts):
-    """With exact numbers in place of few draws: the paper's claims about distances and detection, and their fate."""
+def test_verdicts_follow_from_the_results(parts):
+    """Outcomes of the paper's claims about distances and detection, with exact values instead of few draws."""
     exact = replace(
         parts["roc"],
         detections=[replace(one, auc=one.exact_auc, auc_error=1e-3) for one in parts["roc"].detections],
@@ -294,7 +294,7 @@ def test_outcomes_are_counted_above_the_table(made):
 # The page and its files
 
 
-def test_the_command_tells_verdicts_and_the_page(made):
+def test_the_command_prints_verdicts_and_the_path_of_the_page(made):
     result, whole = made
     assert str(whole.page.absolute()) in result.stdout.replace("\n", "")
     assert "not reproduced" in result.stdout
@@ -313,7 +313,7 @@ def test_data_beside_the_page_are_the_data_of_the_run(made):
 
 
 class Page(HTMLParser):
-    """Every attribute of a page, and how many elements of each kind it has."""
+    """Parser that collects ids, links and the number of elements of each kind."""
 
     def __init__(self, text):
         super().__init__()
@@ -327,7 +327,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_one_file(made):
-    """Nothing is fetched: links lead into the page, or to files beside it."""
+    """The page loads nothing; links lead to its sections or to files in the same folder."""
     path = made[1].page
     text = path.read_text()
     found = Page(text)
@@ -343,8 +343,8 @@ def test_the_page_is_one_file(made):
     assert not re.search(r"@import|url\((?!#)", text)
 
 
-def test_figures_follow_the_page_into_the_dark(made):
-    """No colour is left in a figure that is not one of the page's variables."""
+def test_figures_follow_the_dark_theme(made):
+    """Figures use only colour variables of the page."""
     text = made[1].page.read_text()
     drawn = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
     assert not re.search(r"(fill|stroke): #", drawn)
@@ -352,7 +352,7 @@ def test_figures_follow_the_page_into_the_dark(made):
         assert STYLE.count(f"--{name}:") == 3  # light, dark, print
 
 
-def test_a_part_alone_has_a_page_of_its_own(tmp_path):
+def test_a_single_part_has_its_own_page(tmp_path):
     result = CliRunner().invoke(app, ["reproduce", "errata", "--output", str(tmp_path), "--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout)["parts"]["errata"] == plain(errata())
@@ -373,13 +373,13 @@ def test_a_part_alone_has_a_page_of_its_own(tmp_path):
         (["errata", "--output", __file__], "cannot be written", 1),
     ],
 )
-def test_mistakes_are_told(arguments, words, code):
+def test_mistakes_are_reported(arguments, words, code):
     result = CliRunner().invoke(app, ["reproduce", *arguments], env={"COLUMNS": "500"})
     assert result.exit_code == code
     assert words in result.stderr
 
 
-def test_without_matplotlib_a_sentence_says_so(monkeypatch, tmp_path):
+def test_a_missing_matplotlib_is_reported(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = CliRunner().invoke(app, ["reproduce", "errata", "--output", str(tmp_path / "report")])
     assert result.exit_code == 2
@@ -410,7 +410,7 @@ event.data)</script></body>"""
 @pytest.mark.skipif(browser() is None, reason="no Chromium on this machine (apt-get install chromium)")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_in_a_browser(made, tmp_path, width):
-    """Every figure and table is drawn, nothing is wider than the window, and the console is silent."""
+    """All figures and tables are drawn, nothing is wider than the window, and the console has no messages."""
     text = made[1].page.read_text()
     (tmp_path / "probed.html").write_text(text.replace("</body>", PROBE))
     (tmp_path / "frame.html").write_text(FRAME.format(width=width))

@@ -74,7 +74,7 @@ def test_polars(found):
     assert isinstance(found[2].to_polars(), polars.DataFrame)
 
 
-def test_what_is_shown(found):
+def test_repr(found):
     _, _, neighbors = found
     text = repr(neighbors)
     assert text.startswith("Neighbors: 3 queries, 15 matches\nquery  rank")

@@ -1,4 +1,4 @@
-"""Segments: cut, grouped and counted without an index around them."""
+"""Segments without an index: slicing, grouping and counting."""
 
 import threading
 import time
@@ -72,7 +72,7 @@ def test_a_writer_waits_for_the_lock_as_long_as_it_is_told(tmp_path):
     assert not holder.is_alive()
 
 
-def test_a_store_checks_its_place():
+def test_a_store_checks_its_path():
     recipe = SignRecipe.learn(np.ones((1, 16)), n_features=16, random_state=7)
     with pytest.raises(ValueError, match="without a path"):
         store_for_recipe(recipe, path=None, timeout=3)

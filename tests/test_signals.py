@@ -1,4 +1,4 @@
-"""Signals in files: every form gives the same rows, here and on another file system; what is wrong is named."""
+"""Signal files: every format gives the same rows on local and other file systems, and errors name the problem."""
 
 import pickle
 
@@ -24,7 +24,7 @@ def signals(rng):
 
 
 def write_all(folder, signals):
-    """The same signals in every form, each with the array to ask for."""
+    """Write the same signals in every format, each with the name of its array."""
     np.save(folder / "a.npy", signals)
     np.savez(folder / "stored.npz", x=signals)
     np.savez_compressed(folder / "packed.npz", x=signals, y=signals[:3])
@@ -71,7 +71,7 @@ def test_the_identity_of_a_file_is_its_shape_type_and_ends(tmp_path, signals):
 
 
 def test_lists_of_different_lengths_are_refused_and_not_reshaped(tmp_path):
-    lengths = [3, 5, 4, 4]  # 16 values, four rows: would fit a matrix of four columns
+    lengths = [3, 5, 4, 4]  # 16 values in four rows would fit a matrix of four columns
     parquet.write_table(pyarrow.table({"x": [[1.0] * n for n in lengths]}), tmp_path / "ragged.parquet")
     with pytest.raises(ts.StorageError, match="column x: signals differ in length: row 1 has 5, row 0 has 3"):
         open_files(tmp_path / "ragged.parquet")
@@ -83,7 +83,7 @@ def test_lists_of_different_lengths_are_refused_and_not_reshaped(tmp_path):
 
 
 def test_every_so_many_rows_are_those_of_an_array(tmp_path, rng):
-    """Files of several lengths; single rows are found where the last slice has them, as errors ask for them."""
+    """Files have several lengths; single rows are found in the last slice, as error messages need them."""
     whole = rng.standard_normal((23, 4)).astype(np.float32)
     for number, part in enumerate(np.split(whole, [7, 8, 20])):
         np.save(tmp_path / f"{number}.npy", part)
@@ -123,7 +123,7 @@ def test_foreign_files_are_named(tmp_path, name, content, array, error, words):
         open_files(tmp_path / name, array)
 
 
-def test_the_array_must_be_clear(tmp_path, signals):
+def test_an_ambiguous_array_is_refused(tmp_path, signals):
     write_all(tmp_path, signals)
     with pytest.raises(ValueError, match=r"packed.npz has 2 arrays \(x, y\); choose one with array="):
         open_files(tmp_path / "packed.npz")
@@ -226,7 +226,7 @@ def test_polars_frames_are_tables(signals):
 
 @pytest.mark.parametrize("family", ["adaptive", "sign", "trellis"])
 def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, family, monkeypatch):
-    """The sample for calibration is taken while signals are encoded."""
+    """The calibration sample is drawn while signals are encoded."""
     signals = rng.standard_normal((3000, 16)).astype(np.float32)
     parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
     index = {
@@ -251,7 +251,7 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
 
 
 def test_chunks_are_read_ahead_once_and_held(tmp_path, signals):
-    """A chunk is read while the one before it is in use, and no more than one waits."""
+    """The next chunk is read while one is in use, and at most one chunk waits."""
     parquet.write_table(pyarrow.table({"x": list(signals)}), tmp_path / "t.parquet", row_group_size=7)
     chunks = [slice(3, 20), slice(20, 21), slice(21, 40), slice(40, 50)]
     read, rows = [], open_file(Place.at(tmp_path / "t.parquet")).rows()
@@ -261,7 +261,7 @@ def test_chunks_are_read_ahead_once_and_held(tmp_path, signals):
         for place, chunk in enumerate(chunks):
             assert_array_equal(ahead[chunk], signals[chunk])
             assert_array_equal(ahead[chunk.stop - 1 : chunk.stop], signals[chunk.stop - 1 : chunk.stop])
-            assert_array_equal(ahead[chunk], signals[chunk])  # again, from what is held
+            assert_array_equal(ahead[chunk], signals[chunk])  # again, from the cached chunks
             assert len(read) <= place + 3
         with pytest.raises(ValueError, match="not in the current chunk"):
             ahead[39:45]
@@ -286,6 +286,6 @@ def test_errors_of_reading_ahead_are_raised_where_the_chunk_is_asked_for(signals
         with pytest.raises(ValueError, match="in none of the remaining chunks"):
             ahead[chunks[2]]
     assert not ahead._thread.is_alive()
-    with RowsAhead(signals, chunks) as ahead:  # the thread waits for room, and ends all the same
+    with RowsAhead(signals, chunks) as ahead:  # the thread is waiting for room, and still ends
         ahead[chunks[0]]
     assert not ahead._thread.is_alive()

@@ -1,4 +1,4 @@
-"""The exact laws: golden values, identities, limits."""
+"""Exact theory: golden values, identities and limits."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def pool(p):
 
 
 def kept_at_threshold(p):
-    """E[Q(kappa s)], s the m-th largest magnitude: given m - 1 kept, the threshold."""
+    """Return E[Q(kappa s)] for the m-th largest magnitude s, the threshold if m - 1 are kept."""
     grid = theory.order_statistics.pool_grid(p["m"] - 1, p["m_pool"])
     kappa = p["rho"] / np.sqrt(1 - p["rho"] ** 2)
     return ndtr(-kappa * grid.thresholds) @ grid.threshold_weights
@@ -101,7 +101,7 @@ def test_extreme_correlations(n_bits, n_pool):
 
 @pytest.mark.parametrize("n_kept", [1, 7])
 def test_near_correlation_one_the_smallest_magnitudes_matter(n_kept):
-    """All but one kept: E ~ (1/m) int Q(kappa s) M (M-1) f(0)**2 s ds = M (M-1) / (2 pi m kappa**2) as kappa grows.
+    """With all but one kept, E ~ (1/m) int Q(kappa s) M (M-1) f(0)**2 s ds = M (M-1) / (2 pi m kappa**2).
 
     The next term is smaller by 1/kappa, hence the tolerance.
     """
@@ -136,7 +136,7 @@ def test_the_mean_is_monotone():
 @pytest.mark.parametrize(("n_bits", "n_pool"), [(1, 8), (20, 64), (32, 1024), (512, 8192)])
 @pytest.mark.parametrize("rho", [-0.4, 0.0, 0.2, 0.8])
 def test_the_law_is_consistent(rho, n_bits, n_pool):
-    """Mean, variance and tails of the mass function are those computed directly."""
+    """Mean, variance and tails of the mass function equal those computed directly."""
     pmf = theory.hamming_pmf(rho, n_bits=n_bits, n_pool=n_pool)
     k = np.arange(n_bits + 1)
     mean = pmf @ k
@@ -163,14 +163,14 @@ def test_the_closed_form_is_a_bound(n_bits, n_pool):
 
 
 def test_tails_stay_precise_far_out():
-    """P(mismatches <= 5) at correlation zero: binomial exactly, 1e-140 and not zero."""
+    """P(mismatches <= 5) at correlation zero is exactly binomial: 1e-140, not zero."""
     tail = theory.hamming_cdf(5, correlation=0.0, n_bits=512, n_pool=8192)
     assert_allclose(tail, binom.cdf(5, 512, 0.5), rtol=1e-10)
 
 
 @pytest.mark.parametrize("vw", [-0.2, 0.1, 0.75])
 def test_pair_flips_equal_the_bivariate_normal(vw):
-    """Against scipy's bivariate normal distribution function, itself good to 1e-8 or so."""
+    """Compare with SciPy's bivariate normal distribution function, which is accurate to about 1e-8."""
     uv, uw = 0.5, 0.3
     for s in (0.0, 0.4, -1.3, 2.5):
         cov = np.array([[1 - uv**2, vw - uv * uw], [vw - uv * uw, 1 - uw**2]])
@@ -191,7 +191,7 @@ def test_pair_flips_at_their_limits():
     assert_allclose(pair(s, uv=0.5, uw=-0.5, vw=-1.0), 1, atol=1e-15)
     assert_allclose(pair(s, uv=1.0, uw=1.0, vw=1.0), 0)
     assert_allclose(pair(s, uv=1.0, uw=-1.0, vw=-1.0), 1)
-    assert_allclose(pair(s, uv=0.0, uw=0.0, vw=0.4), np.arccos(0.4) / np.pi)  # the reference tells nothing
+    assert_allclose(pair(s, uv=0.0, uw=0.0, vw=0.4), np.arccos(0.4) / np.pi)  # the reference carries no information
     assert_allclose(pair(0.0, uv=0.5, uw=0.3, vw=0.6), np.arccos((0.6 - 0.15) / np.sqrt(0.75 * 0.91)) / np.pi)
     assert_allclose(pair(0.0, uv=0.5, uw=0.0, vw=0.0), 0.5)
     just_below = pair(s, uv=1 - 1e-14, uw=0.3, vw=0.3)
@@ -199,7 +199,7 @@ def test_pair_flips_at_their_limits():
 
 
 def test_the_universal_embedding_is_a_mean_of_a_triangle_wave():
-    """Both sums, for near and far distances, against the integral they stand for."""
+    """Compare both series, for small and large distances, with the integral."""
     for distance in (1e-6, 0.1, 0.7, 0.79, 0.81, 1.0, 3.0, 10.0):
 
         def integrand(x, distance=distance):
@@ -215,7 +215,7 @@ def test_the_universal_embedding_is_a_mean_of_a_triangle_wave():
 
 def test_the_undithered_universal_embedding_at_its_limits():
     rho = np.array([-0.7, 0.0, 0.3, 0.999])
-    wide = theory.universal_undithered_hamming(rho, step=12.0)  # cells so wide that only the sign is left
+    wide = theory.universal_undithered_hamming(rho, step=12.0)  # cells so wide that only the sign matters
     assert_allclose(wide, np.arccos(rho) / np.pi, atol=1e-4)
     assert_allclose(theory.universal_undithered_hamming([-1.0, 0.0, 1.0], step=2.0), [1.0, 0.5, 0.0])
 
@@ -248,7 +248,7 @@ def test_order_statistics():
     )
     several = theory.order_statistic_mean(np.arange(1, 65), n=64)
     assert (np.diff(several) < 0).all()
-    assert_allclose(several.mean(), np.sqrt(2 / np.pi), rtol=1e-12)  # all 64 together are plain half normals
+    assert_allclose(several.mean(), np.sqrt(2 / np.pi), rtol=1e-12)  # all 64 together are half-normal
     assert_allclose(several[:8].mean(), theory.mean_kept_magnitude(n_bits=8, n_pool=64), rtol=1e-12)
     normal = theory.order_statistic_mean(np.arange(1, 21), n=20, half=False)
     assert np.abs(theory.harter_approximation(np.arange(1, 21), n=20) - normal).max() < 0.01

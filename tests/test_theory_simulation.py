@@ -1,4 +1,4 @@
-"""The laws against simulation, with fixed seeds and tolerances of four standard errors."""
+"""Theory compared with simulations, with fixed seeds and tolerances of four standard errors."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ pytestmark = pytest.mark.slow
 
 
 def draw_kept(rng, n_trials, n_bits, n_pool):
-    """Kept projections of random references, standardised: what a Gaussian pool gives."""
+    """Return standardised kept projections of random references with a Gaussian pool."""
     y = rng.standard_normal((n_trials, n_pool))
     kept = np.argpartition(-np.abs(y), n_bits - 1, axis=1)[:, :n_bits]
     return np.take_along_axis(y, kept, axis=1)
 
 
 def draw_at(rng, y, correlation):
-    """Projections of signals with this correlation to the references that project to y."""
+    """Return projections of signals with this correlation to references whose projections are y."""
     return correlation * y + np.sqrt(1 - correlation**2) * rng.standard_normal(y.shape)
 
 
@@ -80,7 +80,7 @@ def test_two_other_signals(rng, uv, uw, vw):
 @pytest.mark.parametrize("dither", [True, False])
 @pytest.mark.parametrize("rho", [0.9, 0.4, 0.0])
 def test_universal_embeddings(rng, dither, rho):
-    """Real embeddings of unit-norm signals over many seeds."""
+    """Distances of embedded unit-norm signals over many seeds agree with theory."""
     basis = np.linalg.qr(rng.standard_normal((50, 2)))[0].T
     signals = np.array([basis[0], rho * basis[0] + np.sqrt(1 - rho**2) * basis[1]])
     distances = []

@@ -22,13 +22,13 @@ def base(rng):
 
 @pytest.fixture
 def queries(rng, base):
-    """Queries near the signal, of many norms, so that quotients are rounded in many ways."""
+    """Return queries near the signal with many norms, so that quotients are rounded in many ways."""
     near = base + 0.5 * rng.standard_normal((40, N_FEATURES))
     return (near * rng.uniform(0.5, 2, (40, 1))).astype(np.float32)
 
 
 def near_copies(base, metric):
-    """Signals with equal codes, whose values differ in the last digits or not at all, and shuffled ids."""
+    """Return signals with equal codes whose values are equal or differ in the last digits, and shuffled ids."""
     rng = np.random.default_rng(3)
     scales = rng.uniform(1, 1.9 if metric == "correlation" else 1 + 1e-6, (N_ENTRIES, 1))
     signals = (base * scales + 1e-6 * rng.standard_normal((N_ENTRIES, N_FEATURES))).astype(np.float32)
@@ -47,7 +47,7 @@ def make(kind, metric="correlation", **more):
 
 
 def decode(monkeypatch):
-    """Compare trellis codes by decoding them, as codes of a family without a comparison of its own."""
+    """Compare trellis codes by decoding, as for a family without a specialised comparison."""
 
     def prepare(self, queries, *, part=None, n_threads=1, **_):
         return DecodedComparison(self, *unit_queries(self, queries, part=part, n_threads=n_threads))
@@ -56,7 +56,7 @@ def decode(monkeypatch):
 
 
 def assert_decided(index, queries, n_entries=N_ENTRIES, **options):
-    """The k best, for every k, are the first of all by descending score and ascending id; and there are ties."""
+    """Assert that, for every k, results are ordered by descending score and ascending id, and that there are ties."""
     whole = index.search(queries, k=n_entries, **options)
     order = np.lexsort((whole.ids, -whole.scores))
     assert_array_equal(order, np.broadcast_to(np.arange(n_entries), order.shape))
@@ -112,7 +112,7 @@ def test_rescored_ties_are_in_the_order_of_ids(base, queries):
 
 @pytest.mark.parametrize("metric", ["correlation", "inner_product"])
 def test_equal_signals_that_are_kept_are_found_in_the_order_of_ids(base, queries, rng, metric, monkeypatch):
-    """More equal signals than candidates: which of them float32 products choose does not matter."""
+    """With more equal signals than candidates, the choice by float32 products must not matter."""
     monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4 * N_FEATURES * 64)  # several blocks
     index, _ = make("adaptive", metric, originals="float32", center=True)
     signals = np.vstack([rng.standard_normal((600, N_FEATURES)), np.tile(base, (200, 1))])

@@ -1,4 +1,4 @@
-"""Trellis codes: what they keep of signals, the same bytes everywhere, and what bad input gets."""
+"""Trellis codes: captured energy, the same bytes on every machine, and errors for bad input."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.core
 
 
 def steep(rng, n, n_features=32):
-    """Signals that vary along few directions around a mean."""
+    """Return signals that vary along few directions around a mean."""
     spread = np.geomspace(1, 0.02, n_features)
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((n_features, n_features)))[0]
     return ((rng.standard_normal((n, n_features)) * spread) @ turn + 0.3).astype(np.float32)
@@ -39,14 +39,14 @@ def cosines(a, b):
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.5, 1.0])
-def test_white_signals_keep_nearly_what_shannon_allows(rng, rate):
+def test_white_signals_reach_nearly_the_shannon_limit(rng, rate):
     signals = rng.standard_normal((40, 512)).astype(np.float32)
     encoder = ts.TrellisEncoder(bits_per_feature=rate, basis="hadamard", center=False, random_state=1).fit(signals)
     shares = cosines(encoder.encode(signals).decode(), signals) ** 2
     error = shares.std() / np.sqrt(len(shares))
     limit = float(rate_distortion_limit(rate))
     assert shares.mean() - 4 * error < limit
-    assert shares.mean() + 4 * error > 0.91 * limit  # measured .92 to .97 of it at these rates
+    assert shares.mean() + 4 * error > 0.91 * limit  # measured: .92 to .97 of the limit at these rates
     assert shares.mean() - 4 * error > float(captured_energy(rate))
 
 
@@ -60,7 +60,7 @@ def test_principal_axes_keep_more_of_uneven_signals(rng):
 
 
 def test_bytes_of_a_hadamard_basis_are_the_same_everywhere(path):
-    """The format's promise: these digests never change, on any machine or path."""
+    """The format guarantees these digests on every machine and path."""
     signals = np.random.Generator(np.random.Philox(5)).integers(-9, 10, (6, 96)).astype(np.float32)
     recipe = TrellisRecipe.learn(signals, n_bits=64, basis="hadamard", center=False, random_state=3)
     codes = encode(recipe, signals).codes
@@ -76,7 +76,7 @@ def test_scores_are_cosines_of_reconstructions(rng):
         decoded = codes.decode()
         assert_allclose(np.sqrt((decoded**2).sum(1)), 1, atol=1e-5)
         unit = queries / np.sqrt((queries**2).sum(1, keepdims=True))
-        # Queries are rounded to 8 bits: an error of at most a 254th of the largest coordinate in each of 32.
+        # Queries are rounded to 8 bits, with an error of at most 1/254 of the largest coordinate in each of 32.
         assert np.abs(codes.scores(encoder.project(queries)) - unit @ decoded.T).max() < 0.02
 
 
@@ -165,7 +165,7 @@ def test_principal_projections_are_orthonormal(rng, n_features, n_axes):
     )
     matrix = projection.rows(np.arange(n_features)) / np.sqrt(n_features)
     assert_allclose(matrix @ matrix.T, np.eye(n_features), atol=1e-5)
-    assert_allclose((matrix[:n_axes] * axes).sum(1), 1, atol=0.01)  # bytes turn an axis by less than 8 degrees
+    assert_allclose((matrix[:n_axes] * axes).sum(1), 1, atol=0.01)  # rounding rotates an axis by less than 8 degrees
     signals = rng.standard_normal((5, n_features)).astype(np.float32)
     assert_allclose(projection.apply(signals), signals @ matrix.T * np.sqrt(n_features), atol=1e-4)
     assert_allclose(projection.transposed(projection.apply(signals)) / n_features, signals, atol=1e-4)
@@ -176,7 +176,7 @@ def test_principal_projections_are_orthonormal(rng, n_features, n_axes):
 
 @pytest.mark.parametrize(("n_features", "n_axes"), [(8, 8), (9, 3), (40, 1), (150, 100)])
 def test_principal_projections_are_those_of_plain_reflections(rng, n_features, n_axes):
-    """Within float32: files keep axes, and other code than that which wrote them must turn signals the same way."""
+    """Files store axes, so other implementations must rotate signals in the same way, within float32 rounding."""
     axes = round_axes(np.linalg.qr(rng.standard_normal((n_features, n_features)))[0][:n_axes])
     signals = rng.standard_normal((5, n_features)).astype(np.float32)
     expected = signals @ reference.reflected_axes(axes)
@@ -198,7 +198,7 @@ def test_many_features_learn_their_first_axes_at_random(rng, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"basis": "hadamard"}, {"n_local": 4}])
 def test_of_many_signals_only_those_learned_from_are_read(rng, monkeypatch, options):
-    """Every third: the same recipe as from only those, from arrays and from rows that are read as they are sliced."""
+    """Every third signal is read, and the recipe is the same as from only those, for arrays and for lazy rows."""
 
     class Watched(np.ndarray):
         def __getitem__(self, rows):
@@ -207,7 +207,7 @@ def test_of_many_signals_only_those_learned_from_are_read(rng, monkeypatch, opti
             return super().__getitem__(rows).view(np.ndarray)
 
     read, signals = [], steep(rng, 2400)
-    signals[::3][5] = 0  # is left out
+    signals[::3][5] = 0  # this row is not read
     signals[1::3] = np.nan
     monkeypatch.setattr(learning, "SAMPLE", 800)
     given = {"n_bits": 40, "random_state": 1} | options
@@ -277,7 +277,7 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
     decoded = index.get(index.add(entries)).codes.decode()
     found = cosines(decoded, matches) >= plan.threshold
     false = cosines(decoded, rng.standard_normal(entries.shape)) >= plan.threshold
-    assert abs(found.mean() - plan.detection) < 4 * np.sqrt(0.8 * 0.2 / 400) + 0.01  # Fisher's law is an approximation
+    assert abs(found.mean() - plan.detection) < 4 * np.sqrt(0.8 * 0.2 / 400) + 0.01  # 0.01: Fisher's approximation
     assert false.mean() < 0.01 + 4 * np.sqrt(0.01 / 400)
     within = ts.theory.plan(correlation=0.4, max_bytes=10, false_alarm=0.01, n_features=256, family="trellis")
     assert within.n_bytes == 10
@@ -286,7 +286,7 @@ def test_a_planned_trellis_code_detects_as_often_as_planned(rng):
         ts.theory.plan(correlation=0.01, detection=0.99, false_alarm=1e-6, n_features=64, family="trellis")
 
 
-def test_the_page_says_what_white_signals_keep():
+def test_the_page_has_the_captured_energy_of_white_signals():
     folder = Path(__file__).parents[1]
     page = (folder / "docs" / "reference" / "trellis-measurements.md").read_text()
     for name in ("shares", "detection"):
@@ -310,13 +310,13 @@ def test_sparse_signals_get_the_codes_of_dense_ones(rng, options):
 
 
 def test_few_bits_code_as_many_coordinates_as_windows_can_serve(rng):
-    """A cosine with the reconstruction is at least 80% of the limit's, where 24 bits serve 3,072 of 4,096."""
+    """The cosine with the reconstruction is at least 80% of the limit, with 24 bits for 3,072 of 4,096 coordinates."""
     signals = rng.standard_normal((200, 4096), dtype=np.float32)
     encoder = ts.TrellisEncoder(3, basis="hadamard", center=False, random_state=1).fit(signals)
     assert encoder.recipe_.designs[0].n_coded == 128 * 24
     found = encoder.encode(signals).decode()
     cosines = np.sum(signals * found, 1) / np.linalg.norm(signals, axis=1) / np.linalg.norm(found, axis=1)
-    # A cosine of 200 signals varies by 1 / sqrt(4096 * 200) = 0.0011 about its mean, 2% of the limit.
+    # The mean cosine of 200 signals has a standard error of 1 / sqrt(4096 * 200) = 0.0011, 2% of the limit.
     assert cosines.mean() > 0.8 * rate_distortion_limit(24 / 4096) ** 0.5
 
 
@@ -330,7 +330,7 @@ def test_more_coordinates_than_norms_can_sum_are_refused(rng):
 
 
 def few_axes(rng, n, n_features=40):
-    """Signals around a mean, of whose variance five axes hold nearly all, with tails longer than the normal law's."""
+    """Return heavy-tailed signals around a mean, with nearly all variance in five axes."""
     values = rng.standard_t(4, (n, n_features)) * np.where(np.arange(n_features) < 5, 1, 0.02)
     values[:, -1] += 20
     return values.astype(np.float32)
@@ -344,7 +344,7 @@ def test_levels_reach_the_tails_where_few_axes_hold_nearly_everything(rng):
         assert recipe.designs[0].fine == fine
         decoded = ts.TrellisCodes(encode(recipe, others).codes, recipe=recipe).decode()
         lost[fine] = 1 - (cosines(decoded.astype(float), others.astype(float)) ** 2).mean()
-    assert lost[True] < 0.5 * lost[False]  # measured: .03 to .4 of it, by the outliers drawn
+    assert lost[True] < 0.5 * lost[False]  # measured: .03 to .4 of it, depending on the outliers
     local = TrellisRecipe.learn(signals, n_bits=96, random_state=1, n_local=2)
     assert all(design.fine for design in local.designs)
 
@@ -366,7 +366,7 @@ def test_only_few_axes_are_fine_and_a_record_says_so(rng):
 
 
 def test_two_digits_keep_small_coordinates_beside_large_ones(rng):
-    """Scores of one digit, of the same codes, are wrong by a hundred times as much."""
+    """With one digit, the errors of scores for the same codes are a hundred times as large."""
     signals = few_axes(rng, 2000)
     queries, errors = signals[:50] / np.sqrt((signals[:50] ** 2).sum(1, keepdims=True)), {}
     encoder = ts.TrellisEncoder(20, random_state=1).fit(signals)

@@ -1,4 +1,4 @@
-"""Heads of trellis codes: logits without bias, the same answers as classifier, layer and file, and bad options."""
+"""Heads of trellis codes: unbiased logits, equal results as classifier, layer and file, and bad options."""
 
 import warnings
 
@@ -54,7 +54,7 @@ def _nothing():
 
 
 def test_estimates_have_no_bias(rng):
-    """The mean over bases of the estimate of one logit, within four standard errors."""
+    """The mean estimate of one logit over bases is within four standard errors."""
     weights, x = rng.standard_normal((1, 64)).astype(np.float32), rng.standard_normal((1, 64)).astype(np.float32)
     found = []
     for seed in range(60):
@@ -68,7 +68,7 @@ def test_classifiers_layers_and_files_agree(rng, weights, tmp_path):
     X = rng.standard_normal((9, 96)).astype(np.float32)
     weights[5] = 0
     head = head_of(weights, rng, link="softmax")
-    assert_allclose(head.logits(X)[:, 5], head.biases[5])  # a zero vector scores its bias
+    assert_allclose(head.logits(X)[:, 5], head.biases[5])  # the score of a zero vector is its bias
     head.save(tmp_path / "head.npz")
     again = ts.Head.load(tmp_path / "head.npz")
     assert_array_equal(again.logits(X), head.logits(X))
@@ -105,7 +105,7 @@ def test_layers_and_classifiers_are_compressed(rng, weights):
 
 @pytest.mark.parametrize("projection", ["hadamard", "principal"])
 def test_operations_of_any_device_give_the_same_within_rounding(rng, weights, projection):
-    """Inputs are rounded to the same bytes, but where another order of additions moves one across a border."""
+    """Inputs are rounded to the same bytes unless another order of additions changes the rounding."""
     with pytest.warns(UserWarning, match="shrunk") if projection == "principal" else _nothing():
         layer = CompressedLinear.from_head(head_of(weights, rng, projection=projection))
     x = torch.from_numpy(rng.standard_normal((30, 96)).astype(np.float32))
@@ -121,7 +121,7 @@ def test_operations_of_any_device_give_the_same_within_rounding(rng, weights, pr
 
 
 def test_the_automatic_size_is_predicted_from_weights():
-    """Within 3 points of what the CIFAR-10 head measures, mean of 3 seeds."""
+    """The prediction is within 3 points of the measured agreement of the CIFAR-10 head, mean of 3 seeds."""
     head = load_cifar10_head()
     features = head.features[::4]
     exact = (features @ head.weights.T).argmax(axis=1)
@@ -176,7 +176,7 @@ def test_heads_for_which_no_size_will_do_are_warned_of(rng):
     assert head.recipe.n_bits == 256
 
 
-def test_what_does_not_go_together_raises(rng, weights):
+def test_incompatible_options_raise(rng, weights):
     for options, words in [
         ({"n_bits": 96, "n_pool": 200}, "do not go with"),
         ({"n_bits": 96, "layout": "fast"}, "do not go with"),

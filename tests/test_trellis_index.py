@@ -1,4 +1,4 @@
-"""TrellisIndex: searches are those of the definition, files keep what was learned."""
+"""TrellisIndex: searches agree with the definition, and files store the learned recipe."""
 
 import json
 
@@ -15,7 +15,7 @@ from topsign.families.trellis.cells import Cells
 from topsign.index import index_for
 from topsign.index.null_check import check_codes
 
-# Signals here are anything but isotropic, and a random basis says so.
+# The signals here are strongly anisotropic, and a random basis warns about it.
 pytestmark = [
     pytest.mark.core,
     pytest.mark.slow,
@@ -57,7 +57,7 @@ def test_searches_equal_sorting_all_scores(rng, options, norms):
     assert set(some.ids.ravel()) <= set(everyone[::3])
     exact = index.search(queries, k=3, rescore=lambda ids: np.stack([_signal(signals, one) for one in ids]))
     assert (np.diff(exact.scores, axis=1) <= 0).all()
-    for query, ids, scores in zip(queries, exact.ids, exact.scores, strict=True):  # of signals as they are
+    for query, ids, scores in zip(queries, exact.ids, exact.scores, strict=True):  # for signals without centring
         rows = np.stack([_signal(signals, one) for one in ids])
         cosines = rows @ query / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
         assert_allclose(scores, cosines, rtol=1e-5)
@@ -112,8 +112,8 @@ def test_inner_products_use_norms(rng):
 
 
 def test_p_values_of_a_random_basis_are_exact(rng):
-    """Impostors of every kind of entry: uniform p-values, by a Kolmogorov-Smirnov test at 0.001."""
-    signals = np.abs(rng.standard_normal((60, 40))).astype(np.float32)  # entries may be anything
+    """P-values of impostors are uniform for every kind of entry (Kolmogorov-Smirnov test at 0.001)."""
+    signals = np.abs(rng.standard_normal((60, 40))).astype(np.float32)  # entries may have any distribution
     index = make(signals, basis="hadamard", center=False, n_bytes=6)
     index.add(signals)
     impostors = rng.standard_normal((200, 40)).astype(np.float32)
@@ -121,7 +121,7 @@ def test_p_values_of_a_random_basis_are_exact(rng):
     assert kstest(one, "uniform").pvalue > 0.001
     matches = index.within(impostors, false_alarm=0.2)
     hit = np.diff(matches.starts) > 0
-    assert abs(hit.mean() - 0.2) < 4 * np.sqrt(0.2 * 0.8 / 200) + 0.05  # entries lean the same way: tests depend
+    assert abs(hit.mean() - 0.2) < 4 * np.sqrt(0.2 * 0.8 / 200) + 0.05  # entries are correlated, so tests depend
 
 
 def test_learned_bases_have_no_p_values(rng):
@@ -139,7 +139,7 @@ def test_learned_bases_have_no_p_values(rng):
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_rescored_p_values_are_exact_or_nan(rng, options):
-    """Only a random basis has a null of exact scores; with a learned one the isotropic law would give 3e-11."""
+    """Only a random basis has a null for exact scores; with a learned basis the isotropic null would give 3e-11."""
     signals, queries = steep(rng, 700), steep(rng, 4)
     index = make(signals, **options)
     index.add(signals)
@@ -219,7 +219,7 @@ def test_drift_says_how_well_the_basis_fits(rng):
 
 
 def test_drift_is_that_of_the_last_thousand_entries(rng):
-    """Over all segments, however small the last addition was, without removed ones."""
+    """The entries come from all segments, without removed ones, however small the last addition was."""
     signals, others = steep(rng, 3000), rng.standard_normal((900, 32))
     index = make(signals)
     index.add(signals)
@@ -265,7 +265,7 @@ def test_the_shell_builds_inspects_and_searches(rng, tmp_path):
 
 
 def test_a_folder_is_learned_from_as_a_whole(rng, tmp_path):
-    """However few signals its first file has."""
+    """Learning uses all files, even if the first has few signals."""
     from typer.testing import CliRunner
 
     from topsign.cli import app
@@ -322,7 +322,7 @@ def test_exports_bring_codes_and_vectors(rng, tmp_path, options):
 
 @pytest.mark.parametrize("options", [{"basis": "hadamard", "center": False}, {"basis": "hadamard"}])
 def test_distances_are_those_of_correlations_without_bias(rng, options):
-    """Matches at a correlation of 0.5: the mean estimate is that within four standard errors."""
+    """For matches with a correlation of 0.5, the mean estimate is right within four standard errors."""
     entries = rng.standard_normal((400, 128)).astype(np.float32)
     index = make(entries, n_bytes=8, **options)
     index.add(entries)
@@ -332,7 +332,7 @@ def test_distances_are_those_of_correlations_without_bias(rng, options):
     exact = (matches * entries).sum(1) / np.linalg.norm(matches, axis=1) / np.linalg.norm(entries, axis=1)
     found = np.array([index.search(matches[i], k=1, among=[i]).distances[0, 0] for i in range(0, 400, 4)])
     errors = np.cos(np.pi * found) - exact[::4]
-    assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(len(errors)) + 0.01  # the share itself is measured
+    assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(len(errors)) + 0.01  # 0.01: the fraction is measured
     assert index.recipe.reconstruction_cosine < 0.75
 
 

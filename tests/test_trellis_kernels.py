@@ -1,4 +1,4 @@
-"""Kernels of trellis codes give the reference's bits, on every path and thread count."""
+"""Trellis kernels are bit-identical to the reference on every path, with any number of threads."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def random_queries(rng, n_queries, n_coded, fine_bits=0):
 
 
 def digits_of(queries):
-    """Values, second digits and their bits, query by query."""
+    """Yield values, second digits and their bits for each query."""
     fine = np.zeros_like(queries.values) if queries.fine is None else queries.fine
     return [(values, digits, queries.fine_bits) for values, digits in zip(queries.values, fine, strict=True)]
 
@@ -57,7 +57,7 @@ def digits_of(queries):
 def test_encoding_equals_the_reference(rng, n_features, n_bits, window, uneven):
     design, tables = make(n_features, n_bits, window, uneven=uneven)
     values = coordinates(rng, 3, design)
-    values[2] *= 100  # far beyond what targets hold
+    values[2] *= 100  # far outside the range of targets
     arrays = (*trellis_sequences(window), trellis_levels())
     expected = np.array([reference.trellis_encode(row, tables, *arrays) for row in values])
     for chosen, n_threads in on_all_paths():
@@ -77,7 +77,7 @@ def test_all_paths_encode_alike_at_real_windows(rng, n_features, n_bits, window)
 
 
 def test_cells_are_encoded_together(rng):
-    """Codes of several cells, each at its rows and with its mark, are those of the cells one by one."""
+    """Codes of several cells encoded together equal those of the cells encoded one by one."""
     designs = [make(40, 29, 4, extra=0), make(25, 29, 4, uneven=False), make(40, 29, 4, mean=0)]
     rows, cells = rng.permutation(70), []
     for number, ((design, tables), place) in enumerate(zip(designs, np.split(rows, [5, 5]), strict=True)):
@@ -112,7 +112,7 @@ def test_products_equal_the_reference(rng, n_features, n_columns):
 
 
 def test_no_code_of_a_tiny_ring_is_cheaper_by_much(rng):
-    """Of all 2**16 codes, the cheapest costs hardly less than the one found: the ring's beginning is a guess."""
+    """The cheapest of all 2**16 codes costs hardly less than the one found; the ring's first state is a heuristic."""
     design, tables = make(12, 16, 4, uneven=False)
     arrays = (*trellis_sequences(4), trellis_levels())
     every = np.arange(2**16, dtype=">u2").view(np.uint8).reshape(-1, 2)
@@ -182,7 +182,7 @@ def test_scans_equal_the_reference(rng, n_features, n_bits, window, norms, fine)
 
 @pytest.fixture
 def small_grains():
-    """Little work is worth a thread here, so that small cases run on several."""
+    """Use threads for very little work, so that small cases run on several threads."""
     core = library.load_library()
     core.ts_set_grain(1.0)
     yield
@@ -190,7 +190,7 @@ def small_grains():
 
 
 def cells_of_codes(rng, n_cells, n_queries):
-    """Cells with coordinates of their own, codes of equal size, and queries of two digits in some."""
+    """Return cells with different coordinates and codes of equal size; some have queries with two digits."""
     for number in range(n_cells):
         n_features, window = int(rng.integers(3, 60)), int(rng.integers(4, 7))
         _, tables = make(n_features, 24 - number, window, mean=50 * (number % 2), extra=2, fine=number % 2 == 1)
@@ -198,7 +198,7 @@ def cells_of_codes(rng, n_cells, n_queries):
 
 
 def plain_scores(tables, queries, codes, norms):
-    """Scores by their definition, (n_queries, n_codes)."""
+    """Return scores by their definition, (n_queries, n_codes)."""
     arrays = (*trellis_sequences(tables.window), trellis_levels())
     scores = np.empty((len(queries), len(codes)), np.float32)
     for i, code in enumerate(codes):
@@ -275,7 +275,7 @@ def test_water_filling_spends_its_bits_at_one_level():
 
 
 def test_sums_and_norms_of_fine_designs_fit_32_bits(rng):
-    """The largest levels, the largest values, and all linear coefficients of more than 16 bits."""
+    """Sums fit for the largest levels, the largest values, and linear coefficients of more than 16 bits."""
     variances = np.append(np.ones(8), np.full(1016, 1e-3))
     design = replace(design_trellis(variances, n_bits=4096, window=10), fine=True)
     middle = np.where(np.arange(design.n_coded) % 2, 30.0, -30.0)

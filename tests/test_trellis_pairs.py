@@ -1,4 +1,4 @@
-"""Pairs of trellis codes: scores are exactly those of the definition, and pairs those of comparing all."""
+"""Pairs of trellis codes: scores equal the definition exactly, and pairs equal those of comparing all codes."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ N_FEATURES = 32
 
 @pytest.fixture
 def signals(rng):
-    """Every tenth signal has a copy that is nearly the same, and one that is the same."""
+    """Signals of which every tenth has a near copy and an exact copy."""
     signals = steep(rng, 60)
     signals[1::10] = signals[::10] + 0.01 * steep(rng, 6)
     signals[2::10] = signals[::10]
@@ -34,7 +34,7 @@ def make(signals, **options):
 
 
 def plain_cosines(index, ids):
-    """Of all pairs, by the definition."""
+    """Return the cosines of all pairs by the definition."""
     codes, recipe = index.get(ids).codes, index.recipe
     levels, rows = codes.levels.tolist(), [None] * len(codes)
     for cell, places in recipe.cells.of_codes(codes.data):
@@ -129,8 +129,8 @@ def test_limits_that_do_not_go_with_trellis_codes_are_refused(signals):
         index.pairs(threshold=1.5)
 
 
-def test_codes_of_nothing_resemble_nothing(signals):
-    """A reconstruction may be zero by construction: here all levels are worth nothing."""
+def test_zero_reconstructions_have_score_zero(signals):
+    """All levels have the value zero here, so reconstructions are zero."""
     index = make(signals, basis="hadamard", center=False)
     index.add(signals[:5])
     pairing = index.recipe.pairing()

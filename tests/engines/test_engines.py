@@ -1,4 +1,4 @@
-"""Real engines return our ids and our mismatches."""
+"""Third-party engines return the same ids and mismatches as the library."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_faiss(problem):
     index.add_with_ids(engine.entries(problem.codes), problem.ids)
     distances, ids = index.search(engine.queries(problem.projected), len(problem.ids))
     problem.check(engine, ids, distances)
-    with pytest.raises(ValueError, match="cannot be; were entries and queries"):  # what FAISS fills up with
+    with pytest.raises(ValueError, match="cannot be; were entries and queries"):  # padding of FAISS
         engine.mismatches(index.search(engine.queries(problem.projected), len(problem.ids) + 1)[0])
 
 

@@ -17,7 +17,7 @@ def test_the_page_about_engines_runs(tmp_path, monkeypatch, capsys, postgres_set
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the peers
 @pytest.mark.parametrize("peer", PEERS)
 def test_the_same_task_in_another_library(peer, tmp_path, monkeypatch, capsys):
-    """Pages "Coming from ...": both sides run, twice."""
+    """On the pages "Coming from ...", the code of both libraries runs twice."""
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         run_blocks(ROOT / "docs" / "how-to" / f"from-{peer}.md", capsys)

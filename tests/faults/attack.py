@@ -1,10 +1,10 @@
-"""Hostile bytes at every door: files and states that are damaged, or crafted with right checksums.
+"""Fuzzing of all file formats: files and states that are damaged, or forged with valid checksums.
 
     python tests/faults/attack.py [--seconds 60] [--cases 20000] [--seed 0] [--core FILE] [--results FILE]
 
-A case takes a sound file, changes it, opens and uses it. Damaged bytes must be refused with StorageError or change
-nothing; crafted ones (whose checksums were made right again) must be refused or answered. Any other exception, a crash
-or a wrong answer ends the run. ``--core`` takes the kernels from another library, say one built with sanitizers.
+A case changes a valid file, opens it and uses it. Damaged bytes must raise StorageError or have no effect. Forged
+files, whose checksums were recomputed, must raise StorageError or give results. Any other exception, a crash or a wrong
+result ends the run. ``--core`` loads the kernels from another library, such as one built with sanitizers.
 """
 
 import argparse
@@ -26,7 +26,7 @@ N_FEATURES, N_ENTRIES = 48, 30
 
 
 def flip(rng, content, low=0):
-    """A few changed bytes: single bits, bytes, or a cut."""
+    """Return the bytes with a few changes: single bits, bytes, or a truncation."""
     damaged = bytearray(content)
     for _ in range(int(rng.integers(1, 5))):
         at = int(rng.integers(min(low, len(damaged) - 1), len(damaged)))
@@ -37,7 +37,7 @@ def flip(rng, content, low=0):
 
 
 def hostile(rng, array):
-    """An array of the same type with some, or all, of its bytes changed; sometimes of another shape or order."""
+    """Return an array of the same type with some or all bytes changed, sometimes with another shape or order."""
     array = np.array(array)
     content = array.reshape(-1).view(np.uint8)
     kind = rng.integers(5)
@@ -53,7 +53,7 @@ def hostile(rng, array):
 
 
 class Doors:
-    """One method per door, each one case: "refused" or "answered"."""
+    """Attacks with one method per file format; each returns "refused" or "answered"."""
 
     def __init__(self, folder, rng):
         import topsign as ts
@@ -90,7 +90,7 @@ class Doors:
         return path
 
     def _use(self, path):
-        """Everything that reads an index."""
+        """Call all methods that read an index."""
         with self.ts.open_index(path, readonly=True) as index:
             near = index.search(self.signals[:3], k=40)
             hamming = index.search(self.signals[:3], k=5, scoring="hamming")
@@ -118,7 +118,7 @@ class Doors:
         return "answered"
 
     def crafted_index(self):
-        """A changed manifest, recipe, header or column, each under right checksums."""
+        """Change a manifest, recipe, header or column and recompute the checksums."""
         path, rng = self.folder / "crafted.topsign", self.rng
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(self.indexes[self._chosen()], path)
@@ -195,7 +195,7 @@ class Doors:
 
 
 class FileDoors(Doors):
-    """Doors that need pyarrow or torch."""
+    """Attacks on formats that need pyarrow or torch."""
 
     def __init__(self, folder, rng):
         super().__init__(folder, rng)
@@ -215,7 +215,7 @@ class FileDoors(Doors):
         self.state = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
 
     def crafted_state(self):
-        """A state dict of PyTorch, saved and loaded with weights_only."""
+        """Change a PyTorch state dict that is saved and loaded with weights_only."""
         torch, path = self.torch, self.folder / "crafted.pt"
         state = dict(self.state)
         name = str(self.rng.choice(list(state)))
@@ -262,7 +262,7 @@ FILES = ["damaged_table", "damaged_npz", "crafted_state"]
 
 
 def attack(seconds, seed, *, files=True, cases=None):
-    """Cases by door and outcome; all doors in turn until the time, or the number of cases, is over."""
+    """Run all attacks in turn until the time or the number of cases is reached; return counts by format and outcome."""
     counts = Counter()
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""Kills parts of a Dask cluster with SIGKILL at random instants; every job ends with the right answer or says why not.
+"""Fault injection for clusters: parts are killed with SIGKILL, and jobs return the right result or a clear error.
 
     python tests/faults/cluster.py [--rounds 10] [--seed 0]
 
-Each round, on a scheduler and four workers that are processes: a worker killed while encoding, one killed when Dask
-forgives no task the loss of a worker, one killed while searching, the scheduler killed in the middle of a job that goes
-on with another, and a segment truncated.
+Each round uses a scheduler and four workers as processes. A worker is killed while encoding, one while Dask allows no
+task to lose a worker, and one while searching; the scheduler is killed during a job, which continues with another
+scheduler; and a segment is truncated.
 """
 
 import argparse
@@ -32,7 +32,7 @@ FILES, ROWS, SEGMENT = 6, 300, 75
 
 
 def make_signals(folder, seed):
-    """Files of signals, an encoder, queries, and what one index in this process finds."""
+    """Write files of signals; return an encoder, queries, and the results of one index in this process."""
     signals = np.random.default_rng(seed).standard_normal((FILES * ROWS, N_FEATURES)).astype(np.float32)
     source = Path(folder) / "signals"
     source.mkdir()
@@ -84,7 +84,7 @@ def kill_while_encoding(processes, client, folder, rng):
 
 
 def allow_failures(client, n_failures):
-    """Workers that Dask lets a task lose before it gives the task up, 3 by default."""
+    """Set the number of workers that a task may lose before Dask gives up, 3 by default."""
 
     def allow(dask_scheduler):
         dask_scheduler.allowed_failures = n_failures
@@ -93,12 +93,12 @@ def allow_failures(client, n_failures):
 
 
 def kill_with_suspicion(processes, client, folder, rng):
-    """Dask gives up the tasks of the first worker that dies; they are sent again all the same."""
+    """Kill a worker while Dask gives up the tasks of the first lost worker; the library submits them again."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
     address, victim = rng.choice(sorted(worker_pids(client).items()))
     allow_failures(client, 0)
-    os.kill(victim, signal.SIGSTOP)  # so that its tasks do not end
+    os.kill(victim, signal.SIGSTOP)  # so its tasks do not finish
 
     ended = threading.Event()
 
@@ -128,7 +128,7 @@ def kill_while_searching(processes, client, folder, rng):
         assert_same(opened.search(queries, k=20), expected)
         pids = worker_pids(client)
         address = rng.choice(sorted(opened.placement))
-        os.kill(pids[address], signal.SIGSTOP)  # so that the search cannot end before
+        os.kill(pids[address], signal.SIGSTOP)  # so the search cannot finish earlier
         found = []
         search = threading.Thread(target=lambda: found.append(opened.search(queries, k=20)))
         search.start()
@@ -143,7 +143,7 @@ def kill_while_searching(processes, client, folder, rng):
 
 
 def restart_scheduler(processes, client, folder, rng):
-    """Return a client of the new cluster."""
+    """Restart the scheduler and return a client of the new cluster."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
     last = rng.randrange(1, FILES * ROWS // SEGMENT)
@@ -152,7 +152,7 @@ def restart_scheduler(processes, client, folder, rng):
         if done == last * SEGMENT:
             processes.kill_scheduler()
 
-    client._timeout = client.rpc.timeout = 5  # seconds that it looks for the scheduler that is gone, else 30
+    client._timeout = client.rpc.timeout = 5  # seconds to look for the lost scheduler; the default is 30
     with pytest.raises(ConnectionError, match=r"the scheduler at .* is gone; .* open the folder again"):
         ts.distributed.encode(source, out, index, client=client, segment_entries=SEGMENT, progress=kill)
     processes.stop()
@@ -171,7 +171,7 @@ def restart_scheduler(processes, client, folder, rng):
 
 
 def truncate_segment(processes, client, folder, rng):
-    """Damage is named; a segment that a job left torn is written again, and no other."""
+    """Truncate a segment: damage is reported, and only the segment that a job left incomplete is written again."""
     source, index, queries, expected = make_signals(folder, rng.randrange(2**32))
     out = Path(folder) / "codes"
     options = {"client": client, "segment_entries": SEGMENT}

@@ -1,16 +1,16 @@
-"""Crashes of writers of a durable index at every call that changes a file, and losses of power.
+"""Crash tests for writers of a durable index: kills before every file-changing call, and power losses.
 
     python tests/faults/crash.py kill [--every 1] [--seed 0]
     python tests/faults/crash.py power [--states 500] [--seed 0]
 
-A library that is preloaded (shim.c) counts the calls write, fsync, link, rename, unlink, mkdir and creating open below
-a folder. ``kill`` runs each verb once for every number of calls, and kills the process before that call. ``power`` logs
-the calls of each verb, and replays them up to a random one into a new folder: what was synced is there, and of what was
-not, an arbitrary part. Writes that were not synced are lost or torn; names that were not synced appear, disappear or
-stay, each by itself.
+A preloaded library (shim.c) counts the calls of write, fsync, link, rename, unlink, mkdir and creating open below a
+folder. ``kill`` runs each operation once per call and kills the process before that call. ``power`` logs the calls of
+each operation and replays them up to a random one into a new folder, with all synced data and an arbitrary part of the
+rest: writes that were not synced are lost or torn, and names that were not synced independently appear, disappear or
+stay.
 
-After each crash the index is opened, verified and compared: it must hold the entries before the call or those after it,
-those after it if the call had returned, and take the next change, which leaves no file behind.
+After each crash the index is opened, verified and compared. It must have the entries before or after the operation
+(after it, if the call had returned), and the next change must succeed and leave no unused file.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def build_shim(folder):
 
 
 def state_of(path):
-    """Content of an index as text; None if there is none."""
+    """Return the content of an index as text, or None if there is no index."""
     import topsign as ts
 
     if not os.path.exists(path):
@@ -96,7 +96,7 @@ def state_of(path):
 
 
 def prepare(path):
-    """An index with several segments, removed entries and metadata."""
+    """Create an index with several segments, removed entries and metadata."""
     import numpy as np
 
     import topsign as ts
@@ -111,7 +111,7 @@ def prepare(path):
 
 
 def run(path, verb, **settings):
-    """Run a verb in a forked child that the shim watches; returns its exit status, whether it returned, its errors."""
+    """Run an operation in a forked child under the shim; return exit status, whether it returned, and its errors."""
     receiving, sending = os.pipe()
     with tempfile.TemporaryFile() as said:
         child = os.fork()
@@ -134,11 +134,11 @@ def run(path, verb, **settings):
 
 
 def check(path, verb, before, after, returned):
-    """Whether the index holds the entries after the call; AssertionError if it holds anything else."""
+    """Return whether the index has the entries after the call; raise AssertionError if it has neither state."""
     found = state_of(path)
     allowed = {before, after}
     if verb == "first add with learning" and found is not None:
-        allowed.add(json.dumps([[], None, None, 0, []]))  # the folder, with what was learned
+        allowed.add(json.dumps([[], None, None, 0, []]))  # the folder, with the learned recipe
     assert found in allowed, f"{verb}: neither before nor after"
     assert not returned or found == after, f"{verb}: returned, and lost"
     goes_on(path)
@@ -146,7 +146,7 @@ def check(path, verb, before, after, returned):
 
 
 def goes_on(path):
-    """The next change works, and leaves only the files of its version."""
+    """Assert that the next change succeeds and leaves only the files of its version."""
     import numpy as np
 
     import topsign as ts
@@ -165,7 +165,7 @@ def goes_on(path):
 
 
 class Case:
-    """A verb, the index it begins with, and what it should lead to."""
+    """Operation with its initial index and its expected result."""
 
     def __init__(self, folder, verb):
         self.folder, self.verb = Path(folder), verb
@@ -192,7 +192,7 @@ class Case:
 
 
 def read_log(log, root):
-    """System calls as (kind, path, other path, bytes), with paths relative to the root."""
+    """Return system calls as (kind, path, other path, bytes), with paths relative to the root."""
     content, at, calls = log.read_bytes(), 0, []
     while at < len(content):
         end = content.index(b"\n", at)
@@ -220,7 +220,7 @@ def kill_everywhere(verbs, every, seed):
 
 
 class Disk:
-    """Content of a disk after a loss of power: synced bytes and names, and an arbitrary part of the others."""
+    """Disk content after a power loss: synced bytes and names, and an arbitrary part of the others."""
 
     def __init__(self, start):
         self.names = {"": None}  # path to inode, None for a folder
@@ -289,10 +289,10 @@ class Disk:
                 names[value + name[len(path) :]] = names.pop(name)
 
     def lose_power(self, rng, target):
-        """Write what is left after a loss of power into a folder."""
+        """Write the data that survive a power loss into a folder."""
         names, content = dict(self.names), dict(self.content)
         for inode, pieces in self.pending_writes.items():
-            share = rng.choice([0, 0, 0.5])  # of writes that are lost by themselves, and leave zeros
+            share = rng.choice([0, 0, 0.5])  # fraction of writes that are lost individually and leave zeros
             lost = b"".join(bytes(len(piece)) if rng.random() < share else piece for piece in pieces)
             cut = rng.choice([0, len(lost), rng.randrange(len(lost) + 1)])
             torn = bytes(0 if rng.random() < 0.5 else byte for byte in lost[:cut]) if rng.random() < 0.3 else lost[:cut]
@@ -331,7 +331,8 @@ def lose_power(verbs, n_states, seed):
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
             disk.lose_power(rng, target)
-            # Unlinks are not synced, because nothing depends on them: the call returns after the last other call.
+            # Unlinks are not synced, because nothing depends on them, so the operation returns after the last other
+            # call.
             rest = [kind for kind, *_ in case.calls[end:] if kind != "unlink"]
             done = check(target / "i.topsign", case.verb, case.before, case.after, returned=not rest)
             outcomes[case.verb, "after" if done else "before"] += 1

@@ -1,12 +1,12 @@
-"""Writing processes, writing threads and readers on one durable index at once, with compaction.
+"""Stress test: concurrent writer processes, writer threads and readers on one durable index, with compaction.
 
     python tests/faults/crowd.py [--seconds 60] [--writers 3] [--threads 8] [--readers 20] [--seed 0] [--folder FOLDER]
 
 Each writer owns a range of ids. It replaces a group of entries as a whole, adds, removes and updates others, and
-compacts; some writers give up after a short timeout. Readers open, refresh and search: of a group all entries have the
-same mark, which never goes back, and every entry found has the metadata and the code of its id. In the end the index
-holds exactly what the writers were told that it holds, and no file is left behind. The only error that may come out is
-TimeoutError, from a writer that gave a timeout, and such a change must have stored nothing.
+compacts; some writers give up after a short timeout. Readers open, refresh and search: all entries of a group have the
+same mark, which never decreases, and every result has the metadata and the code of its id. At the end the index has
+exactly the acknowledged entries, and no unused file is left. The only permitted error is TimeoutError from a writer
+with a timeout, and such a change must not have been stored.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def codes_of(ids):
 
 
 class Writer:
-    """One writer and what it was told."""
+    """Writer with its acknowledged entries."""
 
     def __init__(self, number, index, seed):
         self.number, self.index, self.rng = number, index, random.Random(f"{seed} {number}")
@@ -53,7 +53,7 @@ class Writer:
         return {"id": i, "writer": self.number, "mark": mark}
 
     def change(self):
-        """One change, and the entries after it."""
+        """Make one change and return the entries after it."""
         others = [i for i in self.entries if i >= self.first + GROUP]
         kind = self.rng.choice(["group", "group", "add", "remove", "update", "compact"])
         self.mark += 1
@@ -89,7 +89,7 @@ class Writer:
 
 
 def check_groups(index, seen):
-    """Every group is whole, and not older than it was."""
+    """Assert that every group is complete and not older than before."""
     entries = index.get(index.ids)
     groups = {}
     for i, note in zip(entries.ids.tolist(), entries.metadata, strict=True):
@@ -107,7 +107,7 @@ def check_groups(index, seen):
 
 
 def read(path, number, until):
-    """A reader: opens, refreshes, searches."""
+    """Open, refresh and search repeatedly."""
     rng, seen, counts = random.Random(number), {}, Counter()
     index = ts.open_index(path, readonly=True)
     while time.monotonic() < until:
@@ -127,7 +127,7 @@ def read(path, number, until):
         if rng.random() < 0.05:
             index.verify()
             counts["verified"] += 1
-        time.sleep(rng.uniform(0, 0.2))  # so that writers get their share of a few cores
+        time.sleep(rng.uniform(0, 0.2))  # so writers get processor time
     return counts, {}
 
 
@@ -139,7 +139,7 @@ def write(path, number, seed, until):
 
 
 def started(work):
-    """Run work() in a child; returns its process id and the file that its answer comes from."""
+    """Run work() in a child; return its process id and the file for its result."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child:
@@ -156,7 +156,7 @@ def started(work):
 
 
 def run_threads(path, numbers, seed, until):
-    """Writers in threads of this process: half share one index, the others have one each."""
+    """Run writers in threads of this process; half share one index object, the others have one each."""
     shared, problems = ts.open_index(path), []
     writers = [
         Writer(number, shared if number % 2 else ts.open_index(path, timeout=None if number % 4 else TIMEOUT), seed)
@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="where to make the index; a temporary folder when not given")
     options = parser.parse_args()
-    stored_file.INLINE_BYTES, segments.MERGED_ENTRIES = 1000, 100  # small changes make files, and segments are many
+    stored_file.INLINE_BYTES, segments.MERGED_ENTRIES = 1000, 100  # many files and segments
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = os.path.join(folder, "crowd.topsign")
         ts.SignIndex(n_features=N_FEATURES, random_state=1, path=path).close()

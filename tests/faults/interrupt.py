@@ -1,15 +1,16 @@
-"""Interrupts writers of a durable index with SIGINT at random instants; they must be as harmless as no call at all.
+"""Fault injection by interrupts: writers of a durable index receive SIGINT at random times, without harm.
 
     python tests/faults/interrupt.py [--rounds 500] [--seed 0]
 
 One process adds, replaces, removes, updates metadata, calibrates, compacts, erases, saves, opens and closes. A third of
-the interrupts come from a timer, at instants uniform over the time that a call takes; a third are signals that arrive
-at a bytecode which is uniform over those that the library executes in a call; the others are exceptions raised before
-such a bytecode, as debuggers and other threads can raise them. After every round: files that the application opened are
-still open and are still its own; no error but KeyboardInterrupt came out, and every signal raised one, in the call or
-after it; the index, and one that is opened anew, hold the entries before the call or those after it, and those after it
-if the call returned; both go on working, and the lock is free. If a signal ended the call, nothing was stored. After an
-exception that is no signal, only the index that is opened anew must go on working.
+the interrupts come from a timer, at times uniform over the duration of a call. A third are signals that arrive at a
+random bytecode among those that the library executes in a call. The others are exceptions raised before such a
+bytecode, as debuggers and other threads can raise them.
+
+After every round, files opened by the application are still open and unchanged. The only error is KeyboardInterrupt,
+and every signal raises one, in the call or after it. The index and a newly opened one have the entries before or after
+the call (after it, if the call returned); both continue to work, and the lock is free. If a signal ended the call,
+nothing was stored. After an exception that is not a signal, only a newly opened index must continue to work.
 """
 
 import _thread
@@ -56,7 +57,7 @@ def calls(rng, index, path, signals, next_id, entries):
 
 
 def check_copy(copy, entries):
-    """A copy is complete or not there."""
+    """Assert that a copy is complete or absent."""
     if os.path.exists(copy):
         with ts.open_index(copy, readonly=True) as found:
             assert set(found.ids.tolist()) == entries, "half a copy"
@@ -101,7 +102,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    stored_file.INLINE_BYTES = 500  # so that small changes make files too
+    stored_file.INLINE_BYTES = 500  # so small changes also create files
     signals = np.random.default_rng(options.seed).standard_normal((64, N_FEATURES))
     for number in (signal.SIGINT, signal.SIGALRM):  # shells start jobs in the background with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
@@ -132,14 +133,14 @@ def main():
                         returned = True  # before the end of the block, which runs handlers
                     came = codes.came
                 spent = time.perf_counter() - start
-                if came:  # it was held back, and comes now
+                if came:  # it was deferred and arrives now
                     time.sleep(30)
                     raise AssertionError(f"{name}: an interrupt was lost")
             except KeyboardInterrupt as error:
                 where = "".join(traceback.format_tb(error.__traceback__)[-3:])
                 landed[name] = landed.get(name, 0) + 1
                 late += returned
-                usual[name] = 1.1 * usual.get(name, 0.01)  # so that late instants and bytecodes are reached too
+                usual[name] = 1.1 * usual.get(name, 0.01)  # so late times and bytecodes are also reached
                 lengths[name] = 11 * lengths.get(name, 10**4) // 10
             else:
                 if by_timer:

@@ -1,13 +1,13 @@
-"""Kills writers of a durable index with SIGKILL at random instants; nothing acknowledged may be lost, nothing partial.
+"""Fault injection by kills: writers of a durable index receive SIGKILL at random times; no change may be partial.
 
     python tests/faults/kill.py [--rounds 200] [--seed 0] [--folder FOLDER]
 
 Each round a process adds (several segments), replaces, removes, updates metadata, calibrates or compacts, and is
-killed: in half of the rounds at an instant uniform over the time the operation usually takes; in the others inside its
-commit or soon after it, by an alarm that it sets itself and that ends it as suddenly, so that it is in time on a busy
-machine too. Another then opens the folder, verifies every checksum and id, and compares all entries with those before
-the operation and with those after it: it must be one of the two, and the latter if the writer had returned. The next
-round goes on with the folder.
+killed: in half of the rounds at an instant uniform over the time the operation usually takes; in the others during its
+commit or shortly after it, by its own alarm without a handler, which is precise on a busy machine, too. Another process
+then opens the folder, verifies all checksums and ids, and compares all entries with the states before and after the
+operation. It must find one of the two, and the latter if the writer had returned. The next round continues with the
+same folder.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def operate(index, operation):
 
 
 def after(entries, operation):
-    """Entries afterwards: ids, with the mark of their metadata."""
+    """Return the entries after an operation: ids with the mark of their metadata."""
     kind, ids, mark = operation
     if kind == "remove":
         return {i: held for i, held in entries.items() if i not in set(ids)}
@@ -65,7 +65,7 @@ def after(entries, operation):
 
 
 def draw_kinds(rng):
-    """Kinds of operations without end, all of them among any few."""
+    """Yield an endless sequence of operations in which every kind occurs regularly."""
     while True:
         yield from rng.sample(KINDS, len(KINDS))
 
@@ -94,9 +94,9 @@ def forked(work):
 
 
 def write(path, operation, ready, phase, in_commit, delay):
-    """Child: opens the folder, says so, operates, says so, and waits for its end.
+    """Child process: open the folder, report it, operate, report it, and wait to be killed.
 
-    That comes so long after its commit began; otherwise somebody else kills it.
+    The kill comes a given time after the start of its commit, or from the parent.
     """
     plain_commit = Versions.commit
 
@@ -116,7 +116,7 @@ def write(path, operation, ready, phase, in_commit, delay):
 
 
 def check(path, before, wanted, acknowledged):
-    """Child: 0 if the folder holds the entries before the operation, 1 if those after it."""
+    """Child process: exit with 0 if the folder has the entries before the operation, with 1 if those after it."""
     index = open_or_make(path)
     index.verify()
     notes = index.get(index.ids).metadata if len(index) else []
@@ -142,7 +142,7 @@ def killed(path, operation, delay, in_commit):
     os.close(sending)
     said = os.read(receiving, 1)
     if said and in_commit:
-        said += os.read(receiving, 1)  # nothing when it is dead; done, if it had nothing to commit
+        said += os.read(receiving, 1)  # empty if it is dead; done if it had nothing to commit
     elif said:
         time.sleep(delay)
     os.kill(child, signal.SIGKILL)
@@ -155,7 +155,7 @@ def killed(path, operation, delay, in_commit):
 
 
 def usual_times(folder):
-    """Seconds that each kind of operation takes when nobody kills it."""
+    """Return the seconds that each kind of operation takes without a kill."""
 
     def work():
         index = open_or_make(os.path.join(folder, "calibration.topsign"))

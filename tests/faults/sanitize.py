@@ -1,10 +1,10 @@
-"""Hostile bytes for every kernel that reads codes, on every path, under the address and undefined-behaviour sanitizers.
+"""Fuzzing of every kernel that reads codes, on every path, under the address and undefined-behaviour sanitizers.
 
     python tests/faults/sanitize.py [--cases 20000] [--doors 20000] [--seed 0] [--large]
 
 Builds the core with sanitizers (build/sanitized), then runs itself with that core and the sanitizers' runtime. A case
-is one call: any answer will do, but a read or write outside an array ends the process with the sanitizer's report.
-``--doors`` then runs attack.py with that core: hostile files and states, opened and used by the library.
+is one call. Any result is accepted, but a read or write outside an array ends the process with the sanitizer's report.
+``--doors`` then runs attack.py with that core, which opens and uses invalid files and states.
 """
 
 import argparse
@@ -20,7 +20,7 @@ BUILD = ROOT / "build" / "sanitized"
 
 
 def build():
-    """The sanitized core and the runtime to preload; RuntimeError where the compiler cannot."""
+    """Build the sanitized core and return it with the runtime to preload; RuntimeError if the compiler cannot."""
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DTOPSIGN_SANITIZE=ON"]
     for command in (
         ["cmake", "-S", ROOT / "native", "-B", BUILD, *options],
@@ -51,7 +51,7 @@ def run(cases, seed, script=__file__, more=()):
 
 
 def make_codes(rng, layout, kernel):
-    """Random bytes, constant bytes, codes, or codes with a few bytes changed; sometimes flush with their array."""
+    """Return random or constant bytes, codes, or codes with changed bytes, sometimes at the end of an allocation."""
     import numpy as np
 
     n_codes = int(rng.choice([1, 2, 3, 20, 70]))
@@ -71,7 +71,7 @@ def make_codes(rng, layout, kernel):
 
 
 def call(rng, kernel, layout, codes):
-    """One kernel on the codes; its name."""
+    """Call one kernel on the codes and return its name."""
     import numpy as np
 
     from topsign.kernels import CodeRange
@@ -107,7 +107,7 @@ def call(rng, kernel, layout, codes):
 
 
 def call_trellis(rng, kernel):
-    """One kernel of trellis codes, of a random design, on any bytes; its name."""
+    """Call one trellis kernel with a random design on arbitrary bytes and return its name."""
     import numpy as np
 
     from topsign.families.trellis.design import design_trellis
@@ -156,7 +156,7 @@ def call_trellis(rng, kernel):
 
 
 def load_message(rng, codes):
-    """Codes from a message with bytes changed: read, or refused with an error of ours."""
+    """Read codes from a message with changed bytes, which succeeds or raises an error of the library."""
     import topsign as ts
 
     message = bytearray(codes.to_bytes())

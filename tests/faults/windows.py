@@ -1,10 +1,11 @@
-"""A rehearsal of storage on Windows: Linux without the calls that Windows lacks, and with its refusals.
+"""Simulation of storage on Windows: Linux without the calls that Windows lacks, and with its restrictions.
 
     python tests/faults/windows.py
 
 The library sees the platform "win32", a module msvcrt in place of fcntl, and no fork, fchmod or O_NONBLOCK. Files that
 are open or mapped cannot be deleted or renamed, nor a folder that holds one; renaming never replaces; a folder cannot
-be opened. It is no proof that the library works on Windows, but a call that Windows lacks ends it.
+be opened. It does not prove that the library works on Windows, but it fails if the library uses a call that Windows
+lacks.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ flock, unlink, rename, open_file = fcntl.flock, os.unlink, os.rename, os.open
 
 
 def in_use(path):
-    """Files below a path that this process has open or mapped."""
+    """Return files below a path that this process has open or mapped."""
     path = os.path.realpath(path)
     names = [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line]
     for number in os.listdir("/proc/self/fd"):

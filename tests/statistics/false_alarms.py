@@ -1,13 +1,14 @@
-"""False-alarm rates after calibration, by simulation: laws of signals x families x own signals or impostors given.
+"""Simulation of false-alarm rates after calibration: distributions x families x calibration by entries or impostors.
 
     python tests/statistics/false_alarms.py --processes 2 --output false_alarms.json
 
-Each cell is a law, a family, a way of calibrating and a seed. Every calibration of a cell draws an index and fresh
-signals, and counts the impostor queries that have any match. Cells and their seeds taken together keep three promises:
+Each cell is a distribution of signals, a family, a way of calibrating and a seed. Every calibration of a cell draws an
+index and new signals, and counts the impostor queries that have a match. Each cell, and all seeds of a cell together,
+must satisfy three conditions:
 
 - the rate averaged over calibrations is at most 1.2 times nominal, plus four standard errors;
-- nine calibrations of ten have a rate of at most 1.5 times nominal: the share in which a binomial test at 5% finds more
-  is at most 0.1 + 0.9 * 0.05, plus four standard errors;
+- nine calibrations in ten have a rate of at most 1.5 times nominal: the fraction in which a binomial test at 5% finds
+  a higher rate is at most 0.1 + 0.9 * 0.05, plus four standard errors;
 - at least 95% of copies of entries with noise of a tenth of their norm are found at 0.01.
 
 A calibration that is refused at the default level of 0.01 is made for 0.05, as its error message suggests, and only
@@ -63,7 +64,7 @@ def clusters(rng: np.random.Generator) -> Draw:
 
 
 def copied(rng: np.random.Generator) -> Draw:
-    """Clusters in which 1% of the entries nearly repeat another one; impostors repeat none."""
+    """Clusters in which 1% of the entries are near duplicates of another one; impostors have no duplicates."""
 
     def draw(n: int) -> np.ndarray:
         signals = clusters(rng)(n)
@@ -144,7 +145,7 @@ class Outcome:
                 yield level, len(alarms), float(alarms.mean()) / N_QUERIES, float(np.mean(alarms >= surely_more(level)))
 
     def problems(self) -> list[str]:
-        """Return the promises that are not kept."""
+        """Return the conditions that are violated."""
         found = []
         for level, n, mean, above in self.judged():
             # One calibration: beta spread of the order statistic, and binomial spread of the queries.
@@ -240,7 +241,7 @@ def table(outcomes: dict[Cell, Outcome]) -> Iterator[str]:
 
 
 def failures(outcomes: dict[Cell, Outcome]) -> Iterator[str]:
-    """Yield promises that are not kept by a cell, or by the seeds of a cell taken together."""
+    """Yield conditions that a cell, or all seeds of a cell together, violate."""
     whole: dict[tuple[str, str, bool], Outcome] = {}
     for cell, outcome in outcomes.items():
         key = cell.law, cell.family, cell.own

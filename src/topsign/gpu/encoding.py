@@ -16,7 +16,7 @@ PROJECTED_BYTES = 2**28  # held at a time
 
 
 class GpuEncoder:
-    """Projects signals on a device, and encodes them.
+    """Projection and encoding of signals on a device.
 
     Only Hadamard projections can be computed there: others go through matrix products and transforms whose roundings
     depend on the library, so that codes would not be the same.

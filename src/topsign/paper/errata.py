@@ -48,7 +48,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "bound on a relative deviation of 10% at m = 512, μ = 0.434",
             float(printed.deviation_bound(0.434, 0.1)),
             float(theory.chernoff_upper(count, 0.1) + theory.chernoff_lower(count, 0.1)),
-            "test_paper_printed.py::test_theorem_1_with_a_fraction_for_a_count_bounds_nothing",
+            "test_paper_printed.py::test_theorem_1_with_a_fraction_for_a_count_is_no_bound",
         ),
         Erratum(
             "Theorem 1, upper tail",
@@ -85,7 +85,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "largest Poisson-binomial variance with this mean, and exact variance; m = 32, M = 40, correlation 0.95",
             mean * (1 - mean) / shared["n_bits"],
             variance,
-            "test_paper_printed.py::test_unknown_projections_give_no_poisson_binomial_law",
+            "test_paper_printed.py::test_unknown_projections_give_no_poisson_binomial_distribution",
         ),
         Erratum(
             "Theorem 3, flip probability",
@@ -94,7 +94,7 @@ def errata(*, advance: Advance = unwatched) -> list[Erratum]:
             "two signals with correlation 0.5, both orthogonal to the reference",
             float(printed.pair_flip_probability(1.5, **orthogonal)),
             float(theory.pair_flip_probability(1.5, **orthogonal)),
-            "test_paper_printed.py::test_theorem_3_is_half_the_truth_for_an_orthogonal_reference",
+            "test_paper_printed.py::test_theorem_3_is_half_the_exact_value_for_an_orthogonal_reference",
         ),
         Erratum(
             "Table I, storage",
