@@ -133,9 +133,14 @@ class Codes:
         columns: Mapping[str, npt.ArrayLike] | None = None,
     ) -> Self:
         """Return the codes that :meth:`to_form` wrote, checked; reconstructions cannot be turned back into codes."""
+        return cls._of_form(form, values, recipe=recipe, columns=columns)
+
+    @classmethod
+    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], **made: Any) -> Self:
+        """Return what :meth:`from_form` does; families with further forms override it."""
         if form != "codes":
             raise ValueError(f"codes cannot be made from form={form!r}")
-        return cls(values["code"], recipe=recipe, columns=columns)
+        return cls(values["code"], **made)
 
     def check_form(self, form: str) -> None:
         """Raise ValueError if these codes do not have a form."""

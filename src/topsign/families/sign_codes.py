@@ -76,9 +76,8 @@ class SignCodes(Codes):
         return {"bits": self.to_bits()} if form == "bits" else super().to_form(form)
 
     @classmethod
-    def from_form(cls, form: str, values: Mapping[str, npt.ArrayLike], **made: Any) -> Self:
-        """Return the codes that :meth:`to_form` wrote; ``made`` are their recipe and columns."""
-        return cls.from_bits(values["bits"], **made) if form == "bits" else super().from_form(form, values, **made)
+    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], **made: Any) -> Self:
+        return cls.from_bits(values["bits"], **made) if form == "bits" else super()._of_form(form, values, **made)
 
     def mismatches(self, projected: npt.ArrayLike, *, n_threads: int | None = None) -> Int32:
         """Return how many signs of each query differ from each code's, (n_queries, n_codes) int32.
@@ -237,11 +236,10 @@ class AdaptiveCodes(SignCodes):
         return {"locations": self.locations, "signs": self.signs} if form == "sparse" else super().to_form(form)
 
     @classmethod
-    def from_form(cls, form: str, values: Mapping[str, npt.ArrayLike], **made: Any) -> Self:
-        """Return the codes that :meth:`to_form` wrote; ``made`` are their recipe and columns."""
+    def _of_form(cls, form: str, values: Mapping[str, npt.ArrayLike], **made: Any) -> Self:
         if form == "sparse":
             return cls.from_locations(values["locations"], values["signs"], **made)
-        return super().from_form(form, values, **made)
+        return super()._of_form(form, values, **made)
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return codes as rows of +-1, (n_codes, n_pool) float32 CSR.
