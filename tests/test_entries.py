@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import topsign as ts
 from topsign.store import segments
-from topsign.store.text_ids import TextIds, hash_text_ids, problem_of_text_ids
+from topsign.store.texts import TextIds, hash_text_ids
 
 N_FEATURES = 64
 
@@ -179,7 +180,7 @@ def test_an_index_has_one_kind_of_ids(make_index, signals):
 
 
 def test_texts_with_equal_hashes_are_distinguished(monkeypatch):
-    from topsign.store import text_ids as module
+    from topsign.store import texts as module
 
     monkeypatch.setattr(module, "hash_text_ids", lambda names: np.zeros(len(list(names)), np.uint64))
     table = module.TextIds.of([b"a", b"b", b"c"])
@@ -196,10 +197,10 @@ def test_names_take_20_bytes_beyond_their_text_and_come_back():
 
 def test_unordered_ids_are_refused():
     table = TextIds.of([b"a", b"b", b"c"])
-    assert problem_of_text_ids(table) is None
+    assert table.problem is None
     for wrong in ([0, 1, 1], [0, 1, 3], [-1, 0, 1]):
-        changed = TextIds(table.starts, table.hashes, np.array(wrong, np.int32), table.text)
-        assert "must be a permutation of the entries" in problem_of_text_ids(changed)
+        changed = replace(table, order=np.array(wrong, np.int32))
+        assert "must be a permutation of the entries" in changed.problem
 
 
 @pytest.mark.parametrize("own_ids", [False, True])

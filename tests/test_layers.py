@@ -51,11 +51,11 @@ INNER_LAYERS = {
         {"__init__"},
     ],
     "store": [
-        {"backend", "extras", "lock", "metadata", "text_ids"},
+        {"backend", "extras", "lock", "texts"},
         {"manifest"},
         {"segments", "stored_file", "local", "bucket"},
         {"snapshot", "stored_columns", "versions"},
-        {"memory", "rebase"},
+        {"memory"},
         {"folder_change", "creation"},
         {"folder_store"},
         {"stores"},

@@ -100,15 +100,20 @@ def check_pool(n_bits: object, n_pool: object) -> tuple[int, int]:
 
 def check_rows(rows: npt.ArrayLike, n_pool: int, name: str = "rows") -> Array:
     """Check rows of a pool; return them as int64."""
-    array = np.asarray(rows)
-    if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
-        raise TypeError(
-            f"{name} must be a one-dimensional sequence of integers, got shape {array.shape} and dtype {array.dtype}"
-        )
+    array = _as_integers(rows, name)
     if array.size and (array.min() < 0 or array.max() >= n_pool):
         worst = array.max() if array.max() >= n_pool else array.min()
         raise ValueError(f"{name} must lie in [0, {n_pool}), the rows of the pool, got {worst}")
     return array.astype(np.int64)
+
+
+def _as_integers(values: object, name: str) -> Array:
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
+        raise TypeError(
+            f"{name} must be a one-dimensional sequence of integers, got shape {array.shape} and dtype {array.dtype}"
+        )
+    return array
 
 
 def as_signals(
@@ -262,11 +267,7 @@ def raise_unusable(signals: Array, row: int, name: str = "signals") -> NoReturn:
 
 def check_ids(ids: object, name: str = "ids") -> npt.NDArray[np.int64]:
     """Check ids of entries: a one-dimensional sequence of integers in [0, 2**63)."""
-    array = np.asarray(ids)
-    if array.ndim != 1 or (array.size > 0 and array.dtype.kind not in "iu"):
-        raise TypeError(
-            f"{name} must be a one-dimensional sequence of integers, got shape {array.shape} and dtype {array.dtype}"
-        )
+    array = _as_integers(ids, name)
     if array.size and (array.min() < 0 or array.max() > MAX_ID):
         worst = array.min() if array.min() < 0 else array.max()
         raise ValueError(f"{name} must lie in [0, 2**63), got {worst}; -1 stands for no entry in results")

@@ -21,7 +21,7 @@ from ..index.ids import Ids, as_texts, check_asked, check_found
 from ..search import EqualCodes, Hits, PairLimit, RangeLimit, RegionOrder, RegionVisits, Scan, compare_entries
 from ..store import Arrays, Note, Segment, Snapshot, merge_segments
 from ..store.manifest import SegmentRecord
-from ..store.metadata import parse_notes
+from ..store.texts import parse_notes
 from .ask import ask
 from .cluster import send, sent_threads, worker_threads
 from .placement import Placement

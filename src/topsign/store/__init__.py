@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from .extras import ORIGINAL_TYPES, pack_originals, unpack_originals
 from .memory import Change, MemoryStore, Store, Table
-from .metadata import Metadata, Note
 from .segments import Arrays, Columns, Segment, column_of, make_segments, merge_segments
 from .snapshot import Snapshot
 from .stores import Path, check_absent, check_place, exists, open_store, resolve, save_store, store_for_recipe
-from .text_ids import TextIds
+from .texts import Metadata, Note, TextIds
 
 # The store in a folder, FolderStore, is in folder_store: it is imported by the first durable index.
 

@@ -1,4 +1,8 @@
-"""Changes of a store in a folder: new files, and the version that makes them visible."""
+"""Changes of a store in a folder: new files, and the version that makes them visible.
+
+Clients of a shared store do not exclude each other. A change is made on the newest version. It holds if the entries
+that it removes or replaces are those that its client last saw; entries that others added or changed do not matter.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from .._arrays import Int64
+from .._arrays import Booleans, Int64
 from .._checks import listed
 from .._files import Record
 from ..errors import ConflictError, StorageError
 from .manifest import FileRecord, Manifest, SegmentRecord
 from .memory import Change
-from .rebase import unchanged_entries
 from .segments import Segment, merge_segments
 from .snapshot import Snapshot
 from .stored_columns import StoredColumns, open_segment, write_segment
@@ -134,7 +137,7 @@ class FolderChange(Change):
         if self._seen.manifest.token == self.before.manifest.token or not rows.size:
             return
         names = self._store.recipe.column_names
-        same = unchanged_entries(self.snapshot, rows, self._seen.snapshot, names)
+        same = _unchanged_entries(self.snapshot, rows, self._seen.snapshot, names)
         if not same.all():
             ids = (
                 self.snapshot.text_ids(rows[~same])
@@ -174,3 +177,36 @@ def _rewritten_if_overlaid(segment: Segment) -> Segment:
     if isinstance(columns, StoredColumns) and columns.n_overlaid > OVERLAID_SHARE * len(columns):
         return merge_segments([segment])
     return segment
+
+
+def _unchanged_entries(now: Snapshot, rows: Int64, then: Snapshot, column_names: tuple[str, ...]) -> Booleans:
+    """Return whether the entries at these rows had the same content in an older snapshot."""
+    ids = now.gather("ids", rows).astype(np.int64)
+    before = then.locate(ids)
+    same = before >= 0
+    known: dict[object, int] = {}
+    files, positions = _file_positions(now, rows, known)
+    files_then, positions_then = _file_positions(then, before, known)
+    moved = same & ((files != files_then) | (positions != positions_then))
+    if moved.any():
+        here, there = rows[moved], before[moved]
+        equal = np.array(now.texts(here), object) == np.array(then.texts(there), object)
+        for name in ("codes", *column_names):
+            values = now.gather(name, here) == then.gather(name, there)
+            equal &= values.reshape(len(here), -1).all(axis=1)
+        same[moved] = equal
+    return same
+
+
+def _file_positions(snapshot: Snapshot, rows: Int64, known: dict[object, int]) -> tuple[Int64, Int64]:
+    """Return the file that holds each entry, as an index into ``known``, and the entry's position there."""
+    owners = np.searchsorted(snapshot.starts, rows, side="right") - 1
+    files = [known.setdefault(_file_key(segment.columns), len(known)) for segment in snapshot.segments]
+    return np.array([*files, -1], np.int64)[owners], rows - snapshot.starts[owners]
+
+
+def _file_key(columns: object) -> object:
+    if not isinstance(columns, StoredColumns):
+        return id(columns)
+    record = columns.record
+    return record.file.name, record.metadata and record.metadata.name

@@ -16,8 +16,7 @@ from .._arrays import Array, Bytes, Float32, Int64
 from .._lazy import lazy
 from ..families import CodeColumns
 from .extras import EXTRA_COLUMNS, EXTRA_FILES
-from .metadata import Metadata
-from .text_ids import TextIds
+from .texts import Metadata, TextIds
 
 MERGED_ENTRIES = 65_536
 """Maximum size of merged segments, which bounds the copying per addition."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,8 @@ from .._checks import raise_unknown_ids
 from .._lazy import lazy
 from . import segments as limits
 from .extras import unpack_originals
-from .metadata import Note, parse_notes
-from .segments import Segment, cut_segment, gather_segment, merge_segments
-from .text_ids import hash_text_ids
+from .segments import Columns, Segment, cut_segment, gather_segment, merge_segments
+from .texts import Note, Texts, hash_text_ids, parse_notes
 
 SPARSE = 8
 """Entries are gathered before a scan if fewer than one in this many takes part."""
@@ -82,26 +81,36 @@ class Snapshot:
         return rows
 
     def text_ids(self, rows: Int64) -> list[str]:
-        """Names of the entries at these rows."""
-        owners = np.searchsorted(self.starts, rows, side="right") - 1
-        found = [""] * len(rows)
-        for owner in np.unique(owners):
-            stored, chosen = self.segments[owner].columns.text_ids, np.flatnonzero(owners == owner)
-            if stored is not None:
-                for at, name in zip(chosen, stored.texts(rows[chosen] - self.starts[owner]), strict=True):
-                    found[at] = name.decode()
-        return found
+        """Return the text ids of the entries at these rows."""
+        return [text.decode() for text in self._texts_at(rows, lambda columns: columns.text_ids)]
 
     def gather(self, name: str, rows: Int64) -> Array:
         """Return ids, codes or another column of the entries at these rows."""
-        owners = np.searchsorted(self.starts, rows, side="right") - 1
+        if not rows.size:
+            return self.segments[0].columns.rows(name, rows) if self.segments else np.empty(0, np.int64)
         out: Array | None = None
-        for owner in np.unique(owners) if rows.size else range(min(1, len(self.segments))):
-            chosen = owners == owner
-            values = self.segments[owner].columns.rows(name, rows[chosen] - self.starts[owner])
+        for columns, chosen, positions in self._columns_at(rows):
+            values = columns.rows(name, positions)
             out = np.empty((len(rows), *values.shape[1:]), values.dtype) if out is None else out
             out[chosen] = values
-        return np.empty(0, np.int64) if out is None else out
+        assert out is not None
+        return out
+
+    def _columns_at(self, rows: Int64) -> Iterator[tuple[Columns, Int64, Int64]]:
+        """Yield the columns of each segment that has some of these rows, with their indices and their positions."""
+        owners = np.searchsorted(self.starts, rows, side="right") - 1
+        for owner in np.unique(owners):
+            chosen = np.flatnonzero(owners == owner)
+            yield self.segments[owner].columns, chosen, rows[chosen] - self.starts[owner]
+
+    def _texts_at(self, rows: Int64, of: Callable[[Columns], Texts | None]) -> list[bytes]:
+        """Return texts of the entries at these rows, empty for segments without."""
+        found = [b""] * len(rows)
+        for columns, chosen, positions in self._columns_at(rows):
+            if (stored := of(columns)) is not None:
+                for at, text in zip(chosen, stored.texts(positions), strict=True):
+                    found[at] = text
+        return found
 
     @property
     def has_originals(self) -> bool:
@@ -120,14 +129,7 @@ class Snapshot:
 
     def texts(self, rows: Int64) -> list[bytes]:
         """Return the metadata of the entries at these rows as JSON texts, empty without metadata."""
-        owners = np.searchsorted(self.starts, rows, side="right") - 1
-        found = [b""] * len(rows)
-        for owner in np.unique(owners):
-            metadata, chosen = self.segments[owner].columns.metadata, np.flatnonzero(owners == owner)
-            if metadata is not None:
-                for at, text in zip(chosen, metadata.texts(rows[chosen] - self.starts[owner]), strict=True):
-                    found[at] = text
-        return found
+        return self._texts_at(rows, lambda columns: columns.metadata)
 
     def among(self, rows: Int64) -> Snapshot:
         """Return the segments with only the entries at these rows alive."""
@@ -178,10 +180,8 @@ class Snapshot:
 
     def remove(self, rows: Int64, *, rewrite: bool = True) -> Snapshot:
         """Return a snapshot without these rows; mostly removed segments are rewritten, empty ones dropped."""
-        removed = np.zeros(self.starts[-1], bool)
-        removed[rows] = True
         result = []
-        for segment, part in self._split(removed):
+        for segment, part in self._split(self.mask(rows)):
             left = segment.where(segment.living & ~part) if part.any() else segment
             if rewrite and left.n_alive and 2 * left.n_alive < len(left):
                 left = merge_segments([left])
@@ -235,7 +235,7 @@ class Snapshot:
         return Snapshot((*self.segments[: chosen.start], *merged, *self.segments[chosen.stop :]))
 
     def _split(self, mask: Booleans) -> list[tuple[Segment, Booleans]]:
-        """Yield each segment with its part of a mask over all rows."""
+        """Return each segment with its part of a mask over all rows."""
         return list(zip(self.segments, np.split(mask, self.starts[1:-1]), strict=True)) if self.segments else []
 
 

@@ -18,10 +18,9 @@ from ..families import Recipe
 from .backend import Backend
 from .extras import EXTRA_COLUMNS, EXTRA_FILES, EXTRA_TYPES, extra_shape
 from .manifest import FileRecord, SegmentRecord
-from .metadata import Metadata, parse_notes
 from .segments import Columns, Segment, column_of
 from .stored_file import FileWriter, StoredFile
-from .text_ids import TextIds, problem_of_text_ids
+from .texts import Metadata, TextIds, parse_notes
 
 TEXT_IDS = {"starts": "<i8", "hashes": "<u8", "order": "<i4", "text": "|u1"}
 METADATA = {"starts": "<i8", "text": "|u1"}
@@ -175,7 +174,7 @@ class StoredColumns:
             return None
         shapes = {"starts": (len(self) + 1,), "hashes": (len(self),), "order": (len(self),), "text": None}
         found = TextIds(**self._table(self.file, "text_ids", TEXT_IDS, shapes))
-        if problem := problem_of_text_ids(found):
+        if problem := found.problem:
             self.file.refuse("text_ids", problem)
         return found
 

@@ -32,6 +32,7 @@ class Cell(ABC):
     design: TrellisDesign
     code_bytes: int
     number: int
+    projection: Projection
 
     @abstractmethod
     def signals(self, levels: Array) -> Float32:
@@ -53,15 +54,14 @@ class Cell(ABC):
         return np.asarray(self.design.values / np.sqrt(self._n_features))
 
     @property
-    @abstractmethod
-    def _n_features(self) -> int: ...
+    def _n_features(self) -> int:
+        return self.projection.n_features
 
 
 @dataclass(frozen=True, eq=False)
 class WholeCell(Cell):
     """Single cell that covers the whole space, with an orthonormal basis."""
 
-    projection: Projection
     mean: Float32 | None
 
     @lazy
@@ -104,10 +104,6 @@ class WholeCell(Cell):
         products = projected @ self._projected_mean / np.sqrt(self._n_features)
         return projected[:, self.design.coded], products[:, np.newaxis]
 
-    @property
-    def _n_features(self) -> int:
-        return self.projection.n_features
-
 
 @dataclass(frozen=True, eq=False)
 class LocalCell(Cell):
@@ -135,10 +131,6 @@ class LocalCell(Cell):
         mean = self.mean.astype(np.float64)
         (projected,) = kernels.active().multiply(self.mean[np.newaxis], [Product(self.panels)])
         return projected[0].astype(np.float64), float(self._n_features * (mean @ mean))
-
-    @property
-    def _n_features(self) -> int:
-        return self.projection.n_features
 
 
 class Cells:

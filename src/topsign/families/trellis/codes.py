@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ... import kernels
 from ..._arrays import Bytes, Float32
 from ...codes import Codes, as_projected
+from ...kernels import RoundedQueries, TrellisTables
 from ...kernels.trellis import unpack_norms
 
 if TYPE_CHECKING:
@@ -53,16 +54,23 @@ class TrellisCodes(Codes):
         ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits, or to
         14 if few axes hold nearly everything.
         """
-        threads, chosen = kernels.n_threads(n_threads), kernels.active()
         projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
         scores = np.empty((len(projected), len(self)), np.float32)
         rounded = self.recipe.cells.round(projected)
         for cell, positions in self.recipe.cells.of_codes(self.data):
             queries, codes = rounded[cell.number], self.data[positions]
-            sums = chosen.trellis_sums(cell.tables, codes, queries, n_threads=threads).astype(np.float32)
-            weights = chosen.trellis_weights(cell.tables, codes, n_threads=threads)
-            scores[:, positions] = (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
+            scores[:, positions] = cosines(cell.tables, codes, queries, n_threads=kernels.n_threads(n_threads))
         return scores
+
+
+def cosines(
+    tables: TrellisTables, codes: Bytes, queries: RoundedQueries, *, n_threads: int, norms: Float32 | None = None
+) -> Float32:
+    """Return cosines of queries and reconstructions, or their products with the norms of the codes."""
+    sums = kernels.active().trellis_sums(tables, codes, queries, n_threads=n_threads).astype(np.float32)
+    weights = kernels.active().trellis_weights(tables, codes, n_threads=n_threads)
+    weights = weights if norms is None else weights * norms
+    return (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * weights
 
 
 def unpacked_norms(codes: Bytes) -> Float32:

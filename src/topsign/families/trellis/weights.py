@@ -17,7 +17,7 @@ from ...projections import Projection
 from ...projections.blocks import Block
 from ..base import Encoded
 from ..weight_coding import Logits, WeightCoding, isotropic_error, unbiased_scales
-from .codes import unpacked_norms
+from .codes import cosines, unpacked_norms
 from .recipe import BASES, TrellisRecipe
 
 Made = TypeVar("Made", bound=TrellisRecipe)
@@ -95,10 +95,8 @@ class TrellisLogits(Logits):
         return len(self.queries.scales)
 
     def values(self, weights: Encoded, *, n_threads: int) -> Float32:
-        chosen, queries = kernels.active(), self.queries
-        sums = chosen.trellis_sums(self.tables, weights.codes, queries, n_threads=n_threads).astype(np.float32)
-        scales = chosen.trellis_weights(self.tables, weights.codes, n_threads=n_threads) * unpacked_norms(weights.codes)
-        return (sums * queries.scales[:, np.newaxis] + queries.constants[:, np.newaxis]) * scales
+        norms = unpacked_norms(weights.codes)
+        return cosines(self.tables, weights.codes, self.queries, n_threads=n_threads, norms=norms)
 
     def rank(self, weights: Encoded, k: int, *, n_threads: int) -> tuple[Int64, Float32]:
         return kernels.active().rank_trellis(self._ranges(weights), k, n_threads=n_threads)
