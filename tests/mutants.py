@@ -175,6 +175,9 @@ EQUIVALENT = {
         "-",
         "+",
     ): "places are below the length",
+    ("search/region_order.py", "if not segment.n_alive:", "not segment.n_alive", "False"): (
+        "a segment without living entries adds none"
+    ),
     ("search/visiting.py", "if is_wide.all():", "is_wide.all()", "False"): (
         "a visit of all regions finds the same entries, more slowly"
     ),

@@ -12,7 +12,7 @@ from scipy import stats
 
 import topsign as ts
 from topsign.paper.heads import load_cifar10_head
-from topsign.search import make_scans, own_signals
+from topsign.search import make_scans, own_signals, sample
 from topsign.search.calibration import best_by_query, bulk_scores
 
 pytestmark = pytest.mark.slow
@@ -282,6 +282,16 @@ def test_a_damaged_calibration_is_reported(rng, tmp_path):
         change.sources["topsign:calibration"] = record | {"nulls": nulls}
     with pytest.raises(ts.StorageError, match="calibration: cannot be read"):
         index.search(anisotropic(rng, 2))
+
+
+@pytest.mark.parametrize("n_features", [128, 2**16])
+def test_workers_send_hardly_more_than_the_sample(n_features):
+    n_entries, n_kept = 300_000, sample.capacity(n_features)
+    n_sent = np.count_nonzero(
+        sample.priorities(np.arange(n_entries)) < sample.likely_excluded({}, n_features, n_entries)
+    )
+    assert n_kept <= n_sent <= n_kept + 2 * sample.MARGIN * n_kept**0.5
+    assert sample.likely_excluded({}, n_features, n_kept) is None
 
 
 def test_the_sample_of_signals_is_uniform_and_bounded(rng):
