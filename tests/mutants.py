@@ -84,6 +84,7 @@ TESTS = {
     "families/comparison": ["test_decoded", "test_families", "test_boundaries", "test_index"],
     "families/decoded": ["test_decoded", "test_families"],
     "families/laws": ["test_boundaries", "test_law", "test_nulls", "test_index", "test_trellis_index"],
+    "families/projected": ["test_bad_input", "test_families", "test_first", "test_index", "test_encoders"],
     "families/sign_codes": ["test_codes", "test_index", "test_kernels", "test_families"],
     "families/sign_comparison": ["test_boundaries", "test_ties", "test_index", "test_index_batches", "test_families"],
     "families/sign_weights": ["test_head", "test_heads"],
