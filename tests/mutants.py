@@ -68,7 +68,7 @@ TESTS = {
     "store/stores": ["test_segments", "test_entries", "test_first", "test_durable"],
     "store/stored_columns": ["test_originals", "test_hostile_folders", "test_entries", "test_regions", "test_durable"],
     "store/stored_file": ["test_originals", "test_hostile_folders", "test_hardening_files", "test_durable"],
-    "store/texts": ["test_filters", "test_entries", "test_bad_input"],
+    "store/texts": ["test_filters", "test_entries", "test_hostile_folders", "test_bad_input"],
     "store/versions": ["test_durable", "test_bucket"],
     "families": ["test_boundaries", "test_ties", "test_families", "test_index", "test_encoders", "test_law"],
     "families/adaptive": [
