@@ -68,7 +68,7 @@ class DeferredSignals:
             self._received.append(number)
 
     def _is_abandoned(self, frame: FrameType | None) -> bool:
-        """Whether neither the function that defers nor `end` is among the functions that run."""
+        """Return whether neither the deferring function nor `end` is running."""
         while frame is not None:
             if frame is self._owner or frame.f_code is DeferredSignals.end.__code__:
                 return False

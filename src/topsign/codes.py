@@ -36,7 +36,7 @@ class Codes:
     data : uint8 array of shape (n_codes, bytes per code)
         Packed codes; checked.
     recipe : Recipe
-        What they are made with.
+        Recipe that the codes are made with.
     columns : dict of float32 arrays of shape (n_codes,)
         Values kept beside the codes, by the names of ``recipe.column_names``.
     checked : bool
@@ -79,7 +79,7 @@ class Codes:
 
     @staticmethod
     def empty(recipe: Recipe) -> Codes:
-        """Return no codes of a recipe, of the type that its codes have."""
+        """Return an empty collection of codes of this recipe."""
         none = dict.fromkeys(recipe.column_names, np.empty(0, np.float32))
         return recipe.codes_type.unchecked(np.empty((0, recipe.code_bytes), np.uint8), recipe, none)
 

@@ -64,14 +64,14 @@ class SignEmbedding(_Embedding):
         self.random_state = random_state
 
     def fit(self, signals: npt.ArrayLike, y: object = None) -> Self:
-        """Learn the number of features and make the projection; the values do not matter."""
+        """Learn the number of features and make the projection; values are only checked."""
         n_bits = check_count(self.n_bits, "n_bits")
         check_finite(check_signals(self, signals, reset=True))
         self._make_projection(n_bits)
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
+        """Return packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         signals = check_signals(self, signals)
         threads = kernels.n_threads(None)
@@ -124,7 +124,7 @@ class UniversalEmbedding(_Embedding):
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
+        """Return packed codes, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         signals = check_signals(self, signals)
         out = np.empty((len(signals), -(-len(self.dither_) // 8)), np.uint8)
@@ -195,7 +195,7 @@ class AdaptiveEmbedding(_Embedding):
         return self
 
     def transform(self, signals: npt.ArrayLike) -> Bytes:
-        """Packed signs of the kept projections, (n_signals, ceil(n_bits / 8)) uint8."""
+        """Return packed signs of the kept projections, (n_signals, ceil(n_bits / 8)) uint8."""
         check_is_fitted(self)
         given: Any = interchanged(signals)
         if not hasattr(given, "tocsr"):
@@ -205,7 +205,7 @@ class AdaptiveEmbedding(_Embedding):
 
 
 def universal_dither(seed: int, n_bits: int, step: float) -> Float64:
-    """Return fixed uniform values in [0, 2 * step), one per projection, which the seed of the projection decides."""
+    """Return uniform values in [0, 2 * step), one per projection, determined by the projection's seed."""
     return uniforms(seed, "universal dither", 0, n_bits) * (2 * step)
 
 

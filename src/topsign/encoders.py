@@ -29,7 +29,7 @@ Made = TypeVar("Made", bound=Codes)
 
 
 class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]):
-    """Base class of encoders: ``fit`` learns a recipe, everything else asks it.
+    """Base class of encoders: ``fit`` learns a recipe, which all other methods call.
 
     Attributes
     ----------
@@ -52,8 +52,8 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
     def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Made:
         """Return one code per signal.
 
-        Signals are read block by block, so that a memory map larger than memory is fine. A zero signal (one equal to
-        the mean that is removed) raises.
+        Signals are read block by block, so memory maps may be larger than memory. A zero signal, or one equal to the
+        mean that is subtracted, raises ValueError.
         """
         check_is_fitted(self)
         made = encode(self.recipe_, as_fitted_signals(self, signals), n_threads=n_threads)
@@ -67,16 +67,16 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, SignalsTransformer, Generic[Made]
         return codes.decode()
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
-        """Return the values of queries that codes are compared with, (n_queries, n_pool) float32."""
+        """Return the projections of queries, with which codes are compared, (n_queries, n_pool) float32."""
         check_is_fitted(self)
         queries = as_fitted_signals(self, queries, name="queries")
         projected, _ = self.recipe_.project(queries, n_threads=kernels.n_threads(n_threads))
         return Projected.of(projected, self.recipe_)
 
     def as_projected(self, values: npt.ArrayLike) -> Float32:
-        """Mark values as projections that this encoder made: those of a file, or joined from several.
+        """Mark values from a file or from several calls as projections of this encoder.
 
-        Codes refuse a plain array, because signals look the same if n_pool is n_features.
+        Codes reject plain arrays, because signals have the same shape as projections if n_pool is n_features.
         """
         check_is_fitted(self)
         return Projected.of(as_projected(values, n_pool=self.recipe_.n_pool), self.recipe_)
@@ -103,7 +103,7 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
     projection, random_state
         As in :class:`SignEmbedding`.
     center : bool or array of shape (n_features,)
-        A mean that is removed from signals and queries alike: given, or learned by ``fit`` (True).
+        Mean that is subtracted from signals and queries: given, or learned by ``fit`` (True).
     norms : bool
         Keep each signal's norm and scale (8 bytes per code), so that inner products can be estimated.
         Without them correlations are estimated with the expected scale.
@@ -116,7 +116,7 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
     recipe_ : Recipe
         Everything the codes are made with.
     projection_, seed_, mean_
-        Its projection, the seed of that, and the mean that is removed (None without ``center``).
+        Projection, its seed, and the mean that is subtracted (None without ``center``).
 
     Examples
     --------
@@ -175,7 +175,7 @@ class AdaptiveEncoder(Encoder[AdaptiveCodes]):
 
 
 class TrellisEncoder(Encoder[TrellisCodes]):
-    """Trellis codes: smaller than adaptive ones for a given quality, and slower to make.
+    """Trellis codes, which are smaller than adaptive codes of the same quality and slower to encode.
 
     Each code is a ring of bits from which every coordinate reads a window; the encoder searches for the bits whose
     reconstruction is nearest to the signal.
@@ -185,18 +185,18 @@ class TrellisEncoder(Encoder[TrellisCodes]):
     n_bytes : int, optional
         Bytes of one code.
     bits_per_feature : float, optional
-        The same as a rate, rounded up to whole bytes. Exactly one of the two must be given.
+        Size as a rate, rounded up to whole bytes. Exactly one of n_bytes and bits_per_feature must be given.
     basis : "principal", "hadamard" or an orthonormal Projection
         ``principal`` gives bits to the directions in which signals vary most.
     center : bool or array of shape (n_features,)
-        A mean of unit signals, learned (True) or given, that is put back before scores are taken.
+        Mean of unit signals, learned (True) or given, which is added back before scores are computed.
     n_local : power of two, at most 256
-        Cells, found by k-means, that have a mean, principal axes and rates of their own. The number of the cell takes
-        its bits from ``n_bytes``. Useful with some hundred signals per cell to learn from, and few bytes: their axes
-        are kept with the recipe.
+        Number of cells, found by k-means, each with its own mean, principal axes and rates. The cell number takes bits
+        from ``n_bytes``. Useful for small codes if there are a few hundred signals per cell to learn from; the axes of
+        all cells are stored with the recipe.
     window : int in [4, 12]
-        Bits that a coordinate reads. 12 keeps about 1% more energy than 10 and takes four times as long; 8 is four
-        times as fast.
+        Bits that a coordinate reads. 12 captures about 1% more energy than 10 and takes four times as long; 8 takes a
+        quarter of the time.
     norms : bool
         Keep each signal's norm, in two more bytes per code.
     random_state : int, Generator or None
@@ -245,7 +245,7 @@ class TrellisEncoder(Encoder[TrellisCodes]):
         return TrellisRecipe.learn(signals, n_features=self.n_features_in_, **self.get_params(deep=False))
 
     def transform(self, signals: npt.ArrayLike) -> Float32:
-        """Return signals as their codes hold them, (n_signals, n_features); a zero signal stays zero."""
+        """Return signals reconstructed from their codes, (n_signals, n_features); a zero signal stays zero."""
         check_is_fitted(self)
         norms: list[float] = []
         made = encode(

@@ -1,4 +1,4 @@
-"""Signals to codes: the one loop that reads, checks and encodes signals, block by block."""
+"""Encoding: the loop that reads, checks and encodes signals block by block."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def encode(
     coder: Coder | None = None,
     observe: Callable[[Block], None] | None = None,
 ) -> Encoded:
-    """Return codes of signals, or of a part of them; errors name the row of the whole.
+    """Return codes of signals, or of a part of them; error messages name rows of the whole array.
 
-    Signals are read block by block, so that a memory map larger than memory is fine. A zero signal raises, because it
-    has no direction; with ``allow_zero`` it gets an arbitrary code, and scale zero. ``observe`` sees every block.
+    Signals are read block by block, so memory maps may be larger than memory. A zero signal raises ValueError, because
+    it has no direction; with ``allow_zero`` it gets an arbitrary code and scale zero. ``observe`` is called with every
+    block.
     """
     threads = kernels.n_threads(n_threads)
     first, end, _ = (part or slice(None)).indices(len(signals))
@@ -55,7 +56,7 @@ def encode(
 
 
 def check_signals(recipe: Recipe, signals: Array, *, part: slice, n_threads: int) -> None:
-    """Raise what :func:`encode` would raise for signals that cannot be used, without encoding any."""
+    """Raise the errors of :func:`encode` for unusable signals, without encoding."""
     for block in _blocks(recipe, signals, part, n_threads, "signals"):
         _check_directions(recipe, block)
 

@@ -1,4 +1,4 @@
-"""Errors and warnings of this library, and how to get what is missing."""
+"""Errors and warnings of this library, and installation hints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StorageError(Exception):
 
     @classmethod
     def bad_checksum(cls, path: str | os.PathLike[str], section: str, *, stored: int, computed: int) -> Self:
-        """A checksum that does not fit what it was taken of."""
+        """Return the error of a checksum that does not match its data."""
         problem = f"damaged: checksum {stored:08x} stored, {computed:08x} computed; restore the file from a copy"
         return cls(path, section, problem)
 

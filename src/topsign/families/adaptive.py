@@ -387,7 +387,7 @@ def is_true(center: bool | npt.ArrayLike) -> bool:
 
 
 def resolve_bits(n_bits: int | str | None, n_bytes: int | None, n_pool: int, layout: str) -> int:
-    """Return the number of projections to keep: as given, what fits into ``n_bytes``, or an eighth of the pool."""
+    """Return the number of projections to keep: as given, as many as fit into ``n_bytes``, or an eighth of the pool."""
     if n_bits is not None and n_bits != "auto":
         if n_bytes is not None:
             raise ValueError(f"give n_bits or n_bytes, not both, got n_bits={n_bits!r} and n_bytes={n_bytes!r}")

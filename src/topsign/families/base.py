@@ -42,7 +42,7 @@ class Encoded:
 
 
 class Recipe(ABC):
-    """Complete description of how codes are made. Codes of equal recipes are comparable.
+    """Complete description of how codes are made; codes of equal recipes are comparable.
 
     Each family has a recipe class, which learns, encodes, decodes and prepares queries. Code outside
     :mod:`topsign.families` never tests the family. Indexes, heads and exported tables store the recipe as JSON.
@@ -300,7 +300,7 @@ class Recipe(ABC):
         """Return the differing values of this recipe and of another; two empty strings if they are equal."""
         ours, theirs = self.described(), other.described()
         names = [name for name in ours if ours[name] != theirs.get(name)]
-        names = [name for name in names if name != "fingerprint"] or names  # it differs if anything else does
+        names = [name for name in names if name != "fingerprint"] or names  # it follows from the others
         show: Callable[[Record], str] = lambda values: ", ".join(f"{name}={values.get(name)!r}" for name in names)  # noqa: E731
         return show(ours), show(theirs)
 

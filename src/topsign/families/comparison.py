@@ -45,7 +45,7 @@ class Range:
         return found
 
     def blocks(self, n_rows: int) -> list[Int64]:
-        """Return positions of the entries that take part, so many at a time."""
+        """Return positions of the entries that take part, in blocks of ``n_rows``."""
         count = len(self.columns)
         if self.alive is None:
             living = np.arange(count)
@@ -73,13 +73,13 @@ class RegionRange(Range):
 
 @dataclass(frozen=True, eq=False)
 class RegionRanges:
-    """Segments of a snapshot in the order of regions; kernels keep what they make of them."""
+    """Segments of a snapshot in the order of regions, with their form for kernels."""
 
     ranges: list[RegionRange]
     known: dict[str, RegionArrays] = field(default_factory=dict)
 
     def arrays(self, name: str = "", weights: Callable[[Range], Float32 | None] = lambda _: None) -> RegionArrays:
-        """Return the segments as kernels take them, with a column of weights of this name."""
+        """Return the segments in the form that kernels take, with a column of weights of this name."""
         if name not in self.known:
             parts = []
             for one in self.ranges:
@@ -91,7 +91,7 @@ class RegionRanges:
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """Segments, and the regions that each query visits, each once."""
+    """Segments, and the regions that each query visits."""
 
     segments: RegionRanges
     starts: Int64  # (n_queries + 1,)
@@ -103,7 +103,7 @@ class Visits:
         return [one.within(regions) for one in self.segments.ranges]
 
     def codes(self, name: str = "", weights: Callable[[Range], Float32 | None] = lambda _: None) -> VisitedCodes:
-        """Return the visits as kernels take them, with a column of weights of this name."""
+        """Return the visits in the form that kernels take, with a column of weights of this name."""
         return VisitedCodes(self.segments.arrays(name, weights), self.starts, self.regions)
 
 
@@ -114,10 +114,10 @@ class Null(Protocol):
         """Return decimal logarithms of the probability that an impostor reaches each value."""
 
     def search_threshold(self, false_alarm: float, n_entries: int) -> float:
-        """Return the least value of a match in a search of so many entries, or a little less."""
+        """Return the smallest value of a match in a search of ``n_entries`` entries, or slightly less."""
 
     def significant(self, statistics: Float64, false_alarm: float, n_entries: int) -> Array:
-        """Return which values are matches: a search for an impostor has any with at most this probability."""
+        """Return which values are matches, such that a search for an impostor has one with at most this probability."""
 
 
 class Gather(Protocol):
@@ -148,14 +148,14 @@ class Comparison(ABC):
         """Return rows and values, (n_queries, k), of the k best entries; ties by ascending id, row -1 for -inf."""
 
     def visit(self, visits: Visits, k: int, *, n_threads: int) -> tuple[Int64, Array]:
-        """Return what :meth:`rank` returns, of the entries that each query visits."""
+        """Return rows and values like :meth:`rank`, among the entries that each query visits."""
         found = [self.rank(visits.of_query(query), k, n_threads=n_threads) for query in range(len(self))]
         rows = [rows[query] for query, (rows, _) in enumerate(found)]
         values = [values[query] for query, (_, values) in enumerate(found)]
         return np.array(rows, np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
 
     def scan_cost(self, n_queries: float) -> float:
-        """Return the nanoseconds to compare an entry with so many queries at once, on a core of today."""
+        """Return the nanoseconds that a core takes to compare an entry with a batch of queries."""
         return 20 * n_queries
 
     def visit_cost(self, n_queries: float) -> float:
@@ -197,7 +197,7 @@ class Comparison(ABC):
         return False
 
     def statistics(self, queries: Int64, values: Array, correlations: Float64) -> Float64:
-        """Return what the null distribution is about: by default the estimated correlation."""
+        """Return the statistics that the null distribution describes, by default estimated correlations."""
         return correlations
 
     def reaches(self, scores: Float64, distances: Callable[[], Float64], limit: float) -> Array:
@@ -233,7 +233,7 @@ class Pairing(ABC):
         """Return the least value whose score is at least ``score``."""
 
     def log10_p_values(self, values: Array) -> Float64:
-        """Return decimal logarithms of the chance that codes of independent signals are so similar; nan if unknown."""
+        """Return log10 of the probability that codes of independent signals are this similar; nan if unknown."""
         return np.full(len(values), np.nan)
 
     def null_bound(self, level: float) -> float:

@@ -1,4 +1,4 @@
-"""The default comparison: inner products with decoded codes. Slow, right for every family, the definition in tests."""
+"""Default comparison: inner products with decoded codes. Slow, correct for every family, the definition in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .blocks import Scored, rank_blocks, within_blocks
 from .comparison import Comparison, Gather, PairComparison, Pairing, Range, Visits
 
 BLOCK_BYTES = 2**22  # reference vectors computed at a time
-DECODING, COMPARING = 1000.0, 100.0  # nanoseconds, about, to decode an entry and to compare it with a query
+DECODING, COMPARING = 1000.0, 100.0  # approximate nanoseconds to decode an entry and to compare it with a query
 SLACK = 1e-6  # by which bounds are lowered: the score of a hit, in float32, decides
 
 
@@ -78,7 +78,7 @@ class DecodedComparison(Comparison):
 def unit_queries(
     recipe: Recipe, queries: Array, *, part: slice | None = None, n_threads: int = 1
 ) -> tuple[Float32, Float64]:
-    """Return queries as decoded codes are compared with them, less the mean and of norm one, and their norms."""
+    """Return queries minus the mean, scaled to norm one, and their norms."""
     n_rows, center = recipe.block_signals, recipe.center
     blocks = list(float_blocks(queries, n_rows, part=part, minus=center, n_threads=n_threads, name="queries"))
     empty = np.empty((0, recipe.n_features), np.float32)
@@ -87,7 +87,7 @@ def unit_queries(
 
 
 class DecodedCosines(DecodedComparison):
-    """Cosines of reference vectors with each other, whatever their norms."""
+    """Cosines of reference vectors with each other, independent of their norms."""
 
     def _vectors(self, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
         return unit(super()._vectors(codes, columns))

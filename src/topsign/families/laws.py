@@ -20,7 +20,7 @@ from ..theory.log_tails import LN10, log10_tail, log_coordinate_tail, probabilit
 
 N_NODES, N_FAR_NODES = 600, 100
 FAR, FARTHEST = -250.0, -1000.0
-"""Decimal logarithms of p-values from which on nodes of the table are sparser, and at which it ends: the floor of
+"""Decimal logarithms of p-values: below the first, nodes of the table are sparser; the second is its end, the floor of
 p-values of estimated correlations."""
 
 
@@ -38,15 +38,15 @@ class SignLaw:
         return _shared, tuple(getattr(self, field.name) for field in fields(self))
 
     def correlations(self, mismatches: npt.NDArray[np.int32]) -> Float64:
-        """The correlation whose expected distance was observed; each count is worked out once."""
+        """Return the correlations at which these mismatches are expected; each count is computed once."""
         table = self._correlations
         missing = np.unique(mismatches[np.isnan(table[mismatches])])
-        if missing.size:  # threads may work out the same count twice, and write the same number
+        if missing.size:  # threads may compute the same count twice, and write the same number
             table[missing] = correlation_from_hamming(missing / self.n_bits, n_bits=self.n_bits, n_pool=self.n_pool)
         return table[mismatches]
 
     def score_pvalues(self, correlations: Float64) -> Float64:
-        """Chance that an impostor's estimated correlation is so high.
+        """Return the probability that an impostor's estimated correlation is at least this high.
 
         Approximation of ``match_pvalue``, which takes half a millisecond each: its normal deviate is interpolated
         monotonically. Measured down to 1e-30, relatively: within 2e-5 for 1,000 features and more. With 64 to 384
@@ -64,14 +64,14 @@ class SignLaw:
         return np.where(correlations < 0, np.log1p(-np.exp(logs)), logs) / LN10
 
     def _log_upper(self, correlations: Float64) -> Float64:
-        """Return logarithms of the chance that an impostor reaches the magnitudes of correlations."""
+        """Return logarithms of the probability that an impostor reaches the magnitudes of correlations."""
         spline, end = self._deviates
         magnitudes = np.abs(correlations)
         return np.where(magnitudes < end, log_ndtr(-spline(np.minimum(magnitudes, end))), FARTHEST * LN10)
 
     @lazy
     def expected_scale(self) -> np.float32:
-        """Factor from a sum to a correlation (times the query's norm) where entries keep no scale."""
+        """Factor from a sum to a correlation (times the query's norm) if entries have no scale."""
         return np.float32(1 / (self.n_bits * mean_kept_magnitude(n_bits=self.n_bits, n_pool=self.n_pool)))
 
     @lazy
@@ -80,14 +80,14 @@ class SignLaw:
 
     @lazy
     def mismatch_log10_pvalues(self) -> Float64:
-        """Decimal logarithms of the chance that an impostor differs in so few signs, for 0 to ``n_bits``."""
+        """Log10 of the probability that an impostor has at most so many mismatches, for 0 to ``n_bits``."""
         return self._log10_pvalues(np.arange(self.n_bits + 1), "hamming")
 
     @lazy
     def _deviates(self) -> tuple[scipy.interpolate.PchipInterpolator, float]:
-        """Normal deviates of the upper tail against the estimate: nearly a straight line, and where it ends."""
+        """Spline of the normal deviates of the upper tail over the estimate, nearly a straight line, and its end."""
         far, end = self._score_of(FAR), self._score_of(FARTHEST)
-        # Nodes crowd where a bounded estimate ends, and its deviate turns up.
+        # Nodes are dense near the end of a bounded estimate, where the deviate rises steeply.
         nodes = far * np.sin(np.linspace(0, np.pi / 2, N_NODES))
         if end > far:
             nodes = np.append(nodes, far + (end - far) * np.sin(np.linspace(0, np.pi / 2, N_FAR_NODES))[1:])
@@ -122,7 +122,7 @@ shared_law = lru_cache(maxsize=64)(SignLaw)
 
 
 def _shared(*shape: Any) -> SignLaw:
-    """Unpickling uses the tables that this process has already."""
+    """Return the tables of this process; unpickling calls this."""
     return shared_law(*shape)
 
 
@@ -159,7 +159,7 @@ class MismatchNull(PairNull):
         return self.table[(-statistics).astype(np.int64)]
 
     def threshold(self, level: float) -> float:
-        """The negated largest number of mismatches whose p-value is at most ``level``; 1 if none has."""
+        """Return minus the largest number of mismatches with a p-value of at most ``level``, or 1."""
         return 1.0 - int(np.searchsorted(probabilities(self.table), level, side="right"))
 
 
@@ -202,7 +202,7 @@ class SampleNull(PairNull):
 
 
 def sample_log10_pvalues(correlations: Float64, n_features: int) -> Float64:
-    """Decimal logarithm of the chance that two independent isotropic signals have so high a correlation.
+    """Return log10 of the probability that two independent isotropic signals have at least this correlation.
 
     Exact: ``r * sqrt(n - 1) / sqrt(1 - r**2)`` is Student's t with n - 1 degrees of freedom. A correlation of 1 counts
     as the next smaller float, which is the floor.

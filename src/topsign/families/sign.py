@@ -44,7 +44,7 @@ class SignRecipe(SignsRecipe):
     def for_weights(
         cls, weights: Array, *, n_bits: int | None = None, n_bytes: int | None = None, **options: Any
     ) -> Self:
-        """``n_bits`` is the number of projections, all of which are kept."""
+        """Return a recipe for weight vectors; ``n_bits`` is the number of projections, all of which are kept."""
         n_bytes = float_scale_bytes(n_bytes)
         sizes = {} if n_bytes is None else {"n_pool": 8 * n_bytes}
         sizes |= {} if n_bits is None else {"n_pool": check_count(n_bits, "n_bits")}

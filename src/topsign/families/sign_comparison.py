@@ -18,7 +18,7 @@ from .laws import MismatchNull, NormalNull, ScoreNull, SignLaw
 PAIRS = 2**15  # codes gathered at a time when single pairs of query and entry are compared
 
 SLACK = 1e-5
-"""By which thresholds of significance are lowered for kernels, relatively; the p-value of a hit decides."""
+"""Relative amount by which significance thresholds are lowered for kernels; the p-value of a hit decides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ class SignComparison(Comparison):
         bits.__dict__["bits"] = self.queries.bits  # all that distances need
         return type(self)(self.layout, bits, self.law, self.metric)
 
-    # Regions are compared query by query, because tables of a batch serve all of its queries or none. A single
-    # query takes as long per entry as about ten queries of a batch.
+    # Regions are compared query by query, because the tables of a batch need all of its queries. A single query takes
+    # as long per entry as about ten queries of a batch.
     def scan_cost(self, n_queries: float) -> float:
         return 15 + 1.5 * n_queries
 
@@ -137,7 +137,7 @@ class HammingComparison(SignComparison):
 class AsymmetricComparison(SignComparison):
     """Comparison by the sum of the query's real projections, each with the entry's sign.
 
-    Subclasses choose what kernels multiply these sums with, what each query divides them by, and the null distribution.
+    Subclasses choose the factors of the sums, the divisors of the queries, and the null distribution.
     """
 
     def rank(self, ranges: Sequence[Range], k: int, *, n_threads: int) -> tuple[Int64, Array]:
@@ -199,12 +199,12 @@ class AsymmetricComparison(SignComparison):
         return np.float64(1)
 
     def _divisors(self) -> Float64:
-        """Return what sums of each query are divided by."""
+        """Return the divisor of each query's sums."""
         return np.ones(len(self)) if self.metric == "inner_product" else self.norms
 
 
 class ExpectedScaleComparison(AsymmetricComparison):
-    """The same for entries without scales: every sum is scaled as that of a normal signal."""
+    """Asymmetric comparison for entries without scales; sums are scaled as those of normal signals."""
 
     def weights(self) -> str | None:
         return None
@@ -215,12 +215,12 @@ class ExpectedScaleComparison(AsymmetricComparison):
 
 
 class ChosenRowsComparison(AsymmetricComparison):
-    """The query keeps its largest projections z, the entry gives signs there.
+    """Asymmetric comparison of each query's largest projections z with the entry's signs there.
 
-    Approximation for small correlations: an entry's sign leans towards its query by ``sqrt(2 / pi) rho z / |v|``, so
-    ``sqrt(pi / 2) |v| sum(sign z) / sum(z**2)`` estimates rho: with a sixteenth of the pool it is 0.5% low at 0.1, 4%
-    at 0.3, 12% at 0.5. For an impostor the sum is taken as normal with variance ``sum(z**2)``; if the pool's rows are
-    independent, the sample correlation of the two signals adds to it as it does to every estimate.
+    Approximation for small correlations: the expected sign of an entry is ``sqrt(2 / pi) rho z / |v|``, so
+    ``sqrt(pi / 2) |v| sum(sign z) / sum(z**2)`` estimates rho. With a sixteenth of the pool it is 0.5% low at 0.1, 4%
+    at 0.3 and 12% at 0.5. For an impostor the sum is modelled as normal with variance ``sum(z**2)``; if the pool's rows
+    are independent, the sample correlation of the two signals adds its variance, as in every estimate.
     """
 
     def weights(self) -> str | None:
@@ -277,7 +277,7 @@ class AgreementComparison:
 
 
 def code_ranges(ranges: Sequence[Range], weights: str | None = None) -> list[CodeRange]:
-    """Return ranges as kernels take them, with a column of weights."""
+    """Return ranges in the form that kernels take, with a column of weights."""
     return [
         CodeRange(one.columns.codes, one.first_row, one.alive, weights_of(one, weights), one.columns.ids)
         for one in ranges

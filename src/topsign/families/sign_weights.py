@@ -18,10 +18,10 @@ from .weight_coding import BLOCK_VECTORS, Logits, WeightCoding, size_steps
 if TYPE_CHECKING:
     from .adaptive import SignsRecipe
 
-# Sums over all pairs cost 155 ns per pair at 128 of 1024, a matrix product over unpacked codes 25: worth unpacking
-# if many inputs share it. Heads below this size always take the sums, whose bits do not depend on the batch.
+# For 128 bits of a pool of 1,024, a sum takes 155 ns per pair, and a matrix product with unpacked codes 25 ns, so
+# unpacking pays if many inputs share it. Smaller heads always use sums, whose bits do not depend on the batch.
 MANY_VECTORS, MANY_INPUTS = 256, 32
-MOST_OF_POOL = 4  # a code that keeps more than this part of its pool chooses little
+MOST_OF_POOL = 4  # a code that keeps more than a quarter of its pool gains little from the choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class SignWeights(WeightCoding):
 
 
 class AdaptiveWeights(SignWeights):
-    """The same of adaptive codes, whose size is a part of the pool."""
+    """Coding of weight vectors by adaptive codes, whose size is a part of the pool."""
 
     @property
     def size(self) -> str:
@@ -86,7 +86,7 @@ class AdaptiveWeights(SignWeights):
 
 @dataclass(frozen=True, eq=False)
 class SignLogits(Logits):
-    """Projected inputs, to be added with the signs of codes."""
+    """Projected inputs, which are summed with the signs of codes."""
 
     recipe: SignsRecipe
     projected: Float32  # (n_inputs, n_pool)
@@ -104,7 +104,7 @@ class SignLogits(Logits):
         return values
 
     def _products(self, codes: Bytes) -> Float32:
-        """Return the same within rounding, by products with codes unpacked into rows of signs, a block at a time."""
+        """Return the same values within rounding, by matrix products with unpacked blocks of codes."""
         out = np.empty((len(self), len(codes)), np.float32)
         for start in range(0, len(codes), BLOCK_VECTORS):
             part = slice(start, start + BLOCK_VECTORS)
@@ -122,7 +122,7 @@ class SignLogits(Logits):
 
 @dataclass(frozen=True, eq=False)
 class SignAgreements(Logits):
-    """Signs of projected inputs: the number that agree with those of a code, less the number that differ."""
+    """Signs of projected inputs; values are the number of signs equal to a code's minus the number of others."""
 
     recipe: SignsRecipe
     bits: Bytes
@@ -147,7 +147,7 @@ def pool_sizes(n_pool: int) -> list[int]:
 
 
 def relative_error(n_bits: int, n_pool: int, n_features: int, *, orthonormal: bool = True) -> float:
-    """Return the standard deviation of an estimated logit, relative to |w| |x|, for w and x at right angles.
+    """Return the standard deviation of an estimated logit relative to |w| |x|, for orthogonal w and x.
 
     Exact for a Gaussian pool given the kept magnitudes: sqrt(1 / N) with N = n_bits * lambda**2, lambda the mean kept
     magnitude. For orthonormal pools 1 / N - 1 / n_features under the root: approximation.

@@ -16,13 +16,13 @@ from .blocks import rank_blocks, within_blocks
 
 BLOCK_VECTORS = 2**14  # weight vectors multiplied at a time
 BLOCK_BYTES = 2**22  # reconstructions computed at a time
-SAMPLE = 1000  # weight vectors, about, that an error is measured on
+SAMPLE = 1000  # approximate number of weight vectors on which an error is measured
 
 
 class Logits(ABC):
     """Prepared inputs of a head, ready to be multiplied with codes of weight vectors.
 
-    By ``scoring="hamming"`` the number of signs that agree less those that differ takes the place of the product.
+    With ``scoring="hamming"``, values are the number of equal signs minus the number of different signs.
     """
 
     @abstractmethod
@@ -92,11 +92,11 @@ class WeightCoding(ABC):
 
     @abstractmethod
     def error(self, weights: Array) -> float:
-        """Return the standard deviation of an estimated logit over |w| |x|, for w and x at right angles."""
+        """Return the standard deviation of an estimated logit relative to |w| |x|, for orthogonal w and x."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one weight vector: its code, and its columns."""
+        """Bytes of one weight vector: its code and its columns."""
         return int(self.recipe.code_bytes) + 4 * len(self.column_names)
 
     @property
@@ -145,7 +145,7 @@ class DecodedWeights(WeightCoding):
         return self.recipe.decode(weights.codes, own) * weights.columns["logit_scales"][:, np.newaxis]
 
     def error(self, weights: Array) -> float:
-        """Approximation: as if errors were at right angles to the weights, in all directions alike."""
+        """Return the error (approximation: errors are isotropic and orthogonal to the weights)."""
         sample = np.asarray(weights[:: max(1, len(weights) // SAMPLE)], np.float32)
         found = self.decode(self.encode(sample, n_threads=1))
         norms = np.linalg.norm(sample, axis=1) * np.linalg.norm(found, axis=1)
@@ -175,24 +175,24 @@ class DecodedLogits(Logits):
 
 
 def unbiased_scales(block: Block, reconstructions: Float32) -> Array:
-    """Return what reconstructions r of weight vectors w are multiplied with: ``|w|**2 / <w, r>``, zero for w = 0."""
+    """Return the scales ``|w|**2 / <w, r>`` of the reconstructions r of weight vectors w, zero for w = 0."""
     products = (reconstructions * block.values).sum(axis=1, dtype=np.float64)
     return np.asarray(np.divide(block.square_norms, products, out=np.zeros(len(products)), where=products > 0))
 
 
 def isotropic_error(cosine: float, n_features: int) -> float:
-    """Return the relative error of logits by reconstructions of this mean cosine."""
+    """Return the relative error of logits for reconstructions with this mean cosine."""
     return float(np.sqrt(max(cosine**-2 - 1, 0.0) / n_features))
 
 
 def size_steps(least: int, most: int) -> list[int]:
-    """Return numbers of bits for an automatic choice: whole bytes, two steps to a factor of two."""
+    """Return numbers of bits for an automatic choice: whole bytes, two per factor of two."""
     sizes = {round(2 ** (step / 2) / 8) * 8 for step in range(6, 2 * max(1, most).bit_length() + 2)}
     return sorted(size for size in sizes if least <= size <= most)
 
 
 def float_scale_bytes(n_bytes: int | None) -> int | None:
-    """Return the bytes of a code beside a float32 scale, of ``n_bytes`` in all."""
+    """Return the bytes left for a code if code and float32 scale take ``n_bytes``."""
     if n_bytes is not None and n_bytes <= 4:
         raise ValueError(f"a weight vector takes at least 5 bytes, 4 of them its scale, got {n_bytes}")
     return None if n_bytes is None else n_bytes - 4

@@ -18,7 +18,7 @@ MAX_SAMPLE = 2000
 
 
 class SizeWarning(UserWarning):
-    """A head whose size does not pay."""
+    """Warning about a head that gains too little from compression."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ def choose(sizes: list[int], agreement: Callable[[int], float], basis: str) -> S
 
 
 def simulated_agreement(weights: Array, error: Callable[[int], float], *, shortlist: int = 1) -> Callable[[int], float]:
-    """Return agreement by number of bits, predicted from the relative error of logits and from the weights.
+    """Return a function from n_bits to the agreement predicted from the error of logits and the weights.
 
-    Approximation, by simulation with a fixed seed: inputs are the weight vector of a random class in normal noise, the
-    share of their energy that is signal uniform in [0, 1]; logits get independent normal errors of this spread. Biases
-    are left out, because they would need the norm of inputs. Real inputs may be clearer or less clear than these:
-    measure if there are data. With a shortlist, the best class must be among so many highest estimates.
+    Approximation, by simulation with a fixed seed: each input is the weight vector of a random class plus normal noise;
+    the fraction of signal in its energy is uniform in [0, 1]. Logits get independent normal errors of this relative
+    size. Biases are ignored, because they would need the norms of inputs. Real inputs may have more or less noise, so
+    measure the agreement if there are data. With a shortlist, the best class must be among that many highest estimates.
     """
     rng = np.random.default_rng(0)
     n_classes, n_features = weights.shape
@@ -93,7 +93,7 @@ def simulated_agreement(weights: Array, error: Callable[[int], float], *, shortl
 def measured_agreement(
     X: Any, coef: Array, intercept: Float64, made: Callable[[Recipe], Predictor]
 ) -> Callable[[Recipe], float]:
-    """Return the agreement of a recipe's head with the exact one on at most 2000 evenly spaced rows of the data."""
+    """Return a function from a recipe to its head's agreement with the exact head on at most 2,000 rows of the data."""
     signals = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)
     rows = np.unique(np.linspace(0, signals.shape[0] - 1, MAX_SAMPLE).astype(np.int64))
     signals = signals[rows].astype(np.float64)

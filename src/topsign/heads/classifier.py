@@ -42,7 +42,7 @@ def _has_probabilities(self: CompressedLinearClassifier) -> bool:
 
 
 class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A linear classifier whose weight vectors are codes: many times smaller, with scores that estimate its logits.
+    """Linear classifier with compressed weight vectors, whose scores estimate the logits of the uncompressed one.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
 
     @classmethod
     def from_head(cls, head: Head) -> Self:
-        """Return the classifier of a head, say of a PyTorch layer's; nothing is compressed again."""
+        """Return the classifier of a head, for example of a PyTorch layer, without compressing it again."""
         record, short = head.recipe.to_json(), head.shortlist
         options: dict[str, Any] = {name: record.get(name) for name in ("family", "n_pool", "projection", "layout")}
         size = None if short is None else short.size
@@ -271,13 +271,13 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         return logits[:, 0] if self.head_.one_vector else logits
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """Return the class of the highest score, the first of equal ones."""
+        """Return the class with the highest score, the first one in case of a tie."""
         check_is_fitted(self)
         return self.head_.predict(self._check(X))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: npt.ArrayLike) -> Float64:
-        """Return probabilities of the classes, computed from estimated logits as the estimator does from its own."""
+        """Return probabilities of the classes, computed from estimated logits by the estimator's own formula."""
         check_is_fitted(self)
         return self.head_.predict_proba(self._check(X))
 
@@ -302,7 +302,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     def storage_bits_(self) -> int:
         """Bits that a prediction needs: codes, scales, intercepts, and the weights of a shortlist.
 
-        Not a random projection, which is made from its seed. ``head_`` has the bytes of codes and of the shortlist.
+        A random projection does not count, because it is made from its seed. ``head_`` has the bytes of each part.
         """
         check_is_fitted(self)
         return 8 * self.head_.nbytes
@@ -344,10 +344,10 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
     def add_classes(
         self, coef: npt.ArrayLike, *, classes: npt.ArrayLike, intercept: npt.ArrayLike | None = None
     ) -> Self:
-        """Add classes, each a weight vector and a label; the codes of the others stay.
+        """Add classes, each with a weight vector and a label; the codes of existing classes do not change.
 
-        ``estimator_``, which does not know them, is dropped. If a shortlist keeps a memory map of the original weights,
-        they are read into memory.
+        ``estimator_`` is deleted, because it lacks the new classes. Memory-mapped weights of a shortlist are read into
+        memory.
         """
         check_is_fitted(self)
         check_enough_classes(len(self.classes_), one_vector=self.head_.one_vector)
@@ -359,7 +359,7 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
         return self._set_head(self.head_.with_classes(weights, intercepts, labels))._without_estimator()
 
     def remove_classes(self, classes: npt.ArrayLike) -> Self:
-        """Remove classes; the codes of the others stay. At least two must be left. ``estimator_`` is dropped."""
+        """Remove classes; the codes of the others do not change. At least two must be left. Deletes ``estimator_``."""
         check_is_fitted(self)
         labels = check_class_labels(classes, self.classes_, present=True)
         check_enough_classes(len(self.classes_) - len(labels), one_vector=self.head_.one_vector)
@@ -389,9 +389,9 @@ class CompressedLinearClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstima
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the classifier of a file that :meth:`save` wrote; it predicts as before, and has no estimator.
+        """Return the classifier that :meth:`save` wrote, with the same predictions and without the estimator.
 
-        Raises StorageError for a file that is damaged, or anything else.
+        Raises StorageError if the file is damaged or not a head.
         """
         return cls.from_head(Head.load(path))
 

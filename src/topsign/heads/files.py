@@ -22,14 +22,14 @@ MAX_RATIO = 20
 
 
 def write_head(path: str | os.PathLike[str], header: Record, arrays: dict[str, Array]) -> None:
-    """Write the whole file or nothing."""
+    """Write a head file atomically."""
     text = json.dumps({"format": FORMAT} | header).encode()
     members = arrays | {"header": np.frombuffer(text, np.uint8)}
     write_file(path, lambda file: np.savez(file, allow_pickle=False, **members))
 
 
 def read_head(path: str | os.PathLike[str]) -> tuple[Record, dict[str, Array]]:
-    """Return header and arrays of a head file; StorageError for anything else."""
+    """Return header and arrays of a head file; raise StorageError for any other file."""
     try:
         with open(path, "rb") as raw:
             if raw.read(6) == b"\x93NUMPY":
@@ -56,7 +56,7 @@ def _check_sizes(path: str | os.PathLike[str], raw: IO[bytes], members: zipfile.
 
 
 def raise_not_a_head(path: str | os.PathLike[str], why: str) -> NoReturn:
-    """Raise the error of a file that cannot be loaded."""
+    """Raise StorageError for a file that is not a head."""
     raise StorageError(path, "head", f"not a head that this version can read: {why}")
 
 
@@ -70,7 +70,7 @@ def plain_labels(classes: Array) -> Array:
 
 
 def checked_columns(recipe: Recipe, scoring: str, arrays: dict[str, Array]) -> dict[str, Float32]:
-    """Return the columns of a head; ValueError unless all arrays fit together, because kernels check nothing."""
+    """Return the columns of a head; raise ValueError unless all arrays fit together, because kernels do not check."""
     codes, biases, classes = arrays["codes"], arrays["biases"], arrays["classes"]
     recipe.check(codes, name="codes")
     n_classes = len(classes) if classes.ndim == 1 else 0

@@ -1,4 +1,4 @@
-"""Linear heads as codes of their weight vectors, with everything that a prediction needs; only NumPy is imported."""
+"""Linear heads: codes of their weight vectors and everything that a prediction needs; imports only NumPy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Indices = TypeVar("Indices")
 
 
 class TopK(NamedTuple, Generic[Values, Indices]):
-    """Highest logits of each input, falling, and positions of their classes; of equal ones the lower class first."""
+    """Highest logits of each input, descending, and positions of their classes; ties by ascending class."""
 
     values: Values  # (n_inputs, k) array of a head, or tensor of a layer
     indices: Indices  # (n_inputs, k)
@@ -52,7 +52,7 @@ class Head:
     biases: Float64  # (n_vectors,)
     classes: Array  # (n_classes,) labels
     columns: dict[str, Float32] = field(default_factory=dict)  # (n_vectors,) each: scales, if codes do not hold them
-    scoring: str = "asymmetric"  # or "hamming": scores are the signs that agree less those that differ, not logits
+    scoring: str = "asymmetric"  # or "hamming": scores are equal signs minus different signs, not logits
     link: str | None = None  # how logits become probabilities
     shortlist: Shortlist | None = None
 
@@ -180,7 +180,7 @@ class Head:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a prediction needs: codes, scales, biases, what was learned, and the weights of a shortlist."""
+        """Bytes that a prediction needs: codes, scales, biases, learned parameters, and the weights of a shortlist."""
         return self.code_nbytes + self.shortlist_nbytes
 
     @property
@@ -190,7 +190,7 @@ class Head:
 
     @property
     def code_nbytes(self) -> int:
-        """Bytes of codes, scales and biases that scores use, and of what the recipe learned."""
+        """Bytes of codes, scales, biases and the recipe's learned parameters."""
         used = (self.codes, *self.columns.values(), self._used_biases)
         return sum(array.nbytes for array in used if array is not None) + self.recipe.shared_nbytes
 
@@ -214,9 +214,9 @@ class Head:
     def logits(self, X: npt.ArrayLike) -> Float64:
         """Return scores of the classes, (n_samples, n_classes); one column if two classes share one weight vector.
 
-        By ``scoring="asymmetric"`` estimates of the logits. With a shortlist, those of its classes are exact, and
-        estimates of the others are lowered to just below the least of these. By ``scoring="hamming"`` the signs that
-        agree less the signs that differ.
+        With ``scoring="asymmetric"`` they estimate the logits. A shortlist makes the logits of its classes exact, and
+        the estimates of all others are lowered to just below them. With ``scoring="hamming"`` they are the number of
+        equal signs minus the number of different signs.
         """
         signals = as_signals(X, n_features=self.n_features, name="X")
         out = np.empty((len(signals), len(self.biases)))
@@ -227,7 +227,7 @@ class Head:
     def topk(self, X: npt.ArrayLike, k: int) -> TopK[Float64, Int64]:
         """Return the k highest scores of each input, and positions in ``classes``.
 
-        Scores of all classes are never held at once, unless k is above the size of a shortlist.
+        The scores of all classes are held at once only if k is larger than a shortlist.
         """
         signals = as_signals(X, n_features=self.n_features, name="X")
         k = check_count(k, "k", maximum=len(self.classes))
@@ -237,7 +237,7 @@ class Head:
         return found
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """Return the class of the highest score, the first of equal ones."""
+        """Return the class with the highest score, the first one in case of a tie."""
         if self.one_vector:
             return self.classes[(self.logits(X)[:, 0] > 0).astype(np.int64)]
         return self.classes[self.topk(X, 1).indices[:, 0]]
@@ -279,9 +279,9 @@ class Head:
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an npz file of plain arrays with the recipe; an existing file is replaced whole or not at all.
+        """Write an npz file of plain arrays and the recipe; an existing file is replaced atomically.
 
-        The weights of a shortlist are written as they are held, or only named if they lie in a file of their own.
+        The weights of a shortlist are written as they are held, or only named if they are in a separate file.
         """
         shortlist, weights = (None, {}) if self.shortlist is None else self.shortlist.to_file()
         header: Record = {
@@ -296,7 +296,7 @@ class Head:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the head that :meth:`save` wrote; StorageError for a file that is damaged, or anything else."""
+        """Return the head that :meth:`save` wrote; raise StorageError if the file is damaged or something else."""
         header, arrays = read_head(path)
         try:
             recipe = Recipe.from_json(header["recipe"], path)
@@ -344,14 +344,14 @@ class Head:
         return np.take_along_axis(classes, order, axis=1), np.take_along_axis(values, order, axis=1)
 
     def _shortlisted(self, signals: Array, inputs: Logits) -> tuple[Int64, Float64]:
-        """Return the classes of highest score, and their exact logits."""
+        """Return the classes with the highest scores, and their exact logits."""
         assert self.shortlist is not None
         classes, _ = self._scores.best(inputs, min(self.shortlist.size, len(self.codes)))
         return classes, self.shortlist.products(signals, classes) + self.biases[classes]
 
 
 def _check_directions(weights: Array, classes: Array) -> None:
-    """Raise for a zero weight vector, which has no signs to compare."""
+    """Raise ValueError for a zero weight vector, which has no signs to compare."""
     zero = [number for number in range(len(weights)) if not np.any(weights[number])]
     if zero:
         label = classes.tolist()[-1 if len(weights) < len(classes) else zero[0]]

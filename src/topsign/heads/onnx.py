@@ -20,7 +20,7 @@ LINEAR, TOPK = "TopsignLinear", "TopsignTopK"
 
 
 def session_options() -> Any:
-    """Options for ``onnxruntime.InferenceSession`` with topsign's operators registered."""
+    """Return options for ``onnxruntime.InferenceSession`` with topsign's operators registered."""
     try:
         import onnxruntime
         import onnxruntime_extensions
@@ -47,13 +47,13 @@ def _declare() -> None:
 
 
 def _linear(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: str) -> Float32:
-    """As ``topsign::linear``; an empty bias stands for none."""
+    """Compute ``topsign::linear``; an empty bias means none."""
     scores, rows = _read_operands(x, codes, columns, bias, recipe)
     return scores.logits(rows, "inputs").reshape(*x.shape[:-1], len(codes))
 
 
 def _topk(x: Float32, codes: Bytes, columns: Float32, bias: Float32, *, recipe: str, k: int) -> tuple[Float32, Int64]:
-    """As ``topsign::topk``."""
+    """Compute ``topsign::topk``."""
     scores, rows = _read_operands(x, codes, columns, bias, recipe)
     values, classes = scores.topk(rows, k, "inputs")
     shape = (*x.shape[:-1], k)

@@ -49,9 +49,8 @@ class RecipeOptions:
     def needs_weights(self, n_features: int) -> bool:
         """Return whether :meth:`recipe` depends on the weight vectors; raise if an option is wrong."""
         sizes = self._sizes(n_features)
-        return self.family.needs_weights(n_features, **self.sized(n_features, sizes[0] if sizes else None)) or bool(
-            sizes
-        )
+        smallest = self.sized(n_features, sizes[0] if sizes else None)
+        return self.family.needs_weights(n_features, **smallest) or bool(sizes)
 
     def recipe(
         self,
@@ -60,10 +59,10 @@ class RecipeOptions:
         shortlist: int | None = None,
         measured: Callable[[Recipe], float] | None = None,
     ) -> tuple[Recipe, SizeChoice | None]:
-        """Return a recipe for these weight vectors, and the choice of its size if that was left open.
+        """Return a recipe for these weight vectors, and the choice of its size if it is automatic.
 
-        ``measured`` gives the agreement of a recipe on data; without it the agreement is predicted from the weights.
-        Warn if the size does not pay.
+        ``measured`` returns the agreement of a recipe on data; without it the agreement is predicted from the weights.
+        Warns if compression gains too little.
         """
         n_features = weights.shape[1]
         sizes = self._sizes(n_features)

@@ -1,4 +1,4 @@
-"""Scores of classes: products of inputs with coded weight vectors, and biases; all of them, or the k best."""
+"""Scores of classes: products of inputs with coded weight vectors plus biases, for all classes or the k best."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .. import kernels
 from .._arrays import Array, Bytes, Float32, Float64, Int64
 from ..families import Encoded, Logits, Recipe
 
-BLOCK_CLASSES = 2**14  # compared at a time if all of them could reach a bound
+BLOCK_CLASSES = 2**14  # classes compared at a time, because all of them may reach a bound
 
-# Kernels compare float32 scores with a threshold; a little below it none is missed, and the computed logit decides.
+# Kernels compare float32 scores with thresholds that are lowered by this, so none is missed; the logit decides.
 SLACK = 1e-5
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -30,7 +30,7 @@ class Scores:
 
     @classmethod
     def from_operands(cls, recipe: Recipe, codes: Bytes, columns: Float32, bias: Float32 | None) -> Self:
-        """Return the scores of a layer's operands: columns (n_columns, n_classes), and no or zero biases for none.
+        """Return the scores of a layer's operands: columns (n_columns, n_classes), and biases or None.
 
         Shapes are checked, because graphs may come from outside.
         """
@@ -50,7 +50,7 @@ class Scores:
         return out
 
     def topk(self, inputs: Array, k: int, name: str) -> tuple[Float32, Int64]:
-        """Return the k highest scores of rows of inputs, falling, in float32, and their classes."""
+        """Return the k highest scores of each input in descending order, in float32, and their classes."""
         values, classes = np.empty((len(inputs), k), np.float32), np.empty((len(inputs), k), np.int64)
         for rows, prepared in self.prepare(inputs, name):
             classes[rows], values[rows] = self.best(prepared, k)
@@ -69,12 +69,12 @@ class Scores:
         return values if self.biases is None else values + self.biases
 
     def best(self, inputs: Logits, k: int) -> tuple[Int64, Float64]:
-        """Return the k best classes of each input and their scores; of equal ones the lower class first."""
+        """Return the k best classes of each input and their scores; ties by ascending class."""
         classes, scores = inputs.rank(self.weights, k, n_threads=kernels.n_threads(None))
         found = scores.astype(np.float64)
         if self.biases is None:
             return classes, found
-        # The best without biases bound the k-th best from below; every class that may exceed it is looked at.
+        # The k best without biases give a lower bound of the k-th best score; all classes that may reach it are scored.
         bounds = np.min(found + self.biases[classes], axis=1)
         starts = range(0, len(self), BLOCK_CLASSES)
         parts = [self._reaching(inputs, bounds, slice(start, start + BLOCK_CLASSES), k) for start in starts]
@@ -108,6 +108,6 @@ def check_operands(recipe: Recipe, codes: Any, columns: Any, bias: Any) -> None:
 
 
 def _merged(classes: Int64, logits: Float64, k: int) -> tuple[Int64, Float64]:
-    """Return the k highest of each row, by falling logit, then by class; rows have ascending classes, then -1."""
+    """Return the k highest logits of each row, ties by ascending class; rows have ascending classes, then -1."""
     order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(classes, order, axis=1), np.take_along_axis(logits, order, axis=1)

@@ -194,7 +194,7 @@ _cached: WeakKeyDictionary[Any, dict[str, Column]] = WeakKeyDictionary()
 
 
 def _columns(segment: Segment, fields: set[str]) -> dict[str, Column]:
-    """The fields of a segment's metadata, parsed at their first use."""
+    """Return fields of a segment's metadata as columns, parsed at their first use."""
     found = _cached.setdefault(segment.columns, {})
     metadata, n_entries = segment.columns.metadata, len(segment)
     for field in sorted(fields - found.keys()):

@@ -1,4 +1,4 @@
-"""Ids: texts, or integers, and of one kind within an index."""
+"""Ids of entries: integers or texts, one kind per index."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..store import Change, Snapshot
 MAX_NAME_BYTES = 512
 
 Ids = npt.NDArray[Any]
-"""Ids as users see them: int64, or texts (dtype object) if the entries were given such."""
+"""Ids as users see them: int64, or texts (dtype object)."""
 
 
 def are_texts(ids: object) -> bool:
-    """Whether these are text ids, or one text id: judged by the first."""
+    """Return whether these are text ids, or a single text id, judging by the first id."""
     if isinstance(ids, (str, bytes)):
         return True
     if isinstance(ids, np.ndarray) and ids.dtype.kind in "iub":
@@ -33,7 +33,7 @@ def are_texts(ids: object) -> bool:
 
 
 def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[bytes]:
-    """Text ids in UTF-8; with ``n_entries`` they must be as many, and differ."""
+    """Return text ids in UTF-8; if ``n_entries`` is given, require so many distinct ids."""
     given = [ids] if isinstance(ids, str) else list(ids)
     for row, one in enumerate(given):
         if not isinstance(one, str):
@@ -56,7 +56,7 @@ def check_text_ids(ids: Any, n_entries: int | None, name: str = "ids") -> list[b
 
 
 def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
-    """Ids of new entries as numbers or texts: one per entry, all different; None where none were given."""
+    """Check ids of new entries, one per entry and all different; None if none are given."""
     if ids is None:
         return None
     if are_texts(ids):
@@ -71,7 +71,7 @@ def check_new_ids(ids: Any, n_entries: int) -> Int64 | list[bytes] | None:
 
 
 def check_added_kind(has_text_ids: bool | None, *, given: bool, texts: bool) -> None:
-    """Ids of new entries are texts where those of an index are, and integers where those are; None: it has none yet."""
+    """Raise TypeError unless new ids are of the kind that the index has; ``has_text_ids`` is None without entries."""
     if has_text_ids and not texts:
         what = "integers" if given else "no ids"
         raise TypeError(f"the ids of this index are texts, got {what}; give one text per signal with ids=")
@@ -80,7 +80,7 @@ def check_added_kind(has_text_ids: bool | None, *, given: bool, texts: bool) -> 
 
 
 def check_asked(ids: Any, has_text_ids: bool | None, name: str) -> Int64 | list[bytes]:
-    """Ids of entries of an index, which may not have them: numbers, or texts where those of the index are such."""
+    """Check ids that a user asks for; they are of the kind that the index has, but may be unknown."""
     if are_texts(ids):
         if has_text_ids is False:
             raise TypeError(f"the ids of this index are integers, got {name} of texts; index.ids lists them")
@@ -100,7 +100,7 @@ def check_found(texts: list[bytes], found: Any, name: str) -> None:
 
 
 def ids_for(change: Change, ids: Int64 | list[bytes] | None, n_entries: int, *, replacing: bool) -> tuple[Int64, Int64]:
-    """Return internal ids of new entries, and those among them that entries with the same ids have already."""
+    """Return the internal ids of new entries, and those of them that exist already."""
     if ids is None:
         return change.free_ids(n_entries), np.empty(0, np.int64)
     if isinstance(ids, list):
@@ -135,7 +135,7 @@ def _ids_of_texts(change: Change, texts: list[bytes], *, replacing: bool) -> tup
 
 
 def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
-    """Return the rows of entries with these ids; an unknown one raises."""
+    """Return the rows of the entries with these ids; raise ValueError for an unknown id."""
     asked = check_asked(ids, snapshot.has_text_ids, name)
     if not isinstance(asked, list):
         return snapshot.rows_with(asked, name)
@@ -145,7 +145,7 @@ def rows_of(snapshot: Snapshot, ids: npt.ArrayLike, name: str = "ids") -> Int64:
 
 
 def user_ids(snapshot: Snapshot, ids: Int64) -> Ids:
-    """Return internal ids as the ids that the user gave; -1 becomes None beside texts."""
+    """Return the user's ids for internal ids; -1 becomes None if ids are texts."""
     if not snapshot.has_text_ids:
         return ids
     out = np.full(ids.shape, None, object)

@@ -39,8 +39,8 @@ class Index(BaseIndex):
     """Entries known by their ids, and exact search over them: a recipe, a store and an engine.
 
     :class:`AdaptiveIndex`, :class:`SignIndex` and :class:`TrellisIndex` construct one, :func:`open_index` opens one.
-    Searching methods read one snapshot from beginning to end and take no lock; ``add`` and ``remove`` take turns and
-    put a new snapshot in its place. All methods are safe from any thread.
+    A search reads one snapshot and takes no lock. Changes exclude each other and replace the snapshot. All methods are
+    thread-safe.
     """
 
     def __init__(self, recipe: Recipe, store: Store, *, engine: Engine = ENGINE) -> None:
@@ -65,7 +65,7 @@ class Index(BaseIndex):
 
     @property
     def deferred(self) -> DeferredIndex | None:
-        """The state of an index that has not learned, else None; for the library's own modules."""
+        """State of an index that has not learned its recipe, otherwise None; for internal use."""
         return self._state if isinstance(self._state, DeferredIndex) else None
 
     @property
@@ -75,23 +75,23 @@ class Index(BaseIndex):
 
     @property
     def n_segments(self) -> int:
-        """Segments that the entries are kept in."""
+        """Number of segments."""
         return len(self.store.snapshot.segments)
 
     @property
     def n_removed(self) -> int:
-        """Removed entries whose bytes :meth:`compact` would free."""
+        """Number of removed entries, whose bytes :meth:`compact` frees."""
         snapshot = self.store.snapshot
         return sum(map(len, snapshot.segments)) - len(snapshot)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, ids, columns, regions and metadata: what searches by code read."""
+        """Bytes of codes, ids, columns, regions and metadata."""
         return sum(segment.nbytes for segment in self.store.snapshot.segments)
 
     @property
     def originals_nbytes(self) -> int:
-        """Bytes of the kept signals: in files that are mapped and read only for candidates, or in memory."""
+        """Bytes of the kept signals, in memory or in files of which searches read only the candidates."""
         return sum(segment.columns.originals_nbytes for segment in self.store.snapshot.segments)
 
     @property
@@ -107,10 +107,10 @@ class Index(BaseIndex):
     # Learning
 
     def fit(self, sample: npt.ArrayLike) -> Self:
-        """Learn the recipe from signals like those to come; once.
+        """Learn the recipe from a sample of signals, once.
 
-        ValueError if the recipe is known already, because codes of two recipes cannot be compared, or if the sample
-        is too small.
+        Raises ValueError if the recipe is known, because codes of two recipes cannot be compared, or if the sample is
+        too small.
         """
         values = as_signals(sample, n_features=self.n_features, name="sample")
         with self._learning:
@@ -120,10 +120,9 @@ class Index(BaseIndex):
         return self
 
     def drift(self) -> float:
-        """Return the energy of recent codes relative to codes of signals like the sample: 1 if the basis fits.
+        """Return the energy of the last 1,000 codes relative to that of the learning sample: 1 if the basis fits.
 
-        Of the last 1,000 entries; below 0.9 learning again would pay. nan without entries, and for codes that learn
-        nothing.
+        Below 0.9, learn a new recipe. nan without entries, and for codes that learn nothing.
         """
         snapshot = self.store.snapshot
         rows = snapshot.last(RECENT)
@@ -145,31 +144,31 @@ class Index(BaseIndex):
     ) -> Ids:
         """Add signals, one entry each, and return their ids.
 
-        Searches see all of the new entries or none; threads and processes that add or remove take turns. In a durable
-        index all of the entries are on disk when this returns, or none of them ever is.
+        Searches see all of the new entries or none. Changes by threads and processes exclude each other. Once this
+        returns, the entries of a durable index are on disk; if it raises, none are.
 
         Parameters
         ----------
         signals : array of shape (n_signals, n_features) or (n_features,)
-            Read block by block, so that a memory map larger than memory is fine. A zero signal raises. A SciPy sparse
-            matrix is taken too, and made dense a block at a time.
+            Read block by block, so memory maps may be larger than memory. SciPy sparse matrices are converted to dense
+            blocks. A zero signal raises ValueError.
         ids : sequence of n_signals integers in [0, 2**63), or of texts, optional
-            Must differ from each other and from those in the index; those of removed entries are free again. Without
-            them, the integers after the largest id ever used. Texts are of 1 to 512 bytes in UTF-8; an index has
-            integers or texts, never both.
+            They must differ from each other and from those in the index; ids of removed entries can be used again. The
+            default is the integers after the largest id ever used. Texts have 1 to 512 bytes in UTF-8. An index has
+            integers or texts, not both.
         metadata : sequence of n_signals dicts or None, optional
             JSON objects, one per signal; :meth:`get` returns them.
         device : str, optional
-            Make the codes on this CUDA device, "cuda" or "cuda:1": the same bytes.
+            Encode on this CUDA device, "cuda" or "cuda:1", with the same bytes.
         rows : slice, optional
-            Add only these rows of the signals; errors still name rows of the whole. ``ids`` and ``metadata`` are those
-            of the rows added.
+            Add only these rows of the signals. ``ids`` and ``metadata`` have one element per added row; error messages
+            name rows of the whole array.
         source : (name, record), optional
-            A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries: how
-            far a file has been read, so that an interrupted job can resume without duplicates.
+            A name and a JSON record that :attr:`sources` keeps, stored in the same transaction as the entries. It can
+            hold how far a file has been read, so that an interrupted job resumes without duplicates.
 
-        ValueError and TypeError are raised before anything is added, and StorageError, if a durable index cannot be
-        written or is damaged, without anything being added.
+        Raises ValueError or TypeError for wrong arguments, and StorageError if a durable index is damaged or cannot be
+        written. In each case nothing is added.
         """
         given = {"ids": ids, "metadata": metadata, "n_threads": n_threads, "rows": rows, "source": source}
         return self._write(signals, device=device, replacing=False, **given)
@@ -202,9 +201,9 @@ class Index(BaseIndex):
         n_threads: int | None = None,
         device: str | None = None,
     ) -> Ids:
-        """Add signals, and replace the entries whose ids are in the index already, all in one transaction.
+        """Add signals and replace existing entries with the same ids, in one transaction.
 
-        Entries that are replaced lose their metadata unless some is given. Parameters are those of :meth:`add`.
+        Replaced entries lose their metadata unless new metadata are given. Parameters are those of :meth:`add`.
         """
         return self._write(signals, ids=ids, metadata=metadata, n_threads=n_threads, device=device, replacing=True)
 
@@ -224,10 +223,10 @@ class Index(BaseIndex):
         Parameters
         ----------
         vector_column : str, optional
-            The column of lists that holds the vectors; by default the only one. Without any, all numeric columns
-            that are neither ids nor metadata are the features; later tables must have the same, in the same order.
+            Column of lists that holds the vectors; by default the only such column. If there is none, all numeric
+            columns other than ids and metadata are features, and later tables must have the same in the same order.
         id_column : str, optional
-            The column of ids, texts or integers.
+            Column of ids, texts or integers.
         metadata_columns : sequence of str
             Columns that become the metadata of each entry.
         """
@@ -239,12 +238,12 @@ class Index(BaseIndex):
         return self._write(found.signals, ids=found.ids, metadata=found.metadata, **options)
 
     def update_metadata(self, ids: npt.ArrayLike, metadata: Iterable[Note]) -> None:
-        """Replace the metadata of entries, in one transaction; None takes it away. An unknown id raises before any."""
+        """Replace the metadata of entries in one transaction; None deletes it. An unknown id changes nothing."""
         notes = list(metadata)
         self.store.apply(lambda change: changes.update_metadata(change, ids, notes))
 
     def remove(self, ids: npt.ArrayLike) -> None:
-        """Remove entries; an unknown id raises before any is removed.
+        """Remove entries; an unknown id raises ValueError and removes nothing.
 
         Searches see all of the entries or none. In a durable index the removal is durable when this returns;
         :meth:`compact` frees their bytes.
@@ -252,20 +251,20 @@ class Index(BaseIndex):
         self.store.apply(lambda change: change.remove(rows_of(change.snapshot, ids)))
 
     def erase(self, ids: npt.ArrayLike) -> None:
-        """Remove entries, and delete every file that holds them: for data that must be gone.
+        """Remove entries and delete every file that holds them, for data that must not remain on disk.
 
         Rewrites the segments that hold the entries and deletes all earlier versions. Processes that still read an older
         version keep its bytes until they refresh or end; copies made with :meth:`save` keep theirs.
 
-        StorageError if the entries were removed but a file could not be deleted, because another program has it open
-        on Windows.
+        Raises StorageError if the entries were removed but a file could not be deleted, because another program has it
+        open on Windows.
         """
         self.store.apply(lambda change: changes.erase(change, ids))
 
     # Searching
 
     def project(self, queries: npt.ArrayLike, *, n_threads: int | None = None) -> Float32:
-        """Return real projections of queries as searches use them, less the mean: (n_queries, n_pool) float32.
+        """Return the projections of queries minus the mean, (n_queries, n_pool) float32, as searches use them.
 
         For codes taken out of the index (:meth:`get`) and for the engines of :mod:`topsign.export`.
         """
@@ -276,8 +275,8 @@ class Index(BaseIndex):
     def to(self, device: str, *, memory: int | None = None) -> Any:
         """Return a searcher of this index with its codes on a CUDA device, "cuda" or "cuda:1": the same answers.
 
-        A :class:`topsign.gpu.GpuIndex`. It searches the entries of now, until its own ``refresh``. At most ``memory``
-        bytes stay on the device, by default nine tenths of what is free there; the rest is copied at every search.
+        The result is a :class:`topsign.gpu.GpuIndex`. It searches the present entries until its own ``refresh``. At
+        most ``memory`` bytes stay on the device, by default 90% of its free memory; the rest is copied at every search.
         """
         return load_extension("gpu").GpuIndex(self, device=device, memory=memory)
 
@@ -333,7 +332,7 @@ class Index(BaseIndex):
         Parameters
         ----------
         queries : array of shape (n_queries, n_features), optional
-            Queries like those to come, at least 200 that are no entries; 1,000 or more are better.
+            Typical queries, at least 200 that are not entries; 1,000 or more are better.
         """
         given = None if queries is None else self._checked(queries, "queries")
         self._learned().regional.calibrate(given, seed=random_state, n_threads=n_threads, progress=progress)
@@ -357,10 +356,9 @@ class Index(BaseIndex):
     # Storage
 
     def save(self, path: Path) -> None:
-        """Write the entries into a new folder, without removed ones; it appears when it is complete.
+        """Write the entries that are not removed into a new folder, which appears when it is complete.
 
-        From memory this makes the index durable (:func:`topsign.open_index` opens it); of a durable index it is a
-        sound copy, also while others write.
+        :func:`topsign.open_index` opens the folder. The copy of a durable index is consistent, even while others write.
         """
         store = self.store
         save_store(path, self.recipe, store, tables=pruned(store.tables, store.snapshot))
@@ -399,13 +397,13 @@ class Index(BaseIndex):
         self.store.apply(changes.compact)
 
     def versions(self) -> list[int]:
-        """Return the versions of a durable index that are kept: ``open_index(path, version=...)`` opens one."""
+        """Return the kept versions of a durable index; ``open_index(path, version=...)`` opens one."""
         return self.store.versions()
 
     def refresh(self) -> bool:
-        """Look for changes by other processes; return whether there were any.
+        """Load changes by other processes; return whether there were any.
 
-        A search sees the state at the opening, at the last change by this index, or at its last refresh.
+        A search sees the index as of its opening, its last change by this object, or its last refresh.
         """
         with self._learning:
             if self.deferred is not None and self.deferred.exists():
@@ -414,7 +412,7 @@ class Index(BaseIndex):
         return self.store.refresh()
 
     def verify(self) -> None:
-        """Read all of a durable index again: every checksum, every id. Raise StorageError naming what is damaged."""
+        """Verify every checksum and every id of a durable index; raise StorageError that names the damage."""
         self.store.verify()
 
     def close(self) -> None:

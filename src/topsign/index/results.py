@@ -1,4 +1,4 @@
-"""Result types: what searches, ``pairs`` and ``get`` return."""
+"""Results of searches and of ``pairs``."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Pairs(Tabular):
         return len(self.scores)
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Columns by name; one value per pair."""
+        """Return columns by name, with one value per pair."""
         columns = (self.first, self.second, self.scores, self.p_values, self.log10_p_values)
         return {name: column.tolist() for name, column in zip(PAIR_COLUMNS, columns, strict=True)}
 

@@ -67,7 +67,7 @@ class Tabular(ABC):
         """Types of the columns, by name."""
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame of one row per match or pair."""
+        """Return a pandas DataFrame with one row per match or pair."""
         try:
             import pandas
         except ImportError:
@@ -75,7 +75,7 @@ class Tabular(ABC):
         return pandas.DataFrame(self.to_dict())
 
     def to_arrow(self) -> Any:
-        """A pyarrow Table of one row per match or pair; metadata as JSON texts."""
+        """Return a pyarrow Table with one row per match or pair; metadata are JSON texts."""
         arrow = import_pyarrow("to_arrow makes a pyarrow table")
         columns, kinds = self.to_dict(), self._kinds(arrow)
         if "metadata" in columns:
@@ -83,7 +83,7 @@ class Tabular(ABC):
         return arrow.table({name: arrow.array(values, kinds[name]) for name, values in columns.items()})
 
     def to_polars(self) -> Any:
-        """A Polars DataFrame of one row per match or pair; metadata as JSON texts."""
+        """Return a Polars DataFrame with one row per match or pair; metadata are JSON texts."""
         try:
             import polars
         except ImportError:
@@ -162,11 +162,11 @@ class ResultTable(Tabular):
         """Return the slice of a query's matches in each array."""
 
     def __getitem__(self, query: int) -> list[Match]:
-        """Matches of one query, closest first."""
+        """Return the matches of one query, closest first."""
         return [self._match(at) for at in self.positions_of(range(len(self))[query])]
 
     def __iter__(self) -> Iterator[list[Match]]:
-        """Matches of each query."""
+        """Iterate over the queries; yield the matches of each."""
         return (self[query] for query in range(len(self)))
 
     def _match(self, at: tuple[int, ...]) -> Match:
@@ -177,7 +177,7 @@ class ResultTable(Tabular):
         return Match(id if isinstance(id, str) else int(id), score, distance, p_value, log10, e_value, metadata)
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Values of the :attr:`columns` of every match; queries are numbered from 0, ranks from 1."""
+        """Yield the values of :attr:`columns` for every match; queries are numbered from 0, ranks from 1."""
         left = limit
         for query in range(len(self)):
             for rank, match in enumerate(self[query]):
@@ -194,7 +194,7 @@ class ResultTable(Tabular):
         return COLUMNS if self.metadata is None else (*COLUMNS, "metadata")
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Columns by name; one value per match."""
+        """Return columns by name, with one value per match."""
         values = list(zip(*self.rows(), strict=True)) or [()] * len(self.columns)
         return {name: list(column) for name, column in zip(self.columns, values, strict=True)}
 
@@ -204,7 +204,7 @@ class ResultTable(Tabular):
         return {"query": arrow.int64(), "rank": arrow.int64(), "id": id_kind, **reals, "metadata": arrow.string()}
 
     def _shown(self) -> tuple[list[list[str]], int]:
-        """The first rows as texts, and how many more there are."""
+        """Return the first rows as texts, and the number of the other rows."""
         n_matches = int(np.count_nonzero(~np.isnan(self.scores)))
         texts = []
         for row in self.rows(SHOWN):

@@ -172,7 +172,7 @@ class FolderChange(Change):
 
 
 def _rewritten_if_overlaid(segment: Segment) -> Segment:
-    """A segment without an overlay if that covers much of it."""
+    """Return a segment, rewritten without its overlay if that covers much of it."""
     columns = segment.columns
     if isinstance(columns, StoredColumns) and columns.n_overlaid > OVERLAID_SHARE * len(columns):
         return merge_segments([segment])

@@ -160,7 +160,7 @@ def _learn(
 
 
 def _mean(sample: Sample) -> Float64:
-    """Of the unit signals of the sample."""
+    """Return the mean of the unit signals of the sample."""
     parts = [(values.sum(axis=0, dtype=np.float64), len(values)) for values in sample.unit_blocks()]
     if not any(part[1] for part in parts):
         _check_varies(0.0)

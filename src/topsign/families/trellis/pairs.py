@@ -157,7 +157,7 @@ class ReconstructionTable:
     middle: Float64  # the mean
 
     def reconstruct(self, levels: Any) -> Float64:
-        """Whole numbers."""
+        """Return the reconstructions of levels as whole numbers."""
         if self.steps.ndim == 2:
             sums = levels.astype(np.float64) @ self.steps.astype(np.float64)
             return np.asarray(np.rint(sums / FINER + self.middle))

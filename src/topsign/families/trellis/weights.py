@@ -80,7 +80,7 @@ class TrellisWeights(WeightCoding):
         return self.recipe.directions(weights.codes) * unpacked_norms(weights.codes)[:, np.newaxis]
 
     def error(self, weights: Array) -> float:
-        """Approximation: as if errors were at right angles to the weights, in all directions alike."""
+        """Return the error (approximation: errors are isotropic and orthogonal to the weights)."""
         return isotropic_error(self.recipe.reconstruction_cosine, self.recipe.n_features)
 
 
