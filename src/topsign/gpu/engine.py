@@ -109,7 +109,7 @@ class GpuEngine:
         return n_entries * (per_entry + per_pair * len(comparison))
 
     def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
-        """Return the nanoseconds to visit so many entries, each by one query or more."""
+        """Return the nanoseconds to visit ``n_visited`` entries in ``n_pairs`` pairs of a query and an entry."""
         if not self.chunks.holds_all:
             return ENGINE.visit_cost(comparison, n_visited, n_pairs)
         n_searches = len(comparison) * len(self._loader.formats)

@@ -75,7 +75,7 @@ class LikelihoodRatioModel:
     """
 
     center: float  # scores are standardised with center and spread
-    spread: float
+    spread: float  # standard deviation of the scores that the model was learned from
     line: Float64  # intercept and slope of the natural logarithm of the ratio
     region: Float64  # (n, 2) lines on the boundary of the confidence region
     confidence: float
