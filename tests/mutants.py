@@ -189,6 +189,7 @@ EQUIVALENT = {
         "24",
         "25",
     ): "the number of points of a drawn curve",
+    ("store/texts.py", "return False", "return False", "return None"): "None is false, too",
     (
         "theory/evidence.py",
         "if len(values) <= 2 * N_EXTREMES + N_BINS:",
