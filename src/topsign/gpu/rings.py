@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._lazy import lazy
 from ..errors import GpuError
 from ..kernels import RoundedQueries, TrellisTables
 from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
@@ -66,6 +67,16 @@ class TrellisFormat(CodeFormat):
     def table_bytes(self) -> int:
         """Shared memory of the tables of coordinates and levels."""
         return 8 * padded(self.n_pool) + LEVELS
+
+    @lazy
+    def joint_step(self) -> int:
+        """Bits between the windows of every fourth coordinate, see :func:`joint_step`."""
+        return joint_step(self.tables)
+
+    @lazy
+    def joint(self) -> Array:
+        """Levels of four coordinates at a time, see :func:`joint_tables`; computed once for all searches."""
+        return self.device.put(joint_tables(self.tables))
 
     def load(self, codes: npt.NDArray[np.uint8] | Any, *, norms: bool) -> Rings:
         """Copy codes from the host or the device in parts. Any bytes are a valid code."""

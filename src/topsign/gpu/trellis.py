@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .device import Array, Device, Module
-from .rings import LEVELS, RoundedOnDevice, TrellisFormat, joint_step, joint_tables, padded, shared_module
+from .rings import LEVELS, RoundedOnDevice, TrellisFormat, padded, shared_module
 from .scan import DEFAULT, TILE, BestSoFar, Candidates, Part, Scanner, TileScanner, Tuning, start_search
 
 FEW_QUERIES = (1, 2, 4, 8, 16)  # that a thread takes along while it reads a code
@@ -65,11 +65,10 @@ class JointScanner(FewScanner):
     widths = (1, 8, 16)
 
     def _prepare(self) -> None:
-        tables, step = self.format.tables, joint_step(self.format.tables)
         self._codes = 1 if self.format.n_pool >= LONG_CODES else JOINT_CODES[self._width]
-        self._module = self._compiled("joint.cuh", JOINT_THREADS, STEP=step, CODES=self._codes)
+        self._module = self._compiled("joint.cuh", JOINT_THREADS, STEP=self.format.joint_step, CODES=self._codes)
         self._shared = joint_bytes(self.format, self._width)
-        self._tables = (self.device.put(joint_tables(tables)),)
+        self._tables = (self.format.joint,)
 
     def _grid(self, kernel: str, count: int) -> tuple[int, int]:
         each = -(-count // (self.device.n_processors * self._codes))
@@ -113,7 +112,7 @@ def few_bytes(form: TrellisFormat, n_columns: int) -> int:
 
 def joint_bytes(form: TrellisFormat, n_columns: int) -> int:
     """Return the shared memory of a scan by a few queries, four windows at a time."""
-    step = joint_step(form.tables)
+    step = form.joint_step
     n_fours = 32 // step  # of a word
     n_words = -(-form.n_pool // (4 * n_fours))
     return n_fours * (4 << form.tables.window + step - 1) + -(-n_words // (2 * step)) * n_fours * n_columns * 4
@@ -126,7 +125,7 @@ def make_trellis_scanner(
     if n_queries * form.n_digits > min(tuning.few_columns, FEW_QUERIES[-1]):
         return LevelScanner(device, form, n_queries)
     room = device.shared_bytes - 1024
-    if joint_step(form.tables) and joint_bytes(form, FEW_QUERIES[-1]) <= room:
+    if form.joint_step and joint_bytes(form, FEW_QUERIES[-1]) <= room:
         return JointScanner(device, form, n_queries)
     scanner = FewScanner if few_bytes(form, FEW_QUERIES[-1]) <= room else LevelScanner
     return scanner(device, form, n_queries)
