@@ -1,8 +1,8 @@
-"""Searching and encoding on a CUDA device: the same bits as on the processor. Needs CuPy (extra ``gpu``).
+"""Search and encoding on a CUDA device, with the same bits as on the CPU. Needs CuPy (extra ``gpu``).
 
-:meth:`topsign.Index.to` makes a :class:`GpuIndex`, whose :class:`GpuEngine` has a form for every comparison that it
-executes. A :class:`SignalEncoder` makes codes of signals with the coder of their recipe, a :class:`GpuEncoder` adaptive
-and sign codes of signals that are on the device already. Layers of :mod:`topsign.nn` use a :class:`HeadScanner`.
+:meth:`topsign.Index.to` returns a :class:`GpuIndex`, whose :class:`GpuEngine` has a form for every comparison that it
+executes. :class:`SignalEncoder` encodes signals of host memory, :class:`GpuEncoder` signals that are on the device
+already (adaptive and sign codes). Layers of :mod:`topsign.nn` use a :class:`HeadScanner`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Searches on a device: the best codes of each query, or all that reach a threshold, as the processor finds them.
+"""Searches on a device: the k best codes of each query, or all that reach a threshold, with the results of the CPU.
 
-A scan offers the codes whose rounded score, with its margin, may exceed the query's bar, the k-th best score so far. It
-takes no more codes than there is room for candidates, or is done again when there was none, so that none is lost. They
-are then scored exactly, in the order of additions that all kernels share, and merged with those held; that raises the
-bar.
+A scan returns as candidates the codes whose rounded score plus its error bound may exceed the query's bar, the k-th
+best score so far. It takes at most as many codes as the buffer of candidates holds, or is repeated in smaller parts
+after an overflow, so no candidate is lost. Candidates are then scored exactly, in the order of additions that all
+kernels share, and merged with the best so far, which raises the bar.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .scan import DEFAULT, TILE, Candidates, GatherScanner, Part, Scanner, Tunin
 from .stripes import CodeFormat, Format
 from .trellis import make_trellis_scanner
 
-MAX_K = 2048  # entries of a query that one block sorts; more are merged on the host
-WARPS = 8  # of a block that scores exactly
+MAX_K = 2048  # entries per query that one thread block sorts; more are merged on the host
+WARPS = 8  # per thread block of exact scoring
 
 
 class BestSearch:
     """The k best codes of a batch of queries. Parts must come in the order of their positions, or have an ``order``.
 
-    With ``waits`` scans take more codes than there is room for candidates, and are done again where that was too many:
-    fewer and larger ones, but the host looks at each. Calls that become a CUDA graph cannot wait.
+    With ``waits``, scans take more codes than the buffer of candidates holds, and are repeated after an overflow: fewer
+    and larger scans, but the host synchronizes after each. Calls that are captured in a CUDA graph cannot.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class BestSearch:
         while self._room < 2 * k:
             self._room *= 2
         self._scratch = form.scratch_bytes
-        self._blocks = max(2, min(64, 16 * device.n_processors // n_queries))  # that share a query
+        self._blocks = max(2, min(64, 16 * device.n_processors // n_queries))  # thread blocks per query
         self._blocks = 1 if form.scores_exactly else self._blocks
-        self._cached = min(capacity, 17 * 1024)  # bounds of candidates in shared memory
+        self._cached = min(capacity, 17 * 1024)  # candidates whose bounds are cached in shared memory
         self._seen = 0
         self._projected: Array = None
 
     def start(self, projected: Array) -> None:
-        """New queries, (n_queries, n_pool) float32 on the device; rounded ones for trellis codes."""
+        """Set new queries: (n_queries, n_pool) float32 on the device, or rounded queries for trellis codes."""
         self._projected = None if self.format.scores_exactly else projected
         self._seen = 0
         self.scanner.round(projected, self.candidates, self.held, whole=self.whole)
 
     def scan(self, part: Part, out: tuple[Array, Array] | None = None) -> None:
-        """Scan the codes of a part, and write scores and positions of the best codes so far to ``out``."""
+        """Scan the codes of a part; write scores and positions of the best codes so far to ``out``."""
         start, sampled = 0, 0
         if self._seen == 0 and isinstance(self.scanner, GatherScanner):
             sampled = min(self.tuning.sampled(self.n_queries), self.candidates.capacity, len(part))
@@ -89,7 +89,7 @@ class BestSearch:
             self._seen += count
 
     def _limit(self, seen: int) -> int:
-        """Codes of the next scan: what has room if all were candidates, or more where a scan can be done again."""
+        """Return the codes of the next scan: at most the capacity, or more if the scan can be repeated."""
         capacity, growth = self.candidates.capacity, self.tuning.growth
         if not self.waits or not seen:
             return max(TILE, min(max(self.tuning.first, growth * seen), capacity) // TILE * TILE)
@@ -97,7 +97,7 @@ class BestSearch:
         return max(capacity, min(self.tuning.largest, growth * seen)) // TILE * TILE
 
     def _overflows(self) -> bool:
-        """Whether the last scan had more candidates of a query than there is room for."""
+        """Return whether the candidates of some query overflowed in the last scan."""
         return int(self.device.get(self.candidates.counts).max()) > self.candidates.capacity
 
     def _set_bars(self, part: Part, n_codes: int) -> None:
@@ -166,19 +166,19 @@ class BestSearch:
 def search_scanner(
     device: Device, form: Format | TrellisFormat, n_queries: int, *, whole: bool, tuning: Tuning
 ) -> Scanner:
-    """Return the scanner of a search for this number of queries."""
+    """Return the faster scanner for this number of queries."""
     if isinstance(form, TrellisFormat):
         return make_trellis_scanner(device, form, n_queries, tuning=tuning)
     return make_scanner(device, form, n_queries, digits=search_digits(form, whole=whole), tuning=tuning)
 
 
 class WithinSearch:
-    """All codes that score at least the threshold of each query, of one format after another."""
+    """All codes that reach the threshold of each query, one code format after another."""
 
     def __init__(
         self, device: Device, thresholds: Float32, largest: int, *, whole: bool = False, tuning: Tuning = DEFAULT
     ) -> None:
-        """No part has more than ``largest`` codes."""
+        """Allocate buffers for parts of at most ``largest`` codes."""
         self.device, self.whole, self.tuning, self._thresholds = device, whole, tuning, thresholds
         n_queries = len(thresholds)
         self.candidates = Candidates.empty(device, n_queries, tuning.capacity(n_queries, largest))
@@ -186,10 +186,10 @@ class WithinSearch:
         self._positions, self._scores = device.empty(shape, np.uint32), device.empty(shape, np.float32)
         self._limits = device.put(thresholds)
         self._scanners: dict[CodeFormat, Scanner] = {}
-        self._format: CodeFormat | None = None  # whose queries are in place
+        self._format: CodeFormat | None = None  # of the queries that are set
 
     def scan(self, form: Format | TrellisFormat, queries: Any, part: Part) -> Iterator[tuple[Int64, Int64, Float32]]:
-        """Yield queries, positions and scores of the codes of a part, scan by scan.
+        """Yield queries, positions and scores of matching codes of a part, scan by scan.
 
         ``queries`` are (n_queries, n_pool) float32 on the device, or rounded ones for trellis codes.
         """
@@ -226,7 +226,7 @@ class WithinSearch:
                 yield np.full(len(here), query), here[order], device.get(self._scores[query, : counts[query]])[order]
 
     def _start(self, form: Format | TrellisFormat, queries: Any) -> None:
-        """Put the queries in place for codes of another format."""
+        """Set the queries for codes of another format."""
         device, found = self.device, self.candidates
         if form not in self._scanners:
             self._scanners[form] = search_scanner(device, form, found.n_queries, whole=self.whole, tuning=self.tuning)

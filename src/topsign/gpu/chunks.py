@@ -1,4 +1,4 @@
-"""Chunks: parts of segments on a device, those that stay there and those that are copied for each search."""
+"""Chunks: parts of segments in GPU memory, resident or copied for each search."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .rings import TrellisFormat
 from .scan import DEFAULT, Tuning
 from .stripes import Format, Stripes
 
-CHUNK = 2**22  # entries of a segment that are copied together
-MAX_QUERIES = 1024  # scanned at a time
+CHUNK = 2**22  # entries per copy to the device
+MAX_QUERIES = 1024  # per scan
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
     """Consecutive entries of a segment."""
 
-    columns: CodeColumns  # of the segment, which never change
+    columns: CodeColumns  # of the segment; immutable
     positions: slice
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Chunk:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Identity of the chunk, as long as its columns are alive."""
+        """Key of the chunk, unique while its columns exist."""
         return id(self.columns), self.positions.start
 
 
@@ -67,8 +67,8 @@ class CellCodes:
 
     cell: int
     stripes: Stripes
-    positions: Int64 | None  # in the chunk; None stands for all
-    weights: dict[str, DeviceArray]  # what sums are multiplied with, by the name of the column
+    positions: Int64 | None  # in the chunk; None: all
+    weights: dict[str, DeviceArray]  # factors of sums, by column name
     known: dict[str, CodesByRegion] = field(default_factory=dict)
 
     def by_region(self, device: Device, segment: RegionRange, chunk: Chunk) -> CodesByRegion:
@@ -87,7 +87,7 @@ class LoadedChunk:
     cells: list[CellCodes]
 
     def load_weights(self, device: Device, name: str | None) -> None:
-        """Copy a column of weights, unless it is on the device already; None stands for no weights."""
+        """Copy a column of weights unless it is on the device already; None: no weights."""
         for codes in self.cells:
             if name is not None and name not in codes.weights:
                 values = weights_of(Range(self.chunk.columns), name)
@@ -96,15 +96,15 @@ class LoadedChunk:
 
 
 class CodeLoader(ABC):
-    """Representation and scan of one recipe's codes on a device."""
+    """Loader of one recipe's codes: their formats on a device, and how they are scanned."""
 
     formats: Sequence[Format | TrellisFormat]  # of the codes of each cell
     tuning: Tuning = DEFAULT
-    waits: bool = False  # whether scans that had too many candidates are done again: see BestSearch
+    waits: bool = False  # whether scans are repeated after an overflow, see BestSearch
 
     @abstractmethod
     def nbytes(self, n_entries: int) -> int:
-        """Return the bytes of so many entries on the device: codes, and columns of weights."""
+        """Return the GPU memory of so many entries, in bytes: codes and columns of weights."""
 
     @abstractmethod
     def load(self, chunk: Chunk) -> LoadedChunk:
@@ -112,29 +112,29 @@ class CodeLoader(ABC):
 
 
 class ResidentChunks:
-    """Chunks of snapshots on a device: those that fit stay there, the others are copied for each search."""
+    """Cache of chunks in GPU memory: those that fit are resident, the others are copied for each search."""
 
     def __init__(self, device: Device, loader: CodeLoader, memory: int) -> None:
         self.device, self.loader, self.memory = device, loader, memory
         self._resident: dict[tuple[int, int], LoadedChunk] = {}
-        self.holds_all = False  # whether the snapshot that was kept last fits
+        self.holds_all = False  # whether the last snapshot fits
         self._lock = threading.Lock()
 
     def needed_bytes(self, snapshot: Snapshot) -> int:
-        """Return the bytes of all entries of a snapshot, whether they fit or not."""
+        """Return the GPU memory that all entries of a snapshot need, in bytes."""
         return sum(self.loader.nbytes(len(chunk)) for segment in snapshot.segments for chunk in chunks_of(segment))
 
     @property
     def nbytes(self) -> int:
-        """Bytes that stay on the device."""
+        """GPU memory of the resident chunks, in bytes."""
         return sum(self.loader.nbytes(len(loaded.chunk)) for loaded in self._resident.values())
 
     def holds(self, snapshot: Snapshot) -> bool:
-        """Return whether all entries of a snapshot stay on the device."""
+        """Return whether all entries of a snapshot are resident."""
         return all(chunk.key in self._resident for segment in snapshot.segments for chunk in chunks_of(segment))
 
     def keep(self, snapshot: Snapshot) -> int:
-        """Copy the chunks that are new and fit, drop those that are gone; return the number of entries copied."""
+        """Load new chunks that fit and drop chunks of earlier snapshots; return the number of entries copied."""
         with self._lock:
             wanted = {chunk.key: chunk for segment in snapshot.segments for chunk in chunks_of(segment)}
             self._resident = {key: loaded for key, loaded in self._resident.items() if key in wanted}
@@ -149,8 +149,8 @@ class ResidentChunks:
             return copied
 
     def load(self, chunks: list[Chunk], weights: str | None) -> Iterator[LoadedChunk]:
-        """Yield chunks in order, with a column of weights; copy those not resident while the one before is scanned."""
-        resident = dict(self._resident)  # another thread may keep another snapshot meanwhile
+        """Yield chunks in order, with a column of weights; copy the next one that is not resident during the scan."""
+        resident = dict(self._resident)  # another thread may keep another snapshot
         missing = iter([chunk for chunk in chunks if chunk.key not in resident])
         with ThreadPoolExecutor(1) as copier:
             coming = [copier.submit(self._copy, chunk, weights) for chunk in _take(missing)]
@@ -163,7 +163,7 @@ class ResidentChunks:
                     loaded = coming.pop().result()
                     coming = [copier.submit(self._copy, following, weights) for following in _take(missing)]
                     yield loaded
-                    self.device.wait()  # until the scan has read it, because its memory may be taken again
+                    self.device.wait()  # for the scan, before the memory is reused
 
     def _copy(self, chunk: Chunk, weights: str | None) -> LoadedChunk:
         with self.device.background():
@@ -180,7 +180,7 @@ def chunks_of(segment: Segment) -> list[Chunk]:
 
 
 def bitmap_words(alive: Bytes) -> Array:
-    """Return a bitmap of bytes as words of 32 bits."""
+    """Convert a bitmap of bytes to words of 32 bits."""
     padded = np.zeros(-(-len(alive) // 4) * 4, np.uint8)
     padded[: len(alive)] = alive
     return padded.view(np.uint32)

@@ -1,4 +1,4 @@
-"""Coders: blocks of signals to codes on a device, for the one loop of :mod:`topsign.encoding`."""
+"""Coders: encode blocks of signals on a device, called by the loop of :mod:`topsign.encoding`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .viterbi import Viterbi
 
 
 class SignsCoder:
-    """Adaptive and sign codes: signals are projected and packed on the device."""
+    """Coder of adaptive and sign codes: the device projects signals and packs codes."""
 
     def __init__(self, recipe: SignsRecipe, device: Device) -> None:
         self._recipe, self._device = recipe, device
@@ -28,7 +28,7 @@ class SignsCoder:
 
 
 class TrellisCoder:
-    """Trellis codes: the processor projects signals, the device finds the cheapest path through the states."""
+    """Coder of trellis codes: the CPU projects signals, the device runs the Viterbi algorithm."""
 
     def __init__(self, recipe: TrellisRecipe, device: Device) -> None:
         self._recipe, self._viterbi = recipe, Viterbi(device)
@@ -42,16 +42,16 @@ CODERS: dict[type[Recipe], Callable[..., Coder]] = {
     SignRecipe: SignsCoder,
     TrellisRecipe: TrellisCoder,
 }
-"""Recipes whose codes a device makes."""
+"""Coders by type of recipe."""
 
 
 def make_coder(recipe: Recipe, device: str | Device) -> Coder:
-    """Return a coder for this recipe; TypeError if a device cannot make its codes."""
+    """Return a coder for this recipe; raise TypeError if there is none."""
     return _coder_type(type(recipe))(recipe, find_device(device))
 
 
 def check_coder(recipe: Recipe | type[Recipe], device: str | Device) -> None:
-    """Raise unless the device is there and makes such codes, given a recipe or, before it is learned, its type."""
+    """Raise unless the device exists and encodes this recipe, or recipes of this type before one is learned."""
     if isinstance(recipe, type):
         find_device(device)
         _coder_type(recipe)
@@ -65,6 +65,6 @@ def _coder_type(recipe_type: type[Recipe]) -> Callable[..., Coder]:
         supported = ", ".join(known.family for known in CODERS)
         raise TypeError(
             f"a GPU makes codes of the families {supported}, got {recipe_type.__name__}, a recipe of "
-            f"{recipe_type.family} codes; encode on the processor, without a device"
+            f"{recipe_type.family} codes; encode on the CPU, without a device"
         )
     return found

@@ -20,24 +20,24 @@ import numpy.typing as npt
 
 from ..errors import GpuError, GpuMemoryError, install
 
-Array = Any  # of the device: CuPy's, or NumPy's where kernels are emulated
+Array = Any  # CuPy array, or NumPy array if kernels are emulated
 Kernel = Any
 Launch = tuple[Kernel, tuple[int, int], tuple[int], tuple[object, ...], int, list[tuple[int, int]]]
-"""Grid, block, arguments, shared memory, and which arguments are which arrays of a recording."""
+"""Kernel, grid, block, arguments, shared memory, and the arguments that a replay replaces by which array."""
 
-MAX_DYNAMIC_SHARED = 8  # the attribute of the driver's interface
-GRAPHS = 4  # that a recording keeps
-MINIMUM_CAPABILITY = 80  # int8 products of 16 x 8 x 32, asynchronous copies
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+GRAPHS = 4  # CUDA graphs per recording
+MINIMUM_CAPABILITY = 80  # for int8 mma of 16 x 8 x 32 and asynchronous copies
 INSTALL = f"install a driver and {install('gpu')} for CUDA 13, or the extra gpu-cuda12 for CUDA 12"
 
 
 class Device(Protocol):
-    """Interface of a device for scans. Arrays are C-ordered; copies and launches are ordered by one stream."""
+    """Interface of a device. Arrays are C-ordered; copies and launches are ordered by one stream."""
 
     name: str
     n_processors: int
-    shared_bytes: int  # that one block may have
-    has_wgmma: bool  # Hopper's products of whole tiles
+    shared_bytes: int  # maximum shared memory per block
+    has_wgmma: bool  # whether it has Hopper's wgmma instructions
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
@@ -53,14 +53,14 @@ class Device(Protocol):
 
 
 class Recording(Protocol):
-    """Launches of one call."""
+    """Recorded launches of one call."""
 
     def replay(self, arrays: tuple[Array, ...]) -> None:
-        """The same kernels again, without the work of preparing them, with these arrays for those recorded."""
+        """Launch the recorded kernels with these arrays in place of the recorded ones."""
 
 
 class Module(Protocol):
-    """Kernels of some files, compiled for some constants."""
+    """Kernels of some files, compiled with some constants."""
 
     def launch(
         self, name: str, grid: int | tuple[int, int], block: int, *arguments: object, shared: int = 0
@@ -69,7 +69,7 @@ class Module(Protocol):
 
 
 def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
-    """Text of CUDA files of this package, the common part first."""
+    """Return the source of CUDA files of this package, after the common header."""
     folder = importlib.resources.files(__package__) / "cuda"
     common, *others = ((folder / name).read_text() for name in ("common.cuh", *files))
     wgmma = [multiply_tile(constants["COLUMNS"])] if constants.get("WGMMA") else []
@@ -77,7 +77,7 @@ def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
 
 
 def multiply_tile(columns: int) -> str:
-    """The instruction that multiplies 64 rows with so many columns, 32 bytes deep, and adds to sums in registers."""
+    """Return CUDA code for a wgmma instruction: 64 rows by so many columns, 32 bytes deep, sums in registers."""
     n = columns // 2
     sums = ", ".join(f"%{i}" for i in range(n))
     bound = ", ".join(f'"+r"(sums[{i}])' for i in range(n))
@@ -93,7 +93,7 @@ __device__ __forceinline__ void multiply_tile(int* sums, u64 a, u64 b) {{
 
 
 def address(argument: object) -> object:
-    """An array as its address, None as a null pointer, a number as it is."""
+    """Return the address of an array, a null pointer for None, and a number unchanged."""
     if argument is None:
         return np.uintp(0)
     if isinstance(argument, np.generic):
@@ -106,7 +106,7 @@ def address(argument: object) -> object:
 
 
 class CudaDevice:
-    """A card reached by CuPy."""
+    """CUDA device, accessed through CuPy."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -120,7 +120,7 @@ class CudaDevice:
         self.capability = int(self._device.compute_capability)
         self.has_wgmma = self.capability == 90
         self._modules: dict[tuple[object, ...], CudaModule] = {}
-        self.recording = threading.local()  # of each thread: launches, and the addresses that stand for arrays
+        self.recording = threading.local()  # per thread: launches, and the addresses of replaceable arrays
 
     def __enter__(self) -> CudaDevice:
         self._device.__enter__()
@@ -141,7 +141,7 @@ class CudaDevice:
         return out
 
     def copy(self, array: npt.NDArray[Any], out: Array) -> None:
-        """Copy an array of the host into one on the device."""
+        """Copy a host array into a device array."""
         out.set(np.ascontiguousarray(array))
 
     def get(self, array: Array) -> npt.NDArray[Any]:
@@ -149,14 +149,14 @@ class CudaDevice:
         return host
 
     def free_bytes(self) -> int:
-        """Bytes that can be taken: those of the driver, and those CuPy keeps for itself."""
+        """Return the bytes that can be allocated: free device memory, and free blocks of CuPy's memory pool."""
         with self._device:
             free, _ = self.cupy.cuda.runtime.memGetInfo()
             return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
 
     @contextlib.contextmanager
     def record(self, arrays: tuple[Array, ...]) -> Iterator[CudaRecording]:
-        """Launches and keeps what this thread launches, to be replayed with other arrays."""
+        """Record the launches of this thread, which also run, for replay with other arrays."""
         made = CudaRecording(self.cupy)
         self.recording.now = made.launches, pointers_of(arrays)
         try:
@@ -165,17 +165,17 @@ class CudaDevice:
             self.recording.now = None
 
     def wait(self) -> None:
-        """Until all work of the current stream is done."""
+        """Synchronize the current stream."""
         self.cupy.cuda.get_current_stream().synchronize()
 
     @contextlib.contextmanager
     def background(self) -> Iterator[None]:
-        """A stream of its own, for copies beside a scan."""
+        """Use a separate stream, for copies that overlap with a scan."""
         with self._device, self.cupy.cuda.Stream(non_blocking=True):
             yield
 
     def stream_of(self, array: Array) -> AbstractContextManager[object]:
-        """The stream that work on this array belongs to: PyTorch's current one for a tensor, else CuPy's."""
+        """Return the stream for work on this array: PyTorch's current stream for a tensor, else CuPy's."""
         if not hasattr(array, "data_ptr"):
             return self._device  # type: ignore[no-any-return]
         import torch
@@ -203,15 +203,15 @@ class CudaDevice:
             raise GpuMemoryError(
                 f"{self.name} has {self.free_bytes():,} bytes free, and {needed:,} more are needed; free GPU "
                 "memory, search fewer queries at a time, give a smaller memory limit so that codes are streamed, or "
-                "encode on the processor"
+                "encode on the CPU"
             ) from error
 
 
 class CudaRecording:
-    """Launches of one call, to be repeated with other arrays in place of those recorded.
+    """Recorded launches of one call, to be replayed with other arrays.
 
-    Where the same arrays come twice in a row, as PyTorch's memory gives them in a loop, the launches become a CUDA
-    graph: one call instead of many.
+    If two consecutive replays have the same arrays, as with PyTorch's caching allocator in a loop, the launches become
+    a CUDA graph.
     """
 
     def __init__(self, cupy: Any) -> None:
@@ -255,11 +255,11 @@ def pointers_of(arrays: tuple[Array, ...]) -> tuple[int, ...]:
 
 
 class CudaModule:
-    """Kernels compiled by NVRTC, which comes with CuPy; no toolkit is needed."""
+    """Kernels compiled by NVRTC, which CuPy includes; no CUDA toolkit is needed."""
 
     def __init__(self, device: CudaDevice, text: str, constants: Mapping[str, int]) -> None:
         self._device = device
-        # No fused products and sums: the rotation must round as the processor does. "a": Hopper's own instructions.
+        # No fused multiply-add: the rotation must round as on the CPU. "a": instructions specific to Hopper.
         architecture = f"sm_{device.capability}{'a' if constants.get('WGMMA') else ''}"
         defined = [f"-D{name}={value}" for name, value in constants.items()]
         options = (f"-arch={architecture}", "-std=c++17", "-fmad=false", "-default-device", *defined)
@@ -283,24 +283,24 @@ class CudaModule:
             launches.append((kernel, (x, y), (block,), values, shared, places))
 
     def kernel(self, name: str, shared: int) -> Kernel:
-        """The kernel, allowed so much dynamic shared memory."""
+        """Return a kernel that may use this much dynamic shared memory."""
         if name not in self._kernels:
             self._kernels[name] = self._module.get_function(name)
         kernel = self._kernels[name]
-        if shared > self._allowed.get(name, 32 * 1024):  # 48 KiB with what kernels declare themselves
+        if shared > self._allowed.get(name, 32 * 1024):  # with static shared memory at most the default limit, 48 KiB
             self._device.cupy.cuda.driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED, shared)
             self._allowed[name] = shared
         return kernel
 
     def resident_blocks(self, name: str, block: int, shared: int) -> int:
-        """Blocks of a kernel that one multiprocessor runs at a time."""
+        """Return the number of blocks of a kernel that one multiprocessor runs concurrently."""
         pointer = self.kernel(name, shared).ptr
         blocks = self._device.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, block, shared)
         return max(1, int(blocks))
 
 
 def compiled(text: str, options: tuple[str, ...]) -> bytes:
-    """Machine code of a text: from CuPy's folder of compiled kernels, or compiled and kept there."""
+    """Return the cubin of a source, cached in CuPy's folder of compiled kernels."""
     from cupy_backends.cuda.libs import nvrtc
 
     digest = hashlib.sha256("\n".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()[:32]
@@ -316,7 +316,7 @@ def compiled(text: str, options: tuple[str, ...]) -> bytes:
         raise GpuError(f"kernels did not compile: {nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
-    with contextlib.suppress(OSError):  # kept where the folder can be written to
+    with contextlib.suppress(OSError):  # not cached if the folder is read-only
         path.parent.mkdir(parents=True, exist_ok=True)
         made = path.with_suffix(f".{os.getpid()}")
         made.write_bytes(code)
@@ -340,30 +340,30 @@ def _check_device(cupy: Any, number: int) -> None:
             f"CuPy {cupy.__version__} is installed, but finds no CUDA device ({error}); {INSTALL}"
         ) from error
     if not 0 <= number < count:
-        raise GpuError(f"cuda:{number} was asked for, but there are {count} CUDA devices, counted from 0")
+        raise GpuError(f"there is no cuda:{number}: {count} CUDA devices were found, counted from 0")
     capability = int(cupy.cuda.Device(number).compute_capability)
     if capability < MINIMUM_CAPABILITY:
         raise GpuError(
             f"cuda:{number} has compute capability {capability / 10:.1f}, and 8.0 is needed (Ampere or newer); "
-            "search on the processor instead"
+            "search on the CPU instead"
         )
 
 
 @lru_cache(maxsize=16)
 def cuda_device(number: int = 0) -> CudaDevice:
-    """The device of this number, with what was compiled for it."""
+    """Return the device of this number, with its compiled kernels."""
     return CudaDevice(number)
 
 
 def find_device(device: str | Device) -> Device:
-    """The device of a name, "cuda" or "cuda:1"; a device as it is."""
+    """Return the device of a name, "cuda" or "cuda:1"; a device is returned unchanged."""
     if isinstance(device, str) or not hasattr(device, "module"):
         return cuda_device(device_number(device))
     return device
 
 
 def device_number(name: object) -> int:
-    """The number of a device by its name."""
+    """Return the number of a device by its name."""
     found = re.fullmatch(r"cuda(?::(\d+))?", name) if isinstance(name, str) else None
     if found is None:
         raise GpuError(f'the device must be "cuda" or "cuda:" and a number, got {name!r}')
@@ -371,7 +371,7 @@ def device_number(name: object) -> int:
 
 
 def on_host(values: Any) -> Any:
-    """Signals or queries of a CUDA device as NumPy arrays; others as they are."""
+    """Copy signals or queries on a CUDA device to NumPy arrays; return others unchanged."""
     if getattr(values, "is_cuda", False):
         return values.detach().float().cpu().numpy()
     if hasattr(values, "__cuda_array_interface__"):

@@ -1,4 +1,4 @@
-"""Projections, adaptive and sign codes of signals on a device: the bits of the processor, for Hadamard projections."""
+"""Hadamard projections, adaptive and sign codes of signals on a device, with the bits of the CPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..projections import Hadamard
 from .device import Array, Device
 from .stripes import Format
 
-PROJECTED_BYTES = 2**28  # held at a time
+PROJECTED_BYTES = 2**28  # of projections at a time
 
 
 class GpuEncoder:
-    """Projection and encoding of signals on a device.
+    """Encoder of signals that are on a device already, with the bits of the CPU.
 
-    Only Hadamard projections can be computed there: others go through matrix products and transforms whose roundings
-    depend on the library, so that codes would not be the same.
+    Only Hadamard projections are supported: others use matrix products and transforms whose rounding depends on the
+    library, so codes would differ.
     """
 
     _files: tuple[str, ...] = ("encode.cu",)
@@ -27,7 +27,7 @@ class GpuEncoder:
     def __init__(self, projection: Any, layout: Layout, *, device: Device) -> None:
         if not isinstance(projection, Hadamard):
             raise TypeError(
-                f"a GPU computes Hadamard projections, got a {projection.kind} one; project on the processor, or use "
+                f"a GPU computes Hadamard projections, got a {projection.kind} one; project on the CPU, or use "
                 'projection="hadamard"'
             )
         self.device = device
@@ -39,7 +39,7 @@ class GpuEncoder:
         self._coordinates = device.put(projection.last_coordinates.astype(np.uint32))
         scales = 1 / np.sqrt(power), np.sqrt(n), np.sqrt(0.5)
         self._scales = tuple(np.float32(scale) for scale in scales)
-        self._threads = max(32, min(1024, -(-n // 64) * 32))  # two values each
+        self._threads = max(32, min(1024, -(-n // 64) * 32))  # two values per thread
         self._module = Format.of(layout).module(
             device,
             *self._files,
@@ -49,11 +49,11 @@ class GpuEncoder:
             ROTATE_THREADS=self._threads,
             FAST=int(layout.name == "fast"),
         )
-        self._row = n + n // 32 + 1  # words of a signal under rotation
+        self._row = n + n // 32 + 1  # words per signal in shared memory, padded against bank conflicts
         self._in_shared = 4 * self._row + 2048 <= device.shared_bytes
 
     def project(self, signals: Array, out: Array) -> None:
-        """Projections (n_signals, n_pool) of signals (n_signals, n_features), both float32 on the device."""
+        """Write projections (n_signals, n_pool) of signals (n_signals, n_features), both float32 on the device."""
         n_signals = len(signals)
         work = None
         if not self._in_shared:
@@ -73,19 +73,19 @@ class GpuEncoder:
         )
 
     def encode(self, signals: Array) -> tuple[Array, Array, Array]:
-        """Codes (n_signals, code_bytes), norms and scales of signals on the device; zero signals have no scale."""
+        """Return codes (n_signals, code_bytes), norms and scales of signals; the scale of a zero signal is NaN."""
         codes, totals = self.pack(signals)
         squares = self.device.empty((len(signals),), np.float64)
         self.square_norms(signals, squares)
         return codes, np.sqrt(squares).astype(np.float32), (squares / totals).astype(np.float32)
 
     def pack(self, signals: Array) -> tuple[Array, Array]:
-        """Codes of signals on the device, and the sums of the magnitudes that they keep, float64."""
+        """Return codes of signals on the device, and the sums of the selected magnitudes, float64."""
         n_signals, device = len(signals), self.device
         if not self._keeps_all and self._shared + 1024 > device.shared_bytes:
             raise GpuError(
                 f"codes of {self.layout.n_bits} bits need {self._shared + 1024:,} bytes of shared memory, and this GPU "
-                f"has {device.shared_bytes:,}; encode on the processor"
+                f"has {device.shared_bytes:,}; encode on the CPU"
             )
         codes = device.empty((n_signals, self.layout.code_bytes), np.uint8)
         totals = device.empty((n_signals,), np.float64)
@@ -111,13 +111,13 @@ class GpuEncoder:
         self._module.launch("magnitude_sums", -(-count // 8), 256, projected, *sizes, totals)
 
     def square_norms(self, signals: Array, out: Array) -> None:
-        """Square norms of signals, float64, summed as on the processor."""
+        """Write square norms of signals, float64, summed in the order of the CPU."""
         counts = np.uint32(len(signals)), np.uint32(self.n_features)
         self._module.launch("square_norms", -(-len(signals) // 8), 256, signals, *counts, out)
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether codes are the signs of the whole pool."""
+        """Whether codes are sign codes, which keep the whole pool."""
         return self.layout.name == "signs"
 
     @property

@@ -1,4 +1,4 @@
-"""The engine of a CUDA device: executes comparisons over the entries of a snapshot."""
+"""Search engine of a CUDA device: executes comparisons over the entries of a snapshot."""
 
 from __future__ import annotations
 
@@ -33,20 +33,18 @@ FORMS: dict[type[Comparison], type[Form]] = {
     ChosenRowsComparison: AsymmetricForm,
     TrellisComparison: TrellisForm,
 }
-"""Comparisons that a device executes; a subclass may compare otherwise, so it has to be registered itself."""
+"""Forms by type of comparison. Subclasses may compare differently, so they are registered separately."""
 
 COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
-VISIT_COST = 150_000.0  # nanoseconds of the search of one query and cell, beside those of the entries that it visits
+VISIT_COST = 150_000.0  # nanoseconds per query and cell, besides those per visited entry
 
 
 def form_type(comparison: Comparison) -> type[Form]:
-    """Return the form of a comparison; TypeError if a device has none."""
+    """Return the form of a comparison; raise TypeError if there is none."""
     found = FORMS.get(type(comparison))
     if found is None:
         supported = ", ".join(known.__name__ for known in FORMS)
-        raise TypeError(
-            f"a GPU executes {supported}, got {type(comparison).__name__}; search these codes on the processor"
-        )
+        raise TypeError(f"a GPU executes {supported}, got {type(comparison).__name__}; search these codes on the CPU")
     return found
 
 
@@ -57,11 +55,11 @@ class GpuEngine:
     ----------
     device : Device
     recipe : Recipe
-        Recipe of the codes; TypeError if the device has no form for its comparisons.
+        Recipe of the codes; TypeError if there is no form for its comparisons.
     memory : int
-        Bytes of codes and weights that may stay on the device.
+        Bytes of codes and weights to keep in GPU memory.
     tuning : Tuning, optional
-        Sizes of scans, by default those of the codes.
+        Sizes of scans; chosen for the codes by default.
     """
 
     def __init__(self, device: Device, recipe: Recipe, *, memory: int, tuning: Tuning | None = None) -> None:
@@ -75,7 +73,7 @@ class GpuEngine:
         form, wanted, n_queries = form_type(comparison)(comparison), min(k, len(snapshot)), len(comparison)
         if not wanted or not n_queries:
             return Hits.none(n_queries)
-        if wanted > MAX_K:  # more than a block of threads sorts: all scores come to the host
+        if wanted > MAX_K:  # more than a thread block sorts: rank all scores on the host
             every = np.full(n_queries, -np.inf, np.float32)
             hits = Hits.merge(self._within(form, snapshot, every), descending=True, k=wanted)
         else:
@@ -92,7 +90,7 @@ class GpuEngine:
     def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
         """Return the k best entries of the regions that each query visits, or all if there are fewer.
 
-        Codes that are not on the device are visited by the processor, which reads only those of the regions.
+        If some codes are not resident, the CPU visits them, because it reads only the codes of the regions.
         """
         if k > MAX_K or not self.chunks.holds(snapshot):
             return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
@@ -108,10 +106,10 @@ class GpuEngine:
         per_entry, per_pair = form_type(comparison).scan_costs
         return n_entries * (per_entry + per_pair * len(comparison))
 
-    def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
-        """Return the nanoseconds to visit ``n_visited`` entries in ``n_pairs`` pairs of a query and an entry."""
+    def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
+        """Return the nanoseconds to visit ``n_entries`` entries in ``n_pairs`` pairs of a query and an entry."""
         if not self.chunks.holds_all:
-            return ENGINE.visit_cost(comparison, n_visited, n_pairs)
+            return ENGINE.visit_cost(comparison, n_entries, n_pairs)
         n_searches = len(comparison) * len(self._loader.formats)
         return n_searches * VISIT_COST + n_pairs * form_type(comparison).visit_cost
 
@@ -182,7 +180,7 @@ class GpuEngine:
                         yield hits_at(snapshot, start + query, rows.of(positions), scores)
 
     def _cell_parts(self, run: AscendingChunks, weights: str | None) -> Iterator[CellPart]:
-        """Yield the codes of each cell of each chunk; they are on the device until the next chunk is asked for."""
+        """Yield the codes of each cell of each chunk; they stay on the device until the next chunk is requested."""
         chunks = [one.chunk for one in run.placed]
         for loaded, placed in zip(self.chunks.load(chunks, weights), run.placed, strict=True):
             for codes in loaded.cells:
@@ -200,7 +198,7 @@ class GpuEngine:
 
 @dataclass(frozen=True, eq=False)
 class PlacedChunk:
-    """A chunk of a snapshot, and which of its entries take part."""
+    """A chunk of a snapshot, and which of its entries are alive."""
 
     chunk: Chunk
     alive: Bytes | None  # packed bitmap; None: all
@@ -209,7 +207,7 @@ class PlacedChunk:
 
 @dataclass(frozen=True, eq=False)
 class AscendingChunks:
-    """Chunks of a snapshot whose ids ascend, so that of equal scores the lower position is the lower id."""
+    """Chunks of a snapshot with ascending ids, so that ties by position are ties by id."""
 
     placed: list[PlacedChunk]
 
@@ -225,7 +223,7 @@ class AscendingChunks:
 
 
 def ascending_chunks(snapshot: Snapshot) -> Iterator[AscendingChunks]:
-    """Yield the living segments in runs of ascending ids: one, unless ids were given out of order."""
+    """Yield segments with living entries in runs of ascending ids: one run, unless ids were given out of order."""
     living = zip(snapshot.starts.tolist(), snapshot.segments, strict=False)
     runs: list[list[tuple[int, Segment]]] = []
     for start, segment in sorted(((s, one) for s, one in living if one.n_alive), key=lambda pair: int(pair[1].ids[0])):
@@ -259,13 +257,13 @@ class CellPart:
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Rows in a snapshot of the codes that one search scans, by their positions in the search."""
+    """Mapping from positions in a search to rows of the snapshot."""
 
     starts: list[int] = field(default_factory=lambda: [0])
     parts: list[CellPart] = field(default_factory=list)
 
     def place(self, codes: CellPart) -> Part:
-        """Append the codes of a chunk; return them at their position in the search."""
+        """Append the codes of a chunk; return them with their position in the search."""
         base = self.starts[-1]
         self.parts.append(codes)
         self.starts.append(base + len(codes.part))
@@ -294,7 +292,7 @@ def found_at(snapshot: Snapshot, first: int, rows: RowMap, positions: Int64, sco
 
 
 def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:
-    """Return k hits of each query: the device leaves out sums of -inf (overflow), which come last, by id."""
+    """Return k hits per query: the device omits sums of -inf (overflow), which come last, ordered by id."""
     hits = hits[hits.values > -np.inf]
     if len(hits) == n_queries * k:
         return hits

@@ -1,4 +1,4 @@
-"""Forms: comparisons as a device executes them. A form belongs to a type of comparison; the engine has their table."""
+"""Forms: how a device executes each type of comparison. The engine has a table of them."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from .rings import RoundedOnDevice, TrellisFormat
 from .scan import Tuning
 from .stripes import GROUP, Format, Stripes
 
-MANY_CELLS = Tuning(first=2048, candidate_bytes=2**24)  # so that searches of all cells fit into GPU memory together
+MANY_CELLS = Tuning(first=2048, candidate_bytes=2**24)  # so that the searches of all cells fit in GPU memory together
 
 
 class Form(ABC):
-    """Prepared queries of one comparison on a device.
+    """Queries of one comparison, prepared for a device.
 
-    The device computes sums over the codes' entries, times weights, and finds the largest; the form says what queries
-    are there, and what the sums stand for.
+    The device computes a sum for each code, multiplies it by a weight and finds the largest products. The form prepares
+    the queries and converts between sums and the comparison's values.
     """
 
-    whole: ClassVar[bool] = False  # whether the values of queries are whole numbers of at most 127
-    weights: str | None  # column that sums are multiplied with
+    whole: ClassVar[bool] = False  # whether values of queries are integers up to 127, which need no rounding
+    weights: str | None  # column of the factors of sums
     scan_costs: ClassVar[tuple[float, float]]  # nanoseconds of an entry and of a pair, if all entries are compared
     visit_cost: ClassVar[float]  # nanoseconds of an entry in a region
 
     @classmethod
     @abstractmethod
     def loader(cls, device: Device, comparison: Any) -> CodeLoader:
-        """Return how the device holds codes of this comparison's recipe; the queries are not read."""
+        """Return the loader for codes of this comparison's recipe; the queries are not used."""
 
     @abstractmethod
     def __init__(self, comparison: Any) -> None: ...
 
     @abstractmethod
     def queries(self, device: Device, block: slice) -> list[Any]:
-        """Copy a block of queries to the device, as the codes of each cell take them."""
+        """Copy a block of queries to the device; return them for each cell."""
 
     def thresholds(self, bounds: Array) -> Float32:
-        """Return the least sums of entries that reach the comparison's bounds."""
+        """Convert bounds of the comparison to least sums."""
         return bounds.astype(np.float32)
 
     def values(self, queries: Int64, sums: Float32) -> Array:
-        """Return the comparison's values of sums."""
+        """Convert sums to values of the comparison."""
         return sums
 
 
 class SignLoader(CodeLoader):
-    """Adaptive and sign codes: all in one cell."""
+    """Loader of adaptive and sign codes, which are one cell."""
 
     def __init__(self, device: Device, layout: Layout) -> None:
         self.device, self.layout, self.formats = device, layout, [Format.of(layout)]
@@ -69,7 +69,7 @@ class SignLoader(CodeLoader):
 
 
 class SignForm(Form):
-    """Values of queries at each projection of the pool, summed with the signs of each entry."""
+    """Sums of a query's values at each projection of the pool, with the signs of an entry."""
 
     scan_costs, visit_cost = (0.33, 0.022), 1.2  # codes of 512 of 8,192 on an H200
     _summed: Float32  # (n_queries, n_pool)
@@ -83,14 +83,14 @@ class SignForm(Form):
 
 
 class AsymmetricForm(SignForm):
-    """Real projections of queries."""
+    """Sums of real-valued projections of queries."""
 
     def __init__(self, comparison: AsymmetricComparison) -> None:
         self._summed, self.weights = comparison.queries.projected, comparison.weights()
 
 
 class HammingForm(SignForm):
-    """Signs of queries: agreeing less differing ones, from which mismatches follow."""
+    """Sums of signs of queries: matches minus mismatches, from which mismatches follow."""
 
     whole, weights = True, None
 
@@ -110,20 +110,20 @@ class HammingForm(SignForm):
 
 
 class TrellisLoader(CodeLoader):
-    """Trellis codes, each cell with tables of its own."""
+    """Loader of trellis codes, with separate tables for each cell."""
 
     waits = True
     formats: list[TrellisFormat]
 
     def __init__(self, device: Device, recipe: TrellisRecipe) -> None:
         self.recipe = recipe
-        self.norms = recipe.metric == "inner_product"  # scores have them
+        self.norms = recipe.metric == "inner_product"  # scores include norms
         self.formats = [TrellisFormat(device, cell.tables) for cell in recipe.cells]
         if len(self.formats) > 1:
             self.tuning = MANY_CELLS
 
     def nbytes(self, n_entries: int) -> int:
-        form, more = self.formats[0], len(self.formats) - 1  # cells end in the middle of a group
+        form, more = self.formats[0], len(self.formats) - 1  # each cell may end with a partial group
         return form.nbytes(n_entries) + more * form.nbytes(GROUP) + (8 if self.norms else 4) * n_entries
 
     def load(self, chunk: Chunk) -> LoadedChunk:
@@ -137,7 +137,7 @@ class TrellisLoader(CodeLoader):
 
 
 class TrellisForm(Form):
-    """Rounded queries of trellis codes."""
+    """Sums of rounded queries and levels of trellis codes."""
 
     scan_costs, visit_cost = (0.08, 0.004), 0.2  # codes of 24 bytes on an H200
 

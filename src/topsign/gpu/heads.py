@@ -1,4 +1,4 @@
-"""Heads of models on a device: the best classes of each input, or the logits of all classes."""
+"""Classifier heads on a device: the best classes of each input, or the logits of all classes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .scan import DEFAULT, Candidates, Part, Scanner, Tuning, make_scanner
 from .stripes import Format, Stripes
 from .trellis import make_trellis_scanner
 
-MAX_INPUTS = 1024  # scanned at a time
-LOGIT_DIGITS = 3  # 23 bits of each input: logits of all classes are right within the rounding of float32
-PLANS = 8  # shapes of inputs whose memory is kept
+MAX_INPUTS = 1024  # per scan
+LOGIT_DIGITS = 3  # 23 bits per value: the error of logits is that of rounding to float32
+PLANS = 8  # shapes of inputs whose buffers are cached
 
 
 class CodeScanner(ABC):
-    """Codes of a head on a device. The memory of a call is kept for the next call of the same shape.
+    """Codes of a head on a device. Buffers are cached for later calls with inputs of the same shape.
 
-    Once a shape has been seen, nothing is allocated on the device and nothing waits for it, except for the results:
-    calls can be captured in a CUDA graph after one call outside of it. Threads may share a scanner. Because calls share
-    memory, they follow each other, and a call on another stream than the last one waits for the device.
+    After the first call with a shape, only results are allocated and the host does not synchronize, so calls can be
+    captured in a CUDA graph. Threads may share a scanner. Calls share buffers, so they are serialised, and a call on
+    another stream than the last one synchronizes the device.
     """
 
     def __init__(self, form: Format | TrellisFormat, part: Part, *, device: Device, tuning: Tuning = DEFAULT) -> None:
@@ -37,8 +37,8 @@ class CodeScanner(ABC):
         self._format, self._part = form, part
         self._searches: OrderedDict[tuple[int, int], BestSearch] = OrderedDict()
         self._scanners: OrderedDict[int, tuple[Scanner, Candidates]] = OrderedDict()
-        self._recorded: dict[tuple[int, int], Recording] = {}  # prepared calls
-        self._lock = threading.Lock()  # held while work is given to the device
+        self._recorded: dict[tuple[int, int], Recording] = {}  # launches of earlier calls
+        self._lock = threading.Lock()  # held during launches
 
     def __len__(self) -> int:
         """Number of classes."""
@@ -46,14 +46,14 @@ class CodeScanner(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scales and biases on the device."""
+        """GPU memory of codes, scales and biases, in bytes."""
         return self._part.stripes.nbytes + 4 * len(self) * (1 if self._part.biases is None else 2)
 
     def topk(self, projected: Any, k: int) -> tuple[Array, Array]:
-        """Return the k highest logits of each projected input, falling, and their classes; ties by ascending class.
+        """Return the k highest logits of each input, in descending order, and their classes; ties by ascending class.
 
         ``projected`` is (n_inputs, n_pool) float32 on the device, C-ordered, or rounded inputs for trellis codes. The
-        bits are the processor's. An input that is not finite gets NaN and the first k classes.
+        logits have the bits of the CPU. An input that is not finite gets NaN and the first k classes.
         """
         if not 1 <= k <= min(MAX_K, len(self)):
             raise ValueError(f"k must lie in [1, {min(MAX_K, len(self))}] on a GPU, got {k}")
@@ -70,12 +70,12 @@ class CodeScanner(ABC):
                     search = self._search(len(projected[rows]), k)
                     search.start(projected[rows])
                     search.scan(self._part, (values[rows], indices[rows]))
-            if len(projected) <= MAX_INPUTS:  # else some arguments point into the arrays
+            if len(projected) <= MAX_INPUTS:  # otherwise arguments are addresses inside the arrays
                 self._recorded[len(projected), k] = recording
         return values, indices
 
     def logits(self, projected: Any) -> Array:
-        """Return logits of all classes, (n_inputs, n_classes) float32, within the rounding of float32."""
+        """Return logits of all classes, (n_inputs, n_classes), up to the rounding of float32."""
         example = _arrays(projected)[0]
         out = _empty_like(self.device, example, (len(projected), len(self)), "float32")
         with self._lock, self.device.stream_of(example):
@@ -88,7 +88,7 @@ class CodeScanner(ABC):
 
     def _search(self, n_inputs: int, k: int) -> BestSearch:
         if (n_inputs, k) not in self._searches:
-            self._recorded.clear()  # they may use memory that goes now
+            self._recorded.clear()  # they may use buffers that are dropped now
             made = BestSearch(self.device, self._format, n_inputs, k, len(self), fill=True, tuning=self._tuning)
             _keep_latest(self._searches, (n_inputs, k), made, PLANS)
         return self._searches[n_inputs, k]
@@ -105,14 +105,14 @@ class CodeScanner(ABC):
 
 
 class HeadScanner(CodeScanner):
-    """A head of adaptive or sign codes on a device.
+    """Head of adaptive or sign codes on a device.
 
     Parameters
     ----------
     codes : array of shape (n_classes, layout.code_bytes), uint8
-        NumPy's or on the device.
-    scales, bias : array of shape (n_classes,), float32
-        Likewise; bias may be None.
+        NumPy array, or array on the device.
+    scales : array of shape (n_classes,), float32
+    bias : array of shape (n_classes,), float32, or None
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class HeadScanner(CodeScanner):
 
 
 class TrellisHeadScanner(CodeScanner):
-    """A head of trellis codes on a device; the codes have their scales inside.
+    """Head of trellis codes on a device; the codes contain their scales.
 
     Parameters
     ----------
     codes : array of shape (n_classes, tables.code_bytes), uint8
-        NumPy's or on the device.
+        NumPy array, or array on the device.
     bias : array of shape (n_classes,), float32, or None
     """
 
@@ -153,7 +153,7 @@ def _arrays(inputs: Any) -> tuple[Array, ...]:
 
 
 def _keep_latest(held: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
-    """Add an item, and drop the oldest above the limit."""
+    """Add an item and drop the oldest ones above the limit."""
     held[key] = value
     while len(held) > limit:
         held.popitem(last=False)
@@ -164,7 +164,7 @@ def _put(device: Device, values: Any) -> Array | None:
 
 
 def _empty_like(device: Device, example: Array, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return an array on the device, a tensor if the example is one."""
+    """Return an uninitialised array on the device, or a tensor if the example is one."""
     if hasattr(example, "new_empty"):
         import torch
 

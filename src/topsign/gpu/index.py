@@ -1,4 +1,4 @@
-"""An index whose codes are on a CUDA device."""
+"""Index with its codes in GPU memory."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from ..store import MemoryStore
 from .device import Device, find_device, on_host
 from .engine import GpuEngine
 
-FREE_SHARE = 0.9  # of the free memory that codes may take; searches need the rest
+FREE_SHARE = 0.9  # share of the free GPU memory that codes may occupy; searches need the rest
 
 
 class GpuIndex:
-    """A searcher of an index, with the codes of one moment on a CUDA device. Made by :meth:`topsign.Index.to`.
+    """Searcher of a snapshot of an index, with its codes in GPU memory. Made by :meth:`topsign.Index.to`.
 
     ``search`` and ``within`` take the arguments of the index, queries also as CUDA tensors, and return its results to
-    the last bit: rounded scores of 8 bits with a proven margin choose the few entries that are scored exactly, in the
-    order of additions that all kernels share; sums of trellis codes are whole numbers. The processor projects queries.
+    the last bit. Adaptive codes are first scored with queries rounded to 8 bits and a proven error bound; the few
+    candidates are then scored exactly, in the order of additions that all kernels share. Sums of trellis codes are
+    integers, so they are exact at once. The CPU projects the queries.
 
     Parameters
     ----------
     index : Index
     device : str
-        "cuda", or "cuda:1" for the second card.
+        "cuda", or "cuda:1" for the second GPU.
     memory : int, optional
-        Bytes of codes and weights that may stay on the device, nine tenths of the free memory by default. Codes that do
-        not fit are copied at every search, while those before them are scanned.
+        Bytes of codes and weights to keep in GPU memory, nine tenths of the free memory by default. Codes that do not
+        fit are copied during every search, overlapping with the scan.
 
     Raises
     ------
@@ -43,7 +44,7 @@ class GpuIndex:
         limit = int(FREE_SHARE * self._device.free_bytes()) if memory is None else memory
         self._engine = GpuEngine(self._device, index.recipe, memory=limit)
         self._index, self._store = index, MemoryStore()
-        self._frozen = Index(index.recipe, self._store, engine=self._engine)  # the entries of one moment
+        self._frozen = Index(index.recipe, self._store, engine=self._engine)  # searches the snapshot
         self._take_entries()
 
     @property
@@ -53,12 +54,12 @@ class GpuIndex:
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes of all entries on the device, whether they fit or not."""
+        """GPU memory that all entries need, in bytes, whether they fit or not."""
         return self._engine.chunks.needed_bytes(self._store.snapshot)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that stay on the device."""
+        """GPU memory in use by resident entries, in bytes."""
         return self._engine.chunks.nbytes
 
     def __len__(self) -> int:
@@ -74,9 +75,9 @@ class GpuIndex:
         return self._frozen.within(on_host(queries), **options)
 
     def refresh(self) -> bool:
-        """Take the present entries of the index, also those that other processes added; only new ones are copied.
+        """Load the current entries of the index, also those that other processes added; only new segments are copied.
 
-        Return whether there was a change.
+        Return whether anything changed.
         """
         self._index.refresh()
         before = self._store.snapshot
@@ -84,7 +85,7 @@ class GpuIndex:
         return before is not self._store.snapshot
 
     def _take_entries(self) -> None:
-        """Take the entries, and with the sources the calibration and the feature names."""
+        """Take the current snapshot, and the sources, which hold the calibration and the feature names."""
         present, frozen = self._index.store, self._store
         snapshot = present.snapshot
         self._engine.chunks.keep(snapshot)

@@ -1,4 +1,4 @@
-"""Inputs of trellis heads on a device, rounded as the processor rounds them."""
+"""Rounding of the inputs of trellis heads on a device, with the bits of the CPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .encoding import GpuEncoder
 
 
 class InputRounder(GpuEncoder):
-    """Rounds inputs of a head whose basis is a Hadamard projection; one kernel does all of it."""
+    """Projection and rounding of inputs in one kernel, for heads with a Hadamard basis."""
 
     _files = ("encode.cu", "inputs.cu")
 
     def __init__(self, recipe: TrellisRecipe, *, device: Device) -> None:
         super().__init__(recipe.projection, Layout("signs", recipe.n_pool, recipe.n_pool), device=device)
         (cell,) = recipe.cells
-        assert isinstance(recipe.projection, Hadamard)  # else it was refused
+        assert isinstance(recipe.projection, Hadamard)  # others raised TypeError
         order = recipe.projection.last_coordinates
         self.n_coded = cell.design.n_coded
         self._places = device.put(order[cell.design.coded].astype(np.uint32))
@@ -32,13 +32,13 @@ class InputRounder(GpuEncoder):
 
     @staticmethod
     def supports(recipe: TrellisRecipe, device: Device) -> bool:
-        """Return whether the kernel rounds inputs of such a head: others go through PyTorch."""
+        """Return whether the kernel supports this recipe; inputs of others are rounded by PyTorch operations."""
         projection, n = recipe.projection, recipe.n_features
         fits = 4 * (n + n // 32 + 1) + 2048 <= device.shared_bytes
         return isinstance(projection, Hadamard) and projection.n_pool == n and fits
 
     def round(self, inputs: Array, values: Array, scales: Array, constants: Array) -> None:
-        """Round inputs (n_inputs, n_features) to values (n_inputs, n_coded); scales and constants belong to sums."""
+        """Round inputs (n_inputs, n_features) to values (n_inputs, n_coded), with scales and constants of sums."""
         self._module.launch(
             "round_inputs",
             len(inputs),

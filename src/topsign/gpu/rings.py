@@ -1,4 +1,4 @@
-"""Trellis codes on a device: rings of bits in groups of 32, word by word, as ``cuda/trellis.cuh`` describes."""
+"""Trellis codes on a device: rings of bits, interleaved in groups of 32; ``cuda/trellis.cuh`` describes the layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
 from .device import Array, Device, Module
 from .stripes import COPY_BYTES, GROUP, CodeFormat, Stripes
 
-PIECE = 16  # coordinates that are written together
+PIECE = 16  # coordinates; tables are padded to a multiple
 LEVELS = 128
 THREADS = 256
 TURNS = 0x80000000
@@ -23,7 +23,7 @@ MAX_JOINT_STEP = 4  # bits
 
 
 class TrellisFormat(CodeFormat):
-    """Trellis codes of one cell: their sizes, and the tables that kernels read on the device."""
+    """Format of the trellis codes of one cell, with the tables that kernels read."""
 
     reader = "trellis.cuh"
     scratch_bytes = 0
@@ -34,7 +34,7 @@ class TrellisFormat(CodeFormat):
         if self.table_bytes + 1024 > device.shared_bytes:
             raise GpuError(
                 f"a GPU reads trellis codes of at most {(device.shared_bytes - 1024 - LEVELS) // 8} coordinates, "
-                f"got {self.n_pool}; search this index on the processor"
+                f"got {self.n_pool}; search this index on the CPU"
             )
         self.coordinates = device.put(coordinate_table(tables))
         self.levels = device.put(trellis_levels().view(np.uint8))
@@ -56,7 +56,7 @@ class TrellisFormat(CodeFormat):
 
     @property
     def n_digits(self) -> int:
-        """Digits of queries."""
+        """Number of digits of queries."""
         return 2 if self.tables.fine_bits else 1
 
     @property
@@ -65,7 +65,7 @@ class TrellisFormat(CodeFormat):
 
     @property
     def table_bytes(self) -> int:
-        """Shared memory of the tables of coordinates and levels."""
+        """Size of the tables of coordinates and levels in shared memory."""
         return 8 * padded(self.n_pool) + LEVELS
 
     @lazy
@@ -79,7 +79,7 @@ class TrellisFormat(CodeFormat):
         return self.device.put(joint_tables(self.tables))
 
     def load(self, codes: npt.NDArray[np.uint8] | Any, *, norms: bool) -> Rings:
-        """Copy codes from the host or the device in parts. Any bytes are a valid code."""
+        """Convert codes from host or GPU memory, in parts. Any bytes are a valid code."""
         device, kernels = self.device, self.module(self.device, "rings.cu")
         count = len(codes)
         words = device.zeros((self.nbytes(count) // 4,), np.uint32)
@@ -112,16 +112,16 @@ class TrellisFormat(CodeFormat):
                 None if with_norms is None else with_norms[rows],
                 shared=self.table_bytes,
             )
-            device.wait()  # the bytes may go
+            device.wait()  # before the bytes are freed
         return Rings(self, words, count, weights, with_norms)
 
 
 @dataclass(frozen=True, eq=False)
 class Rings(Stripes):
-    """Trellis codes on a device, and what their scores are multiplied with."""
+    """Trellis codes on a device, with the factors of their scores."""
 
-    weights: Array  # one over the norms of reconstructions
-    with_norms: Array | None  # these times the norms in the codes
+    weights: Array  # inverse norms of the reconstructions
+    with_norms: Array | None  # weights times the norms stored in the codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class RoundedOnDevice:
 
     @classmethod
     def put(cls, device: Device, queries: RoundedQueries) -> RoundedOnDevice:
-        """A copy on the device."""
+        """Copy rounded queries to the device."""
         fine = None if queries.fine is None else device.put(queries.fine)
         return cls(device.put(queries.values), device.put(queries.scales), device.put(queries.constants), fine)
 
@@ -152,17 +152,17 @@ class RoundedOnDevice:
 
 
 def shared_module(device: Device, *files: str) -> Module:
-    """Kernels that are the same for trellis codes of all sizes."""
+    """Return kernels that do not depend on the sizes of trellis codes."""
     return device.module(files, {"TRELLIS": 1, "DIGITS": 1, "RING_BITS": 1, "WINDOW": 1})
 
 
 def padded(n_coded: int) -> int:
-    """Coordinates in tables: whole pieces."""
+    """Return the number of coordinates in padded tables."""
     return -(-n_coded // PIECE) * PIECE
 
 
 def ring_words(tables: TrellisTables) -> int:
-    """Words of a ring that is read past its end."""
+    """Return the words of a ring, with its beginning repeated after its end."""
     return -(-(tables.n_bits + tables.window - 1) // 32)
 
 
@@ -179,21 +179,21 @@ def coordinate_table(tables: TrellisTables) -> npt.NDArray[np.uint32]:
 
 
 def norm_table(tables: TrellisTables) -> npt.NDArray[np.int32]:
-    """Coefficients of the square norm, quadratic and linear, (padded n_coded, 2); zeros after them."""
+    """Return quadratic and linear coefficients of the square norm, (padded n_coded, 2), padded with zeros."""
     table = np.zeros((padded(tables.n_coded), 2), np.int32)
     table[: tables.n_coded] = np.stack([tables.quadratic, tables.linear], axis=1)
     return table
 
 
 def joint_step(tables: TrellisTables) -> int:
-    """Return the bits by which every four coordinates read further, 0 unless they do so evenly and by few bits."""
+    """Return the bits by which windows advance every four coordinates; 0 if uneven or more than the kernels support."""
     step = 4 * tables.n_bits // tables.n_coded
     even = 1 <= step <= MAX_JOINT_STEP and np.array_equal(tables.offsets, np.arange(tables.n_coded) * step // 4)
     return step if even and 32 % step == 0 else 0
 
 
 def joint_tables(tables: TrellisTables) -> npt.NDArray[np.uint8]:
-    """Return the four levels of 64 groups of coordinates by the bits that their windows cover, (64, 2**span, 4)."""
+    """Return tables of four levels, (64, 2**span, 4), by the bits that the windows of four coordinates cover."""
     step, window = joint_step(tables), tables.window
     number, covered = np.arange(N_SEQUENCES)[:, np.newaxis], np.arange(2 ** (window + step - 1))
     words = (covered >> step - 1 - number % 4 * step // 4 & 2**window - 1) << 16 - window

@@ -1,4 +1,4 @@
-"""Scans of codes on a device by a batch of rounded queries."""
+"""Scans: a batch of rounded queries against codes on a device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from .device import Array, Device, Module
 from .stripes import GROUP, CodeFormat, Format, Stripes
 
-TILE = 128  # codes of one product
-LONG_BITS = 1024  # from so many on, queries are rounded to two digits: the margin of one would let too many pass
+TILE = 128  # codes per tile of a matrix product
+LONG_BITS = 1024  # from this size on, queries have two digits: the error bound of one would admit too many candidates
 FEW_COLUMNS = 16
-BestSoFar = tuple[Array, Array] | None  # keys and positions of the best so far
+BestSoFar = tuple[Array, Array] | None  # keys and positions
 PRODUCT_COLUMNS = {1: (16, 32, 64, 128, 256), 2: (16, 32, 64, 128, 256), 3: (48, 96, 192)}  # by digits
 
 
@@ -22,21 +22,21 @@ PRODUCT_COLUMNS = {1: (16, 32, 64, 128, 256), 2: (16, 32, 64, 128, 256), 3: (48,
 class Tuning:
     """Sizes that change speed and memory, never results."""
 
-    sample: int = 8192  # codes scored for the first bars of a few queries, shared among them
-    first: int = 16896  # codes of a batch's first scan
-    growth: int = 512  # a scan takes at most so many times the codes seen before it
+    sample: int = 8192  # codes scored to initialise the bars of a few queries, divided among them
+    first: int = 16896  # codes of the first scan of a batch
+    growth: int = 512  # maximum ratio of the codes of a scan to those scanned before it
     candidate_bytes: int = 2**27
-    largest: int = 2**22  # codes of one scan
-    waves: int = 4  # tiles of a product per multiprocessor
+    largest: int = 2**22  # maximum number of codes per scan
+    waves: int = 4  # tiles per multiprocessor and product
     few_columns: int = FEW_COLUMNS
     gather_threads: int = 1024
 
     def sampled(self, n_queries: int) -> int:
-        """Codes scored for the first bar of each query."""
+        """Return the number of codes scored for the first bar of each query."""
         return min(2048, max(1, self.sample // n_queries))
 
     def capacity(self, n_queries: int, n_codes: int) -> int:
-        """Codes that one scan takes: each may be a candidate of every query."""
+        """Return the capacity for candidates of each query, which bounds the codes of a scan."""
         room = max(self.first, min(self.largest, self.candidate_bytes // (8 * max(1, n_queries))))
         return -(-min(room, max(1, n_codes)) // TILE) * TILE
 
@@ -46,13 +46,13 @@ DEFAULT = Tuning()
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Codes in a row on a device, and what their sums are multiplied with and added to."""
+    """Consecutive codes on a device, with the weights and biases of their sums."""
 
     stripes: Stripes
     weights: Array | None = None  # float32
     biases: Array | None = None  # float32
-    alive: Array | None = None  # packed bitmap in uint32; None when all take part
-    base: int = 0  # position of the first
+    alive: Array | None = None  # packed bitmap in uint32; None: all
+    base: int = 0  # position of the first code
     order: Array | None = None  # uint32, positions of codes that do not ascend
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Arrays that scans write to: the codes that may score above the bar of each query."""
+    """Output arrays of scans: the codes that may score above the bar of each query."""
 
     steps: Array
     margins: Array
@@ -74,7 +74,7 @@ class Candidates:
 
     @classmethod
     def empty(cls, device: Device, n_queries: int, capacity: int) -> Candidates:
-        steps = device.empty((2 * n_queries,), np.float32)  # and the constants of trellis codes
+        steps = device.empty((2 * n_queries,), np.float32)  # and constants, for trellis codes
         margins, bars = (device.empty((n_queries,), np.float32) for _ in range(2))
         counts = device.zeros((n_queries,), np.uint32)
         positions = device.empty((n_queries, capacity), np.uint32)
@@ -82,7 +82,7 @@ class Candidates:
         return cls(steps, margins, bars, counts, positions, centers, n_queries, capacity)
 
     def arguments(self, part: Part, start: int, count: int, *, every: bool) -> tuple[object, ...]:
-        """Arguments of a scan over some codes of a part."""
+        """Return the kernel arguments of a scan over some codes of a part."""
         end = start + count
         return (
             self.steps,
@@ -103,7 +103,7 @@ class Candidates:
 
 
 class Scanner(ABC):
-    """A batch of queries, rounded, against codes of one format."""
+    """Kernels that compare a batch of rounded queries with codes of one format."""
 
     def __init__(self, device: Device, form: CodeFormat, n_queries: int) -> None:
         self.device = device
@@ -112,19 +112,19 @@ class Scanner(ABC):
 
     @abstractmethod
     def round(self, queries: Any, to: Candidates, held: BestSoFar, *, whole: bool) -> None:
-        """Set queries (n_queries, n_pool) and clear earlier results."""
+        """Round and set queries (n_queries, n_pool); clear earlier results."""
 
     @abstractmethod
     def scan(self, part: Part, start: int, count: int, to: Candidates, *, every: bool) -> None:
-        """Offers ``count`` codes of a part, from a multiple of 128 on."""
+        """Scan ``count`` codes of a part for candidates; ``start`` is a multiple of 128."""
 
     @abstractmethod
     def scores(self, part: Part, steps: Array, out: Array) -> None:
-        """All scores, (n_queries, n_codes) float32, within the rounding of the digits."""
+        """Write all scores, (n_queries, n_codes) float32, up to the rounding of the digits."""
 
 
 def start_search(module: Module, kernel: str, arguments: tuple[object, ...], to: Candidates, held: BestSoFar) -> None:
-    """Launches the kernel that writes queries as scans read them, and empties what was found before."""
+    """Launch the kernel that writes queries in the layout of the scans and clears earlier results."""
     keys, positions = held or (None, None)
     n_held = np.uint32(0 if held is None else held[0].shape[1])
     found = to.steps, to.margins, to.bars, to.counts, keys, positions, n_held
@@ -142,13 +142,13 @@ def round_digits(
     *,
     whole: bool,
 ) -> None:
-    """Rounds queries to digits: a table with rows of ``width`` bytes, or 0 for columns of the product."""
+    """Round queries to digits, into a table with rows of ``width`` bytes, or 0 for columns of the product."""
     module = scanner.format.module(scanner.device, "queries.cu", DIGITS=digits)
     start_search(module, "round_queries", (queries, np.uint32(width), np.uint32(whole), table), to, held)
 
 
 class GatherScanner(Scanner):
-    """A few queries: their values at the locations of each code are looked up."""
+    """Scanner for a few queries: looks up their values at the locations of each code."""
 
     def __init__(self, device: Device, form: Format, n_queries: int, digits: int, tuning: Tuning = DEFAULT) -> None:
         super().__init__(device, form, n_queries)
@@ -203,13 +203,13 @@ class GatherScanner(Scanner):
 
 
 class TileScanner(Scanner):
-    """A batch of queries: codes become rows of bytes, which the tensor cores multiply with the queries.
+    """Scanner for batches: expands codes to rows of bytes, which the tensor cores multiply with the queries.
 
-    ``row_bytes`` are shared memory that rows keep, ``stage_bytes`` what they need beside the columns. A launch has
-    ``codes`` codes at most; ``across`` blocks share the columns of a tile, all of them where 0.
+    ``row_bytes`` is the shared memory that rows occupy throughout, ``stage_bytes`` that of staging them beside the
+    columns. A launch takes at most ``codes`` codes; ``across`` blocks share the columns of a tile (0: one per tile).
     """
 
-    rows_file: str  # kernels that make rows of codes
+    rows_file: str  # kernels that expand codes to rows
     row_bytes, stage_bytes, codes, across = 0, 0, 2**30, 0
 
     def __init__(
@@ -225,7 +225,7 @@ class TileScanner(Scanner):
         self._module = form.module(device, "tiles.cuh", self.rows_file, "product.cu", DIGITS=digits, **constants)
 
     def _needed(self, columns: int, digits: int) -> int:
-        """Shared memory of a block."""
+        """Return the shared memory of a thread block, in bytes."""
         queries = columns // digits
         centers = 4 * (TILE * (queries + 8) + 2 * max(queries, TILE))  # and the numbers beside them
         return self.row_bytes + max(self.stage_bytes + 3 * TILE * columns, centers)
@@ -238,7 +238,7 @@ class TileScanner(Scanner):
         for first in range(start, start + count, self.codes):
             n = min(self.codes, start + count - first)
             arguments = list(to.arguments(part, first, n, every=every))
-            if every:  # each code has a place of its own among those of the whole scan
+            if every:  # each code has its own slot in the buffers of the whole scan
                 arguments[-2:] = [to.positions.ravel()[first - start :], to.centers.ravel()[first - start :]]
             self._launch("product", self._rows(part, first, n), n, *arguments)
 
@@ -265,7 +265,7 @@ class TileScanner(Scanner):
 
 
 class ProductScanner(TileScanner):
-    """A batch of queries: adaptive codes are widened to bytes of -1, 0, 1."""
+    """Scanner for batches of adaptive and sign codes, which are expanded to bytes of -1, 0 and 1."""
 
     format: Format
     rows_file, stage_bytes = "bitmaps.cu", 2 * TILE * TILE
@@ -275,7 +275,7 @@ class ProductScanner(TileScanner):
         self.digits = digits
         slices = -(-form.n_pool // TILE)
         self._window_shared = GROUP * (min(slices, 64) * 8 + 1) * 4
-        self.codes = tuning.waves * device.n_processors * TILE  # widened at a time
+        self.codes = tuning.waves * device.n_processors * TILE  # expanded at a time
         kept = 0 if form.signs else self.codes * form.n_bits
         self._kept = device.empty((kept,), np.uint16 if form.n_pool <= 2**15 else np.uint32)
         self._bitmaps = device.empty((self.codes * slices * 8,), np.uint32)
@@ -300,5 +300,5 @@ def make_scanner(device: Device, form: Format, n_queries: int, *, digits: int, t
 
 
 def search_digits(form: Format, *, whole: bool) -> int:
-    """Digits that queries are rounded to before a search."""
+    """Return the number of digits that queries are rounded to."""
     return 2 if form.n_bits >= LONG_BITS and not whole else 1

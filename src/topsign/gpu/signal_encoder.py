@@ -1,4 +1,4 @@
-"""An encoder of signals on a CUDA device."""
+"""Encoder of signals on a CUDA device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .device import Device, find_device, on_host
 class SignalEncoder:
     """Encoder of a recipe on a CUDA device, with the same bytes as the CPU.
 
-    Made by :meth:`topsign.AdaptiveEncoder.to` and :meth:`topsign.TrellisEncoder.to`. For adaptive and sign codes the
-    device computes everything, with a Hadamard projection. For trellis codes the processor projects the signals, with
-    any basis, and the device finds the codes.
+    Made by :meth:`topsign.AdaptiveEncoder.to` and :meth:`topsign.TrellisEncoder.to`. Adaptive and sign codes need a
+    Hadamard projection and are computed entirely on the device. Trellis codes can have any basis: the CPU projects the
+    signals, and the device runs the Viterbi algorithm.
 
     Parameters
     ----------
     recipe : Recipe
     device : str
-        "cuda", or "cuda:1" for the second card.
+        "cuda", or "cuda:1" for the second GPU.
     feature_names : sequence of str, optional
-        Names that the columns of a table must have, in their order.
+        Required column names of tables, in order.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SignalEncoder:
         return self._device.name
 
     def encode(self, signals: npt.ArrayLike, *, n_threads: int | None = None) -> Codes:
-        """Return one code per signal, as the encoder on the processor makes them; signals may be CUDA tensors."""
+        """Return one code per signal, with the bytes of the CPU encoder; signals may be CUDA tensors."""
         values = as_signals(on_host(signals), n_features=self.recipe.n_features, feature_names=self.feature_names)
         made = encode(self.recipe, values, n_threads=n_threads, coder=self._coder)
         return self.recipe.codes_type.unchecked(made.codes, self.recipe, made.columns)

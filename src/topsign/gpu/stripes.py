@@ -1,4 +1,4 @@
-"""Adaptive codes on a device: groups of 32, word by word, as ``cuda/codes.cuh`` describes."""
+"""Adaptive and sign codes on a device, interleaved in groups of 32; ``cuda/codes.cuh`` describes the layout."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..kernels import Layout
 from .device import Array, Device, Module
 
 GROUP = 32
-COPY_BYTES = 2**28  # of codes on their way to the device
+COPY_BYTES = 2**28  # per copy of codes to the device
 
 
 class CodeFormat(ABC):
-    """Description of the codes for the kernels."""
+    """Sizes of codes on the device, and the kernels that read them."""
 
-    reader: str  # file that reads a code
-    scratch_bytes: int  # shared memory of a warp that scores a code exactly
-    scores_exactly: bool = False  # whether scans do, so that nothing is scored again
+    reader: str  # CUDA file with the functions that read a code
+    scratch_bytes: int  # shared memory per warp of exact scoring
+    scores_exactly: bool = False  # whether scans are exact, so that candidates need no second scoring
 
     @abstractmethod
     def best_module(self, device: Device) -> Module:
-        """Kernels that find the best of candidates."""
+        """Return the kernels that find the best of candidates."""
 
     @property
     @abstractmethod
@@ -37,24 +37,24 @@ class CodeFormat(ABC):
     @property
     @abstractmethod
     def code_words(self) -> int:
-        """Words of a code."""
+        """Number of 32-bit words per code."""
 
     def nbytes(self, n_codes: int) -> int:
-        """Bytes of so many codes on the device; one group more is never read past."""
+        """Return the bytes of so many codes on the device, with padding for reads past the last group."""
         return 4 * GROUP * (self.code_words * -(-n_codes // GROUP) + 1)
 
     def module(self, device: Device, *files: str, **constants: int) -> Module:
-        """Kernels of these files for this format."""
+        """Return the kernels of these files, compiled for this format."""
         return device.module((self.reader, *files), {**self.constants, "DIGITS": 1, **constants})
 
 
 @dataclass(frozen=True)
 class Format(CodeFormat):
-    """Sizes of a code on the device; both adaptive layouts have the same."""
+    """Format of adaptive and sign codes; both adaptive layouts are stored in the same way."""
 
     n_bits: int
     n_pool: int
-    signs: bool = False  # of the whole pool, without locations
+    signs: bool = False  # sign codes: all signs of the pool, without locations
 
     reader = "codes.cuh"
 
@@ -94,7 +94,7 @@ class Format(CodeFormat):
 
 @dataclass(frozen=True, eq=False)
 class Stripes:
-    """Codes on a device."""
+    """Codes on a device, interleaved in groups of 32."""
 
     format: CodeFormat
     words: Array  # uint32, flat
@@ -102,7 +102,7 @@ class Stripes:
 
     @classmethod
     def load(cls, device: Device, layout: Layout, codes: npt.NDArray[np.uint8] | Any) -> Stripes:
-        """Copy codes from the host or the device in parts; raise ValueError for an invalid code."""
+        """Convert codes from host or GPU memory, in parts; raise ValueError for an invalid code."""
         form = Format.of(layout)
         kernels = form.module(device, "stripes.cu")
         n_codes = len(codes)
@@ -119,11 +119,11 @@ class Stripes:
                 kernels.launch("convert_compact", -(-len(part) // GROUP), 256, bytes_, count, out)
             blocks = min(-(-len(part) // 8), 32 * device.n_processors)
             kernels.launch("check_codes", blocks, 256, out, count, first_bad)
-            bad = int(device.get(first_bad)[0])  # also waits: the bytes may go
+            bad = int(device.get(first_bad)[0])  # synchronizes, so the bytes may be freed
             if bad < 2**32 - 1:
                 raise ValueError(
                     f"code {start + bad} is not valid: its locations must be {form.n_bits} ascending rows of a pool of "
-                    f"{form.n_pool}; the codes are damaged, or of other parameters"
+                    f"{form.n_pool}; the codes are damaged or belong to other parameters"
                 )
         return cls(form, words, n_codes)
 
@@ -132,5 +132,5 @@ class Stripes:
         return 4 * int(self.words.shape[0])
 
     def at(self, position: int) -> Array:
-        """The codes from a position on, which is a multiple of 32."""
+        """Return the codes from a position on, which must be a multiple of 32."""
         return self.words[position * self.format.code_words :]

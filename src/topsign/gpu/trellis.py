@@ -1,4 +1,4 @@
-"""Scans of trellis codes on a device: exact integer sums of rounded queries and levels."""
+"""Scans of trellis codes on a device: exact integer sums of products of rounded queries and levels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from .device import Array, Device, Module
 from .rings import LEVELS, RoundedOnDevice, TrellisFormat, padded, shared_module
 from .scan import DEFAULT, TILE, BestSoFar, Candidates, Part, Scanner, TileScanner, Tuning, start_search
 
-FEW_QUERIES = (1, 2, 4, 8, 16)  # that a thread takes along while it reads a code
+FEW_QUERIES = (1, 2, 4, 8, 16)  # that a thread compares with a code while it reads it
 THREADS = 256
-KEPT_SLICES = 4  # of 128 coordinates, that stay in shared memory for all queries
+KEPT_SLICES = 4  # slices of 128 coordinates that stay in shared memory for all queries
 MOST_TABLE_BYTES = 2**15 + 2**10
 JOINT_THREADS = 1024
-JOINT_CODES = {1: 8, 8: 2, 16: 1}  # by queries: codes of a thread between changes of tables, if codes are short
-LONG_CODES = 1024  # coordinates from which on a thread has one code at a time
+JOINT_CODES = {1: 8, 8: 2, 16: 1}  # short codes per thread between changes of tables, by number of queries
+LONG_CODES = 1024  # coordinates from which a thread reads one code at a time
 
 
 class FewScanner(Scanner):
-    """A few queries: every thread reads codes and sums their levels times all queries."""
+    """Scanner for a few queries: each thread reads codes, window by window, and compares them with all queries."""
 
     format: TrellisFormat
     widths: tuple[int, ...] = FEW_QUERIES
@@ -54,13 +54,13 @@ class FewScanner(Scanner):
         self._module.launch(kernel, blocks, threads, *arguments, shared=self._shared)
 
     def _grid(self, kernel: str, count: int) -> tuple[int, int]:
-        """Return the number of blocks, and of their threads."""
+        """Return the number of blocks, and of threads per block."""
         resident = self._module.resident_blocks(kernel, THREADS, self._shared) * self.device.n_processors
         return min(resident, -(-count // THREADS)), THREADS
 
 
 class JointScanner(FewScanner):
-    """A few queries and codes of evenly spaced windows: the levels of four coordinates are looked up together."""
+    """Scanner for a few queries and evenly spaced windows: looks up the levels of four coordinates together."""
 
     widths = (1, 8, 16)
 
@@ -77,7 +77,7 @@ class JointScanner(FewScanner):
 
 
 class LevelScanner(TileScanner):
-    """A batch of queries: levels are read into shared memory, a tile of codes at a time."""
+    """Scanner for batches: expands tiles of codes to levels in shared memory, which the tensor cores multiply."""
 
     format: TrellisFormat
     rows_file, across = "levels.cu", 1
@@ -99,19 +99,19 @@ class LevelScanner(TileScanner):
 def place_queries(
     scanner: Scanner, queries: RoundedOnDevice, width: int, table: Array, to: Candidates, held: BestSoFar
 ) -> None:
-    """Write rounded queries as scans read them: in rows of ``width`` words of four values, or 0 for columns."""
+    """Write rounded queries in the layout of the scans: rows of ``width`` words of four values, or 0 for columns."""
     module = shared_module(scanner.device, "rounded.cu")
     sizes = np.uint32(queries.values.shape[1]), np.uint32(width)
     start_search(module, "place_queries", (*queries.arrays, queries.fine, *sizes, table), to, held)
 
 
 def few_bytes(form: TrellisFormat, n_columns: int) -> int:
-    """Return the shared memory of a scan by a few queries, window by window."""
+    """Return the shared memory of :class:`FewScanner`, in bytes."""
     return form.table_bytes + padded(form.n_pool) * n_columns
 
 
 def joint_bytes(form: TrellisFormat, n_columns: int) -> int:
-    """Return the shared memory of a scan by a few queries, four windows at a time."""
+    """Return the shared memory of :class:`JointScanner`, in bytes."""
     step = form.joint_step
     n_fours = 32 // step  # of a word
     n_words = -(-form.n_pool // (4 * n_fours))

@@ -1,4 +1,4 @@
-"""Visits of regions on a device: the codes that a query visits are copied next to each other and searched."""
+"""Visits of regions on a device: the codes that a query visits are copied to contiguous memory and searched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .stripes import Stripes
 
 @dataclass(frozen=True, eq=False)
 class VisitedPart:
-    """Codes of one cell of a chunk, and the spans of them that each query visits."""
+    """Codes of one cell of a chunk, and the spans that each query visits."""
 
     part: Part
     codes: CodesByRegion

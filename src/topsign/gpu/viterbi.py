@@ -1,4 +1,4 @@
-"""Encoding of trellis codes on a device: coordinates in, the bytes of the processor out."""
+"""Viterbi encoding of trellis codes on a device, with the bytes of the CPU."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from .device import Array, Device, Module
 UInt32 = npt.NDArray[np.uint32]
 
 NONE = 0xFFFFFFFF
-HELD_BITS = 5  # of a state, that say which register of a thread holds its cost
-STEP_COORDINATES = 4  # at most
+HELD_BITS = 5  # bits of a state that select the register of its cost
+STEP_COORDINATES = 4  # maximum per step
 THREADS = 128
-SIGNALS = 2  # that a thread works on
-WORK_BYTES = 2**30  # of what signals need on the device while they are encoded; less where little is free
+SIGNALS = 2  # per thread
+WORK_BYTES = 2**30  # GPU memory for encoding; less if little is free
 
 
 class Viterbi:
-    """The encoder of :class:`topsign.kernels.Kernels` on a device, with the same bytes.
+    """Encoder on a device, with the interface and the bytes of :class:`topsign.kernels.Kernels`.
 
-    Costs of states are in registers, the choices of the cheapest in GPU memory. The device encodes a batch of signals
-    while the next one is copied.
+    Costs of states are in registers, decisions in GPU memory. The next batch of signals is copied while one is encoded.
     """
 
     def __init__(self, device: Device) -> None:
@@ -36,7 +35,7 @@ class Viterbi:
         self._trellises: dict[TrellisTables, _Trellis] = {}
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
-        """Return the codes of the signals of all cells; ``n_threads`` is the processor's and not used."""
+        """Return the codes of the signals of all cells; ``n_threads`` is not used."""
         codes = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)
         for cell in cells:
             made = self._encode_cell(cell.tables, cell.values)
@@ -52,12 +51,12 @@ class Viterbi:
             trellis = self._trellis(tables)
             size = min(trellis.batch(min(WORK_BYTES, device.free_bytes() // 4)), max(1, len(values)))
             buffers = [device.empty((size, tables.n_coded), np.float32) for _ in range(2 if size < len(values) else 1)]
-            device.wait()  # memory that other work left may still be in use
+            device.wait()  # memory freed by earlier work may still be in use
             encoded: tuple[slice, Array] | None = None
             for number, start in enumerate(range(0, len(values), size)):
                 rows = slice(start, min(start + size, len(values)))
                 here = buffers[number % 2][: rows.stop - start]
-                with device.background():  # while the batch before is encoded
+                with device.background():  # while the previous batch is encoded
                     device.copy(values[rows], here)
                     device.wait()
                 if encoded is not None:
@@ -74,12 +73,12 @@ class Viterbi:
 
 
 class _Trellis:
-    """A trellis on a device: tables as ``cuda/viterbi.cu`` describes them, and the launches of its kernels."""
+    """A trellis on a device: the tables that ``cuda/viterbi.cu`` describes, and the launches of its kernels."""
 
     def __init__(self, device: Device, tables: TrellisTables, levels: Array) -> None:
         self._device, self._tables, self._plan = device, tables, ViterbiSteps.of(tables)
         n_states = 2**tables.window
-        self._sharers = max(1, n_states >> HELD_BITS)  # threads that share a signal
+        self._sharers = max(1, n_states >> HELD_BITS)  # threads per signal
         self._block_signals = SIGNALS * THREADS // self._sharers
         self._shared = 16 * n_states + 4 * THREADS // self._sharers * (n_states + n_states // 32)
         constants = {"TRELLIS": 1, "DIGITS": 1, "RING_BITS": 1, "WINDOW": tables.window}
@@ -94,7 +93,7 @@ class _Trellis:
         )
 
     def batch(self, room: int) -> int:
-        """Return the number of signals that are encoded together in so many bytes, in whole waves of blocks."""
+        """Return the signals per batch that fit in so many bytes, in whole waves of blocks."""
         each = len(self._plan.events) * (4 * self._sharers + 2) + 4 * len(self._plan.pairs) + 4 * self._tables.n_coded
         fitting = max(1, int(room // each))
         resident = self._module.resident_blocks("forwards", THREADS, self._shared) * self._device.n_processors
@@ -102,7 +101,7 @@ class _Trellis:
         return fitting // wave * wave or fitting
 
     def encode(self, values: Array) -> Array:
-        """Return the codes of signals on the device, (n_signals, n_coded) float32; it may still work on them."""
+        """Return the codes of signals (n_signals, n_coded) on the device; asynchronous."""
         device, module, tables, plan = self._device, self._module, self._tables, self._plan
         n, n_events = len(values), len(plan.events)
         targets = device.empty((n, len(plan.pairs)), np.uint32)
@@ -170,12 +169,12 @@ class _Trellis:
 
 @dataclass(frozen=True, eq=False)
 class ViterbiSteps:
-    """Steps of a trellis: its events, of which those with many coordinates take several steps."""
+    """Steps of a trellis: events with many coordinates are divided into several steps."""
 
     steps: UInt32  # (n_steps, 4)
-    events: UInt32  # advance, and bits turned after the event << 8
-    pairs: UInt32  # first coordinate, and 2**31 if there is a second one
-    first_steps: npt.NDArray[np.int64]  # of each event, and the number of steps
+    events: UInt32  # advance | bits rotated after the event << 8
+    pairs: UInt32  # first coordinate | 2**31 if there is a second one
+    first_steps: npt.NDArray[np.int64]  # first step of each event, and the number of steps
 
     @classmethod
     def of(cls, tables: TrellisTables) -> ViterbiSteps:
@@ -218,10 +217,10 @@ def coordinate_costs(tables: TrellisTables) -> UInt32:
 
 
 def source_table(tables: TrellisTables) -> UInt32:
-    """For each bit of a code 16 times an event that reads it plus its place in the state there; NONE for none."""
+    """Return 16 * event + bit of the state for each bit of a code, for an event that reads it; NONE if none does."""
     sources = np.full(8 * tables.code_bytes, NONE, np.uint32)
     offsets = Events.of(tables).offsets
     for place in range(tables.window):
-        # Where several events read a bit, they agree about it.
+        # If several events read a bit, their states agree.
         sources[(offsets + place) % tables.n_bits] = 16 * np.arange(len(offsets)) + tables.window - 1 - place
     return sources

@@ -1,4 +1,4 @@
-"""Linear layers of PyTorch models whose weight vectors are codes; needs PyTorch.
+"""Compressed linear layers for PyTorch: weight vectors are stored as codes. Needs PyTorch (extra ``torch``).
 
 >>> import torch, topsign as ts
 >>> linear = torch.nn.Linear(512, 1000)

@@ -1,4 +1,4 @@
-"""Compressing layers of models, a block of weights at a time."""
+"""Compression of linear layers, block by block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..heads.shortlist import Shortlist
 from ..projections import Projection
 from .layer import CompressedLinear
 
-BLOCK_VALUES = 2**24  # weights converted at a time
+BLOCK_VALUES = 2**24  # weights per block
 
 
 @torch.no_grad()
@@ -32,21 +32,21 @@ def compress(
     shortlist_memory: str = "device",
     random_state: RandomState = None,
 ) -> CompressedLinear:
-    """Return a :class:`CompressedLinear` that estimates the outputs of a linear layer, on the device of the layer.
+    """Compress a linear layer; return a :class:`CompressedLinear` on the same device.
 
-    Weights of any type and device are read a block at a time, so that a head too large for a second copy can be
-    compressed. Families that learn from weights, such as ``family="trellis"`` over principal axes, and
-    ``n_bits="auto"`` read all of them at once. A class whose weights are all zero scores its bias.
+    Weights of any dtype and device are converted block by block, so a layer can be compressed if memory does not
+    suffice for a second copy. Families that learn from weights, such as ``family="trellis"`` over principal axes, and
+    ``n_bits="auto"`` convert all weights at once. The logit of a class with all-zero weights is its bias.
 
     Parameters
     ----------
     linear : torch.nn.Linear
     n_bits : int, "auto" or None
-        As in :class:`topsign.CompressedLinearClassifier`, the agreement predicted from the weights.
+        As in :class:`topsign.CompressedLinearClassifier`; "auto" predicts the agreement from the weights.
     bits_per_weight : float, optional
-        Size of codes and scales over the number of weights, in place of n_bits.
-    shortlist_storage : "original" or those of :class:`CompressedLinear`
-        "original" is the type of the layer.
+        Bits of codes and scales per weight, in place of n_bits.
+    shortlist_storage : str
+        "original" (default) is the dtype of the layer; others as in :class:`CompressedLinear`.
     family, n_pool, projection, layout, shortlist, shortlist_memory, random_state
         As in :class:`CompressedLinear`.
 
@@ -100,10 +100,10 @@ def _keep_weights(layer: CompressedLinear, part: slice, values: Float32) -> None
 
 
 def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> torch.nn.Module:
-    """Replace the linear layer of this dotted name with its compressed form, and return the model.
+    """Replace a linear layer, given by its dotted name, by its compressed form, in place; return the model.
 
-    A language model of Hugging Face may tie its head to the input embedding; the embedding stays as it is, and the
-    model no longer ties them. Parameters are those of :func:`compress`.
+    If the head of a Hugging Face language model is tied to the input embedding, the embedding remains and the tie is
+    removed. Parameters are those of :func:`compress`.
 
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     >>> type(compress_module(model, "1", n_bits=16, random_state=7)[1]).__name__
@@ -122,7 +122,7 @@ def compress_module(model: torch.nn.Module, name: str, **parameters: Any) -> tor
 
 
 def _untie(model: Any, name: str) -> None:
-    """Tell a Hugging Face model that its head is no longer the input embedding, so that nothing ties them again."""
+    """Remove the tie of a Hugging Face model's head to its input embedding."""
     tied = [getattr(model, kept, None) for kept in ("_tied_weights_keys", "all_tied_weights_keys")]
     key = f"{name}.weight"
     if not any(isinstance(keys, (dict, list)) and key in keys for keys in tied):
@@ -140,5 +140,5 @@ def _raise_no_layer(found: object, *, name: str | None = None) -> NoReturn:
     where = "" if name is None else f" at {name!r}"
     what = "nothing" if found is None else type(found).__name__
     raise TypeError(
-        f"a torch.nn.Linear can be compressed, found {what}{where}; model.named_modules() lists what there is"
+        f"a torch.nn.Linear can be compressed, found {what}{where}; model.named_modules() lists the layers of a model"
     )

@@ -1,4 +1,4 @@
-"""Logits and the best classes of inputs on a CUDA device, by the kernels of ``topsign.gpu``."""
+"""Logits and best classes on CUDA devices, computed by the kernels of ``topsign.gpu``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..kernels import Layout
 from ..projections import Hadamard, Projection
 from . import forms, tensors
 
-LAYERS = 16  # whose codes are kept on devices for the kernels
+LAYERS = 16  # layers whose codes are cached in the layout of the kernels
 
 
 class Projector:
@@ -35,7 +35,7 @@ class Projector:
 
     def __init__(self, projection: Projection, layout: Layout, device: Device) -> None:
         self._projection = projection
-        self._encoder = None  # other projections are matrix products
+        self._encoder = None  # other projections are computed as matrix products
         if isinstance(projection, Hadamard):
             self._encoder = GpuEncoder(projection, layout, device=device)
 
@@ -61,10 +61,10 @@ class CudaHead(ABC):
 
     @abstractmethod
     def inputs(self, rows: Tensor) -> Tensor | RoundedOnDevice:
-        """Return float32 rows as the scanner takes them."""
+        """Project (or round) float32 rows for the scanner."""
 
     def follow(self, device: torch.device) -> None:
-        """Wait for a call on another stream, which may still use the memory that calls share."""
+        """Synchronize if the last call was on another stream, because calls share buffers."""
         if torch.cuda.is_current_stream_capturing():
             return
         stream = torch.cuda.current_stream(device).cuda_stream
@@ -74,7 +74,7 @@ class CudaHead(ABC):
 
 
 class SignHead(CudaHead):
-    """A head of adaptive or sign codes."""
+    """Head of adaptive or sign codes."""
 
     def __init__(
         self, recipe: SignsRecipe, codes: Tensor, columns: Tensor, bias: Tensor | None, device: Device
@@ -87,7 +87,7 @@ class SignHead(CudaHead):
 
 
 class TrellisHead(CudaHead):
-    """A head of trellis codes."""
+    """Head of trellis codes."""
 
     def __init__(
         self, recipe: TrellisRecipe, codes: Tensor, columns: Tensor, bias: Tensor | None, device: Device
@@ -115,10 +115,10 @@ HEADS: dict[type[WeightCoding], type[CudaHead]] = {
     SignWeights: SignHead,
     TrellisWeights: TrellisHead,
 }
-"""Heads that the kernels execute; others are decoded and multiplied by PyTorch."""
+"""Heads by weight coding; PyTorch operations compute the logits of others."""
 
 _heads: OrderedDict[tuple[object, ...], CudaHead] = OrderedDict()
-_mapped = WeakIdKeyDictionary()  # tensors of devices by the pinned ones that they read
+_mapped = WeakIdKeyDictionary()  # CUDA views of pinned tensors
 _lock = threading.Lock()
 
 
@@ -129,7 +129,7 @@ def executes(recipe: Recipe) -> bool:
 
 @lru_cache(maxsize=1)
 def usable() -> bool:
-    """Return whether the kernels can be used; if they cannot, warn once with the reason."""
+    """Return whether the kernels can be used; if not, warn once with the reason."""
     try:
         cuda_device(torch.cuda.current_device())
     except GpuError as error:
@@ -139,7 +139,7 @@ def usable() -> bool:
 
 
 def cuda_logits(recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
-    """Return estimated logits of float32 rows, (n_rows, n_classes), within the rounding of float32."""
+    """Return estimated logits of float32 rows, (n_rows, n_classes), up to the rounding of float32."""
     held = _head(recipe, codes, columns, bias)
     found: Tensor = held.scanner.logits(held.inputs(rows))
     return found
@@ -150,11 +150,11 @@ def cuda_topk(
 ) -> tuple[Tensor, Tensor]:
     """Return the k highest estimated logits of float32 rows, and their classes.
 
-    They are the processor's for Hadamard projections.
+    With a Hadamard projection, they have the bits of the CPU.
     """
     held = _head(recipe, codes, columns, bias)
     projected = held.inputs(rows)
-    if k > MAX_K:  # more than a block sorts
+    if k > MAX_K:  # more than a thread block sorts
         logits = held.scanner.logits(projected)
         order = logits.argsort(dim=1, descending=True, stable=True)[:, :k]
         return logits.gather(1, order), order
@@ -163,9 +163,11 @@ def cuda_topk(
 
 
 def mapped(held: Tensor, device: torch.device) -> Tensor:
-    """Return pinned host memory as a tensor of the device, which reads the rows it needs; nothing is copied."""
+    """Return a CUDA tensor that maps pinned host memory, so that the GPU reads only the rows it needs."""
     if not held.is_pinned():
-        raise ValueError("weights beside inputs on CUDA must be there too, or in pinned memory (tensor.pin_memory())")
+        raise ValueError(
+            "weights for inputs on CUDA must be on the device or in pinned memory; call tensor.pin_memory()"
+        )
     if held not in _mapped:
         _mapped[held] = torch.as_tensor(_Pinned(held), device=device).view(held.dtype)
     found: Tensor = _mapped[held]
@@ -173,10 +175,15 @@ def mapped(held: Tensor, device: torch.device) -> Tensor:
 
 
 class _Pinned:
-    """Pinned memory with CUDA's array interface."""
+    """Pinned memory with the CUDA array interface."""
 
     def __init__(self, held: Tensor) -> None:
-        numbers = {8: "<f8", 4: "<f4", 2: "<i2", 1: "|i1"}  # 2 bytes: float16, or bfloat16, which it has no word for
+        numbers = {
+            8: "<f8",
+            4: "<f4",
+            2: "<i2",
+            1: "|i1",
+        }  # <i2 for float16 and bfloat16, because the interface has no bfloat16
         self.__cuda_array_interface__ = {
             "shape": tuple(held.shape),
             "typestr": numbers[held.element_size()],
@@ -186,7 +193,7 @@ class _Pinned:
 
 
 def _head(recipe: Recipe, codes: Tensor, columns: Tensor, bias: Tensor | None) -> CudaHead:
-    """Return the head of these tensors, made when they are first seen or have changed."""
+    """Return the cached head of these tensors; it is made at their first use and after they change."""
     held = (codes, columns, bias)
     key = (recipe, *((None if t is None else (t.data_ptr(), tuple(t.shape), _version(t))) for t in held))
     with _lock:
@@ -204,5 +211,5 @@ def _head(recipe: Recipe, codes: Tensor, columns: Tensor, bias: Tensor | None) -
 
 
 def _version(tensor: Tensor) -> int:
-    """Return how often a tensor was changed in place; tensors of inference mode do not count."""
+    """Return the version counter of a tensor; tensors of inference mode have none."""
     return 0 if tensor.is_inference() else tensor._version

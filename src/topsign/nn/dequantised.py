@@ -1,4 +1,4 @@
-"""Compressed layers in standard operators only: weight vectors are decoded once, kept in 8 bits, and multiplied."""
+"""Compressed layers in standard operators: weight vectors are decoded once and stored as int8."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..heads import TopK
 from ..heads.shortlist import Shortlist
 from .layer import CompressedLinear, scattered
 
-BLOCK_VALUES = 2**22  # weights decoded at a time
+BLOCK_VALUES = 2**22  # weights decoded per block
 
 
 class DequantisedLinear(torch.nn.Module):
-    """The decoded weight vectors of a compressed layer as int8 rows with scales, which the forward pass dequantises.
+    """Decoded weight vectors of a compressed layer, stored as int8 rows with scales.
 
-    A weight is rounded by at most 1 / 254 of the largest of its row, and inputs are not rounded at all; both change
-    logits far less than the codes do.
+    The rounding error of a weight is at most 1 / 254 of the largest weight of its row, far less than that of the codes.
+    Inputs are not rounded.
     """
 
     weights: Tensor  # (out_features, in_features) int8
@@ -51,7 +51,7 @@ class DequantisedLinear(torch.nn.Module):
         self.train(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what :class:`CompressedLinear` returns, within the rounding of weights."""
+        """Return the logits of :class:`CompressedLinear`, up to the rounding of weights."""
         if self.shortlist is None:
             return self._estimates(x).to(x.dtype)
         return scattered(*self._shortlisted(x), self.out_features)
@@ -81,7 +81,7 @@ class DequantisedLinear(torch.nn.Module):
 
 @contextmanager
 def dequantised(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yield the model with its compressed layers in standard operators; they are put back afterwards."""
+    """Replace the compressed layers of a model by standard operators within a ``with`` block."""
     if isinstance(model, CompressedLinear):
         yield DequantisedLinear(model)
         return

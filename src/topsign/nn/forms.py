@@ -1,4 +1,4 @@
-"""Logits by PyTorch operations, on any device: prepared inputs, in the form that the codes of a family take."""
+"""Logits by PyTorch operations on any device, with one form of prepared inputs per family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import tensors
 
 
 class TensorForm(ABC):
-    """Inputs on their device, ready to be multiplied with codes of weight vectors."""
+    """Inputs prepared for products with codes of weight vectors."""
 
     @abstractmethod
     def __init__(self, coding: Any, rows: Tensor) -> None: ...
@@ -29,7 +29,7 @@ class TensorForm(ABC):
 
 
 class SignTensors(TensorForm):
-    """Projected inputs, to be added with the signs of adaptive and sign codes."""
+    """Projected inputs, for adaptive and sign codes."""
 
     def __init__(self, coding: SignWeights, rows: Tensor) -> None:
         self._layout = coding.recipe.layout
@@ -40,7 +40,7 @@ class SignTensors(TensorForm):
 
 
 class TrellisTensors(TensorForm):
-    """Rounded inputs, to be multiplied with the levels of trellis codes."""
+    """Rounded inputs, for trellis codes."""
 
     def __init__(self, coding: TrellisWeights, rows: Tensor) -> None:
         recipe = coding.recipe
@@ -53,7 +53,7 @@ class TrellisTensors(TensorForm):
 
 
 class DecodedForm(TensorForm):
-    """Inputs of any other family: the processor decodes weight vectors, the device multiplies."""
+    """Inputs of other families: the CPU decodes weight vectors, and the device multiplies."""
 
     def __init__(self, coding: WeightCoding, rows: Tensor) -> None:
         self._coding, self._rows = coding, rows
@@ -69,16 +69,16 @@ FORMS: dict[type[WeightCoding], type[TensorForm]] = {
     SignWeights: SignTensors,
     TrellisWeights: TrellisTensors,
 }
-"""Forms of codings that need no decoding."""
+"""Forms by weight coding; others are decoded."""
 
 
 def prepare(coding: WeightCoding, rows: Tensor) -> TensorForm:
-    """Return float32 inputs as codes of this coding take them."""
+    """Prepare float32 inputs for codes of this coding."""
     return FORMS.get(type(coding), DecodedForm)(coding, rows)
 
 
 def project(projection: Projection, rows: Tensor) -> Tensor:
-    """Return the projections of rows, (n_rows, n_pool): the processor's bits for Hadamard projections."""
+    """Return the projections of rows, (n_rows, n_pool); Hadamard projections have the bits of the CPU kernels."""
     operator, last = _operator(projection, rows.device)
     if last is None:
         return rows @ operator.T
@@ -91,7 +91,7 @@ def project(projection: Projection, rows: Tensor) -> Tensor:
 def _operator(projection: Projection, device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return the signs of a Hadamard projection, (n_blocks, rounds, n_features), and the rows of its last block.
 
-    For another kind of projection: its matrix, and None.
+    Return the matrix of another projection, and None.
     """
     if not isinstance(projection, Hadamard):
         return torch.from_numpy(projection.rows(np.arange(projection.n_pool))).to(device), None

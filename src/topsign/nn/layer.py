@@ -1,4 +1,4 @@
-"""Linear layer for PyTorch whose weight vectors are codes."""
+"""Compressed linear layer for PyTorch."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ STORAGES = {
     "int8": torch.int8,
 }
 MEMORIES = ("device", "pinned")
-CHECKED = ("codes", "columns", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state
+CHECKED = ("codes", "columns", "bias", "shortlist_weights", "shortlist_scales")  # buffers of a state dict
 
 
 class CompressedLinear(torch.nn.Module):
-    """A linear layer whose weight vectors are codes. For inference: always in eval mode, without gradients.
+    """Linear layer whose weight vectors are stored as codes; for inference only, always in eval mode.
 
-    Made by :func:`compress`. A layer made directly returns its bias, which is zero, until ``load_state_dict``; that
-    restores codes, scales, biases and the recipe, whose seed and fingerprint travel in the state.
+    Made by :func:`compress`. A layer that is constructed directly returns zeros until ``load_state_dict`` restores the
+    codes, scales, biases and recipe; the state includes the seed and the fingerprint of the projection.
 
-    Logits are unbiased estimates, computed in float32 and returned in the type of the input. On the CPU they come from
-    the C++ kernels, where NaN and infinities raise. On CUDA they come from the kernels of :mod:`topsign.gpu` if CuPy is
-    installed, with the same ``topk`` for Hadamard projections. Elsewhere, and for families without such kernels, they
-    come from PyTorch operations, the same within rounding. ``half()`` and similar casts leave scales and biases in
-    float32.
+    Logits are unbiased estimates, computed in float32 and returned in the dtype of the input. On the CPU, the C++
+    kernels compute them, and inputs that are not finite raise an error. On CUDA, the kernels of :mod:`topsign.gpu`
+    compute them if CuPy is installed; with a Hadamard projection, ``topk`` returns the bits of the CPU. On other
+    devices, and for families without such kernels, PyTorch operations compute them, with other rounding errors.
+    ``half()`` and similar casts leave scales and biases in float32.
 
     Parameters
     ----------
     in_features, out_features : int
-        Length of an input, and number of classes.
+        Number of features of an input, and of classes.
     family : "adaptive", "trellis", "sign", another registered family, or a Recipe
-        A recipe takes the place of n_bits, n_pool, projection, layout and random_state. Families that learn from
-        weights need one.
+        A recipe replaces n_bits, n_pool, projection, layout and random_state. Families that learn from weights need
+        one.
     n_bits : int or None
-        Projections that an adaptive code keeps, or bits of a trellis code; None is the size that the family chooses.
+        Projections that an adaptive code keeps, or bits of a trellis code; None: the default of the family.
     n_pool : int, optional
         Projections computed for adaptive codes; in_features by default.
     projection : kind or Projection, optional
@@ -62,22 +62,23 @@ class CompressedLinear(torch.nn.Module):
     layout : "compact" (default) or "fast"
         Layout of adaptive codes, see :class:`topsign.AdaptiveCodes`.
     shortlist : int, optional
-        Keep the weights too: logits are exact for so many classes of the highest estimates, and -inf for all others.
+        Also store the weights, and return exact logits of the classes with the highest estimates, this number of them,
+        and -inf for all others.
     shortlist_storage : "float64", "float32", "float16", "bfloat16" or "int8"
-        Type in which these weights are held.
+        Dtype of the stored weights.
     shortlist_memory : "device" or "pinned"
-        Where they lie if the layer is on CUDA: in GPU memory, or in pinned host memory, from where the GPU reads the
-        rows it needs.
+        Location of these weights if the layer is on CUDA: GPU memory, or pinned host memory, from which the GPU reads
+        only the rows of the shortlist.
     random_state : int, Generator or None
 
     Attributes
     ----------
     codes, columns, bias : Tensor
-        Buffers: the packed codes; their scales, (n_columns, out_features), if the codes do not hold them; the biases.
+        Buffers: packed codes; scales, (n_columns, out_features), unless the codes contain them; biases.
     shortlist_weights, shortlist_scales : Tensor or None
-        Buffers: weights of a shortlist, and their scales if they are held in 8 bits.
+        Buffers: weights of a shortlist, and their scales if they are int8.
     recipe : Recipe
-        How the codes are made.
+        Recipe of the codes.
     """
 
     codes: Tensor
@@ -124,7 +125,7 @@ class CompressedLinear(torch.nn.Module):
 
     @classmethod
     def from_head(cls, head: Head) -> Self:
-        """Return the layer of a head; nothing is compressed again. Labels and the link are left behind."""
+        """Convert a head to a layer, without compressing again; labels and link are not part of the layer."""
         if head.scoring != "asymmetric" or head.one_vector:
             raise ValueError(f"a layer needs estimated logits and one weight vector per class, got {head!r}")
         short = head.shortlist
@@ -148,9 +149,9 @@ class CompressedLinear(torch.nn.Module):
         return layer
 
     def to_head(self, *, classes: Any = None, link: str | None = "softmax") -> Head:
-        """Return the head of this layer, which needs no PyTorch; nothing is compressed again.
+        """Convert the layer to a head, which does not need PyTorch, without compressing again.
 
-        ``classes`` are its labels, 0, 1, ... by default. Weights of a shortlist in bfloat16 become float32.
+        ``classes`` are its labels, 0, 1, ... by default. Shortlist weights in bfloat16 become float32.
         """
         biases = np.zeros(self.out_features) if self.bias is None else self.bias.double().cpu().numpy()
         labels = np.arange(self.out_features) if classes is None else np.asarray(classes)
@@ -172,18 +173,18 @@ class CompressedLinear(torch.nn.Module):
 
     @property
     def n_bits(self) -> int:
-        """Size of a code as constructors take it."""
+        """Parameter ``n_bits`` of the codes."""
         return self.recipe.n_bits
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the layer needs: codes, scales, biases, what was learned, and the weights of a shortlist."""
+        """Size in bytes of codes, scales, biases, learned tables and shortlist weights."""
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers()) + self.recipe.shared_nbytes
 
     def forward(self, x: Tensor) -> Tensor:
         """Return estimated logits, (..., out_features), of inputs (..., in_features).
 
-        With a shortlist, exact logits of its classes, and -inf for all others.
+        With a shortlist, the logits of its classes are exact, and all others are -inf.
         """
         if self.shortlist is None:
             logits: Tensor = operators.linear(x.detach(), self.codes, self.columns, self.bias, self._recipe_text)
@@ -191,9 +192,9 @@ class CompressedLinear(torch.nn.Module):
         return scattered(*self._shortlisted(x), self.out_features)
 
     def topk(self, x: Tensor, k: int) -> TopK[Tensor, Tensor]:
-        """Return the k highest logits of each input and their classes; logits of all are never held at once.
+        """Return the k highest logits of each input and their classes, without storing all logits.
 
-        Estimates, or exact logits of a shortlist, which k cannot exceed.
+        With a shortlist, logits are exact, and k is at most its size.
         """
         k = check_count(k, "k", maximum=self.shortlist or self.out_features)
         if self.shortlist is not None:
@@ -202,7 +203,7 @@ class CompressedLinear(torch.nn.Module):
         return TopK(*operators.topk(x.detach(), self.codes, self.columns, self.bias, self._recipe_text, k))
 
     def _shortlisted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return exact logits of the shortlist's classes, falling, and the classes."""
+        """Return exact logits of the shortlist in descending order, and their classes."""
         found: tuple[Tensor, Tensor] = operators.shortlist(
             x.detach(),
             self.codes,
@@ -216,7 +217,7 @@ class CompressedLinear(torch.nn.Module):
         return found
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode: there is nothing to train here."""
+        """Stay in eval mode, whatever ``mode`` is; there is nothing to train."""
         return super().train(False)
 
     def extra_repr(self) -> str:
@@ -227,7 +228,7 @@ class CompressedLinear(torch.nn.Module):
         return f"{held}, {made}" + ("" if self.shortlist is None else f", shortlist={self.shortlist}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move buffers between devices, but keep their types, and a pinned shortlist in host memory."""
+        """Move buffers between devices, but keep their dtypes, and keep a pinned shortlist in host memory."""
         names = ("columns", "bias", "shortlist_weights", "shortlist_scales")
         held = {name: self._buffers[name] for name in names}
         self._buffers.update(dict.fromkeys(names))
@@ -242,7 +243,7 @@ class CompressedLinear(torch.nn.Module):
     # State
 
     def get_extra_state(self) -> Tensor:
-        """Return the recipe as bytes of JSON in a tensor, which every format of weights can hold."""
+        """Return the recipe as JSON in a uint8 tensor, which every weight format can store."""
         return torch.frombuffer(bytearray(self._recipe_text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -251,7 +252,7 @@ class CompressedLinear(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *rest: Any
     ) -> None:
-        """Check everything that comes from outside before any of it is taken; the error is load_state_dict's."""
+        """Validate the whole state before loading any of it; load_state_dict raises the collected errors."""
         error_msgs: list[str] = rest[-1]
         try:
             extra = state_dict.get(prefix + "_extra_state")
@@ -263,11 +264,11 @@ class CompressedLinear(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
 
     def _check_state(self, recipe: Recipe, held: dict[str, Tensor | None]) -> None:
-        """Raise ValueError unless codes are codes of this recipe, and scales and biases are finite."""
+        """Raise ValueError unless codes are valid for this recipe, and scales and biases are finite."""
         for name, tensor in held.items():
             mine = getattr(self, name)
             if tensor is None or mine is None or tensor.shape != mine.shape:
-                continue  # load_state_dict names what is missing, unexpected or of another size
+                continue  # load_state_dict reports missing and unexpected keys and other shapes
             if tensor.is_floating_point() != mine.is_floating_point() or (
                 not mine.is_floating_point() and tensor.dtype != mine.dtype
             ):
@@ -280,7 +281,7 @@ class CompressedLinear(torch.nn.Module):
                 )
 
     def _read_recipe(self, state: Tensor) -> Recipe:
-        """Return the recipe of a state; raise unless layers of it have this layer's shape."""
+        """Return the recipe of a state; raise ValueError unless it matches the shape of this layer."""
         try:
             record = json.loads(bytes(state.cpu().tolist()))
         except (AttributeError, TypeError) as error:
@@ -289,7 +290,7 @@ class CompressedLinear(torch.nn.Module):
         held, mine = _shape(recipe), _shape(self.recipe)
         if held != mine:
             raise ValueError(
-                f"this state is of a layer with {held}, this layer has {mine}; make it with the same numbers"
+                f"this state belongs to a layer with {held}, but this layer has {mine}; make it with the same ones"
             )
         recipe.weight_coding()  # raises if heads cannot use it
         return recipe
@@ -315,14 +316,14 @@ def _make_recipe(family: str | Recipe, n_features: int, **options: Any) -> Recip
 
 
 def _shape(recipe: Recipe) -> Record:
-    """Return what layers must share to take each other's states."""
+    """Return the parameters that a state dict and its layer must share."""
     shape = {"family": recipe.family, "in_features": recipe.n_features, "n_bits": recipe.n_bits}
     record = recipe.to_json()
     return shape | {name: record[name] for name in ("n_pool", "layout") if name in record}
 
 
 def scattered(values: Tensor, indices: Tensor, n_classes: int) -> Tensor:
-    """Return logits of all classes, -inf for those that are not among the indices."""
+    """Return logits of all classes, with -inf for classes that are not in ``indices``."""
     shape = (*values.shape[:-1], n_classes)
     nothing = torch.full(shape, -torch.inf, dtype=values.dtype, device=values.device)
     return nothing.scatter(-1, indices, values)

@@ -1,4 +1,4 @@
-"""Export to ONNX: compressed layers become nodes of topsign's operators, or standard operators."""
+"""Export to ONNX: compressed layers become topsign's operators or standard operators."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def export_onnx(
     dynamic_shapes: Any = "batch",
     **options: Any,
 ) -> Any:
-    """Write a model with compressed layers as ONNX, with any batch size.
+    """Export a model with compressed layers to ONNX, for any batch size.
 
     Parameters
     ----------
     model, args, path
-        The model, examples of its inputs, and the file.
+        Model, example inputs, and output file.
     operators : "topsign" or "standard"
-        "topsign" keeps the codes, in nodes that :func:`topsign.heads.onnx.session_options` lets ONNX Runtime execute,
-        with the logits of the layer. "standard" needs nothing but ONNX Runtime: weight vectors are decoded and kept in
-        8 bits, one byte per weight and four per class, so the file is larger than the codes, and weights are rounded by
-        up to 1 / 254 of the largest of their class.
+        "topsign" stores the codes, in custom operators that ONNX Runtime executes with
+        :func:`topsign.heads.onnx.session_options`; logits have the bits of the layer. "standard" needs only ONNX
+        Runtime: weight vectors are decoded and stored in one byte per weight and four per class, so the file is larger
+        than the codes, and weights are rounded by up to 1 / 254 of the largest weight of their class.
     dynamic_shapes
-        As in ``torch.onnx.export``. "batch" leaves the first axis of all inputs of two or more axes open, one size for
-        all of them; None fixes the shapes of the examples.
+        As in ``torch.onnx.export``. "batch" makes the first dimension of all inputs with two or more dimensions
+        dynamic, with one common size; None fixes the shapes of the examples.
     **options
-        Those of ``torch.onnx.export``.
+        Further options of ``torch.onnx.export``.
     """
     table = translations()
     check_choice(operators, "operators", OPERATORS)
@@ -67,7 +67,7 @@ def export_onnx(
 def _open_batch(
     model: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Return examples and shapes whose first axis is one open size; sizes of one, which exporters fix, become two."""
+    """Return examples and shapes with a dynamic batch dimension; a size of one, which exporters fix, becomes two."""
     batch = torch.export.Dim("batch")
 
     def has_rows(value: Any) -> bool:
@@ -82,7 +82,7 @@ def _open_batch(
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """Return the nodes of topsign's operators, for ``torch.onnx.export(custom_translation_table=...)``."""
+    """Return the translations of topsign's operators, for ``torch.onnx.export(custom_translation_table=...)``."""
     try:
         import onnx  # noqa: F401
         import onnxscript
@@ -131,7 +131,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _register_schemas() -> None:
-    """Declare operands and attributes of the operators to onnx, once per process."""
+    """Register the schemas of the operators with onnx, once per process."""
     from onnx import defs
 
     def formal(**types: str) -> list[Any]:

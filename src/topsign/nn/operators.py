@@ -1,7 +1,7 @@
-"""Operators of PyTorch: estimated logits and the best classes of inputs, on the device where the tensors are.
+"""Custom PyTorch operators: estimated logits and best classes, on the device of the tensors.
 
-As operators of ``torch.library`` with shape functions they go through torch.compile, torch.export and torch.jit.trace
-as single nodes. Importing this module registers them.
+They are ``torch.library`` operators with fake implementations, so torch.compile, torch.export and torch.jit.trace keep
+them as single nodes. Importing this module registers them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..families import Recipe
 from ..heads.scores import Scores, check_operands
 from . import cuda, forms
 
-BLOCK_VALUES = 2**24  # values of unpacked codes held at a time
+BLOCK_VALUES = 2**24  # unpacked values per block
 
 
 @torch.library.custom_op("topsign::linear", mutates_args=())
 def linear(x: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None, recipe: str) -> Tensor:
-    """Return estimated logits, (..., n_classes) in the type of the input, of inputs (..., n_features).
+    """Return estimated logits, (..., n_classes) in the dtype of the input, of inputs (..., n_features).
 
-    ``columns`` (n_columns, n_classes) are kept beside the codes; ``recipe`` is JSON.
+    ``columns`` are the values stored with the codes, (n_columns, n_classes); ``recipe`` is JSON.
     """
     made = _checked(recipe, codes, columns, bias)
     logits = _path(x, made)[0](made, _rows(x, made.n_features), codes, columns, bias)
@@ -33,7 +33,7 @@ def linear(x: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None, recip
 
 @torch.library.custom_op("topsign::topk", mutates_args=())
 def topk(x: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None, recipe: str, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k highest estimated logits of each input, falling, and their classes; ties by ascending class."""
+    """Return the k highest estimated logits of each input, descending, and their classes; ties by ascending class."""
     made = _checked(recipe, codes, columns, bias)
     values, indices = _path(x, made)[1](made, _rows(x, made.n_features), codes, columns, bias, k)
     shape = (*x.shape[:-1], k)
@@ -51,10 +51,10 @@ def shortlist(
     weight_scales: Tensor | None,
     size: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return exact logits of the ``size`` classes whose estimates are highest, falling, and these classes.
+    """Return exact logits of the ``size`` classes with the highest estimates, descending, and these classes.
 
-    ``weights`` are the rows of the layer in any type, on the device of the input or in pinned memory beside it; int8
-    rows have ``weight_scales``.
+    ``weights`` are the weights of the layer in any dtype, on the device of the input or in pinned host memory; int8
+    weights have ``weight_scales``.
     """
     made = _checked(recipe, codes, columns, bias)
     rows = _rows(x, made.n_features)
@@ -67,13 +67,13 @@ def shortlist(
     ]
     logits = torch.cat(parts) if parts else rows.new_empty(0, size)
     logits = logits if bias is None else logits + bias[classes]
-    order = logits.argsort(dim=1, descending=True, stable=True)  # of equal ones the lower class first
+    order = logits.argsort(dim=1, descending=True, stable=True)  # ties by ascending class
     shape = (*x.shape[:-1], size)
     return logits.gather(1, order).to(x.dtype).reshape(shape), classes.gather(1, order).reshape(shape)
 
 
 def products(rows: Tensor, classes: Tensor, weights: Tensor, weight_scales: Tensor | None) -> Tensor:
-    """Return inner products of each row with its own classes' weights, in float32."""
+    """Return float32 inner products of each row with the weights of its classes."""
     chosen = weights[classes].float()
     if weight_scales is not None:
         chosen = chosen * weight_scales[classes].unsqueeze(2)
@@ -111,21 +111,21 @@ def _(
 
 @lru_cache(maxsize=64)
 def read_recipe(text: str) -> Recipe:
-    """Return the recipe of its JSON; its projection is made once. Raise unless heads can use it."""
+    """Parse a recipe; cached, so that its projection is made once. Raise if heads cannot use it."""
     recipe = Recipe.from_json(json.loads(text), "the recipe of a graph")
     recipe.weight_coding()
     return recipe
 
 
 def _checked(text: str, codes: Tensor, columns: Tensor, bias: Tensor | None) -> Recipe:
-    """Return the recipe if the operands fit it."""
+    """Return the recipe; raise unless the operands match it."""
     recipe = read_recipe(text)
     check_operands(recipe, codes, columns, bias)
     return recipe
 
 
 def _path(x: Tensor, recipe: Recipe) -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
-    """Return functions for logits and for the best classes on the input's device: kernels on the CPU and on CUDA."""
+    """Return the functions for logits and for the best classes on the device of the input."""
     if x.device.type == "cpu":
         return cpu_logits, cpu_topk
     if x.is_cuda and cuda.executes(recipe) and cuda.usable():
@@ -145,18 +145,18 @@ def _check_inputs(x: Tensor, n_features: int) -> None:
         raise ValueError(f"inputs must have {n_features} features in the last axis, got shape {tuple(x.shape)}")
 
 
-# On the CPU: the scores of heads, where NaN and infinities raise
+# CPU: the kernels; inputs that are not finite raise an error
 
 
 def cpu_logits(recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
-    """Return logits by the kernels of this machine."""
+    """Return logits, computed by the C++ kernels."""
     return torch.from_numpy(_scores(recipe, codes, columns, bias).logits(rows.numpy(), "inputs"))
 
 
 def cpu_topk(
     recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the best classes by the kernels of this machine."""
+    """Return the best classes, found by the C++ kernels."""
     values, classes = _scores(recipe, codes, columns, bias).topk(rows.numpy(), k, "inputs")
     return torch.from_numpy(values), torch.from_numpy(classes)
 
@@ -165,18 +165,18 @@ def _scores(recipe: Recipe, codes: Tensor, columns: Tensor, bias: Tensor | None)
     return Scores.from_operands(recipe, codes.numpy(), columns.numpy(), None if bias is None else bias.numpy())
 
 
-# Anywhere: PyTorch operations, a block of classes at a time
+# Other devices: PyTorch operations, a block of classes at a time
 
 
 def tensor_logits(recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
-    """Return logits by operations that every device has."""
+    """Return logits, computed by PyTorch operations."""
     return torch.cat([part for _, part in _blocks(recipe, rows, codes, columns, bias)], dim=1)
 
 
 def tensor_topk(
     recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the best classes by operations that every device has."""
+    """Return the best classes, found by PyTorch operations."""
     values = rows.new_empty(len(rows), 0)
     indices = torch.empty(len(rows), 0, dtype=torch.int64, device=rows.device)
     for classes, part in _blocks(recipe, rows, codes, columns, bias):
@@ -189,7 +189,7 @@ def tensor_topk(
 def _blocks(
     recipe: Recipe, rows: Tensor, codes: Tensor, columns: Tensor, bias: Tensor | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the classes of each block, and the logits of all rows for them."""
+    """Yield the classes of each block, and their logits for all rows."""
     prepared = forms.prepare(recipe.weight_coding(), rows)
     every = torch.arange(len(codes), device=rows.device)
     size = max(1, BLOCK_VALUES // (recipe.query_nbytes // 4))

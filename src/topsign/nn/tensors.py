@@ -1,4 +1,4 @@
-"""Kernels as PyTorch operations, for tensors of any device."""
+"""Kernels in PyTorch operations, for tensors on any device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..kernels.trellis import N_SEQUENCES, norm_fractions, trellis_levels
 
 
 def rotate(signals: Tensor, signs: Tensor) -> Tensor:
-    """Return signals rotated by signs (n_rounds, n_features) of +-1: the bits of the processor's kernels."""
+    """Return signals rotated by signs (n_rounds, n_features) of +-1, with the bits of the C++ kernels."""
     n = signals.shape[1]
     power = 1 << n.bit_length() - 1
     x = signals
@@ -54,7 +54,7 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
         return blocks * BLOCK_ROWS + (tail & 15) * 8 + (tail >> 4 & 7), (tail >> 7).float() * 2 - 1
     low, high = layout.sign_bytes, layout.sign_bytes + layout.low_bytes
     signs, lows, highs = codes[:, :low], codes[:, low:high], codes[:, high:]
-    # Positions of the bits by their counts: nonzero() would wait for the device, which a CUDA graph cannot.
+    # Cumulative counts locate the bits, because nonzero() would synchronize, which CUDA graphs do not allow.
     counts = unpack_bits(highs, layout.high_size).cumsum(1, dtype=torch.int32)
     locations = torch.searchsorted(counts, (order + 1).int().expand(len(codes), -1).contiguous())
     if layout.low_bits:
@@ -65,7 +65,7 @@ def unpack_codes(layout: Layout, codes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score_sums(layout: Layout, codes: Tensor, projected: Tensor) -> Tensor:
-    """Return the sums of projections with the signs of codes, within the rounding of a float32 matrix product."""
+    """Return the sums of projections with the signs of codes, up to the rounding of a float32 matrix product."""
     locations, signs = unpack_codes(layout, codes)
     dense = torch.zeros(len(codes), layout.n_pool, device=codes.device).scatter_(1, locations, signs)
     return projected @ dense.T
@@ -88,7 +88,7 @@ def _walsh_hadamard(x: Tensor) -> Tensor:
 def round_queries(
     recipe: TrellisRecipe, rows: Tensor, project: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs as the kernels of trellis codes take them, within rounding: bytes, scales, constants."""
+    """Return rounded inputs for trellis codes: int8 values, scales and constants."""
     coded, values, mean = _rounding(recipe, rows.device)
     norms = rows.double().square().sum(1).sqrt()
     units = rows * torch.where(norms > 0, 1 / norms, 0.0).float().unsqueeze(1)
@@ -131,7 +131,7 @@ def decode_levels(tables: TrellisTables, codes: Tensor) -> Tensor:
 
 
 def trellis_logits(tables: TrellisTables, codes: Tensor, rounded: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Return logits by codes whose norms are scales; sums are those of a float32 matrix product."""
+    """Return logits of trellis codes whose norms are scales, up to the rounding of a float32 matrix product."""
     values, scales, constants = rounded
     levels = decode_levels(tables, codes)
     quadratic, linear = (

@@ -27,7 +27,7 @@ class Engine(Protocol):
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
         """Return the nanoseconds to compare all queries with so many entries."""
 
-    def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
+    def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
         """Return the nanoseconds to visit so many entries, each by one query or more."""
 
 
@@ -47,8 +47,8 @@ class KernelEngine:
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
         return n_entries * comparison.scan_cost(len(comparison))
 
-    def visit_cost(self, comparison: Comparison, n_visited: int, n_pairs: int) -> float:
-        return n_visited * comparison.visit_cost(n_pairs / max(1, n_visited))
+    def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
+        return n_entries * comparison.visit_cost(n_pairs / max(1, n_entries))
 
 
 ENGINE = KernelEngine()

@@ -1,4 +1,4 @@
-// A first bar for each query (y): the score that k of the first n codes reach. Blocks in x share a query.
+// Initialises the bar of each query (y) to a score that at least k of the first n codes reach. Blocks in x share a query.
 extern "C" __global__ void set_bars(const u32* stripes, const float* queries, const float* weights, const float* biases,
                                     const u32* alive, u32 n, u32 k, u32 capacity, float* scores, u32* done, float* bars) {
     u32* scratch = reinterpret_cast<u32*>(dynamic_shared) + threadIdx.x / 32 * SCRATCH;

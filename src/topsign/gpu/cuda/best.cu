@@ -1,21 +1,21 @@
-// The candidates of a scan scored exactly, and the best of them. Trellis codes come with their exact centers.
+// Exact scores of the candidates of a scan, and the best of them. The centers of trellis codes are exact already.
 
 struct Entry {
-    u64 key;  // of the score, ordered; higher is better
+    u64 key;  // ordered bits of the score; higher is better
     u32 position;
 };
 __device__ __forceinline__ bool before(const Entry& a, const Entry& b) {
     return a.key != b.key ? a.key > b.key : a.position < b.position;
 }
 
-// The score of a trellis code, without the bias: no negative zeros.
+// The score of a trellis code without its bias; adding 0 turns -0 into 0.
 __device__ __forceinline__ float weighted(float center, const float* weights, u32 at) { return center * weights[at] + 0.f; }
 
 #define BINS 1024
-#define EACH 4  // candidates of a thread at a time
+#define EACH 4  // candidates per thread and iteration
 
-// The value of one of values(i), i < n, that at least k of them reach, and few more; NOTHING where fewer are above
-// NOTHING. The whole block. Values are worked out once where the `cache` of `room` floats holds them.
+// Returns one of values(i), i < n, that at least k values and few more reach; NOTHING if fewer than k are above NOTHING.
+// Called by the whole block. The first `room` values are cached, the others computed three times.
 template <class Values>
 __device__ float reached_by(const Values& worked_out, u32 n, u32 k, float* cache, u32 room) {
     __shared__ u32 bins[BINS];
@@ -39,7 +39,7 @@ __device__ float reached_by(const Values& worked_out, u32 n, u32 k, float* cache
         if (value > NOTHING) atomicAdd(&bins[bin_of(value)], 1u);
     }
     __syncthreads();
-    if (threadIdx.x < 32) {  // each lane has a run of bins, the highest first
+    if (threadIdx.x < 32) {  // each lane sums consecutive bins, the highest first
         u32 own = 0;
         for (u32 b = 0; b < BINS / 32; ++b) own += bins[BINS - 1 - threadIdx.x * (BINS / 32) - b];
         u32 through = own;
@@ -64,7 +64,7 @@ __device__ float reached_by(const Values& worked_out, u32 n, u32 k, float* cache
     return bin == ALL ? NOTHING : least;
 }
 
-// Whether this block is the last of those of a query to come here; all that the others wrote is then visible.
+// Returns whether this block is the last one of its query to arrive; writes of the others are then visible.
 __device__ __forceinline__ bool is_last(u32* done, u32 query) {
     __shared__ bool last;
     __threadfence();
@@ -94,9 +94,9 @@ __device__ void sort_entries(u64* keys, u32* positions, u32 size) {
     __syncthreads();
 }
 
-// Drops the candidates that k others certainly exceed: one block per query. `weights` and `biases` are those of
-// position `base`; `given` is the number of candidates of each query where the scan kept every code, else 0. Shared
-// memory: `room` floats.
+// Drops candidates that k others certainly exceed; one block per query. `weights` and `biases` begin with position
+// `base`; `given` is the number of candidates per query if the scan kept every code, else 0. Shared memory: `room`
+// floats.
 extern "C" __global__ void __launch_bounds__(1024) narrow(const float* margins, const float* bars, const float* weights,
                                                          const float* biases, u32 base, u32 capacity, u32 given, u32 k, u32 room,
                                                          u32* counts, u32* positions, float* centers) {
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(1024) narrow(const float* margins, 
 #pragma unroll
         for (u32 e = 0; e < EACH; ++e)
             if (stays[e]) {
-                const u32 slot = atomicAdd(&kept, 1u);  // never past what was read
+                const u32 slot = atomicAdd(&kept, 1u);  // at most the index of a candidate that was read
                 mine[slot] = place[e];
                 if (TRELLIS) middles[slot] = middle[e];
             }
@@ -138,9 +138,9 @@ extern "C" __global__ void __launch_bounds__(1024) narrow(const float* margins, 
     if (threadIdx.x == 0) counts[query] = kept;
 }
 
-// Scores the candidates of a query (y) exactly and merges them with those held; blocks in x share a query. Held entries
-// are sorted; key 0 is none. `room` is a power of two, above k. If the codes do not ascend, `order` has their positions,
-// and the bar lets equal scores pass. Shared memory: room * 12 bytes, or SCRATCH words for each warp.
+// Scores the candidates of a query (y) exactly and merges them with the best so far; blocks in x share a query. The best
+// so far are sorted; key 0 is no entry. `room` is a power of two above k. If positions of the codes do not ascend, `order`
+// has them, and the bar admits equal scores. Shared memory: room * 12 bytes, or SCRATCH words per warp.
 extern "C" __global__ void __launch_bounds__(256) keep_best(const u32* stripes, const float* queries, const float* weights,
                                                             const float* biases, const u32* order, u32 base, u32 capacity,
                                                             u32 k, u32 room, u32* counts, u32* positions, float* scores, u64* held_keys,
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(256) keep_best(const u32* stripes, 
     }
 }
 
-// Candidates that reach a query's threshold: their positions and scores, `kept` counts them. Blocks in x share a query.
+// Writes positions and scores of the candidates that reach a query's threshold; `kept` counts them. Blocks in x share a query.
 extern "C" __global__ void keep_within(const u32* stripes, const float* queries, const float* weights, u32 base, u32 capacity,
                                        const u32* counts, const u32* positions, const float* thresholds, u32* kept,
                                        u32* out_positions, float* out_scores, const float* centers) {

@@ -1,8 +1,8 @@
-// Adaptive codes as rows of -1, 0, 1.
+// Adaptive codes as rows of -1, 0 and 1.
 //
-// `list_kept` writes the locations of each code in order; `draw_bitmaps` turns them into two bitmaps of the pool, of
-// positive and of negative signs; `multiply_tiles` widens slices of 128 rows of the pool to bytes in shared memory, 128
-// codes at a time, and multiplies; on Hopper while the next slice is widened. Bitmaps stand as [tile of 128 codes]
+// `list_kept` writes the locations of each code; `draw_bitmaps` converts them to two bitmaps of the pool, of positive and
+// of negative signs; `multiply_tiles` expands slices of 128 rows of the pool to bytes in shared memory, for 128 codes at a
+// time, and multiplies them (on Hopper while the next slice is expanded). The layout of bitmaps is [tile of 128 codes]
 // [slice][code][half of the slice][positive, positive, negative, negative].
 
 #define SLICE_WORDS 8
@@ -34,7 +34,7 @@ extern "C" __global__ void list_kept(const u32* stripes, u32 n_codes, Kept* kept
 #define LOADS (N_BITS * GROUP / PER_LOAD)
 #define UNROLLED 4
 
-// One block per group of codes; the pool in windows of what fits shared memory.
+// One block per group of codes; the pool is divided into windows that fit in shared memory.
 extern "C" __global__ void draw_bitmaps(const Kept* kept, u32* bitmaps) {
     u32* window = reinterpret_cast<u32*>(dynamic_shared);
     const u32 group = blockIdx.x;
@@ -73,7 +73,7 @@ extern "C" __global__ void draw_bitmaps(const Kept* kept, u32* bitmaps) {
     }
 }
 
-// Codes of all signs: the positive bitmap is the code, the negative its complement.
+// Sign codes: the positive bitmap is the code, the negative one its complement.
 extern "C" __global__ void draw_signs(const u32* stripes, u32* bitmaps) {
     const u32 lane = threadIdx.x % GROUP, group = blockIdx.x;
     const u64 tile = group / (TILE / GROUP), row = group % (TILE / GROUP) * GROUP + lane;
@@ -89,13 +89,13 @@ extern "C" __global__ void draw_signs(const u32* stripes, u32* bitmaps) {
 typedef const uint4* Rows;
 #define ROW_PARAMETERS const uint4* bitmaps
 #define ROWS bitmaps
-#define ROW_BYTES 0  // of shared memory that stay
+#define ROW_BYTES 0  // shared memory that rows occupy throughout
 
 #ifdef COLUMNS
-// Four bits as four bytes of 0 or 1; the fields of the product do not overlap.
+// Expands four bits to four bytes of 0 or 1; the fields of the product do not overlap.
 __device__ __forceinline__ u32 spread(u32 bits) { return (bits & 15) * 0x00204081u & 0x01010101u; }
 
-// 64 rows of the pool of one code as bytes.
+// Expands 64 rows of the pool of one code to bytes.
 __device__ __forceinline__ void widen(uint4 bitmaps, u8* tile, u32 code, u32 half) {
     const u32 positive[2] = {bitmaps.x, bitmaps.y}, negative[2] = {bitmaps.z, bitmaps.w};
 #pragma unroll
@@ -129,7 +129,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Rows bitmaps, u32, co
         const u8 *a = codes + slice % 2 * (TILE * SLICE), *b = digits + slice % STAGES * (COLUMNS * SLICE);
         wait_copies<1>();
         show_writes();
-        __syncthreads();  // this slice is there, and nobody reads the one before it any more
+        __syncthreads();  // this slice is loaded, and the previous one is no longer read
         start_product(sums, a, b);
         fetch(slice + 2);
         if (slice + 1 < SLICES) widen(next, codes + (slice + 1) % 2 * (TILE * SLICE), thread / 2, thread % 2);

@@ -2,19 +2,19 @@
 //
 // A code is SIGN_WORDS words of signs (bit i is that of location i), LOW_WORDS words of the low parts of its locations,
 // and HIGH_WORDS words of the high parts in unary: location i of high part h sets bit h + i, counted from the *top* bit
-// of each word. With LOW_BITS 0 the last part is a bitmap of the pool. Codes of all signs (SIGNS 1) have the signs alone.
+// of each word. With LOW_BITS 0 the last part is a bitmap of the pool. Sign codes (SIGNS 1) have only signs.
 //
-// N_BITS, N_POOL, LOW_BITS and SIGNS are constants of the compilation.
+// N_BITS, N_POOL, LOW_BITS and SIGNS are compile-time constants.
 
-// The location of rank i whose unary bit stands at `bit`.
+// The location of rank i, given the position of its unary bit.
 __device__ __forceinline__ u32 location_of(u32 bit, u32 rank, u32 low) {
     return LOW_BITS == 0 ? bit : (bit - rank) << LOW_BITS | low;
 }
 
-// Locations read from 32 bits of the unary part, where they take about two bits each, or up to four in a bitmap.
+// Locations read per 32 bits of the unary part, in which a location takes about two bits, or up to four in a bitmap.
 #define WINDOW_ITEMS (HIGH_SIZE <= 2 * N_BITS ? 8 : 4)
 
-// The place of the highest one of a word, counted from the top.
+// The position of the highest set bit of a word, counted from the top.
 __device__ __forceinline__ u32 first_one(u32 word) {
 #ifdef EMULATED
     return __clz(word);
@@ -31,8 +31,8 @@ __device__ __forceinline__ void prefetch(const void* line) {
 #endif
 }
 
-// Calls use(location, negative, rank) for all kept locations in turn; `negative` is all ones or zero. Every lane of a
-// warp is at the same rank, so signs and low parts are read together. Codes must be valid.
+// Calls use(location, negative, rank) for each location in ascending order; `negative` is all ones or zero. All lanes of a
+// warp are at the same rank, so signs and low parts are read together. Codes must be valid.
 template <class Use>
 __device__ __forceinline__ void for_each_kept(const u32* code, const Use& use) {
     const u32* highs = code + (SIGN_WORDS + LOW_WORDS) * GROUP;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void for_each_kept(const u32* code, const Use& use) {
             }
         }
     };
-    u32 begin = 0;  // of the window, in bits of the unary part
+    u32 begin = 0;  // first bit of the window in the unary part
     load_next(0);
 #pragma unroll 1
     for (u32 start = 0; start < N_BITS; start += 32) {

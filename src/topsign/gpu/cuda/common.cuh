@@ -1,8 +1,8 @@
-// What all kernels share: how codes lie in groups, orders of numbers, and the candidates of a scan.
+// Definitions that all kernels share: the layout of codes, ordered numbers, and the candidates of a scan.
 //
-// Codes stand in groups of 32, one per lane of a warp: word j of the code of a lane is at [group][j][lane], so that
-// lanes that read their codes in step read whole lines of memory. What the CODE_WORDS words of a code are, codes.cuh
-// says for adaptive codes and trellis.cuh for trellis codes (TRELLIS 1).
+// Codes are interleaved in groups of 32, one per lane of a warp: word j of the code of a lane is at [group][j][lane], so
+// that accesses of lanes that read their codes in step coalesce. codes.cuh describes the CODE_WORDS words of adaptive
+// codes, trellis.cuh those of trellis codes (TRELLIS 1).
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -39,7 +39,7 @@ using emulated::dynamic_shared;
 extern __shared__ __align__(1024) unsigned char dynamic_shared[];
 #endif
 
-// Copies of 16 bytes into shared memory that go on while threads work.
+// Asynchronous copies of 16 bytes to shared memory.
 #ifndef EMULATED
 __device__ __forceinline__ u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-// Products of 16 rows and 8 columns of 32 bytes by the tensor cores, added to sums.
+// Adds the tensor-core product of 16 rows and 8 columns, 32 bytes deep, to sums.
 __device__ __forceinline__ void multiply(int (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
@@ -59,12 +59,12 @@ __device__ __forceinline__ void multiply(int (&sums)[4], const u32 (&a)[4], u32 
 }
 #endif
 
-// The code at a position, as one lane of its group sees it; its words are GROUP apart.
+// The code at a position; its words are GROUP apart.
 __device__ __forceinline__ const u32* code_at(const u32* stripes, u64 position) {
     return stripes + position / GROUP * (u64(CODE_WORDS) * GROUP) + position % GROUP;
 }
 
-// Floats as integers in the same order, and doubles.
+// Floats and doubles as integers in the same order.
 __device__ __forceinline__ u32 ordered(float value) {
     const u32 bits = __float_as_uint(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -77,14 +77,14 @@ __device__ __forceinline__ double from_ordered(u64 key) {
     return __longlong_as_double((long long)(key >> 63 ? key & ~(1ull << 63) : ~key));
 }
 
-// The float before this one; nothing is before NOTHING. Before 0 it is a normal number, because -0 is not less than 0.
+// The next lower float, or NOTHING for NOTHING. Below 0 it is a normal number, because -0 is not less than 0.
 __device__ __forceinline__ float next_below(float value) {
     if (value == 0.0f) return -1.17549435e-38f;
     const u32 key = ordered(value) - 1;
     return value == NOTHING ? value : __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// The largest value of all threads of a block.
+// The maximum over all threads of a block.
 __device__ __forceinline__ float block_max(float value) {
     __shared__ float parts[32];
     for (int d = 16; d; d >>= 1) value = fmaxf(value, __shfl_xor_sync(ALL, value, d));
@@ -98,21 +98,21 @@ __device__ __forceinline__ float block_max(float value) {
 
 __device__ __forceinline__ bool get_bit(const u32* bits, u32 i) { return bits[i / 32] >> i % 32 & 1; }
 
-// Sums of rounded queries as scores, and who keeps them. Of a query q and a code: center = step * (integer sum); the
-// sum of the query's own values lies within `margin` of the center. Entries that may score above the bar are kept.
+// Candidates of a scan. The center of a query and a code is step * (integer sum); the sum of unrounded values lies within
+// `margin` of it. Codes that may score above the bar of a query become candidates.
 struct Candidates {
-    const float *steps, *margins, *bars;  // one per query; of trellis codes, constants follow the steps
+    const float *steps, *margins, *bars;  // one per query; for trellis codes, constants follow the steps
     const float *weights, *biases;        // one per code, or null
-    const u32* alive;                     // bitmap of the codes that take part, or null
-    u32 base;                             // position of the first code of the chunk
+    const u32* alive;                     // bitmap of the codes that are alive, or null
+    u32 base;                             // position of the first code
     u32 n_codes, n_queries, capacity;
-    u32 every;       // keep all codes, each in its own place; those that take no part with a center of -inf
+    u32 every;       // keep all codes, each in its own slot; centers of removed codes are -inf
     u32* counts;     // one per query
     u32* positions;  // (n_queries, capacity)
     float* centers;  // likewise
 };
 
-// At least the score of a code whose sum is at most `sum`: each operation is monotone. `lower` is the other side.
+// Upper and lower bounds of the score of a code; each operation is monotone.
 __device__ __forceinline__ float upper(float center, float margin, float weight, float bias) {
     const float sum = center + (weight < 0 ? -margin : margin);
     return __fadd_ru(sum * weight, bias);
@@ -144,8 +144,8 @@ __device__ __forceinline__ void offer(const Candidates& to, u32 query, u32 code,
     Candidates { steps, margins, bars, weights, biases, alive, base, n_codes, n_queries, capacity, every, counts, \
                  positions, centers }
 
-// Integer sums of the digits of a query, most significant first, as one number. Trellis codes add the query's constant;
-// their sums are exact, and a second digit has FINE_BITS bits.
+// Combines the integer sums of a query's digits, most significant first. Trellis codes add the query's constant; their
+// sums are exact, and a second digit has FINE_BITS bits.
 #define RADIX 254
 #ifndef FINE_BITS
 #define FINE_BITS 0

@@ -1,14 +1,14 @@
-// Encoding: the randomised Hadamard rotation of signals, and the codes of their largest projections.
+// Encoding: the randomised Hadamard rotation of signals, and codes of their largest projections.
 //
-// The same additions in the same order as native/transform.cpp, so that the bits are the same: butterflies run by
-// ascending stride, and no product is fused with a sum. N_FEATURES, POWER (the largest power of two in it), ROUNDS,
-// ROTATE_THREADS and FAST (layout of the codes) are constants of the compilation.
+// Additions have the order of the CPU kernels, so that the bits are equal: butterflies by ascending stride, without fused
+// multiply-add. N_FEATURES, POWER (its largest power of two), ROUNDS, ROTATE_THREADS and FAST (layout of the codes) are
+// compile-time constants.
 
 #if N_FEATURES
-// Where value i of a signal stands: one word in 33 is left out, so that strides of powers of two use all banks.
+// Index of value i of a signal in shared memory: one word in 33 is unused, so that power-of-two strides use all banks.
 __device__ __forceinline__ u32 spaced(u32 i) { return i + i / 32; }
 
-// Levels of the transform from stride H on, up to three in one pass: 2**LEVELS values a thread.
+// Levels of the transform from stride H on, up to three per pass: 2**LEVELS values per thread.
 template <int LEVELS, u32 H>
 __device__ __forceinline__ void butterflies(float* x, u32 first) {
     constexpr u32 radix = 1 << LEVELS;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void transform(float* x, u32 first) {
     }
 }
 
-// Rotates a signal that is in place; `flips` are (ROUNDS, ceil(N_FEATURES / 8)). The whole block.
+// Rotates a signal in place; `flips` is (ROUNDS, ceil(N_FEATURES / 8)). Called by the whole block.
 __device__ __forceinline__ void rotate_in_place(float* x, const u8* flips, float shrink, float half_root) {
     const u32 n = N_FEATURES;
     for (u32 round = 0; round < ROUNDS; ++round, flips += (n + 7) / 8) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void rotate_in_place(float* x, const u8* flips, float
 }
 
 // One block per signal (x) and per square operator (y). `signs` is (n_operators, ROUNDS, ceil(N_FEATURES / 8)); the
-// last operator gives its `coordinates` alone. Where a signal does not fit shared memory, `work` has a row for every
+// last operator returns only its `coordinates`. If a signal does not fit in shared memory, `work` has a row for each
 // block.
 extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) rotate(const float* signals, const u8* signs, const u32* coordinates, u32 n_pool, float shrink,
                        float grow, float half_root, float* work, float* out) {
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) rotate(const float*
 
 #define HISTOGRAM 256
 
-// The k-th largest of keys(i), i < n: eight bits at a time, the highest first. The whole block.
+// The k-th largest of keys(i), i < n, by radix selection with eight bits at a time. Called by the whole block.
 template <class Keys>
 __device__ u32 kth_largest(const Keys& keys, u32 n, u32 k) {
     __shared__ u32 histogram[HISTOGRAM];
@@ -104,7 +104,7 @@ __device__ u32 kth_largest(const Keys& keys, u32 n, u32 k) {
             if (shift == 24 || key >> (shift + 8) == prefix) atomicAdd(&histogram[key >> shift & 255], 1u);
         }
         __syncthreads();
-        if (threadIdx.x < 32) {  // eight bins a lane, from the highest
+        if (threadIdx.x < 32) {  // eight bins per lane, the highest first
             u32 own = 0;
             for (u32 b = 0; b < 8; ++b) own += histogram[255 - threadIdx.x * 8 - b];
             u32 through = own;
@@ -128,7 +128,7 @@ __device__ u32 kth_largest(const Keys& keys, u32 n, u32 k) {
     return prefix;
 }
 
-// Sums in double precision, term i into lane i mod 16, lanes folded in half: half a warp each.
+// Sums in double precision, term i in lane i mod 16, lanes folded in half; half a warp per sum.
 template <class Term>
 __device__ __forceinline__ double lane_sum(u32 n, const Term& term) {
     const u32 lane = threadIdx.x % 32;
@@ -155,7 +155,7 @@ extern "C" __global__ void magnitude_sums(const float* rows, u32 n_rows, u32 wid
     if (threadIdx.x % 32 == 0) out[row] = sum;
 }
 
-// The signs of all projections, packed; one thread per byte.
+// Packs the signs of all projections; one thread per byte.
 extern "C" __global__ void pack_bits(const float* projected, u32 n_signals, u8* out) {
     const u32 bytes = (N_POOL + 7) / 8;
     for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < u64(n_signals) * bytes; i += u64(gridDim.x) * blockDim.x) {
@@ -180,11 +180,11 @@ extern "C" __global__ void pack_bits(const float* projected, u32 n_signals, u8* 
 
 __device__ __forceinline__ void set_bit(u32* words, u32 bit) { atomicOr(&words[bit / 32], 1u << bit % 32); }
 
-// One location of a code under construction, in zeroed words that the block shares.
+// Adds a location to a code under construction, in words of shared memory that were zeroed.
 __device__ __forceinline__ void put(u32* words, u32 rank, u32 location, bool positive) {
 #if FAST
     const u32 n_blocks = (N_POOL + 127) / 128, offset = location % 128, at = n_blocks + rank;
-    atomicAdd(&words[location / 128 / 4], 1u << location / 128 % 4 * 8);  // counts of at most 128 never carry
+    atomicAdd(&words[location / 128 / 4], 1u << location / 128 % 4 * 8);  // counts are at most 128, so they do not carry
     atomicOr(&words[at / 4], (u32(positive) << 7 | (offset & 7) << 4 | offset >> 3) << at % 4 * 8);
 #else
     if (positive) set_bit(words, rank);
@@ -194,8 +194,8 @@ __device__ __forceinline__ void put(u32* words, u32 rank, u32 location, bool pos
 #endif
 }
 
-// Magnitudes order like their bit patterns; one block per signal. Shared memory: N_BITS * 4 bytes of locations, and the
-// code. Of equal magnitudes the lower row is kept.
+// Magnitudes are ordered like their bit patterns; one block per signal. Shared memory: N_BITS * 4 bytes of locations, and
+// the code. Ties are resolved for the lower row.
 extern "C" __global__ void __launch_bounds__(512) pack_codes(const float* projected, u8* codes, double* totals) {
     u32* locations = reinterpret_cast<u32*>(dynamic_shared);
     u32* words = locations + N_BITS;
@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(512) pack_codes(const float* projec
         if (magnitude(row) > least) atomicAdd(&above, 1u);
     __syncthreads();
     const u32 wanted = N_BITS - above, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-    for (u32 start = 0; start < N_POOL; start += blockDim.x) {  // rows in order, a block of them at a time
+    for (u32 start = 0; start < N_POOL; start += blockDim.x) {  // rows in ascending order, one per thread
         const u32 row = start + threadIdx.x, size = row < N_POOL ? magnitude(row) : 0;
         const bool equal = row < N_POOL && size == least;
         const u32 equals = __ballot_sync(ALL, equal), below = (1u << lane) - 1;

@@ -1,12 +1,12 @@
-// The sum of a query's values at the locations of a code, in the one order of all kernels.
+// Exact scores: sums of a query's values at the locations of a code, in the order that all kernels share.
 
 #define STAGED (N_BITS < 1024 ? N_BITS : 1024)  // locations of 32 words of the unary part, at most
 #define STAGED_CODE (CODE_WORDS <= 2048 ? CODE_WORDS : 0)
-#define FLYING (N_BITS >= 512 ? 16 : 4)  // values of the query on their way at a time, for each lane
-#define SCRATCH (STAGED_CODE + STAGED)  // words of shared memory for each warp
+#define FLYING (N_BITS >= 512 ? 16 : 4)  // loads of query values in flight per lane
+#define SCRATCH (STAGED_CODE + STAGED)  // words of shared memory per warp
 
-// The sum of a query's values at the locations of a code, each with the code's sign: in double precision, term i into
-// lane i mod 16, lanes folded in half. One warp; `scratch` is its own. The result is that of lane 0.
+// Returns in lane 0 the sum of a query's values at the locations of a code, times the signs, in double precision: term i
+// in lane i mod 16, lanes folded in half. Called by a warp, with its own `scratch`.
 __device__ __forceinline__ float exact_sum(const u32* code, const float* query, u32* scratch) {
     const u32 lane = threadIdx.x % 32;
     double sum = 0;

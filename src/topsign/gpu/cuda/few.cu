@@ -1,5 +1,5 @@
-// Scores of a few queries with trellis codes: `Summer` gives the sums. QUERIES and FEW_THREADS are constants of the
-// compilation. A query of two digits is two of QUERIES.
+// Scores of a few queries and trellis codes; `Summer` computes the sums. QUERIES and FEW_THREADS are compile-time
+// constants; a query of two digits counts as two QUERIES.
 
 extern "C" __global__ void __launch_bounds__(FEW_THREADS) few(const u32* stripes, SUM_PARAMETERS, CANDIDATE_PARAMETERS) {
     const Candidates to = CANDIDATES;
@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS) few(const u32* stripes
     });
 }
 
-// All scores: (n_queries, n_all).
+// Writes all scores, (n_queries, n_all).
 extern "C" __global__ void __launch_bounds__(FEW_THREADS) few_all(const u32* stripes, SUM_PARAMETERS, const float* steps,
                                                                   const float* weights, const float* biases, u32 n_codes,
                                                                   u32 n_queries, u64 n_all, float* out) {

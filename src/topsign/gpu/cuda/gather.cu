@@ -1,16 +1,15 @@
 // Scores of a few queries: one thread per code looks up the query values at its locations.
 //
-// With WIDTH 1 the table is one integer per row of the pool. With more:
-// The table holds, for each row of the pool, WIDTH bytes: one digit of each query plus 128. Four are summed in two
-// words of two 16-bit fields. A negative sign inverts the byte, which gives the negated digit plus 127. So the sum of the
-// digits is that of the bytes, less 128 per location, plus one per negative sign.
+// With WIDTH 1, the table has one integer per row of the pool. Otherwise it has WIDTH bytes per row: one digit of each
+// query plus 128. Four bytes are added as two words of two 16-bit fields. A negative sign inverts the byte, which gives
+// the negated digit plus 127, so the sum of digits is the sum of bytes, minus 128 per location, plus one per negative sign.
 
 #if WIDTH == 1
 #define ROW_BYTES 4
 __device__ __forceinline__ void sum_columns(const u32* code, const u8* table, int* sums) {
     u32 sum = 0, positives = 0;
     for_each_kept(code, [&](u32 location, u32 negative, u32) {
-        sum += reinterpret_cast<const u32*>(table)[location] ^ negative;  // one less than the negative value
+        sum += reinterpret_cast<const u32*>(table)[location] ^ negative;  // ~x is -x - 1
     });
     for (u32 w = 0; w < SIGN_WORDS; ++w) positives += __popc(code[w * GROUP]);  // bits past N_BITS are zero
     sums[0] = int(sum + N_BITS - positives);
@@ -40,7 +39,7 @@ __device__ __forceinline__ Words table_row(const u8* table, u32 row) {
     return out;
 }
 
-// The integer sums of all columns for one code.
+// Computes the integer sums of all columns for one code.
 __device__ __forceinline__ void sum_columns(const u32* code, const u8* table, int* sums) {
     u32 even[WORDS] = {}, odd[WORDS] = {}, positives = 0;
     for (int c = 0; c < WIDTH; ++c) sums[c] = 0;
@@ -59,7 +58,7 @@ __device__ __forceinline__ void sum_columns(const u32* code, const u8* table, in
             even[w] += (row.word[w] ^ negative) & FIELDS;
             odd[w] += (row.word[w] >> 8 ^ negative) & FIELDS;
         }
-        if (N_BITS > 256 && rank % 256 == 255) flush();  // 256 bytes fit 16 bits
+        if (N_BITS > 256 && rank % 256 == 255) flush();  // sums of 256 bytes fit in 16 bits
     });
     flush();
     for (u32 w = 0; w < SIGN_WORDS; ++w) positives += __popc(code[w * GROUP]);  // bits past N_BITS are zero
@@ -94,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_THREADS) gather(const u32* s
     }
 }
 
-// All scores: (n_queries, n_all), from column `first` on.
+// Writes all scores, (n_queries, n_all), from column `first` on.
 extern "C" __global__ void __launch_bounds__(GATHER_THREADS) gather_all(const u32* stripes, const u8* table, const float* steps,
                                                     const float* weights, const float* biases, u32 n_codes,
                                                     u32 n_queries, u64 n_all, float* out) {

@@ -1,6 +1,6 @@
-// Inputs of a head of trellis codes: over their norms, rotated and rounded to bytes, in one kernel.
+// Inputs of a trellis head: normalised, rotated and rounded to bytes in one kernel.
 
-// One value of all threads of a block, by a function of two that may be applied in any order.
+// Reduces one value per thread of a block by an associative and commutative function.
 template <class Fold>
 __device__ __forceinline__ double block_fold(double value, const Fold& fold) {
     __shared__ double parts[32];
@@ -13,8 +13,8 @@ __device__ __forceinline__ double block_fold(double value, const Fold& fold) {
     return value;
 }
 
-// One block per input. Coordinate i is number `places[i]` after the rotation, times `factors[i]`; `mean`, in the order
-// after the rotation, may be null. The score of a code is its sum with the values, times the scale, plus the constant.
+// One block per input. Coordinate i is value `places[i]` of the rotated input times `factors[i]`; `mean`, also rotated,
+// may be null. The score of a code is its sum with the values, times the scale, plus the constant.
 extern "C" __global__ void __launch_bounds__(ROTATE_THREADS) round_inputs(const float* inputs, const u8* signs, float shrink, float grow, float half_root,
                                                                           const u32* places, const double* factors, u32 n_coded,
                                                                           const double* mean, u8* values, float* scales, float* constants) {

@@ -1,36 +1,36 @@
-// Sums of up to 16 queries with the levels of codes whose windows are STEP bits further after every four coordinates: one
-// look-up by the SPAN bits that four windows cover gives four levels.
+// Sums of up to 16 queries with codes whose windows advance by STEP bits every four coordinates: one look-up by the SPAN
+// bits that four windows cover returns four levels.
 //
-// Multipliers and addends repeat after 256 coordinates, so that there are 64 tables; those of the fours of one word of a
-// code are in shared memory at a time (a phase; word j has phase j % PHASES), while all such words are added up, of CODES
-// codes for each thread. A thread sums its own codes for one query (QUERIES 1). For 8 or 16 queries a warp looks up levels
-// in the order in which the tensor cores take them: of a product, lane 4 r + t has row r, the fours t and t + 4 of eight,
-// and columns 2 t and 2 t + 1. With one query, and few codes for each multiprocessor, the threads' way was faster.
+// Multipliers and addends repeat after 256 coordinates, so there are 64 tables. Those of one word of a code are in shared
+// memory at a time (a phase; word j has phase j % PHASES), while all such words of CODES codes per thread are summed. With
+// one query (QUERIES 1), each thread sums its own codes, which was faster than tensor cores. For 8 or 16 queries, a warp
+// looks up levels in the order of the operands of tensor cores: in a product, lane 4 r + t has row r, the fours t and
+// t + 4 of eight, and columns 2 t and 2 t + 1.
 
 #define SUM_PARAMETERS const uint4 *tables, const int *queries
 #define SUMMER Summer{tables, queries}
 #define SPAN (WINDOW + STEP - 1)
-#define FOURS (32 / STEP)   // of a word
-#define EIGHTS (FOURS / 8)  // of fours, which are multiplied together
+#define FOURS (32 / STEP)   // groups of four coordinates per word
+#define EIGHTS (FOURS / 8)  // groups of eight fours, the depth of a product
 #define EIGHT_QUERIES (QUERIES / 8)  // 0: one query
 #define PHASES (2 * STEP)
 #define N_FOURS ((N_POOL + 3) / 4)
 #define N_WORDS ((N_FOURS + FOURS - 1) / FOURS)
 #define JOINT_BYTES (FOURS << (SPAN + 2))
 
-// Four levels: those of four `four` of a word, which begins with `near` and goes on with `far`.
+// The four levels of group `four` of a word `near`, which is followed by `far`.
 __device__ __forceinline__ u32 four_levels(u32 near, u32 far, u32 four) {
     const u32 bits = __funnelshift_l(far, near, four * STEP);
     const u32 at = (bits >> (30 - SPAN) & ((4u << SPAN) - 4)) | four << (SPAN + 2);
     return *reinterpret_cast<const u32*>(dynamic_shared + at);
 }
 
-// Puts the tables of a phase into shared memory, and what `value(word, i)` gives for i < FOURS * QUERIES of its words
-// behind them, where this is returned; the whole block.
+// Loads the tables of a phase into shared memory, and after them value(word, i) for i < FOURS * QUERIES of its words;
+// returns the address of the values. Called by the whole block.
 template <class Value>
 __device__ __forceinline__ const int* start_phase(u32 phase, const uint4* tables, const Value& value) {
     int* values = reinterpret_cast<int*>(dynamic_shared + JOINT_BYTES);
-    __syncthreads();  // nobody reads the phase before
+    __syncthreads();  // the previous phase is no longer read
     for (u32 i = threadIdx.x; i < JOINT_BYTES / 16; i += blockDim.x)
         copy_async(dynamic_shared + 16 * i, tables + phase * (JOINT_BYTES / 16) + i);
     commit_copies();
@@ -44,7 +44,7 @@ __device__ __forceinline__ const int* start_phase(u32 phase, const uint4* tables
 #if EIGHT_QUERIES == 0
 struct Summer {
     const uint4* tables;  // (PHASES, FOURS, 2^SPAN) words of four levels
-    const int* queries;   // of four coordinates each
+    const int* queries;   // words of four coordinates
 
     // Calls use(code, 0, sum).
     template <class Use>
@@ -125,7 +125,7 @@ struct Summer {
         }
     }
 
-    // Adds a word of the 32 codes of a group, of which `code` is the first one of this lane.
+    // Adds one word of the 32 codes of a group; `code` is the first code of this lane.
     static __device__ __forceinline__ void add_word(const u32* stripes, u32 code, u32 word, u32 place, const u32 (&own)[EIGHTS][EIGHT_QUERIES][2],
                                                     int (&sums)[2][EIGHT_QUERIES][4]) {
         const u32* at = code_at(stripes, code) + word * GROUP;

@@ -1,8 +1,8 @@
 // Trellis codes as rows of levels.
 //
-// `multiply_tiles` reads slices of 128 coordinates of 128 codes into shared memory, while the tensor cores multiply the
-// slice before. Where all slices fit SLOTS they stay there for all columns. COORDINATES_SHARED (whether the table of
-// coordinates fits shared memory too) is a constant of the compilation.
+// `multiply_tiles` expands slices of 128 coordinates of 128 codes to levels in shared memory, while the tensor cores
+// multiply the previous slice. If all slices fit in SLOTS, they stay there for all columns. COORDINATES_SHARED (whether
+// the table of coordinates also fits in shared memory) is a compile-time constant.
 
 typedef struct {
     const u32* stripes;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, const Rows& rows, u32
         const u8 *a = slots + slice % SLOTS * (TILE * SLICE), *b = digits + slice % STAGES * (COLUMNS * SLICE);
         wait_copies<1>();
         show_writes();
-        __syncthreads();  // this slice is there, and nobody reads the one before it any more
+        __syncthreads();  // this slice is loaded, and the previous one is no longer read
         start_product(sums, a, b);
         fetch(slice + 2);
         if (draws && slice + 1 < SLICES) draw(rows, code, slice + 1, slots + (slice + 1) % SLOTS * (TILE * SLICE));

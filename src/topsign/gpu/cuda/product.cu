@@ -1,11 +1,11 @@
-// Scores of a batch of queries by the tensor cores: `multiply_tiles` gives the sums of a tile.
+// Scores of a batch of queries; `multiply_tiles` computes the sums of a tile with tensor cores.
 
 #ifdef COLUMNS
 #define QUERIES (COLUMNS / DIGITS)
-#define STRIDE (QUERIES + 8)  // floats of a row of centers, so that rows begin in different banks
+#define STRIDE (QUERIES + 8)  // floats per row of centers; rows begin in different banks
 
-// The sums as centers in shared memory, where the tiles were: (TILE, STRIDE). Digits of a query stand in neighbouring
-// columns of 8. What follows is then short code: the sums in registers would need a copy of it each.
+// Converts sums to centers in shared memory, (TILE, STRIDE), which replace the tiles. Digits of a query are in
+// neighbouring groups of 8 columns. Loops over shared memory are shorter code than unrolled accesses to registers.
 __device__ __forceinline__ float* write_centers(const Sums& sums, const float* steps, u32 first_query, u32 n_queries) {
     float* centers = reinterpret_cast<float*>(dynamic_shared + ROW_BYTES);
     float* step = centers + TILE * STRIDE;
@@ -40,12 +40,12 @@ __device__ __forceinline__ float* write_centers(const Sums& sums, const float* s
     return centers;
 }
 
-// Blocks have a tile of codes and, of `across` in a row, every so many-th tile of columns.
+// A block has one tile of codes and every `across`-th tile of columns.
 extern "C" __global__ void __launch_bounds__(256) product(ROW_PARAMETERS, const u8* columns, u32 column_tiles, u32 across,
                                                           CANDIDATE_PARAMETERS) {
     const Candidates to = CANDIDATES;
     const u32 tile = blockIdx.x / across, first_code = tile * TILE, count = min(n_codes - first_code, u32(TILE));
-    float* weight = reinterpret_cast<float*>(dynamic_shared + ROW_BYTES) + TILE * STRIDE;  // where the steps were
+    float* weight = reinterpret_cast<float*>(dynamic_shared + ROW_BYTES) + TILE * STRIDE;  // after the steps
     float* bias = weight + TILE;
     for (u32 column = blockIdx.x % across; column < column_tiles; column += across) {
         const u32 first_query = column * COLUMNS / DIGITS;
@@ -58,13 +58,13 @@ extern "C" __global__ void __launch_bounds__(256) product(ROW_PARAMETERS, const 
             bias[threadIdx.x] = biases && code < n_codes ? biases[code] : 0.f;
         }
         __syncthreads();
-        if (every) {  // neighbouring threads have neighbouring codes, which lie together
+        if (every) {  // neighbouring threads write neighbouring codes
             const u32 row = threadIdx.x % TILE;
             for (u32 i = threadIdx.x / TILE; i < QUERIES && first_query + i < n_queries; i += 256 / TILE)
                 if (row < count) keep(to, first_query + i, first_code + row, middles[row * STRIDE + i]);
         } else {
             for (u32 i = threadIdx.x; i < QUERIES * (256 / QUERIES > 0 ? 256 / QUERIES : 1); i += 256) {
-                const u32 query = first_query + i % QUERIES;  // threads that share a query take turns with the rows
+                const u32 query = first_query + i % QUERIES;  // threads of a query take rows in turn
                 if (query >= n_queries) continue;
                 const float margin = margins[query], bar = bars[query];
 #pragma unroll 4
@@ -74,11 +74,11 @@ extern "C" __global__ void __launch_bounds__(256) product(ROW_PARAMETERS, const 
                 }
             }
         }
-        __syncthreads();  // the next columns take this memory
+        __syncthreads();  // the next columns reuse this memory
     }
 }
 
-// All scores: (n_queries, n_all).
+// Writes all scores, (n_queries, n_all).
 extern "C" __global__ void __launch_bounds__(256) product_all(ROW_PARAMETERS, const u8* columns, u32 column_tiles, u32 across,
                                                               const float* steps, const float* weights,
                                                               const float* biases, u32 n_codes, u32 n_queries,

@@ -1,8 +1,8 @@
 // Queries rounded to digits of eight bits: value = step * (d[0] * 254**(DIGITS - 1) + ... + d[DIGITS - 1]), |d| <= 127.
 
-// One block per query; `width` > 0 writes a table of the gather kernel, 0 columns of the product. `whole`: the values
-// are whole numbers of at most 127, kept as they are. The bar of a query that is not finite lets nothing pass.
-// Starts a search: counts, held entries and bars are emptied.
+// One block per query; `width` > 0 writes a table for the gather kernel, 0 columns of the product. If `whole`, values are
+// integers up to 127 and are not rounded. The bar of a query that is not finite is infinite, so it has no candidates.
+// Starts a search: resets counts, best entries and bars.
 extern "C" __global__ void round_queries(const float* queries, u32 width, u32 whole, u8* out, float* steps, float* margins,
                               float* bars, u32* counts, u64* held_keys, u32* held_positions, u32 n_held) {
     const u32 query = blockIdx.x, padded = (N_POOL + 127) / 128 * 128;
@@ -49,8 +49,8 @@ extern "C" __global__ void round_queries(const float* queries, u32 width, u32 wh
         held_positions[u64(query) * n_held + i] = ALL;
     }
     if (threadIdx.x == 0) {
-        // The sum of N_BITS values errs by N_BITS * worst at most; centers and bounds are computed in float32, with a
-        // handful of roundings, each relative to the largest sum there is.
+        // The error of a sum of N_BITS values is at most N_BITS * worst. Centers and bounds are computed in float32, with a
+        // few rounding errors relative to the largest possible sum.
         const double margin = double(N_BITS) * (double(worst) * (1 + 1e-6) + 5e-7 * double(largest));
         steps[query] = step;
         margins[query] = whole ? 0.f : __double2float_ru(margin);

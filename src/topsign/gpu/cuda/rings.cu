@@ -1,6 +1,6 @@
-// Trellis codes into groups of 32, and their weights.
+// Conversion of trellis codes to groups of 32, and their weights.
 
-// Bits `first` to `first + 7` of the ring that goes on and on.
+// Bits `first` to `first + 7` of the ring, which repeats after its end.
 __device__ __forceinline__ u32 ring_byte(const u8* code, u32 first) {
     if (first + 8 <= RING_BITS) return code[first / 8];
     u32 byte = 0;
@@ -24,8 +24,9 @@ extern "C" __global__ void unroll(const u8* codes, u32 code_bytes, u32 n_codes, 
     }
 }
 
-// One over the norm of each reconstruction, and that times the norm in the last two bytes of the code, where
-// `with_norms` is not null. `norm` has the quadratic and linear coefficients of coordinates, zeros after them; `fractions` are 512 powers of two. One thread per code.
+// Writes the inverse norm of each reconstruction and, if `with_norms` is not null, its product with the norm in the last
+// two bytes of the code. `norm` has the quadratic and linear coefficients of coordinates, padded with zeros; `fractions`
+// are 512 powers of two. One thread per code.
 extern "C" __global__ void weigh(const u32* stripes, const uint2* coordinates, const u8* levels, const uint2* norm, float unit,
                                  float constant, const float* fractions, const u8* codes, u32 code_bytes,
                                  u32 n_codes, float* weights, float* with_norms) {

@@ -1,8 +1,8 @@
-// Rounded queries of trellis codes as the scans read them. Starts a search: counts, held entries and bars are emptied.
+// Rounded queries of trellis codes, in the layout of the scans. Starts a search: resets counts, best entries and bars.
 
-// One block per query. `width` > 0: words of four values, [four][query of width]; 0: columns of the product, in which the
-// digits of eight queries stand one after the other. The bar of a query that is not finite lets nothing pass. Where
-// `fine` is not null, it has second digits: width counts both.
+// One block per query. `width` > 0: words of four values, [four][query of width]; 0: columns of the product, with the
+// digits of eight queries one after the other. The bar of a query that is not finite is infinite, so it has no
+// candidates. `fine`, unless null, has second digits, which `width` includes.
 extern "C" __global__ void place_queries(const u8* values, const float* scales, const float* constants, const u8* fine, u32 n_values,
                                          u32 width, u8* out,
                                          float* steps, float* margins, float* bars, u32* counts, u64* held_keys,

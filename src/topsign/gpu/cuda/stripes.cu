@@ -1,6 +1,6 @@
-// Codes of the layouts into groups of 32, and a check that they are valid.
+// Conversion of adaptive and sign codes to groups of 32, and their validation.
 
-// Four bytes from `offset` on, zeros past the end.
+// Four bytes from `offset` on; zeros past the end.
 __device__ __forceinline__ u32 word_at(const u8* bytes, u32 offset, u32 end) {
     u32 word = 0;
     for (u32 b = 0; b < 4; ++b)
@@ -8,7 +8,7 @@ __device__ __forceinline__ u32 word_at(const u8* bytes, u32 offset, u32 end) {
     return word;
 }
 
-// The compact layout, and that of all signs: the same words, aligned. One block per group.
+// The compact layout and sign codes: the same words, aligned. One block per group.
 extern "C" __global__ void convert_compact(const u8* codes, u32 n_codes, u32* stripes) {
     const u32 sign_bytes = (N_BITS + 7) / 8, low_bytes = SIGNS ? 0 : (N_BITS * LOW_BITS + 7) / 8;
     const u32 high_bytes = (HIGH_SIZE + 7) / 8, stride = sign_bytes + low_bytes + high_bytes;
@@ -30,7 +30,7 @@ extern "C" __global__ void convert_compact(const u8* codes, u32 n_codes, u32* st
     }
 }
 
-// The fast layout: one thread per code. `stripes` holds zeros before.
+// The fast layout; one thread per code. `stripes` must be zeroed.
 extern "C" __global__ void convert_fast(const u8* codes, u32 n_codes, u32* stripes) {
     const u32 position = blockIdx.x * blockDim.x + threadIdx.x, n_blocks = (N_POOL + 127) / 128;
     if (SIGNS || position >= n_codes) return;
@@ -54,7 +54,7 @@ extern "C" __global__ void convert_fast(const u8* codes, u32 n_codes, u32* strip
     }
 }
 
-// The first code that is not valid: its locations must ascend inside the pool, N_BITS of them. One warp per code.
+// Finds the first invalid code: a code must have N_BITS ascending locations inside the pool. One warp per code.
 extern "C" __global__ void check_codes(const u32* stripes, u32 n_codes, u32* first_bad) {
 #if !SIGNS
     const u32 lane = threadIdx.x % 32;
@@ -70,7 +70,7 @@ extern "C" __global__ void check_codes(const u32* stripes, u32 n_codes, u32* fir
                 if (lane >= d) through += other;
             }
             const u32 count = __shfl_sync(ALL, through, 31);
-            u32 smallest = ALL, largest = 0;  // of this lane; lanes ascend when their ranges do
+            u32 smallest = ALL, largest = 0;  // of this lane
             for (u32 rank = through - __popc(word); word && done + rank < N_BITS; ++rank) {
                 const u32 zeros = __clz(word), i = done + rank, at = i * LOW_BITS;
                 word &= ~(0x80000000u >> zeros);
@@ -80,12 +80,12 @@ extern "C" __global__ void check_codes(const u32* stripes, u32 n_codes, u32* fir
                     const u32 far = at % 32 + LOW_BITS > 32 ? code[(SIGN_WORDS + at / 32 + 1) * GROUP] : 0;
                     low = __funnelshift_r(near, far, at % 32) & LOW_MASK;
                 }
-                const u32 next = location_of((first + lane) * 32 + zeros, i, low) + 1;  // so that 0 is before all
+                const u32 next = location_of((first + lane) * 32 + zeros, i, low) + 1;  // 0 is less than all
                 valid = valid && next > largest && next <= N_POOL;
                 smallest = min(smallest, next);
                 largest = next;
             }
-            // The largest of all lanes before this one.
+            // Maximum of all lower lanes.
             u32 highest = largest;
             for (u32 d = 1; d < 32; d <<= 1) {
                 const u32 other = __shfl_up_sync(ALL, highest, d);

@@ -1,6 +1,6 @@
-// Products of tiles of 128 rows of bytes with the columns of a batch of queries, 128 bytes deep at a time.
+// Products of tiles of 128 rows of bytes and the columns of a batch of queries, 128 bytes deep at a time.
 //
-// On Hopper (WGMMA 1) the tensor cores read both tiles from shared memory; elsewhere warps load fragments of them.
+// On Hopper (WGMMA 1), the tensor cores read both tiles from shared memory; on other devices, warps load fragments.
 
 #define TILE 128
 #define SLICE 128
@@ -8,7 +8,7 @@
 
 #ifdef COLUMNS  // of a tile: queries times digits
 
-#ifndef WGMMA  // Hopper's products of whole tiles in shared memory
+#ifndef WGMMA  // wgmma instructions of Hopper
 #define WGMMA 0
 #endif
 #define WARPS_DOWN (WGMMA ? 8 : COLUMNS >= 192 ? 2 : COLUMNS >= 96 ? 4 : 8)
@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_matrices(u32 (&out)[4], const void* row) {
 }
 #endif
 
-// Rows of 128 bytes in pieces of 16, turned by the row so that eight rows at one column lie in different banks.
+// Swizzled rows of 128 bytes: pieces of 16 are permuted by the row, so that eight rows of a column use different banks.
 __device__ __forceinline__ u32 piece_at(u32 row, u32 piece) { return row * SLICE + ((piece ^ (row & 7)) << 4); }
 
 __device__ __forceinline__ void clear(Sums& sums) {
@@ -42,15 +42,15 @@ __device__ __forceinline__ void clear(Sums& sums) {
             for (int i = 0; i < 4; ++i) sums.sum[m][n][i] = 0;
 }
 
-// Starts to copy a slice of the columns, which are `padded` bytes apart.
+// Starts an asynchronous copy of a slice of the columns, which are `padded` bytes apart.
 __device__ __forceinline__ void fetch_columns(u8* to, const u8* columns, u32 padded) {
     for (u32 i = threadIdx.x; i < COLUMNS * 8; i += 256)
         copy_async(to + piece_at(i / 8, i % 8), columns + u64(i / 8) * padded + i % 8 * 16);
 }
 
-// A product of 128 codes and all columns, 128 bytes deep, is started, and finished.
+// Start and finish a product of 128 codes and all columns, 128 bytes deep.
 #if WGMMA
-// Where a tile of rows of 128 bytes begins, in pieces turned as above: groups of eight rows are 1024 bytes apart.
+// Matrix descriptor of a tile of swizzled rows; groups of eight rows are 1024 bytes apart.
 __device__ __forceinline__ u64 tile_descriptor(const void* tile) {
     return u64(1) << 62 | u64(1024 >> 4) << 32 | u64(1) << 16 | (shared_address(tile) & 0x3ffff) >> 4;
 }

@@ -1,13 +1,13 @@
 // How a thread reads a trellis code.
 //
-// Word j of a code holds bits 32 j ... of its ring, the first the highest; past the end of the ring it begins again, so
-// that a window lies in two neighbouring words. Coordinate i reads the WINDOW bits from its offset on. As the high bits
-// of a word, times its multiplier plus its addend, their seven high bits are the number of a level. An entry of the
-// table of coordinates has offset % 32 | offset / 32 << 5, with TURNS where one of the four coordinates from there on
-// reads another word than the one before it, and addend << 16 | multiplier: a window has zeros in its low 16 bits, so
-// that the product takes the multiplier alone, and the sum is not disturbed by it.
+// Word j of a code has bits 32 j to 32 j + 31 of its ring, the first in the highest bit; the beginning of the ring is
+// repeated after its end, so that each window lies in two neighbouring words. Coordinate i reads WINDOW bits from its
+// offset on. They are the high bits of a 16-bit word; the seven high bits of this word times the multiplier plus the
+// addend are the number of a level. An entry of the table of coordinates has offset % 32 | offset / 32 << 5, with TURNS
+// if one of the next four coordinates reads another word than its predecessor, and addend << 16 | multiplier. A window is
+// held in the high half of 32 bits, so the addend does not affect the product, nor the multiplier the sum.
 //
-// RING_BITS, WINDOW and N_POOL (coded coordinates) are constants of the compilation; tables are padded to 16.
+// RING_BITS, WINDOW and N_POOL (coded coordinates) are compile-time constants; tables are padded to 16.
 
 #define TURNS 0x80000000u
 #define WINDOW_MASK (ALL << (32 - WINDOW))
@@ -16,7 +16,7 @@
 
 struct Ring {
     const u32* code;
-    u32 word, near, far;  // the word that was read, and what it and the next one are
+    u32 word, near, far;  // index of the current word, its value, and the next word
 
     __device__ __forceinline__ void turn_to(u32 place) {
         const u32 next = (place & ~TURNS) >> 5;
@@ -32,7 +32,7 @@ struct Ring {
 };
 
 // Calls use(i / 4, levels) with the levels of coordinates i to i + 3 in the bytes of a word, for i in [begin, end):
-// multiples of 4. All lanes of a warp are at the same coordinate, so that nobody waits for another's turns.
+// multiples of 4. All lanes of a warp are at the same coordinate, so they do not diverge.
 template <class Use>
 __device__ __forceinline__ void for_each_four(const u32* code, const uint2* coordinates, const u8* levels, u32 begin, u32 end, const Use& use) {
     Ring ring{code, ALL - 1, 0, 0};
@@ -57,7 +57,7 @@ __device__ __forceinline__ void for_each_four(const u32* code, const uint2* coor
     }
 }
 
-// The tables of coordinates and of levels in shared memory, where `shared` has room for them: 8 * CODED + 128 bytes.
+// Copies of the tables of coordinates and levels in shared memory, 8 * CODED + 128 bytes.
 struct Tables {
     const uint2* coordinates;
     const u8* levels;

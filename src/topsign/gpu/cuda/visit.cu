@@ -1,8 +1,8 @@
-// Copies the codes of the regions that a query visits into stripes of their own, one thread per code and whole warps.
+// Copies the codes of the regions that a query visits to contiguous memory; one thread per code, in whole warps.
 //
-// `order` lists the codes region by region. Span s of the copy ends before `ends[s]` and begins where the one before it
-// ends; its codes are those from order[firsts[s]] on. The copy has `n` codes, and a bitmap of those that are alive.
-// `positions` are those of the codes among all codes of the search, of which the first of these is `base`.
+// `order` lists the codes region by region. Span s of the copy is [ends[s - 1], ends[s]) and has the codes from
+// order[firsts[s]] on. The copy has `n` codes, and a bitmap of those that are alive. `positions` gets the positions of the
+// codes in the search; `base` is that of code 0.
 extern "C" __global__ void copy_visited(const u32* stripes, const float* weights, const u32* alive, const u32* order,
                                         const u32* firsts, const u32* ends, u32 n_spans, u32 base, u32 n, u32* out_stripes,
                                         float* out_weights, u32* out_alive, u32* positions) {

@@ -1,29 +1,29 @@
-// Encoding of trellis codes: the cheapest path through 2^WINDOW states (Viterbi), forwards and back.
+// Encoding of trellis codes by the Viterbi algorithm: the cheapest path through 2^WINDOW states.
 //
-// The bytes are those of native/kernels/trellis_encode.h: costs are integers modulo 2^32, compared by the sign of their
-// difference, and of equal costs the lower state wins. The ring must close: a first pass over the events around its
-// beginning finds the state there, the second goes from that state to one that leads to it.
+// The bytes equal those of native/kernels/trellis_encode.h: costs are integers modulo 2^32, compared by the sign of their
+// difference, and ties are resolved for the lower state. The path is a ring: a first pass over the events around its
+// beginning finds the state there, and the second pass goes from that state to one that leads to it.
 //
-// An event that brings `advance` bits joins the states that differ in their first bits: state (q, m), with q of `advance`
-// bits, goes to (m, j) for all j. The cheapest q of each m is chosen; the outcomes of the comparisons are stored for the
-// way back. New states take the places of old ones, so that costs stay in registers: of a state's WINDOW bits,
-// THREAD_BITS say which thread holds its cost and HELD_BITS which register. After an exchange the registers are the
-// first bits of a state; each event turns `advance` of them into last bits. Once too few first bits are left, threads
-// exchange their costs through shared memory. Steps are events, or parts of events of more than four coordinates.
+// An event that adds `advance` bits merges the states that differ only in their first bits: state (q, m), with q of
+// `advance` bits, goes to (m, j) for all j. The cheapest q of each m is chosen, and the results of the comparisons are
+// stored for the backward pass. New states replace old ones, so that costs stay in registers: of a state's WINDOW bits,
+// THREAD_BITS select the thread that has its cost, and HELD_BITS the register. After an exchange, registers are indexed by
+// the first bits of a state; each event turns `advance` of them into last bits. When too few first bits are left, threads
+// exchange costs through shared memory. Steps are events, or parts of events with more than four coordinates.
 //
-// WINDOW, BLOCK (threads of a block) and SIGNALS (signals that a thread works on) are constants of the compilation.
+// WINDOW, BLOCK (threads per block) and SIGNALS (signals per thread) are compile-time constants.
 
-#define FORBIDDEN (1u << 30)  // more than any two paths differ by
+#define FORBIDDEN (1u << 30)  // exceeds the difference of any two paths
 #define HELD_BITS (WINDOW < 5 ? WINDOW : 5)
 #define THREAD_BITS (WINDOW - HELD_BITS)
 #define STATES (1u << WINDOW)
 #define HELD (1u << HELD_BITS)
-#define SHARERS (1u << THREAD_BITS)  // threads that share a signal
+#define SHARERS (1u << THREAD_BITS)  // threads per signal
 #define TEAMS (BLOCK / SHARERS)
 #define TABLE (STATES / 2)  // uint4 of the costs of a step: squares in 32 bits, two pairs of levels in 16 bits each
 
-// A step: first coordinate; event; first pair of coordinates; and in one word the bits it brings, the bits turned since
-// the exchange before it, whether there is an exchange at its beginning, its coordinates, and the shift of its products.
+// A step: first coordinate; event; first pair of coordinates; and in one word the bits that it adds, the bits turned since
+// the last exchange, whether it begins with an exchange, its number of coordinates, and the shift of its products.
 struct Step {
     uint4 packed;
     __device__ __forceinline__ u32 first() const { return packed.x; }
@@ -41,8 +41,8 @@ __device__ __forceinline__ u32 state_of(u32 i, u32 thread, u32 turned) {
     return (i & ((HELD >> turned) - 1)) << (THREAD_BITS + turned) | thread << turned | i >> (HELD_BITS - turned);
 }
 
-// Costs of the states in each step, in the order in which threads read them; one block per step. A coordinate has its
-// scrambling, its square, the shifts of the square (low byte) and of its products, and its scale.
+// Writes the costs of the states in each step, in the order in which threads read them; one block per step. A coordinate
+// has scrambling constants, a square, the shifts of the square (low byte) and of its products, and a scale.
 extern "C" __global__ void cost_tables(const uint4* steps, const uint4* coordinates, const u8* levels, uint4* out) {
     const Step step{steps[blockIdx.x]};
     u32* squares = reinterpret_cast<u32*>(out + u64(blockIdx.x) * TABLE);
@@ -65,8 +65,8 @@ extern "C" __global__ void cost_tables(const uint4* steps, const uint4* coordina
     }
 }
 
-// Rounded coordinates of signals, negative: pairs of 16 bits. `pairs` has the first coordinate of each, and in the
-// highest bit whether there is a second.
+// Writes negated rounded coordinates of signals, in pairs of 16 bits. `pairs` has the first coordinate of each pair, and
+// in the highest bit whether there is a second one.
 extern "C" __global__ void round_targets(const float* values, const uint4* coordinates, const u32* pairs, u32 n_coded, u32 n_pairs,
                                          float limit, u32 n_signals, u32* targets) {
     const u64 at = u64(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -95,7 +95,7 @@ struct Number {
     static constexpr u32 value = N;
 };
 
-// Calls body with n in [FIRST, LAST] as a constant.
+// Calls body with n in [FIRST, LAST] as a compile-time constant.
 template <u32 FIRST, u32 LAST, class Body>
 __device__ __forceinline__ void with_number(u32 n, const Body& body) {
     if constexpr (FIRST == LAST) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void with_number(u32 n, const Body& body) {
     }
 }
 
-// Chooses the least of 2^ADVANCE costs for each m; returns the outcomes of the comparisons, the last in the lowest bit.
+// Chooses the least of 2^ADVANCE costs for each m; returns the results of the comparisons, the last in the lowest bit.
 template <u32 TURNED, u32 ADVANCE>
 __device__ __forceinline__ u32 join(u32 (&costs)[HELD]) {
     constexpr u32 LOW = HELD_BITS - TURNED - ADVANCE, BEFORE = 1u << ADVANCE;
@@ -134,7 +134,7 @@ __device__ __forceinline__ u32 word_of(const uint4& four, u32 number) {
     return number == 0 ? four.x : number == 1 ? four.y : number == 2 ? four.z : four.w;
 }
 
-// Adds what a step costs in each state.
+// Adds the cost of a step to each state.
 template <bool SHIFTED, u32 PAIRS>
 __device__ __forceinline__ void add_step(u32 (&costs)[SIGNALS][HELD], const uint4* table, const int (&targets)[SIGNALS][2], u32 shift, u32 thread) {
 #pragma unroll
@@ -160,7 +160,7 @@ __device__ __forceinline__ void add_step(u32 (&costs)[SIGNALS][HELD], const uint
     }
 }
 
-// Where the cost of a state stands while threads exchange them: one word in 33 is left out.
+// Index of a state's cost in shared memory during an exchange: one word in 33 is unused, against bank conflicts.
 __device__ __forceinline__ u32 spaced(u32 state) { return state + state / 32; }
 
 __device__ __forceinline__ void meet_sharers() {
@@ -180,14 +180,14 @@ __device__ __forceinline__ void show_costs(const u32 (&costs)[HELD], u32 thread,
     meet_sharers();
 }
 
-// The registers of a thread become the first bits of states.
+// Redistributes costs so that registers are indexed by the first bits of states.
 __device__ __forceinline__ void take_costs(u32 (&costs)[HELD], u32 thread, const u32* room) {
 #pragma unroll
     for (u32 i = 0; i < HELD; ++i) costs[i] = room[spaced(thread) + spaced(state_of(i, 0, 0))];
 }
 
-// An event of more bits than registers have: thread m compares all states before m, and returns the first bits of the
-// cheapest.
+// An event with more bits than registers have: thread m compares all predecessors of m and returns the first bits of the
+// cheapest one.
 __device__ __forceinline__ u32 join_many(u32 (&costs)[HELD], u32 thread, u32 advance, u32* room) {
     const u32 left = STATES >> advance;
     Least least{0, ALL};
@@ -200,10 +200,10 @@ __device__ __forceinline__ u32 join_many(u32 (&costs)[HELD], u32 thread, u32 adv
     return least.state;
 }
 
-// Steps `begin` to `begin + count - 1`, around the ring, of all signals. The first states are given, or free where
-// `first` is null; `last` gets the cheapest of the states whose bits in `mask` are the first ones of the first state,
-// shifted by `closing`. Choices are (n_events, n_signals, SHARERS). Shared memory: two tables, and 33 words for 32
-// costs of the teams.
+// Forward pass over steps `begin` to `begin + count - 1`, around the ring, of all signals. The first states are given, or
+// free if `first` is null; `last` gets the cheapest of the states whose bits in `mask` equal the first bits of the first
+// state, shifted by `closing`. Choices are (n_events, n_signals, SHARERS). Shared memory: two tables, and 33 words per 32
+// costs.
 extern "C" __global__ void __launch_bounds__(BLOCK, 512 / BLOCK) forwards(const uint4* steps, const uint4* tables, u32 n_steps, u32 begin, u32 count, const u32* targets,
                                                                 u32 n_pairs, u32 n_signals, const u16* first, u32 mask, u32 closing,
                                                                 u32* choices, u16* last) {
@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 512 / BLOCK) forwards(const 
     u32 costs[SIGNALS][HELD];
     u32 signals[SIGNALS];
 #pragma unroll
-    for (u32 s = 0; s < SIGNALS; ++s) signals[s] = min(mine + s, n_signals - 1);  // spare threads work, and write nothing
+    for (u32 s = 0; s < SIGNALS; ++s) signals[s] = min(mine + s, n_signals - 1);  // threads without a signal write nothing
     const auto fetch = [&](u32 number, u32 stage) {
         const uint4* from = tables + u64(number % n_steps) * TABLE;
         for (u32 i = threadIdx.x; i < TABLE; i += BLOCK) copy_async(stages + stage * TABLE + i, from + i);
@@ -232,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 512 / BLOCK) forwards(const 
             target[s][1] = step.n_coordinates() > 2 ? int(__ldg(pair + 1)) : 0;
         }
         wait_copies<0>();
-        __syncthreads();  // this table is there, and nobody reads the one before it any more
+        __syncthreads();  // this table is loaded, and the previous one is no longer read
         if (number + 1 < count) fetch(begin + number + 1, (number + 1) % 2);
         const u32 advance = step.advance();
         if (number == 0) {
@@ -302,9 +302,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 512 / BLOCK) forwards(const 
     }
 }
 
-// The way back from the last state of a run of `count` events to its number `until`; one thread per signal. An event
-// has its advance, and in the second byte the bits turned after it. `path` (n_events, n_signals) gets the states,
-// `first` the one that was found last; it may be `last`.
+// Backward pass from the last of `count` events to number `until`; one thread per signal. An event has its advance, and
+// in the second byte the bits turned after it. `path` (n_events, n_signals) gets the states, and `first`, which may be
+// `last`, the state reached.
 extern "C" __global__ void backwards(const u32* events, u32 n_events, u32 begin, u32 count, u32 until, u32 n_signals,
                                      const u32* choices, const u16* last, u16* path, u16* first) {
     const u32 signal = blockIdx.x * blockDim.x + threadIdx.x;
@@ -322,7 +322,7 @@ extern "C" __global__ void backwards(const u32* events, u32 n_events, u32 begin,
         } else {
             const u32 i = (state >> (THREAD_BITS + turned) & ((HELD >> turned) - 1)) | (state & ((1u << turned) - 1)) << (HELD_BITS - turned);
             const u32 low = HELD_BITS - turned, chosen = choices[at * SHARERS + (state >> turned & (SHARERS - 1))];
-            // Comparisons of m are in a row, those of neighbours first; the last in the lowest bit.
+            // Comparisons of m are consecutive bits, those of neighbours first; the last in the lowest bit.
             const u32 number = (i >> (low + advance)) << low | (i & ((1u << low) - 1)), size = 1u << advance;
             const u32 final = HELD - (HELD >> advance) - 1, own = number * (size - 1);
             for (u32 level = advance; level-- > 0;)
@@ -333,8 +333,8 @@ extern "C" __global__ void backwards(const u32* events, u32 n_events, u32 begin,
     first[signal] = u16(state);
 }
 
-// Bytes of codes from the states of events. `sources` has for each bit of a code 16 times the event whose state has it
-// plus its place there, or ALL for none.
+// Writes the bytes of codes from the states of events. `sources` has 16 * event + bit of its state for each bit of a code,
+// or ALL.
 extern "C" __global__ void write_codes(const u32* sources, const u16* path, u32 n_signals, u32 code_bytes, u8* codes) {
     const u64 at = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (at >= u64(n_signals) * code_bytes) return;

@@ -1,4 +1,4 @@
-// Sums of a few queries with the levels of one code per thread: a window is read and looked up for each coordinate.
+// Sums of a few queries with one code per thread; each coordinate's window is read and looked up.
 
 #define SUM_PARAMETERS const uint2 *coordinates, const u8 *levels, const int *queries
 #define SUMMER Summer(coordinates, levels, queries)
