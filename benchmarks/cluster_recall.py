@@ -6,7 +6,11 @@ INDEX is an index with regions, such as that of 10^6 resampled sentences which `
 copied, with the regions of the entries, so that the tiled set has ten times as many entries in the same regions: a
 visit then takes as long as among that many different codes. Every worker is a process with one thread. Bytes moved are
 the pickled sizes of what the client sends to all workers and of what they answer. Times are medians on the clock, and
-the least processor time of the client's process, which is that of the whole search without workers.
+the least processor time of the client's process, which is that of the whole search without workers. The client, too,
+searches in one thread.
+
+Constants of the cost model of ``plan_cluster`` are measured first, with INDEX in one process; together with searches of
+one region on one worker they predict all other rows.
 """
 
 import argparse
@@ -23,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import topsign as ts
 from topsign.distributed import entries as cluster_entries
+from topsign.families import unit_queries
 from topsign.store.segments import make_segments
 from topsign.store.stores import store_for_recipe
 
@@ -81,25 +86,48 @@ def seconds(work, repeats):
 
 
 def measure(name, index, queries, options, moved):
-    """Rows of times of one query and of a batch for a recall of .95, and of one query among all entries."""
+    """Rows of times: one query and a batch for a recall of .95, and in one region; one query among all entries."""
     rows = []
-    for recall, sizes in ((0.95, (1, len(queries))), (None, (1,))):
-        ask = {"recall": recall} if recall else {}
-        repeats = options.repeats if recall else 2
+    for asked, sizes in (({"recall": 0.95}, (1, len(queries))), ({"probes": 1}, (1, len(queries))), ({}, (1,))):
+        repeats = options.repeats if asked else 3
         for size in sizes:
             before = moved.n_bytes
-            found = index.search(queries[:size], 10, **ask)
+            found = index.search(queries[:size], 10, **asked, n_threads=1)
             n_bytes = moved.n_bytes - before
-            took, used = seconds(lambda ask=ask, size=size: index.search(queries[:size], 10, **ask), repeats)
-            row = {"where": name, "asked": recall, "batch": size, "n_entries": len(index)}
+            took, used = seconds(lambda: index.search(queries[:size], 10, **asked, n_threads=1), repeats)  # noqa: B023
+            row = {"where": name, "asked": asked.get("recall"), "probes": asked.get("probes"), "batch": size}
+            row |= {"n_entries": len(index), "bytes_moved": n_bytes, "visited": float(found.visited.mean())}
             row |= {"seconds": float(np.median(took)), "least_seconds": min(took), "processor_seconds": min(used)}
-            row |= {
-                "bytes_moved": n_bytes,
-                "queries_per_second": size / float(np.median(took)),
-                "visited": float(found.visited.mean()),
-            }
+            row |= {"queries_per_second": size / float(np.median(took))}
             rows.append(row | {"exhaustive": float((found.exhaustive != "").mean())})
             print(rows[-1], flush=True)
+    return rows
+
+
+def constants(index, queries, options):
+    """Rows of times in one thread by the number of regions, from which the constants of the cost model follow."""
+    rows, regions = [], index._learned().regional.regions()
+    units, _ = unit_queries(index.recipe, queries, n_threads=1)
+    for size in (1, len(queries)):
+        took, _ = seconds(lambda: regions.scores(units[:size], n_threads=1), options.repeats)  # noqa: B023
+        row = {"n_entries": len(index), "n_regions": len(regions), "batch": size, "probes": 0, "visited": 0.0}
+        rows.append(row | {"seconds": float(np.median(took)), "least_seconds": min(took)})
+        for probes in (1, 16, 64, 256):
+            if size == 1:
+                ones = queries[:: max(1, len(queries) // 16)][:16]
+                found = index.search(ones, 10, probes=probes)
+                took, _ = seconds(
+                    lambda: [index.search(one[np.newaxis], 10, probes=probes, n_threads=1) for one in ones],  # noqa: B023
+                    options.repeats,
+                )
+                took = [one / len(ones) for one in took]
+            else:
+                found = index.search(queries, 10, probes=probes)
+                took, _ = seconds(lambda: index.search(queries, 10, probes=probes, n_threads=1), options.repeats)  # noqa: B023
+            row = row | {"probes": probes, "visited": float(found.visited.mean()) * len(index)}
+            rows.append(row | {"seconds": float(np.median(took)), "least_seconds": min(took)})
+    for row in rows:
+        print(row, flush=True)
     return rows
 
 
@@ -109,22 +137,29 @@ def main():
     parser.add_argument("--copies", type=int, default=10)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--queries", type=int, default=256)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json")
     options = parser.parse_args()
     from processes import Processes
 
     source, rows, opening = ts.open_index(options.index, readonly=True), [], []
+
+    def write():
+        if options.json:
+            save(options.json, options, {"constants": known, "search": rows, "open": opening})
+
     vectors = source.get(source.ids[:: len(source) // options.queries][: options.queries]).codes.decode()
     queries = vectors + 0.3 * np.random.default_rng(0).standard_normal(vectors.shape) / np.sqrt(vectors.shape[1])
     queries = queries.astype(np.float32)
-    moved = Moved(cluster_entries)
+    moved, known = Moved(cluster_entries), constants(source, queries, options)
+    write()
     with tempfile.TemporaryDirectory(prefix="topsign-", dir=Path(options.index).parent) as scratch:
         folder = Path(scratch)
         tile(source, options.copies, folder / "tiled.topsign")
         with ts.open_index(folder / "tiled.topsign", readonly=True) as alone:
             expected = alone.search(queries, 10, recall=0.95)
             rows += measure("one process", alone, queries, options, moved)
+            write()
         for n_workers in options.workers:
             with Processes(folder, n_workers) as running:
                 start = time.perf_counter()
@@ -135,8 +170,7 @@ def main():
                 assert np.array_equal(found.scores, expected.scores)
                 rows += measure(f"{n_workers} workers", index, queries, options, moved)
                 index.close()
-    if options.json:
-        save(options.json, options, {"search": rows, "open": opening})
+                write()
 
 
 if __name__ == "__main__":

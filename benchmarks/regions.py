@@ -1,4 +1,4 @@
-"""Searches for a recall: achieved recall, share visited and time, compared with other libraries.
+"""Searches for a recall: achieved recall, share visited and time. ``region_peers.py`` has other libraries.
 
     python benchmarks/regions.py SECTION [--cache FOLDER] [--entries 50000] [--queries 2000] [--json FILE]
 
@@ -11,7 +11,6 @@ Sections:
   times of one query and of 256. ``--index`` keeps the index, for ``cluster_recall.py``
 - ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
 - ``originals``: the same with float16 originals in a folder, with a warm and a cold page cache
-- ``peers``: faiss IVF-PQ, IVF-PQ fast scan and IVF-RaBitQ, and graphs of hnswlib and usearch if they are installed
 - ``weak``: share of white entries that must be visited for a 90% chance to meet a match, by its correlation
 
 Sentences are those of ``text_embeddings.py``. Resampled entries are a sentence plus a random combination of differences
@@ -26,6 +25,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+from shared.resampling import (
+    exact_neighbors,
+    index_of,
+    processor_seconds,
+    recalls_of,
+    resampled,
+    resampled_queries,
+    unit,
+)
 from shared.results import save
 from shared.sets import PARTS_OF_SPEECH, cifar, parts_of_speech
 from text_embeddings import load
@@ -34,77 +42,6 @@ import topsign as ts
 from topsign.search import visiting
 
 ASKED, KS = (0.90, 0.95, 0.98), (1, 10, 100)
-N_BYTES = 24
-N_SOURCES, N_MIXED, SPREAD = 30, 12, 0.7
-CHUNK = 20_000
-
-
-def unit(rows):
-    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).astype(np.float32)
-
-
-def near(vectors, rows):
-    """The nearest other vectors of some of the vectors, nearest first."""
-    found = np.empty((len(rows), N_SOURCES), np.int32)
-    for start in range(0, len(rows), 2048):
-        scores = vectors[rows[start : start + 2048]] @ vectors.T
-        best = np.argpartition(-scores, N_SOURCES, axis=1)[:, : N_SOURCES + 1]
-        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1)
-        found[start : start + 2048] = np.take_along_axis(best, order, axis=1)[:, 1:]
-    return found
-
-
-def mixed(vectors, sources, neighbors, rng):
-    """A vector between each source and its neighbours, (n_sources, N_SOURCES)."""
-    made, rows = vectors[sources].copy(), np.arange(len(sources))
-    for _ in range(N_MIXED):
-        other = neighbors[rows, rng.integers(N_SOURCES, size=len(sources))]
-        weights = SPREAD / np.sqrt(N_MIXED) * rng.standard_normal((len(sources), 1)).astype(np.float32)
-        made += (vectors[other] - vectors[sources]) * weights
-    return unit(made).astype(np.float16)
-
-
-def resampled(vectors, n_entries, cache):
-    """Vectors between each sentence and its neighbours, as float16, cached in a file."""
-    path = Path(cache) / f"resampled-{len(vectors)}-{n_entries}.npy"
-    if not path.exists():
-        neighbors = near(vectors, np.arange(len(vectors)))
-        rng, made = np.random.default_rng(1), np.empty((n_entries, vectors.shape[1]), np.float16)
-        for start in range(0, n_entries, CHUNK):
-            sources = rng.integers(len(vectors), size=min(CHUNK, n_entries - start))
-            made[start : start + CHUNK] = mixed(vectors, sources, neighbors[sources], rng)
-        np.save(path, made)
-    return np.load(path, mmap_mode="r")
-
-
-def resampled_queries(vectors, n_queries):
-    """Vectors that are made as the entries are, and are none of them."""
-    rng = np.random.default_rng(2)
-    sources = rng.integers(len(vectors), size=n_queries)
-    return mixed(vectors, sources, near(vectors, sources), rng).astype(np.float32)
-
-
-def index_of(entries, *, n_bytes=N_BYTES, **place):
-    """A trellis index of these entries, and the seconds that it took."""
-    start = time.perf_counter()
-    index = ts.TrellisIndex(n_features=entries.shape[1], n_bytes=n_bytes, random_state=7, **place)
-    rng = np.random.default_rng(0)
-    sample = np.sort(rng.choice(len(entries), min(len(entries), 20_000), replace=False))
-    index.fit(np.asarray(entries[sample], np.float32))
-    for at in range(0, len(entries), CHUNK):
-        index.add(np.asarray(entries[at : at + CHUNK], np.float32))
-    return index, time.perf_counter() - start
-
-
-def processor_seconds(calls, repeats):
-    """Least processor time of each call over interleaved repeats: other work on the machine does not count as much."""
-    least = np.full(len(calls), np.inf)
-    for _ in range(repeats + 1):
-        for i, call in enumerate(calls):
-            start = time.process_time()
-            call()
-            least[i] = min(least[i], time.process_time() - start)
-    return least
 
 
 def learned(index, n_regions="auto"):
@@ -124,7 +61,7 @@ def achieved(index, queries, case, **options):
         exact = every[:, :k]
         for asked in ASKED:
             some = index.search(queries, k, recall=asked, **options)
-            recalls = np.array([np.isin(b, a).mean() for a, b in zip(some.ids, exact, strict=True)])
+            recalls = recalls_of(some.ids, exact)
             rows.append(
                 {
                     "case": case,
@@ -256,16 +193,9 @@ def originals(options):
         index, build = index_of(every, originals="float16", path=path)
         learning = learned(index)
         ones = [queries[at : at + 1] for at in range(200)]
-        exact = np.empty((len(queries), 10), np.int64)
-        for start in range(0, len(queries), 256):
-            scores = np.concatenate(
-                [queries[start : start + 256] @ np.asarray(every[at : at + CHUNK], np.float32).T for at in
-                 range(0, len(every), CHUNK)], axis=1,
-            )  # fmt: skip
-            best = np.argpartition(-scores, 10, axis=1)[:, :10]
-            exact[start : start + 256] = best
+        exact = exact_neighbors(every, queries)
         found = index.search(queries, 10, recall=0.95, n_threads=1)
-        recalls = np.array([np.isin(b, a).mean() for a, b in zip(found.ids, exact, strict=True)])
+        recalls = recalls_of(found.ids, exact)
 
         def call():
             for one in ones[:16]:
@@ -299,110 +229,6 @@ def drop_cache(path):
     return "posix_fadvise(DONTNEED) on every file of the closed index, which was then opened again"
 
 
-def peers(options):
-    """Other libraries at equal bytes: recall of exact neighbours, times and sizes, in one run."""
-    import faiss
-
-    faiss.omp_set_num_threads(1)
-    entries, queries = load(options)
-    every = np.asarray(resampled(entries, options.most, options.cache)[: options.peers], np.float32)
-    queries, n_lists = queries[:1000], int(4 * np.sqrt(len(every)))
-    truth = np.argpartition(-(queries @ every.T), 10, axis=1)[:, :10]
-    contests, rows = {}, []
-
-    def add(name, build, n_bytes, search):
-        start = time.perf_counter()
-        add.last = build()
-        contests[name] = time.perf_counter() - start, n_bytes, search(add.last)
-        print(name, "built", round(contests[name][0], 1), flush=True)
-
-    def topsign(asked, **place):
-        def build():
-            index, _ = index_of(every, **place)
-            index.learn_regions()
-            return index
-
-        return build, lambda index: lambda some: index.search(some, 10, recall=asked, n_threads=1).ids
-
-    def factory(text, n_probes, **parameters):
-        def build():
-            index = faiss.index_factory(every.shape[1], text, faiss.METRIC_INNER_PRODUCT)
-            sample = np.random.default_rng(0).choice(len(every), min(len(every), 64 * n_lists), replace=False)
-            index.train(every[np.sort(sample)])
-            index.add(every)
-            index.nprobe = n_probes
-            return index
-
-        return build, lambda index: lambda some: index.search(some, 10)[1]
-
-    made = {}
-    for name, asked, place in (
-        ("topsign, recall 0.95 of codes", 0.95, {}),
-        ("topsign, float16 originals, recall 0.95 of signals", 0.95, {"originals": "float16"}),
-        ("topsign, float16 originals, recall 0.90 of signals", 0.90, {"originals": "float16"}),
-    ):
-        build, search = topsign(asked, **place)
-        kind = place.get("originals")
-        add(name, lambda kind=kind, build=build: made.setdefault(kind, None) or build(), N_BYTES + 2, search)
-        made[kind] = made[kind] or add.last
-    for name, text, n_bytes in (
-        ("faiss IVF-PQ", f"IVF{n_lists},PQ24", 32),
-        ("faiss IVF-PQ fast scan", f"IVF{n_lists},PQ48x4fs", 32),
-        ("faiss IVF-RaBitQ", f"IVF{n_lists},RaBitQ", 64),
-    ):
-        build, search = factory(text, 32)
-        add(f"{name}, 32 probes", build, n_bytes, search)
-    _graphs(add, every)
-    names = list(contests)
-    calls = [lambda search=contests[name][2]: [search(queries[at : at + 1]) for at in range(16)] for name in names]
-    calls += [lambda search=contests[name][2]: search(queries[:256]) for name in names]
-    times = processor_seconds(calls, options.repeats)
-    for place, name in enumerate(names):
-        seconds, n_bytes, search = contests[name]
-        found = np.asarray(search(queries))
-        recalls = np.array([np.isin(b, a).mean() for a, b in zip(found, truth, strict=True)])
-        row = {"name": name, "recall": recalls.mean(), "bytes_per_entry": n_bytes, "build_seconds": seconds}
-        row |= {"one_query_seconds": times[place] / 16, "batch_seconds_each": times[len(names) + place] / 256}
-        row |= {"n_entries": len(every)}
-        rows.append(row)
-        print(row, flush=True)
-    return {"peers": rows}
-
-
-def _graphs(add, every):
-    """Graphs over float32 and int8 vectors, of the libraries that are installed."""
-    try:
-        import hnswlib
-    except ImportError:
-        print("hnswlib is not installed", flush=True)
-    else:
-
-        def build():
-            graph = hnswlib.Index("ip", every.shape[1])
-            graph.init_index(len(every), ef_construction=100, M=16, random_seed=0)
-            graph.add_items(every, num_threads=1)
-            graph.set_ef(40)
-            return graph
-
-        add("hnswlib, float32, ef 40", build, 4 * every.shape[1] + 144, lambda graph: lambda some: graph.knn_query(
-            some, 10, num_threads=1)[0])  # fmt: skip
-    try:
-        from usearch.index import Index
-    except ImportError:
-        print("usearch is not installed", flush=True)
-    else:
-
-        def build():
-            graph = Index(ndim=every.shape[1], metric="ip", dtype="i8", expansion_search=80)
-            graph.add(np.arange(len(every)), every, threads=1)
-            return graph
-
-        def search(graph):
-            return lambda some: np.atleast_2d(graph.search(some, 10, threads=1).keys)
-
-        add("usearch, int8, ef 80", build, every.shape[1] + 144, search)
-
-
 def weak(options):
     """Share of 10^5 white entries visited for a 90% chance to meet the match, by its correlation."""
     rng, rows = np.random.default_rng(0), []
@@ -425,7 +251,7 @@ def weak(options):
     return {"weak": rows}
 
 
-SECTIONS = {section.__name__: section for section in (recall, shifted, alike, sizes, originals, peers, weak)}
+SECTIONS = {section.__name__: section for section in (recall, shifted, alike, sizes, originals, weak)}
 
 
 def main():
@@ -435,7 +261,6 @@ def main():
     parser.add_argument("--entries", type=int, default=50_000)
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--most", type=int, default=1_000_000, help="resampled entries")
-    parser.add_argument("--peers", type=int, default=100_000, help="entries of the comparison with peers")
     parser.add_argument("--originals", type=int, default=1_000_000, help="entries of the section originals")
     parser.add_argument("--index", help="folder of the index of the section alike: opened if it exists, else made")
     parser.add_argument("--repeats", type=int, default=20)

@@ -152,6 +152,10 @@ class RecallCalibration:
     def _known(self) -> dict[tuple[int, float], list[Setting | None]]:
         return {}
 
+    @lazy
+    def _known_probes(self) -> dict[tuple[int, int, int], Setting | None]:
+        return {}
+
     def settings(self, k: int, asked: float) -> list[Setting | None]:
         """Return the setting of each stratum for a recall of the k nearest; None if only all entries reach it."""
         known = self._known.get((k, asked))
@@ -168,8 +172,12 @@ class RecallCalibration:
 
     def at_probes(self, stratum: int, k: int, n_regions: int) -> Setting | None:
         """Return the last setting that visits at most so many regions; None if there is none."""
-        place = int(np.searchsorted(self.path, n_regions, side="right")) - 1
-        return None if place < 0 else self._at(stratum, place, self._recalls(stratum, k)[place], k)
+        asked = stratum, k, n_regions
+        if asked not in self._known_probes:
+            place = int(np.searchsorted(self.path, n_regions, side="right")) - 1
+            found = None if place < 0 else self._at(stratum, place, self._recalls(stratum, k)[place], k)
+            self._known_probes[asked] = found
+        return self._known_probes[asked]
 
     def _recalls(self, stratum: int, k: int) -> Float64:
         """Return the recall of each calibration query at each setting, (n_settings, n_queries)."""
