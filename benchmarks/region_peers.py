@@ -260,7 +260,10 @@ def main():
     contest = Contest(entries, queries, options)
     contest.say("truth known")
     for name in options.only:
-        PEERS[name](contest)
+        try:
+            PEERS[name](contest)
+        except ImportError as error:
+            contest.say(f"{name} is not installed: {error}")
     contest.time()
 
 
