@@ -68,8 +68,9 @@ class Moved:
         self.n_bytes += len(pickle.dumps(value)) * len(client.nthreads())
         return self._send(client, value)
 
-    def ask(self, *arguments, **options):
-        answers = self._ask(*arguments, **options)
+    def ask(self, client, *arguments, **options):
+        answers = self._ask(client, *arguments, **options)
+        self.n_bytes += sum(len(one) for one in arguments if isinstance(one, bytes)) * len(client.nthreads())
         self.n_bytes += sum(len(pickle.dumps(answer)) for answer in answers)
         return answers
 

@@ -4,25 +4,32 @@
 
 Entries are the resampled sentences of ``regions.py``, queries are real sentences. Two comparisons:
 
-- equal bytes: codes alone, 24 or 48 bytes. topsign asks for a recall of .95 of its codes; FAISS visits the fewest lists
+- equal bytes: codes of 24 or 48 bytes without originals. topsign asks for a recall of .95 of its codes; FAISS visits the fewest lists
   that find 95% of what its codes find in a quarter of all lists.
 - equal recall: .95 of the ten exact neighbours. topsign asks for it and keeps float16 originals; FAISS refines by
   float16 vectors, and lists and candidates are the fastest of a grid that reach it; graphs take the least ``ef``.
 
-topsign is not tuned. The others are tuned with the first half of the queries and their exact neighbours; recall is that
-of the second half. Indexes are built with all threads, times of searches are processor seconds in one thread, the least
-of interleaved repeats. Bytes count everything that a search holds in memory, but for originals on disk.
+topsign is not tuned, or calibrated with the first half of the queries. The others are tuned with these queries and
+their exact neighbours. Recall is that of the second half. Indexes are built with ``--build-threads`` threads and kept
+in the cache, so that ``--build --only`` can build them one by one. Times of searches are processor seconds in one
+thread, the least of interleaved repeats. Bytes count everything that a search holds in memory, but for originals on
+disk.
 """
 
 import argparse
+import json
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from shared.resampling import exact_neighbors, index_of, processor_seconds, recalls_of, resampled
+from shared.results import load as load_average
 from shared.results import save
 from text_embeddings import load
 from threadpoolctl import threadpool_limits
+
+import topsign as ts
 
 ASKED, K = 0.95, 10
 PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -37,26 +44,27 @@ class Contest:
         self.entries, self.options, self.started = entries, options, time.perf_counter()
         half = len(queries) // 2
         self.tuning, self.queries = queries[:half], queries[half:]
+        if options.build:
+            return
         exact = exact_neighbors(entries, queries, K)
         self.tuning_exact, self.exact = exact[:half], exact[half:]
         self.rows, self.searches = [], []
 
-    def left(self):
-        return self.options.seconds - (time.perf_counter() - self.started)
-
     def say(self, *parts):
         print(f"[{time.perf_counter() - self.started:5.0f} s]", *parts, flush=True)
 
-    def build(self, name, make):
-        """What ``make`` returns, and its seconds; None if too little time is left."""
-        if self.left() < 0:
-            self.say(name, "left out: no time")
-            return None, 0.0
-        start = time.perf_counter()
-        made = make()
-        seconds = time.perf_counter() - start
-        self.say(name, f"built in {seconds:.1f} s")
-        return made, seconds
+    def build(self, name, make, write, read):
+        """Return the result of ``make`` and its seconds; both are read from files if an earlier run made them."""
+        path = Path(self.options.cache) / f"peers-{len(self.entries)}-{name.replace(', ', '-').replace(' ', '_')}"
+        noted = path.with_suffix(".json")
+        if not noted.exists():
+            start = time.perf_counter()
+            made = make()
+            seconds = time.perf_counter() - start
+            write(made, str(path))
+            noted.write_text(json.dumps({"seconds": seconds, "load": load_average()}))
+            self.say(name, f"built in {seconds:.1f} s")
+        return read(str(path)), json.loads(noted.read_text())["seconds"]
 
     def add(self, equal, name, search, *, n_bytes, originals_nbytes=0, build_seconds, setting):
         """A contestant of one comparison."""
@@ -91,89 +99,90 @@ class Contest:
             save(self.options.json, self.options, {"peers": self.rows, "build_threads": self.options.build_threads})
 
 
-def topsign(contest):
-    """Codes of 24 and 48 bytes, and float16 originals."""
-    for n_bytes, place in ((24, {}), (48, {}), (24, {"originals": "float16"})):
-        kept = bool(place)
-        name = f"topsign, {n_bytes} bytes" + (", float16 originals" if kept else "")
+def topsign(contest, n_bytes, **place):
+    """Codes without or with float16 originals; recall is then calibrated with entries, and with queries."""
+    name = f"topsign, {n_bytes} bytes" + (", float16 originals" if place else "")
 
-        def make(n_bytes=n_bytes, place=place):
-            index, _ = index_of(contest.entries, n_bytes=n_bytes, **place)
-            index.learn_regions()
-            return index
+    def make():
+        index, _ = index_of(contest.entries, n_bytes=n_bytes, **place)
+        index.learn_regions()
+        return index
 
-        index, seconds = contest.build(name, make)
-        if index is not None:
-            size, of = len(index), {"build_seconds": seconds}
-            of |= {"n_bytes": index.nbytes / size + 4, "originals_nbytes": index.originals_nbytes / size}  # 4: order
+    def calibrated(index, path):
+        index.save(path)
+        with ts.open_index(path) as other:
+            other.calibrate_recall(contest.tuning)
 
-            def search(some, index=index):
-                return index.search(some, K, recall=ASKED, n_threads=1).ids
+    read = partial(ts.open_index, readonly=True)
+    index, seconds = contest.build(name, make, lambda index, path: index.save(path), read)
+    entered = {f"recall={ASKED}": index}
+    if place:
+        entered["the same, calibrate_recall"], _ = contest.build(f"{name}, calibrated", lambda: index, calibrated, read)
+    for setting, one in entered.items() if not contest.options.build else ():
 
-            contest.add("recall" if kept else "bytes", name, search, setting=f"recall={ASKED}", **of)
+        def search(some, one=one):
+            return one.search(some, K, recall=ASKED, n_threads=1).ids
+
+        of = {"n_bytes": one.nbytes / len(one) + 4, "originals_nbytes": one.originals_nbytes / len(one)}  # 4: order
+        contest.add("recall" if place else "bytes", name, search, setting=setting, build_seconds=seconds, **of)
 
 
-def lists(contest):
-    """FAISS's inverted lists: product quantisers, their fast scan, and RaBitQ."""
+def lists(contest, name, code, n_bytes):
+    """FAISS's inverted lists of product quantisers, their fast scan, or RaBitQ."""
     import faiss
 
     entries = contest.entries
     n_lists = int(4 * np.sqrt(len(entries)))
-    for name, text, n_bytes in (
-        ("faiss IVF-PQ, 24 bytes", f"IVF{n_lists},PQ24", 24),
-        ("faiss IVF-PQ fast scan, 24 bytes", f"IVF{n_lists},PQ48x4fs", 24),
-        ("faiss IVF-RaBitQ, 48 bytes", f"IVF{n_lists},RaBitQ", 56),
-    ):
 
-        def make(text=text):
-            faiss.omp_set_num_threads(contest.options.build_threads)
-            index = faiss.index_factory(entries.shape[1], f"{text},Refine(SQfp16)", faiss.METRIC_INNER_PRODUCT)
-            sample = np.random.default_rng(0).choice(len(entries), min(len(entries), 64 * n_lists), replace=False)
-            index.train(entries[np.sort(sample)])
-            index.add(entries)
-            return index
-
-        refined, seconds = contest.build(name, make)
-        if refined is None:
-            continue
-        codes = faiss.downcast_index(refined.base_index)
-
-        def coded(some, codes=codes):
-            return codes.search(some, K)[1]
-
-        def exactly(some, refined=refined):
-            return refined.search(some, K)[1]
-
-        def with_setting(search, n_probes, factor=None, codes=codes, refined=refined):
-            def call(some):
-                codes.nprobe = n_probes
-                if factor is not None:
-                    refined.k_factor = factor
-                return search(some)
-
-            return call
-
-        most = contest.tuned(with_setting(coded, n_lists // 4))
-        good = [n for n in PROBES if contest.tuned(with_setting(coded, n)) >= ASKED * most]
-        n_probes = good[0] if good else n_lists // 4
-        size = {"n_bytes": n_bytes + 8, "build_seconds": seconds}
-        faiss.omp_set_num_threads(1)
-        contest.add("bytes", name, with_setting(coded, n_probes), setting=f"{n_probes} of {n_lists:,} lists", **size)
+    def make():
         faiss.omp_set_num_threads(contest.options.build_threads)
-        fit = []
-        for factor in FACTORS:
-            good = (n for n in PROBES if contest.tuned(with_setting(exactly, n, factor)) >= ASKED)
-            fit += [(n, factor) for n in [next(good, None)] if n is not None]
-        faiss.omp_set_num_threads(1)
-        if fit:
-            calls = [partial(with_setting(exactly, *one), contest.tuning[:64]) for one in fit]
-            seconds = processor_seconds(calls, 2)
-            n_probes, factor = fit[int(np.argmin(seconds))]
-            setting = f"{n_probes} of {n_lists:,} lists, {factor * K} candidates"
-            size["originals_nbytes"] = 2 * entries.shape[1]
-            contest.add("recall", name, with_setting(exactly, n_probes, factor), setting=setting, **size)
-        else:
-            contest.say(name, "does not reach the recall with any setting")
+        index = faiss.index_factory(entries.shape[1], f"IVF{n_lists},{code},Refine(SQfp16)", faiss.METRIC_INNER_PRODUCT)
+        sample = np.random.default_rng(0).choice(len(entries), min(len(entries), 64 * n_lists), replace=False)
+        index.train(entries[np.sort(sample)])
+        index.add(entries)
+        return index
+
+    refined, seconds = contest.build(name, make, faiss.write_index, faiss.read_index)
+    if contest.options.build:
+        return
+    codes = faiss.downcast_index(refined.base_index)
+
+    def coded(some):
+        return codes.search(some, K)[1]
+
+    def exactly(some):
+        return refined.search(some, K)[1]
+
+    def with_setting(search, n_probes, factor=None):
+        def call(some):
+            codes.nprobe = n_probes
+            if factor is not None:
+                refined.k_factor = factor
+            return search(some)
+
+        return call
+
+    most = contest.tuned(with_setting(coded, n_lists // 4))
+    good = [n for n in PROBES if contest.tuned(with_setting(coded, n)) >= ASKED * most]
+    n_probes = good[0] if good else n_lists // 4
+    size = {"n_bytes": n_bytes + 8, "build_seconds": seconds}
+    faiss.omp_set_num_threads(1)
+    contest.add("bytes", name, with_setting(coded, n_probes), setting=f"{n_probes} of {n_lists:,} lists", **size)
+    faiss.omp_set_num_threads(contest.options.build_threads)
+    fit = []
+    for factor in FACTORS:
+        good = (n for n in PROBES if contest.tuned(with_setting(exactly, n, factor)) >= ASKED)
+        fit += [(n, factor) for n in [next(good, None)] if n is not None]
+    faiss.omp_set_num_threads(1)
+    if fit:
+        calls = [partial(with_setting(exactly, *one), contest.tuning[:64]) for one in fit]
+        seconds = processor_seconds(calls, 2)
+        n_probes, factor = fit[int(np.argmin(seconds))]
+        setting = f"{n_probes} of {n_lists:,} lists, {factor * K} candidates"
+        size["originals_nbytes"] = 2 * entries.shape[1]
+        contest.add("recall", name, with_setting(exactly, n_probes, factor), setting=setting, **size)
+    else:
+        contest.say(name, "does not reach the recall with any setting")
 
 
 def hnswlib_graph(contest):
@@ -187,8 +196,13 @@ def hnswlib_graph(contest):
         graph.add_items(entries, num_threads=contest.options.build_threads)
         return graph
 
-    graph, seconds = contest.build("hnswlib", make)
-    if graph is not None:
+    def read(path):
+        graph = hnswlib.Index("ip", entries.shape[1])
+        graph.load_index(path)
+        return graph
+
+    graph, seconds = contest.build("hnswlib", make, lambda graph, path: graph.save_index(path), read)
+    if not contest.options.build:
 
         def at(ef, threads=1):
             def call(some):
@@ -211,8 +225,8 @@ def usearch_graph(contest, dtype, name):
         graph.add(np.arange(len(entries)), entries, threads=contest.options.build_threads)
         return graph
 
-    graph, seconds = contest.build(name, make)
-    if graph is not None:
+    graph, seconds = contest.build(name, make, lambda graph, path: graph.save(path), Index.restore)
+    if not contest.options.build:
 
         def at(ef, threads=1):
             def call(some):
@@ -234,8 +248,12 @@ def least(contest, name, at, **size):
 
 
 PEERS = {
-    "topsign": topsign,
-    "faiss": lists,
+    "topsign-24": lambda contest: topsign(contest, 24),
+    "topsign-48": lambda contest: topsign(contest, 48),
+    "topsign-originals": lambda contest: topsign(contest, 24, originals="float16"),
+    "faiss-pq": lambda contest: lists(contest, "faiss IVF-PQ, 24 bytes", "PQ24", 24),
+    "faiss-fast": lambda contest: lists(contest, "faiss IVF-PQ fast scan, 24 bytes", "PQ48x4fs", 24),
+    "faiss-rabitq": lambda contest: lists(contest, "faiss IVF-RaBitQ, 48 bytes", "RaBitQ", 56),
     "hnswlib": hnswlib_graph,
     "usearch": lambda contest: usearch_graph(contest, "i8", "usearch, int8"),
     "usearch-f16": lambda contest: usearch_graph(contest, "f16", "usearch, float16"),
@@ -250,7 +268,7 @@ def main():
     parser.add_argument("--most", type=int, default=1_000_000, help="resampled entries")
     parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--build-threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=36_000, help="after which no other index is built")
+    parser.add_argument("--build", action="store_true", help="build indexes and keep them in the cache, and end")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1, help="of the sentence model")
     parser.add_argument("--json")
@@ -258,13 +276,13 @@ def main():
     sources, queries = load(options)
     entries = np.asarray(resampled(sources, options.most, options.cache), np.float32)
     contest = Contest(entries, queries, options)
-    contest.say("truth known")
     for name in options.only:
         try:
             PEERS[name](contest)
         except ImportError as error:
             contest.say(f"{name} is not installed: {error}")
-    contest.time()
+    if not options.build:
+        contest.time()
 
 
 if __name__ == "__main__":

@@ -24,10 +24,14 @@ from ..store.manifest import SegmentRecord
 from ..store.texts import parse_notes
 from .ask import ask
 from .cluster import send, sent_threads, worker_threads
+from .messages import pack, unpack
 from .placement import Placement
 
 TRAVELLING_BYTES = 2**20
 """Codes transferred per block when entries are compared with each other."""
+
+INLINE_BYTES = 2**16
+"""Size up to which a message is part of the task of every worker, which saves a step of the scheduler."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +106,20 @@ class ClusterEntries:
     # Searching
 
     def nearest(self, scan: Scan, k: int) -> Hits:
-        parts = self._ask(partial(_find_nearest, k), send(self.client, scan))
+        parts = self._scan("nearest", scan, k)
         return Hits.merge(parts, descending=scan.comparison.descending, k=k)
 
     def within(self, scan: Scan, limit: RangeLimit) -> Hits:
-        parts = self._ask(partial(_find_within, limit), send(self.client, scan))
-        return Hits.merge(parts, descending=scan.comparison.descending)
+        return Hits.merge(self._scan("within", scan, limit), descending=scan.comparison.descending)
+
+    def _scan(self, method: str, scan: Scan, *arguments: Any) -> list[Hits]:
+        """Run a method of a scan on all workers, with the considered entries they hold; return the results."""
+        return self._ask(partial(_run_scan, method), self.sent, self._message((scan, *arguments)))
+
+    def _message(self, value: Any) -> bytes | Future:
+        """Return a value pickled without the recipe, which workers hold; as a future if it is large."""
+        message = pack(value, self.recipe)
+        return message if len(message) <= INLINE_BYTES else send(self.client, message)
 
     def region_counts(self, order: RegionOrder) -> Int64 | None:
         if order not in self.derived:
@@ -116,12 +128,12 @@ class ClusterEntries:
         return self.derived[order]
 
     def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
-        parts = self._ask(partial(_visit_regions, k), send(self.client, scan), send(self.client, visits))
+        parts = self._scan("visit", scan, visits, k)
         return Hits.merge(parts, descending=scan.comparison.descending, k=k)
 
     def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
         internal_ids = None if self.internal_ids is None else send(self.client, self.internal_ids)
-        asked = send(self.client, (scan, np.asarray(queries)[which], which))
+        asked = self._message((scan, np.asarray(queries)[which], which))
         task = partial(_find_nearest_signals, k, self.where)
         parts = ask(self.client, self.placement, task, internal_ids, self.sent, asked)
         return Hits.joined(parts).ordered_by_score().first(k)
@@ -216,7 +228,7 @@ class ClusterSignals:
 
     def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
         inner, correlations = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
-        asked = send(self.entries.client, (ids, starts, np.asarray(queries)))
+        asked = self.entries._message((ids, starts, np.asarray(queries)))
         for rows, *found in ask(
             self.entries.client, self.entries.placement, _compare_signals, self.entries.sent, asked
         ):
@@ -269,9 +281,10 @@ def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | N
     return len(_consider(segments, where, internal_ids)), here, fields
 
 
-def _find_nearest(k: int, snapshot: Snapshot, scan: Scan) -> Hits:
+def _run_scan(method: str, snapshot: Snapshot, recipe: Recipe, message: bytes) -> Hits:
+    scan, *arguments = unpack(message, recipe)
     scan = replace(scan, n_threads=worker_threads(scan.n_threads))
-    return scan.with_distances(snapshot, scan.nearest(snapshot, k))
+    return scan.with_distances(snapshot, getattr(scan, method)(snapshot, *arguments))
 
 
 def _count_regions(snapshot: Snapshot, order: RegionOrder) -> Int64:
@@ -280,20 +293,15 @@ def _count_regions(snapshot: Snapshot, order: RegionOrder) -> Int64:
     return np.empty((0, order.n_regions), np.int64) if counts is None else counts[np.newaxis]
 
 
-def _visit_regions(k: int, snapshot: Snapshot, scan: Scan, visits: RegionVisits) -> Hits:
-    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
-    return scan.with_distances(snapshot, scan.visit(snapshot, visits, k))
-
-
 def _find_nearest_signals(
     k: int,
     where: Where | None,
     segments: list[Segment],
     internal_ids: Int64 | None,
     recipe: Recipe,
-    asked: tuple[Scan, Array, Int64],
+    message: bytes,
 ) -> Hits:
-    scan, queries, which = asked
+    scan, queries, which = unpack(message, recipe)
     scan = replace(scan, n_threads=worker_threads(scan.n_threads))
     snapshot, originals = (
         _consider(segments, where, internal_ids),
@@ -302,20 +310,13 @@ def _find_nearest_signals(
     return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
 
 
-def _compare_signals(
-    segments: list[Segment], recipe: Recipe, asked: tuple[Int64, Int64, Array]
-) -> tuple[Int64, Float64, Float64]:
+def _compare_signals(segments: list[Segment], recipe: Recipe, message: bytes) -> tuple[Int64, Float64, Float64]:
     """Return the positions of ids held here, with inner products and correlations of their signals."""
-    ids, starts, queries = asked
+    ids, starts, queries = unpack(message, recipe)
     snapshot = Snapshot(tuple(segments))
     here = np.flatnonzero(snapshot.locate(ids) >= 0)
     originals = LocalEntries(recipe, snapshot).originals()
     return here, *originals.compare(ids[here], np.searchsorted(here, starts).astype(np.int64), queries)
-
-
-def _find_within(limit: RangeLimit, snapshot: Snapshot, scan: Scan) -> Hits:
-    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
-    return scan.with_distances(snapshot, scan.within(snapshot, limit))
 
 
 def _find_equal_codes(snapshot: Snapshot, limit: PairLimit) -> EqualCodes:

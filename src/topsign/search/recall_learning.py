@@ -25,7 +25,7 @@ from .recall import (
 from .regions import Regions
 from .rescoring import KeptOriginals
 
-BLOCK = 128  # queries at a time
+BLOCK = 512  # queries at a time: all signals are read once for each block
 EXACT_PRODUCTS = 10**12  # of which exact neighbours are searched among all signals
 
 

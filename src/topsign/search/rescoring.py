@@ -108,9 +108,12 @@ class KeptOriginals:
         best, rows = np.empty((len(units), 0), np.float32), np.empty((len(units), 0), np.int64)
         n_held, margin = n_rows + SPARE, 0.0
         for some, scores, margins in self._products(snapshot, units, metric):
-            best = np.hstack([best, scores])
-            rows = np.hstack([rows, np.broadcast_to(some, scores.shape)])
             margin = max(margin, float(margins.max()))
+            if best.shape[1] < n_held:
+                added = scores, np.broadcast_to(some, scores.shape)
+            else:
+                added = _above(scores, some, best.min(axis=1))
+            best, rows = np.hstack([best, added[0]]), np.hstack([rows, added[1]])
             if best.shape[1] > n_held:
                 kept = np.argpartition(-best, n_held - 1, axis=1)[:, :n_held]
                 best, rows = np.take_along_axis(best, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
@@ -171,6 +174,17 @@ class KeptOriginals:
         hits = Hits(np.repeat(which, n_rows), rows, snapshot.gather("ids", rows), np.empty(len(rows), np.float32))
         hits = replace(hits, values=scan.values_of(snapshot, hits))  # by code, which distances are computed from
         return rank_exactly(scan, scan.measure(snapshot, hits), self, queries, k, which=which)
+
+
+def _above(scores: Float32, rows: Int64, bounds: Float32) -> tuple[Float32, Int64]:
+    """Return the scores of each query above its bound and their rows, padded with scores of minus infinity."""
+    queries, columns = np.nonzero(scores > bounds[:, np.newaxis])
+    counts = np.bincount(queries, minlength=len(scores))
+    places = np.arange(len(queries)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.full((len(scores), int(counts.max(initial=0))), -np.inf, np.float32)
+    found_rows = np.full(found.shape, rows[0], np.int64)
+    found[queries, places], found_rows[queries, places] = scores[queries, columns], rows[columns]
+    return found, found_rows
 
 
 def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
