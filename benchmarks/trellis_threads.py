@@ -1,23 +1,17 @@
 """Trellis codes on one thread and on many, beside faiss PQ fast scan, all interleaved in one run.
 
-    python benchmarks/trellis_threads.py [--signals 500000] [--threads 16] [--repeats 5] [--no-build] [--json FILE]
+    python benchmarks/trellis_threads.py [--signals 500000] [--threads 16] [--repeats 5] [--json FILE]
 
 Microseconds per signal of ``add`` into an index in memory, nanoseconds per pair of 256 queries, and per code of one
 query, for 24-byte codes of 384 features along principal axes and with 16 local bases. On one thread ``add`` takes the
-first 20,000 signals. faiss: IndexPQFastScan of 48 parts of 4 bits, the same 24 bytes. ``build`` (needs pyarrow)
-compares ``topsign build`` of a Parquet file, without the time to learn, with reading the file and with adding the same
-signals from memory. Every repeat runs each call once; ``least`` is the time to compare on a shared
-machine. Signals are random with variances that fall as one over the number of the axis.
+first 20,000 signals. faiss: IndexPQFastScan of 48 parts of 4 bits, the same 24 bytes. Every repeat runs each call
+once; ``least`` is the time to compare on a shared machine. Signals are random with variances that fall as one over the
+number of the axis.
 """
 
 import argparse
 import os
-import subprocess
-import sys
-import tempfile
-import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from shared.results import interleaved, save, spread
@@ -100,61 +94,16 @@ def search(index, queries, threads):
     index.search(queries, K)
 
 
-def build(options, signals):
-    """Seconds to build an index from a Parquet file, to read the file, and to add its signals from memory."""
-    import pyarrow
-    import pyarrow.parquet
-
-    from topsign.signals import open_files
-
-    def seconds(call):
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
-
-    with tempfile.TemporaryDirectory() as folder:
-        file, output = Path(folder, "signals.parquet"), Path(folder, "built.topsign")
-        cells = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(signals.ravel()), FEATURES)
-        pyarrow.parquet.write_table(pyarrow.table({"vector": cells}), file, row_group_size=2**16, compression="none")
-        del cells
-        (found,) = open_files(file)
-        learned = ts.TrellisIndex(n_features=FEATURES, n_bytes=N_BYTES, random_state=0)
-        learning = seconds(lambda: learned.fit(found.rows()))
-
-        def read():
-            rows = found.rows()
-            for start in range(0, len(rows), 2**15):
-                rows[start : start + 2**15]
-
-        def add():
-            index = ts.Index(learned.recipe, MemoryStore())
-            for start in range(0, len(signals), 2**15):
-                index.add(signals, rows=slice(start, min(start + 2**15, len(signals))), n_threads=options.threads)
-
-        command = [sys.executable, "-m", "topsign", "build", str(file), "-o", str(output), "--family", "trellis"]
-        command += ["--bytes", str(N_BYTES), "--seed", "0", "--threads", str(options.threads)]
-        start = seconds(lambda: subprocess.run([sys.executable, "-c", "import topsign.cli"], check=True))
-        built = seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
-        row = {"signals": len(signals), "import": start, "learn": learning, "read": seconds(read), "add": seconds(add)}
-    row["build"] = built
-    row["ratio"] = (built - start - learning) / max(row["read"], row["add"])
-    print({name: round(value, 3) for name, value in row.items()}, flush=True)
-    return row
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--signals", type=int, default=500_000)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no-build", action="store_true", help="leave out the build from a file")
     parser.add_argument("--json", help="write the numbers into this file")
     options = parser.parse_args()
     signals = make_signals(options.signals)
     queries = make_signals(QUERIES)[:, ::-1].copy()
     measured = {"threads": trellis(options, signals, queries)}
-    if not options.no_build:
-        measured["build"] = build(options, signals)
     if options.json:
         save(options.json, options, measured)
 

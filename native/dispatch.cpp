@@ -45,7 +45,7 @@ int32_t guarded(const Body& body) {
 
 using namespace topsign;
 
-int32_t ts_interface() { return 13; }
+int32_t ts_interface() { return 14; }
 
 const char* ts_path_name(int32_t path) {
     const bool exists = path >= 0 && path < int32_t(sizeof kPaths / sizeof *kPaths);
@@ -128,6 +128,10 @@ int32_t ts_encode_sets(const ts_run* run, const ts_sets* sets, const int32_t* lo
 
 int32_t ts_decode_sets(const ts_run* run, const ts_sets* sets, const uint8_t* bytes, int32_t* locations) {
     return guarded([&] { decode_sets(run->n_threads, *sets, bytes, locations); });
+}
+
+int32_t ts_trellis_round(const ts_run* run, const ts_trellis_rounding* rounding) {
+    return guarded([&] { functions(run).trellis_round(run->n_threads, *rounding); });
 }
 
 int32_t ts_trellis_encode(const ts_run* run, const ts_trellis_signals* cells, int64_t n_cells, uint8_t* codes) {

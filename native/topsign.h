@@ -253,6 +253,23 @@ typedef struct {
     int64_t mark;
 } ts_trellis_signals;
 
+/* Projections of queries, rounded for each cell. Cell c reads the columns numbered columns[ends[c - 1]] up to, but not
+   at, columns[ends[c]], times their weights. values are multiples of the query's scale in [-127, 127], or, if fine_bits
+   is not 0, of 2^fine_bits times the scale, and fine is the rest. Both have the queries of one cell after those of
+   another, (count, n_columns of the cell) each; scales are (n_cells, count). */
+typedef struct {
+    ts_rows projected;
+    const int64_t* columns;
+    const double* weights;
+    int64_t n_cells;
+    const int64_t* ends;
+    const int64_t* fine_bits;
+    int8_t* values;
+    int8_t* fine;
+    float* scales;
+} ts_trellis_rounding;
+TOPSIGN_API int32_t ts_trellis_round(const ts_run* run, const ts_trellis_rounding* rounding);
+
 /* Codes of the signals of all cells, of one size: (n_codes, code_bytes). */
 TOPSIGN_API int32_t ts_trellis_encode(const ts_run* run, const ts_trellis_signals* cells, int64_t n_cells,
                                       uint8_t* codes);

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from topsign._arrays import Array, Booleans, Bytes, Float32, Int32, Int64
-from topsign.kernels import RoundedQueries, TrellisRange, TrellisSignals, TrellisTables
+from topsign.kernels import CellColumns, RoundedQueries, TrellisRange, TrellisSignals, TrellisTables
 from topsign.kernels.trellis import DEPTH, N_SEQUENCES, Events, Int8, trellis_levels, unpack_norms
 
 FORBIDDEN = np.uint32(1 << 30)
@@ -16,6 +16,25 @@ FORBIDDEN = np.uint32(1 << 30)
 
 class NumpyTrellis:
     """NumPy version of the trellis methods of :class:`topsign.kernels.Kernels`."""
+
+    def trellis_round(
+        self, projected: Float32, columns: CellColumns, constants: Float32, *, n_threads: int = 1
+    ) -> list[RoundedQueries]:
+        values, scales, fine = [], [], []
+        for numbers, weights, bits in zip(
+            np.split(columns.numbers, np.cumsum(columns.sizes)),
+            np.split(columns.weights, np.cumsum(columns.sizes)),
+            columns.fine_bits,
+            strict=False,
+        ):
+            weighted = projected[:, numbers] * weights
+            steps = np.abs(weighted).max(axis=1) / (127 * 2**bits)
+            rounded = np.rint(weighted / np.where(steps > 0, steps, 1)[:, np.newaxis]).astype(np.int32)
+            high = (rounded + (1 << bits >> 1)) >> bits
+            values.append(high.astype(np.int8).ravel())
+            fine.append((rounded - (high << bits)).astype(np.int8).ravel())
+            scales.append(steps.astype(np.float32))
+        return columns.split(np.concatenate(values), np.array(scales), constants, np.concatenate(fine))
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
         codes = np.empty((sum(len(cell.values) for cell in cells), cells[0].tables.code_bytes), np.uint8)

@@ -282,6 +282,15 @@ def trellis_weight(levels, tables):
     return np.float32(1) / np.sqrt(square) if square > 0 else np.float32(0)
 
 
+def trellis_round(projected, columns, weights, fine_bits):
+    """Scale of a query, and for each column its first and second digit; in float64, ties to even."""
+    weighted = [float(projected[column]) * float(weight) for column, weight in zip(columns, weights, strict=True)]
+    step = max(abs(value) for value in weighted) / (127 * 2**fine_bits)
+    whole = [round(value / step) if step > 0 else 0 for value in weighted]
+    high = [(value + 2**fine_bits // 2) // 2**fine_bits for value in whole]
+    return np.float32(step), high, [value - 2**fine_bits * upper for value, upper in zip(whole, high, strict=True)]
+
+
 def trellis_sum(levels, values, fine, fine_bits):
     """Score of a query with two digits (the second may be zero) and the levels of a code."""
     return sum(

@@ -10,7 +10,7 @@ from numpy_kernels import PATHS, use_path
 
 from topsign import kernels
 from topsign.families.trellis.design import design_trellis
-from topsign.kernels import Panels, Product, RoundedQueries, TrellisRange, TrellisSignals, library
+from topsign.kernels import CellColumns, Panels, Product, RoundedQueries, TrellisRange, TrellisSignals, library
 from topsign.kernels.trellis import trellis_levels, trellis_sequences
 from topsign.theory.water_filling import water_filling
 
@@ -50,6 +50,35 @@ def digits_of(queries):
     """Yield values, second digits and their bits for each query."""
     fine = np.zeros_like(queries.values) if queries.fine is None else queries.fine
     return [(values, digits, queries.fine_bits) for values, digits in zip(queries.values, fine, strict=True)]
+
+
+@pytest.mark.parametrize(("sizes", "fine_bits"), [([1], [0]), ([37], [6]), ([40, 3, 17], [0, 6, 0])])
+@pytest.mark.parametrize("n_queries", [1, 40])
+def test_rounded_queries_equal_the_reference(rng, sizes, fine_bits, n_queries):
+    numbers, weights = rng.permutation(70)[: sum(sizes)], rng.standard_normal(sum(sizes))
+    columns = CellColumns(numbers, weights, sizes, fine_bits)
+    projected = rng.standard_normal((n_queries, 70), np.float32)
+    projected[0, numbers] = 0
+    if n_queries > 1:  # ties: the weights are 1, and the values are multiples of half of the step
+        columns = replace(columns, weights=np.ones(sum(sizes)))
+        projected[1] = rng.integers(-254, 255, 70) / 2
+        projected[1, numbers] = np.where(np.arange(sum(sizes)) % 5 == 0, 127, projected[1, numbers])
+    constants = rng.standard_normal((len(sizes), n_queries), np.float32)
+    ends = np.cumsum(sizes)
+    for chosen, n_threads in on_all_paths():
+        found = chosen.trellis_round(projected, columns, constants, n_threads=n_threads)
+        for cell, (queries, bits) in enumerate(zip(found, fine_bits, strict=True)):
+            part = slice(ends[cell] - sizes[cell], ends[cell])
+            assert queries.fine_bits == bits
+            assert_array_equal(queries.constants, constants[cell])
+            for q, row in enumerate(projected):
+                scale, high, fine = reference.trellis_round(row, numbers[part], columns.weights[part], bits)
+                assert queries.scales[q] == scale
+                assert_array_equal(queries.values[q], high)
+                if bits:
+                    assert_array_equal(queries.fine[q], fine)
+                else:
+                    assert queries.fine is None
 
 
 @pytest.mark.parametrize(("n_features", "n_bits", "window"), SHAPES)

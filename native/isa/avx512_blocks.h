@@ -18,24 +18,16 @@ struct Locations {
     __mmask64 present;
 };
 
-// Reads the blocks of four codes, one after another.
-class FourCursors {
+// Numbers of locations of four codes in up to 64 blocks.
+class FourCounts {
    public:
-    static constexpr int64_t kChunk = 64;  // blocks whose counts are read together
+    static constexpr int64_t kBlocks = 64;
 
-    TOPSIGN_INLINE FourCursors(const uint8_t* const (&codes)[4], int64_t n_blocks)
-        : codes_(codes),
-          n_blocks_(n_blocks),
-          at_0_(codes[0] + n_blocks),
-          at_1_(codes[1] + n_blocks),
-          at_2_(codes[2] + n_blocks),
-          at_3_(codes[3] + n_blocks) {}
-
-    // Blocks [first, first + kChunk) follow. Blocks past the last have no locations.
-    TOPSIGN_INLINE void start(int64_t first) {
-        const __mmask64 exist = _bzhi_u64(~uint64_t(0), uint32_t(std::min(kChunk, n_blocks_ - first)));
+    // Reads those of blocks [first, first + kBlocks); blocks past the last have no locations.
+    TOPSIGN_INLINE void read(const uint8_t* const (&codes)[4], int64_t first, int64_t n_blocks) {
+        const __mmask64 exist = _bzhi_u64(~uint64_t(0), uint32_t(std::min(kBlocks, n_blocks - first)));
         __m512i counts[4];
-        for (int c = 0; c < 4; ++c) counts[c] = _mm512_maskz_loadu_epi8(exist, codes_[c] + first);
+        for (int c = 0; c < 4; ++c) counts[c] = _mm512_maskz_loadu_epi8(exist, codes[c] + first);
         const __m512i low_01 = _mm512_unpacklo_epi8(counts[0], counts[1]);
         const __m512i high_01 = _mm512_unpackhi_epi8(counts[0], counts[1]);
         const __m512i low_23 = _mm512_unpacklo_epi8(counts[2], counts[3]);
@@ -50,9 +42,27 @@ class FourCursors {
         }
     }
 
-    // The locations of the chunk's next block, at most sixteen of each code.
-    TOPSIGN_INLINE Locations next(int64_t block) {
-        const uint32_t counts = counts_[block];
+    // Those of one block, a byte for each code.
+    TOPSIGN_INLINE uint32_t operator[](int64_t block) const { return counts_[block]; }
+
+   private:
+    TOPSIGN_INLINE __m128i* quarter(int i) { return reinterpret_cast<__m128i*>(counts_ + 4 * i); }
+
+    alignas(64) uint32_t counts_[kBlocks];
+};
+
+// Positions in the locations of four codes, which are read block by block.
+class FourCursors {
+   public:
+    FourCursors() = default;
+    TOPSIGN_INLINE FourCursors(const uint8_t* const (&codes)[4], int64_t n_blocks)
+        : at_0_(codes[0] + n_blocks),
+          at_1_(codes[1] + n_blocks),
+          at_2_(codes[2] + n_blocks),
+          at_3_(codes[3] + n_blocks) {}
+
+    // The locations of the next block, at most sixteen of each code.
+    TOPSIGN_INLINE Locations next(uint32_t counts) {
         const Locations locations{load_parts(at_0_, at_1_, at_2_, at_3_), present_of(counts, slots())};
         at_0_ += counts & 255;
         at_1_ += counts >> 8 & 255;
@@ -62,8 +72,8 @@ class FourCursors {
         return locations;
     }
 
-    // Whether a code has more than that; counts of codes that are sound are at most 128.
-    TOPSIGN_INLINE bool has_more(int64_t block) const { return (counts_[block] + 0x6f6f6f6fu) & 0x80808080u; }
+    // Whether a code has more than sixteen; counts of sound codes are at most 128.
+    static TOPSIGN_INLINE bool has_more(uint32_t counts) { return (counts + 0x6f6f6f6fu) & 0x80808080u; }
 
     // Locations beyond the first sixteen of the block read last.
     struct More {
@@ -85,8 +95,7 @@ class FourCursors {
         }
     };
 
-    TOPSIGN_INLINE More more(int64_t block) const {
-        const uint32_t counts = counts_[block];
+    TOPSIGN_INLINE More more(uint32_t counts) const {
         return {
             {at_0_ - (counts & 255), at_1_ - (counts >> 8 & 255), at_2_ - (counts >> 16 & 255), at_3_ - (counts >> 24)},
             counts};
@@ -111,22 +120,17 @@ class FourCursors {
         return _mm512_inserti32x4(parts, load<__m128i>(d), 3);
     }
 
-    TOPSIGN_INLINE __m128i* quarter(int i) { return reinterpret_cast<__m128i*>(counts_ + 4 * i); }
-
-    const uint8_t* const (&codes_)[4];
-    const int64_t n_blocks_;
     const uint8_t *at_0_, *at_1_, *at_2_, *at_3_;
-    alignas(64) uint32_t counts_[kChunk];  // of the four codes, a byte each
 };
 
-// Prefetch while four codes are compared, one cache line per block: hardware does not follow four rows at a
-// time.
+// Prefetch of the next codes, a cache line per block: the hardware does not follow four codes at a time.
 struct Ahead {
     const uint8_t* at;
     int64_t step;  // bytes from block to block
 
-    TOPSIGN_INLINE void prefetch(int64_t block) const {
-        _mm_prefetch(reinterpret_cast<const char*>(at) + block * step, _MM_HINT_T0);
+    TOPSIGN_INLINE void prefetch() {
+        _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+        at += step;
     }
 };
 
@@ -134,22 +138,29 @@ struct Ahead {
 struct ValueBlocks {
     static constexpr int64_t kBytes = kBlockRows;
 
-    // Adds N queries, whose tables lie side by side for each block: totals[query][code].
-    template <int N>
-    static void add(const uint8_t* const (&codes)[4], int64_t n_blocks, const uint8_t* table, Ahead ahead,
-                    int32_t (*totals)[4]) {
-        FourCursors cursors(codes, n_blocks);
-        Sums<N> sums, more;
-        for (int64_t first = 0; first < n_blocks; first += FourCursors::kChunk) {
-            cursors.start(first);
-            const int64_t n = std::min(FourCursors::kChunk, n_blocks - first);
-            for (int64_t b = 0; b < n; ++b, table += N * kBytes) {
-                ahead.prefetch(first + b);
-                sums.add_block(cursors.next(b), table);
-                if (__builtin_expect(cursors.has_more(b), 0)) add_more(cursors.more(b), table, more);
+    // Adds N queries, whose tables lie side by side for each block, to up to F fours of codes:
+    // totals[four][query][code] with `stride` queries per four. The fours take turns of some blocks, so that the tables
+    // of these blocks are read from the first-level cache. Out of line, because registers spill if it is inlined into a
+    // scan.
+    template <int N, int F>
+    static TOPSIGN_OUTLINE void add(const uint8_t* const (*codes)[4], int64_t n_fours, int64_t n_blocks,
+                                    const uint8_t* table, Ahead& ahead, int32_t (*totals)[4], int64_t stride) {
+        constexpr int64_t kTurn = F == 1 ? FourCounts::kBlocks : 8;
+        FourCounts counts[F];
+        FourCursors cursors[F];
+        Sums<N> sums[F], more[F];
+        for (int64_t f = 0; f < n_fours; ++f) cursors[f] = FourCursors(codes[f], n_blocks);
+        for (int64_t first = 0; first < n_blocks; first += FourCounts::kBlocks) {
+            for (int64_t f = 0; f < n_fours; ++f) counts[f].read(codes[f], first, n_blocks);
+            const int64_t end = std::min(FourCounts::kBlocks, n_blocks - first);
+            for (int64_t b = 0; b < end; b += kTurn) {
+                const int64_t n = std::min(kTurn, end - b);
+                for (int64_t f = 0; f < n_fours; ++f)
+                    add_turn<N>(counts[f], b, b + n, table, ahead, cursors[f], sums[f], more[f]);
+                table += n * N * kBytes;
             }
         }
-        sums.write(more, totals);
+        for (int64_t f = 0; f < n_fours; ++f) sums[f].write(more[f], totals + f * stride);
     }
 
    private:
@@ -192,6 +203,23 @@ struct ValueBlocks {
         TOPSIGN_INLINE void write_less(const Sums&, __m512i, int32_t (*)[4]) const {}
     };
 
+    // Adds blocks [begin, end) of a chunk, with everything in registers.
+    template <int N>
+    static TOPSIGN_INLINE void add_turn(const FourCounts& counts, int64_t begin, int64_t end, const uint8_t* table,
+                                        Ahead& ahead, FourCursors& cursors, Sums<N>& sums, Sums<N>& more) {
+        Ahead next = ahead;
+        FourCursors here = cursors;
+        Sums<N> sum = sums;
+        for (int64_t b = begin; b < end; ++b, table += N * kBytes) {
+            next.prefetch();
+            sum.add_block(here.next(counts[b]), table);
+            if (__builtin_expect(FourCursors::has_more(counts[b]), 0)) add_more(here.more(counts[b]), table, more);
+        }
+        ahead = next;
+        cursors = here;
+        sums = sum;
+    }
+
     // Blocks of more than sixteen locations are rare: their sums stay out of the way of the registers.
     template <int N>
     static TOPSIGN_OUTLINE void add_more(const FourCursors::More& more, const uint8_t* table, Sums<N>& sums) {
@@ -212,19 +240,20 @@ struct BitBlocks {
 
     // Counts for G eights of queries, whose tables lie side by side for each block: counts[eight][code][query].
     template <int G>
-    static void count(const uint8_t* const (&codes)[4], int64_t n_blocks, const uint8_t* table, Ahead ahead,
-                      int32_t (*counts)[4][kQueries]) {
+    static TOPSIGN_OUTLINE void count(const uint8_t* const (&codes)[4], int64_t n_blocks, const uint8_t* table,
+                                      Ahead& ahead, int32_t (*counts)[4][kQueries]) {
+        FourCounts numbers;
         FourCursors cursors(codes, n_blocks);
         std::fill_n(&counts[0][0][0], G * 4 * kQueries, 0);
-        for (int64_t first = 0; first < n_blocks; first += FourCursors::kChunk) {
-            cursors.start(first);
-            Counter<G> counter{cursors, ahead, first, table, counts, {}};
+        for (int64_t first = 0; first < n_blocks; first += FourCounts::kBlocks) {
+            numbers.read(codes, first, n_blocks);
+            Counter<G> counter{numbers, cursors, ahead, table, counts, {}};
             for (auto& planes : counter.planes)
                 for (__m512i& plane : planes) plane = _mm512_setzero_si512();
-            const int64_t n = std::min(FourCursors::kChunk, n_blocks - first);
+            const int64_t n = std::min(FourCounts::kBlocks, n_blocks - first);
             for (int64_t b = 0; b < n; b += kStep) counter.template add<kStep>(b);
             for (int g = 0; g < G; ++g) add_counts(counter.planes[g], kPlanes, counts[g]);
-            table += G * kBytes * FourCursors::kChunk;
+            table += G * kBytes * FourCounts::kBlocks;
         }
     }
 
@@ -264,9 +293,9 @@ struct BitBlocks {
     // Bits of blocks are added into planes, the digits of binary counts, in each lane for itself.
     template <int G>
     struct Counter {
+        const FourCounts& numbers;
         FourCursors& cursors;
-        const Ahead ahead;
-        const int64_t first;
+        Ahead& ahead;
         const uint8_t* const table;
         int32_t (*const counts)[4][kQueries];
         __m512i planes[G][kPlanes];
@@ -289,9 +318,10 @@ struct BitBlocks {
         TOPSIGN_INLINE Differing<G> sum(int64_t block) {
             if constexpr (Blocks == 1) {
                 const uint8_t* const bits = table + block * G * kBytes;
-                ahead.prefetch(first + block);
-                const Differing<G> found = compare<G>(cursors.next(block), bits);
-                if (__builtin_expect(cursors.has_more(block), 0)) add_more<G>(cursors.more(block), bits, counts);
+                const uint32_t n = numbers[block];
+                ahead.prefetch();
+                const Differing<G> found = compare<G>(cursors.next(n), bits);
+                if (__builtin_expect(FourCursors::has_more(n), 0)) add_more<G>(cursors.more(n), bits, counts);
                 return found;
             } else {
                 constexpr int kLevel = Blocks == 2 ? 0 : Blocks == 4 ? 1 : 2;

@@ -48,8 +48,9 @@ class CompressCounter {
         return bytes;
     }
 
-    // Returns false if the code has too few ones.
-    bool count(const uint8_t* code, const Table& table, int32_t& total) const {
+    // Returns false if the code has too few ones. Out of line, because the registers of its loop spill if it is inlined
+    // into a scan.
+    TOPSIGN_OUTLINE bool count(const uint8_t* code, const Table& table, int32_t& total) const {
         const uint8_t* const lows = code + sign_bytes_;
         const uint8_t* const highs = lows + low_bytes_;
         const uint8_t* const lower = table.data();

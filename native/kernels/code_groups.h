@@ -20,12 +20,12 @@ class CodeGroups {
     using Decoder = typename Isa::BlockDecoder;
     using Four = const uint8_t* [4];
 
-    CodeGroups(const Layout& layout, int64_t n_passes)
+    // Groups of `size` codes, all of which are compared n_passes times.
+    CodeGroups(const Layout& layout, int64_t n_passes, int64_t size)
         : layout_(layout),
           n_passes_(n_passes),
-          size_(n_passes == 1 ? 4 : kMost),
-          share_(ceil_div(4 * layout.code_bytes(), n_passes)),
-          step_(ceil_div(share_, layout.n_blocks())),
+          size_(size),
+          step_(ceil_div(4 * layout.code_bytes(), n_passes * layout.n_blocks())),
           room_bytes_(Layout(ts_layout{layout.n_bits, layout.n_pool, -1}).code_bytes() + Decoder::kSpare),
           copy_bytes_(layout.code_bytes() + CodeReader::kPad),
           rooms_((size_ + 1) * room_bytes_),
@@ -35,8 +35,8 @@ class CodeGroups {
 
     static bool serves(const Layout& layout) { return layout.fast() || Decoder::serves(layout); }
 
-    // Calls compare(pass, first, four, ahead) for each four codes and pass, then offer(slot, position, sound) for each
-    // code of the group. A code that is not sound is compared as if it had no locations.
+    // Calls compare(pass, fours, n_fours, ahead) for each pass over a group, then offer(slot, position, sound) for each
+    // of its codes. A code that is not sound is compared as if it had no locations.
     template <class Compare, class Offer>
     void scan(const ts_codes& codes, int64_t begin, int64_t end, const Compare& compare, const Offer& offer) {
         const int64_t stride = layout_.code_bytes();
@@ -50,8 +50,7 @@ class CodeGroups {
                 read(codes, positions + first, int(std::min<int64_t>(4, n - first)), first, at + first, sound + first);
             typename Isa::Ahead ahead{codes.data + next * stride, step_};
             for (int64_t pass = 0; pass < n_passes_; ++pass)
-                for (int64_t first = 0; first < n; first += 4, ahead.at += share_)
-                    compare(pass, first, *reinterpret_cast<const Four*>(at + first), ahead);
+                compare(pass, reinterpret_cast<const Four*>(at), ceil_div(n, 4), ahead);
             for (int64_t slot = 0; slot < n; ++slot) offer(slot, positions[slot], sound[slot]);
         }
     }
@@ -87,7 +86,7 @@ class CodeGroups {
 
     const Layout layout_;
     const int64_t n_passes_, size_;
-    const int64_t share_, step_;  // bytes to prefetch with each four codes and pass, and with each block
+    const int64_t step_;  // bytes to prefetch with each block of four codes
     const int64_t room_bytes_, copy_bytes_;
     std::vector<uint8_t> rooms_;   // for codes in blocks; the last block has no locations
     std::vector<uint8_t> copies_;  // of codes near the end of their array
@@ -142,17 +141,19 @@ class BitGroups {
     }
 
     int64_t n_passes() const { return ceil_div(n_eights_, kWidth); }
+    int64_t group_size() const { return n_passes() == 1 ? 4 : CodeGroups<Isa>::kMost; }
 
     template <class Collector>
     void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
         int32_t counts[CodeGroups<Isa>::kMost / 4][kMost / kQueries][4][kQueries];
         groups.scan(
             codes, begin, end,
-            [&](int64_t pass, int64_t first, const typename CodeGroups<Isa>::Four& four, const auto& ahead) {
+            [&](int64_t pass, const typename CodeGroups<Isa>::Four* fours, int64_t n_fours, auto& ahead) {
                 const int64_t eight = pass * kWidth;
                 const auto count = width_of(n_eights_ - eight, kWidth) == 2 ? Isa::BitBlocks::template count<2>
                                                                             : Isa::BitBlocks::template count<1>;
-                count(four, layout_.n_blocks(), tables_.pass(eight), ahead, &counts[first / 4][eight]);
+                for (int64_t f = 0; f < n_fours; ++f)
+                    count(fours[f], layout_.n_blocks(), tables_.pass(eight), ahead, &counts[f][eight]);
             },
             [&](int64_t slot, int64_t i, bool sound) {
                 for (int64_t q = 0; q < queries_.count; ++q) {
@@ -185,14 +186,15 @@ class SignGroups {
     }
 
     int64_t n_passes() const { return 1; }
+    int64_t group_size() const { return 4; }
 
     template <class Collector>
     void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
         int32_t sums[1][4];
         groups.scan(
             codes, begin, end,
-            [&](int64_t, int64_t, const typename CodeGroups<Isa>::Four& four, const auto& ahead) {
-                Isa::ValueBlocks::template add<1>(four, layout_.n_blocks(), table_.data(), ahead, sums);
+            [&](int64_t, const typename CodeGroups<Isa>::Four* four, int64_t, auto& ahead) {
+                Isa::ValueBlocks::template add<1, 1>(four, 1, layout_.n_blocks(), table_.data(), ahead, sums, 0);
             },
             [&](int64_t slot, int64_t i, bool sound) {
                 const int32_t count = sound ? int32_t(layout_.n_bits - sums[0][slot]) / 2
@@ -225,29 +227,40 @@ class ValueGroups {
     }
 
     int64_t n_passes() const { return ceil_div(queries_.count, kWidth); }
+    int64_t group_size() const { return queries_.count == 1 ? 4 : CodeGroups<Isa>::kMost; }
 
     template <class Collector>
     void scan(CodeGroups<Isa>& groups, const ts_codes& codes, int64_t begin, int64_t end, Collector* best) const {
         int32_t sums[CodeGroups<Isa>::kMost / 4][kMost][4];
         ExactScores<Isa, Collector> exact(codes, queries_, best);
+        SumFloors<kMost, Collector> floors(rounded_, codes, best, queries_.count);
+        bool some_reach = false;  // of the four codes that are offered
         groups.scan(
             codes, begin, end,
-            [&](int64_t pass, int64_t first, const typename CodeGroups<Isa>::Four& four, const auto& ahead) {
+            [&](int64_t pass, const typename CodeGroups<Isa>::Four* fours, int64_t n_fours, auto& ahead) {
+                constexpr int kFours = CodeGroups<Isa>::kMost / 4;
                 const int64_t q = pass * kWidth, width = width_of(queries_.count - q, kWidth);
-                const auto add = width == 4   ? Isa::ValueBlocks::template add<4>
-                                 : width == 2 ? Isa::ValueBlocks::template add<2>
-                                              : Isa::ValueBlocks::template add<1>;
-                add(four, layout_.n_blocks(), tables_.pass(q), ahead, &sums[first / 4][q]);
+                const auto add = width == 8            ? Isa::ValueBlocks::template add<8, kFours>
+                                 : width == 4          ? Isa::ValueBlocks::template add<4, kFours>
+                                 : width == 2          ? Isa::ValueBlocks::template add<2, kFours>
+                                 : queries_.count == 1 ? Isa::ValueBlocks::template add<1, 1>
+                                                       : Isa::ValueBlocks::template add<1, kFours>;
+                add(fours, n_fours, layout_.n_blocks(), tables_.pass(q), ahead, &sums[0][q], kMost);
             },
             [&](int64_t slot, int64_t i, bool sound) {
-                for (int64_t q = 0; q < queries_.count; ++q)
-                    if (!sound || may_enter(rounded_, q, sums[slot / 4][q][slot % 4], weight_of(codes, i), best[q]))
-                        exact.offer(i, q);
+                if (slot % 4 == 0) some_reach = floors.any_reached(sums[slot / 4]);
+                if (!some_reach && sound) return;
+                for (int64_t q = 0; q < queries_.count; ++q) {
+                    if (sound && !may_enter(rounded_, q, sums[slot / 4][q][slot % 4], weight_of(codes, i), best[q]))
+                        continue;
+                    exact.offer(i, q);
+                    floors.refresh(q);
+                }
             });
     }
 
    private:
-    static constexpr int64_t kWidth = 4;  // queries of a pass
+    static constexpr int64_t kWidth = 8;  // queries of a pass
     const Layout layout_;
     const ts_rows& queries_;
     const Rounded& rounded_;
@@ -259,8 +272,8 @@ Parts<Collector> search_groups(int n_threads, const CodeRanges& ranges, double n
                                const std::vector<Collector>& empty) {
     const Layout layout(ranges.layout());
     const auto start = [&] {
-        return [&, groups = CodeGroups<Isa>(layout, queries.n_passes())](int64_t number, int64_t begin, int64_t end,
-                                                                         Collector* best) mutable {
+        return [&, groups = CodeGroups<Isa>(layout, queries.n_passes(), queries.group_size())](
+                   int64_t number, int64_t begin, int64_t end, Collector* best) mutable {
             queries.scan(groups, ranges.ranges[number], begin, end, best);
         };
     };

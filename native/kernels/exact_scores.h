@@ -57,5 +57,41 @@ bool may_enter(const RoundedTo<Value>& rounded, int64_t q, int64_t sum, float we
     return !((float(sum) * rounded.steps[q] + margin) * weight < -best.bound());
 }
 
+// The least rounded sums with which codes may enter, one for each query, so that four codes are tested at once. They
+// are slightly too low, because may_enter() decides; codes with weights all reach them.
+template <int64_t kMost, class Collector>
+class SumFloors {
+   public:
+    SumFloors(const Rounded& rounded, const ts_codes& codes, const Collector* best, int64_t n_queries)
+        : rounded_(rounded), is_weighted_(codes.weights != nullptr), best_(best), n_queries_(n_queries) {
+        for (int64_t q = 0; q < n_queries; ++q) refresh(q);
+    }
+
+    // Follows a bound that has changed.
+    void refresh(int64_t q) {
+        const double step = rounded_.steps[q], margin = rounded_.margins[q], bound = best_[q].bound();
+        const double slack = 2 + 1e-6 * (std::abs(bound) + margin) / step;  // of float32 arithmetic
+        const double floor = (-bound - margin) / step - slack;
+        const bool is_known = !is_weighted_ && floor > -0x1p30;  // false for nan
+        floors_[q] = splat<Ints>(is_known ? int32_t(std::min(floor, 0x1p30)) : INT32_MIN);
+    }
+
+    // Whether one of four codes reaches the floor of a query; sums[query][code].
+    TOPSIGN_INLINE bool any_reached(const int32_t (*sums)[4]) const {
+        Ints reached{};
+        for (int64_t q = 0; q < n_queries_; ++q) reached = reached | (load<Ints>(sums[q]) >= floors_[q]);
+        return any(reached);
+    }
+
+   private:
+    using Ints = Vec<int32_t, 4>;
+
+    const Rounded& rounded_;
+    const bool is_weighted_;
+    const Collector* const best_;
+    const int64_t n_queries_;
+    Ints floors_[kMost];
+};
+
 }  // namespace
 }  // namespace topsign

@@ -13,6 +13,7 @@
 #include "sums.h"
 #include "transform.h"
 #include "trellis_encode.h"
+#include "trellis_rounding.h"
 #include "trellis_scan.h"
 #include "trellis_visits.h"
 
@@ -36,6 +37,7 @@ constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
             within_mismatches<Isa>,
             rank_scores<Isa>,
             within_scores<Isa>,
+            trellis_round<Trellis>,
             trellis_encode<Trellis>,
             trellis_decode<Trellis>,
             trellis_weights<Trellis>,

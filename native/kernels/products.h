@@ -96,17 +96,18 @@ void multiply(int n_threads, const ts_rows& signals, const float* factors, const
         int64_t first, n, begin, end;
     };
     std::vector<Item> items;
-    double n_terms = 0;
+    double nanoseconds = 0;
     for (const ts_product* one = products; one != products + n_products; ++one) {
         const int64_t n_panels = ceil_div(one->n_columns, kPanel);
-        n_terms += double(one->count) * double(one->n_columns) * double(signals.width);
+        // Few signals take as long as reading the matrix from far caches.
+        nanoseconds += std::max(0.25, 0.03 * double(one->count)) * double(one->n_columns) * double(signals.width);
         for (int64_t first = 0; first < one->count; first += kRows)
             for (int64_t begin = 0; begin < n_panels; begin += kPanelsAtATime)
                 items.push_back({one, first, std::min(kRows, one->count - first), begin,
                                  std::min(n_panels, begin + kPanelsAtATime)});
     }
-    const double nanoseconds = 0.03 * n_terms / double(std::max<size_t>(1, items.size()));
-    parallel_items(n_threads, int64_t(items.size()), nanoseconds, [&] {
+    const double each = nanoseconds / double(std::max<size_t>(1, items.size()));
+    parallel_items(n_threads, int64_t(items.size()), each, [&] {
         return [&, tiles = Products<Isa>(signals, factors)](int64_t i) mutable {
             const Item& item = items[i];
             tiles.multiply(*item.product, item.first, item.n, item.begin, item.end);

@@ -14,10 +14,11 @@ from .ranges import (
     VisitedCells,
     VisitedCodes,
 )
-from .trellis import RoundedQueries, TrellisSignals, TrellisTables
+from .trellis import CellColumns, RoundedQueries, TrellisSignals, TrellisTables
 
 __all__ = [
     "LAYOUTS",
+    "CellColumns",
     "CodeRange",
     "Kernels",
     "Layout",

@@ -27,6 +27,7 @@ from .structs import (
     CSelection,
     CSets,
     CSigns,
+    CTrellisRounding,
     address,
     c_code_ranges,
     c_codes,
@@ -41,7 +42,7 @@ from .structs import (
     c_trellis_signals,
     c_visits,
 )
-from .trellis import Int8, RoundedQueries, TrellisSignals, TrellisTables
+from .trellis import CellColumns, Int8, RoundedQueries, TrellisSignals, TrellisTables
 
 
 class Kernels:
@@ -320,6 +321,25 @@ class Kernels:
         sets = CSets(len(coded), n_bits, n_pool, coded.shape[1])
         self._call("ts_decode_sets", n_threads, sets, address(coded), address(out))
         return out
+
+    def trellis_round(
+        self, projected: Float32, columns: CellColumns, constants: Float32, *, n_threads: int = 1
+    ) -> list[RoundedQueries]:
+        """Return queries rounded for each cell; ``constants`` is (n_cells, n_queries).
+
+        The scale of a query is its largest magnitude, times the weights, over 127 * 2**fine_bits; quotients in float64
+        are rounded to the nearest integer, ties to even.
+        """
+        n_queries, n_cells = len(projected), len(columns.sizes)
+        size = n_queries * len(columns.numbers)
+        values, scales = np.empty(size, np.int8), np.empty((n_cells, n_queries), np.float32)
+        fine = np.empty(size, np.int8) if any(columns.fine_bits) else None
+        bits = np.array(columns.fine_bits, np.int64)
+        ends = np.cumsum(columns.sizes, dtype=np.int64)
+        read = c_rows(projected), address(columns.numbers), address(columns.weights), n_cells, address(ends)
+        rounding = CTrellisRounding(*read, address(bits), address(values), address(fine), address(scales))
+        self._call("ts_trellis_round", n_threads, rounding)
+        return columns.split(values, scales, constants, fine)
 
     def trellis_encode(self, cells: Sequence[TrellisSignals], *, n_threads: int = 1) -> Bytes:
         """Return codes (n, code_bytes) of the signals of all cells: the cheapest closed paths through their trellises.

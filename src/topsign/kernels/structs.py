@@ -156,6 +156,20 @@ class CTrellisQueries(ctypes.Structure):
     )
 
 
+class CTrellisRounding(ctypes.Structure):
+    _fields_ = (
+        ("projected", CRows),
+        ("columns", c_void_p),
+        ("weights", c_void_p),
+        ("n_cells", c_int64),
+        ("ends", c_void_p),
+        ("fine_bits", c_void_p),
+        ("values", c_void_p),
+        ("fine", c_void_p),
+        ("scales", c_void_p),
+    )
+
+
 class CTrellisCell(ctypes.Structure):
     _fields_ = (("trellis", CTrellis), ("queries", CTrellisQueries))
 
@@ -252,6 +266,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ts_within_scores": (POINTER(CCodeRanges), POINTER(CRows), POINTER(CFound)),
     "ts_encode_sets": (POINTER(CSets), c_void_p, c_void_p, c_void_p),
     "ts_decode_sets": (POINTER(CSets), c_void_p, c_void_p),
+    "ts_trellis_round": (POINTER(CTrellisRounding),),
     "ts_trellis_encode": (POINTER(CTrellisSignals), c_int64, c_void_p),
     "ts_trellis_decode": (POINTER(CTrellis), POINTER(CTrellisCodes), c_void_p),
     "ts_trellis_weights": (POINTER(CTrellis), POINTER(CTrellisCodes), c_void_p),

@@ -92,6 +92,28 @@ class RoundedQueries:
         return len(self.values)
 
 
+@dataclass(frozen=True, eq=False)
+class CellColumns:
+    """Columns of projected queries that each cell reads, those of one cell after those of another."""
+
+    numbers: Int64
+    weights: npt.NDArray[np.float64]  # factor of each
+    sizes: list[int]  # number of columns of each cell
+    fine_bits: list[int]  # those of the second digit of each cell; 0: one digit
+
+    def split(self, values: Int8, scales: Float32, constants: Float32, fine: Int8 | None) -> list[RoundedQueries]:
+        """Return the queries of each cell, which stand one cell after another in flat arrays."""
+        n_queries, start, found = scales.shape[1], 0, []
+        for cell, size in enumerate(self.sizes):
+            part, shape = slice(start, start + size * n_queries), (n_queries, size)
+            digits = fine[part].reshape(shape) if fine is not None and self.fine_bits[cell] else None
+            found.append(
+                RoundedQueries(values[part].reshape(shape), scales[cell], constants[cell], digits, self.fine_bits[cell])
+            )
+            start = part.stop
+        return found
+
+
 @cache
 def trellis_sequences(window: int) -> tuple[UInt16, UInt16]:
     """Return the multipliers and addends that scramble windows: low-discrepancy sequences, in integers only."""

@@ -11,14 +11,13 @@ import numpy as np
 from ... import kernels
 from ..._arrays import Array, Bytes, Float32, Float64, Int64
 from ..._lazy import lazy
-from ...kernels import Panels, Product, RoundedQueries, TrellisSignals, TrellisTables
+from ...kernels import CellColumns, Panels, Product, RoundedQueries, TrellisSignals, TrellisTables
 from ...projections import Local, Projection
 from ...projections.blocks import Block
 from ...projections.learned import transposed
 from ..projected import inverse_norms, unit_rows
 from .design import TrellisDesign
 
-ROUNDED = 256  # queries rounded per block
 MAX_CELLS = 256  # the cell number must fit the last byte of a code
 
 
@@ -99,10 +98,10 @@ class WholeCell(Cell):
         mean = self._projected_mean
         return mean[self.design.coded], float(mean @ mean)
 
-    def coded(self, projected: Float32) -> tuple[Float32, Float64]:
-        """Return the coded coordinates of projected queries, and their products with the mean, (n_queries, 1)."""
+    def mean_products(self, projected: Float32) -> Float64:
+        """Return the inner products of projected queries with the mean, (n_queries, 1)."""
         products = projected @ self._projected_mean / np.sqrt(self._n_features)
-        return projected[:, self.design.coded], products[:, np.newaxis]
+        return np.asarray(products[:, np.newaxis])
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,44 +176,29 @@ class Cells:
             for (cell, rows), values in zip(groups, found, strict=True)
         ]
 
-    def round(self, projected: Float32) -> list[RoundedQueries]:
+    def round(self, projected: Float32, *, n_threads: int = 1) -> list[RoundedQueries]:
         """Return projections of unit queries as the kernels take them, for each cell.
 
         Each query is rounded to 8 bits with its own scale. If few coordinates hold nearly all variance, a second digit
-        preserves the small ones. All cells are rounded together, in blocks of queries.
+        preserves the small ones.
         """
-        sizes, bits = [cell.design.n_coded for cell in self], [cell.tables.fine_bits for cell in self]
-        ends: Int64 = np.cumsum(sizes, dtype=np.int64)
-        values = [np.empty((len(projected), n), np.int8) for n in sizes]
-        fine = [np.empty((len(projected), n), np.int8) if one else None for n, one in zip(sizes, bits, strict=True)]
-        scales, constants = np.empty((2, len(self), len(projected)), np.float32)
-        for start in range(0, len(projected), ROUNDED):
-            rows = slice(start, start + ROUNDED)
-            coded, constants[:, rows].T[:] = self._coded(projected[rows])
-            weighted = coded * self._weights
-            largest = np.maximum.reduceat(np.abs(weighted), ends - np.array(sizes), axis=1)
-            steps = largest / (127 * 2 ** np.array(bits))
-            scales[:, rows] = steps.T
-            rounded = np.rint(weighted / np.repeat(np.where(steps > 0, steps, 1), sizes, axis=1)).astype(np.int32)
-            for cell, end in enumerate(ends):
-                here = rounded[:, end - sizes[cell] : end]
-                high = (here + (1 << bits[cell] >> 1)) >> bits[cell] if bits[cell] else here
-                values[cell][rows] = high
-                digits = fine[cell]
-                if digits is not None:
-                    digits[rows] = here - (high << bits[cell])
-        return [RoundedQueries(*one) for one in zip(values, scales, constants, fine, bits, strict=True)]
+        constants = np.ascontiguousarray(self._constants(projected).T, np.float32)
+        rows = np.ascontiguousarray(projected)
+        return kernels.active().trellis_round(rows, self._columns, constants, n_threads=n_threads)
 
     @lazy
-    def _weights(self) -> Float64:
-        return np.concatenate([cell.weights for cell in self])
+    def _columns(self) -> CellColumns:
+        sizes, bits = [cell.design.n_coded for cell in self], [cell.tables.fine_bits for cell in self]
+        weights = np.concatenate([cell.weights for cell in self])
+        numbers = self._cells[0].design.coded if self._local is None else np.arange(sum(sizes))
+        return CellColumns(numbers.astype(np.int64), weights, sizes, bits)
 
-    def _coded(self, projected: Float32) -> tuple[Float32, Float64]:
-        """Return the coded coordinates of all cells in order, and inner products with the cell means."""
+    def _constants(self, projected: Float32) -> Array:
+        """Return the inner products of projected queries with the cell means, (n_queries, n_cells)."""
         whole = self._cells[0]
         if isinstance(whole, WholeCell):
-            return whole.coded(projected)
-        return projected[:, : -len(self)], projected[:, -len(self) :].astype(np.float64)
+            return whole.mean_products(projected)
+        return projected[:, -len(self) :]
 
     def of_codes(self, codes: Bytes) -> Iterator[tuple[Cell, Int64]]:
         """Yield each non-empty cell with the positions of its codes."""

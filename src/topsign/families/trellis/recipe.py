@@ -253,7 +253,7 @@ class TrellisRecipe(ProjectedRecipe):
 
         check_real_valued(self, scoring, adaptive_bits)
         projected, norms = self.project(queries, part=part, n_threads=n_threads)
-        return TrellisComparison(self, self.cells.round(projected), norms, self.metric)
+        return TrellisComparison(self, self.cells.round(projected, n_threads=n_threads), norms, self.metric)
 
     def pairing(self) -> Pairing:
         from .pairs import TrellisPairing

@@ -72,7 +72,7 @@ class TrellisWeights(WeightCoding):
     def _logits(self, inputs: Array, scoring: str, *, part: slice | None, n_threads: int, name: str) -> Logits:
         (cell,) = self.recipe.cells
         projected, norms = self.recipe.project(inputs, part=part, n_threads=n_threads, name=name)
-        (queries,), lengths = self.recipe.cells.round(projected), norms.astype(np.float32)
+        (queries,), lengths = self.recipe.cells.round(projected, n_threads=n_threads), norms.astype(np.float32)
         scaled = replace(queries, scales=queries.scales * lengths, constants=queries.constants * lengths)
         return TrellisLogits(cell.tables, scaled)
 
