@@ -118,6 +118,7 @@ class CTrellis(ctypes.Structure):
         ("levels", c_void_p),
         ("norm", CTrellisNorm),
     )
+    words: tuple[int, ...]  # its fields as integers of 64 bits
 
 
 class CTrellisCosts(ctypes.Structure):
@@ -175,8 +176,8 @@ class CTrellisCell(ctypes.Structure):
 
 
 class CTrellisRanges(ctypes.Structure):
-    _fields_ = (("cells", POINTER(CTrellisCell)), ("n_cells", c_int64), ("ranges", c_void_p), ("n_ranges", c_int64))
-    table: Int64  # memory of ``ranges``: a row of the fields of ts_trellis_range for each
+    _fields_ = (("cells", c_void_p), ("n_cells", c_int64), ("ranges", c_void_p), ("n_ranges", c_int64))
+    tables: tuple[Int64, Int64]  # memory of both: a row of the fields of ts_trellis_cell or ts_trellis_range for each
 
 
 class CRegionSegment(ctypes.Structure):
@@ -332,7 +333,9 @@ def _made_trellis(tables: TrellisTables) -> CTrellis:
     sizes = tables.n_bits, tables.window, tables.n_coded, tables.code_bytes
     arrays: tuple[Array, ...] = (tables.offsets, *tables.sequences, trellis_levels())
     norm = CTrellisNorm(address(tables.linear), address(tables.quadratic), tables.unit, tables.constant)
-    return CTrellis(*sizes, *map(address, arrays), norm)
+    made = CTrellis(*sizes, *map(address, arrays), norm)
+    made.words = tuple(np.frombuffer(bytes(made), np.int64).tolist())
+    return made
 
 
 def c_trellis_codes(codes: Bytes) -> CTrellisCodes:
@@ -362,7 +365,7 @@ def c_trellis_cell(tables: TrellisTables, queries: RoundedQueries) -> CTrellisCe
 def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
     # There may be thousands: a row of integers takes less time than a ctypes structure, and so does taking the
     # addresses of the arrays that ranges share only once.
-    cells: dict[tuple[int, ...], tuple[int, CTrellisCell]] = {}
+    cells: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
     known: dict[tuple[int, ...], tuple[int | None, ...]] = {}
     rows = []
     for one in ranges:
@@ -370,17 +373,23 @@ def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
         shared = known.get(key)
         if shared is None:
             if key[:2] not in cells:
-                cells[key[:2]] = len(cells), c_trellis_cell(one.tables, one.queries)
+                cells[key[:2]] = len(cells), _cell_words(one.tables, one.queries)
             arrays = one.codes, one.alive, one.ids, norm_fractions() if one.norms else None
             shared = known[key] = cells[key[:2]][0], one.first_row, *(address(array) or 0 for array in arrays)
         positions = one.positions
         at = (len(one.codes), 0) if positions is None else (len(positions), address(positions))
         rows.append(shared + at)
-    table = np.array(rows, np.int64)
-    held = (CTrellisCell * len(cells))(*(cell for _, cell in cells.values()))
-    made = CTrellisRanges(held, len(cells), address(table), len(table))
-    made.table = table
+    tables = np.array([cell for _, cell in cells.values()], np.int64), np.array(rows, np.int64)
+    made = CTrellisRanges(address(tables[0]), len(tables[0]), address(tables[1]), len(tables[1]))
+    made.tables = tables
     return made
+
+
+def _cell_words(tables: TrellisTables, queries: RoundedQueries) -> tuple[int, ...]:
+    """Return the fields of a ts_trellis_cell, all of which have 64 bits."""
+    digits = address(queries.values) or 0, address(queries.fine) or 0, queries.fine_bits
+    scaling = address(queries.scales) or 0, address(queries.constants) or 0
+    return c_trellis(tables).words + digits + scaling + (len(queries),)
 
 
 def c_visits(visits: VisitedCodes) -> CVisits:
