@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from gpu import MISSING, THREADS
-from regions import N_MIXED, N_SOURCES, SPREAD
+from shared.resampling import N_MIXED, N_SOURCES, SPREAD
 from shared.results import save
 
 import topsign as ts

@@ -4,8 +4,8 @@
 
 Entries are the resampled sentences of ``regions.py``, queries are real sentences. Two comparisons:
 
-- equal bytes: codes of 24 or 48 bytes without originals. topsign asks for a recall of .95 of its codes; FAISS visits the fewest lists
-  that find 95% of what its codes find in a quarter of all lists.
+- equal bytes: codes of 24 or 48 bytes without originals. topsign asks for a recall of .95 of its codes; FAISS visits
+  the fewest lists that find 95% of what its codes find in a quarter of all lists.
 - equal recall: .95 of the ten exact neighbours. topsign asks for it and keeps float16 originals; FAISS refines by
   float16 vectors, and lists and candidates are the fastest of a grid that reach it; graphs take the least ``ef``.
 

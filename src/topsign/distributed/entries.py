@@ -282,8 +282,8 @@ def _count(where: Where | None, segments: list[Segment], internal_ids: Int64 | N
 
 
 def _run_scan(method: str, snapshot: Snapshot, recipe: Recipe, message: bytes) -> Hits:
-    scan, *arguments = unpack(message, recipe)
-    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
+    sent, *arguments = unpack(message, recipe)
+    scan: Scan = replace(sent, n_threads=worker_threads(sent.n_threads))
     return scan.with_distances(snapshot, getattr(scan, method)(snapshot, *arguments))
 
 
@@ -301,8 +301,8 @@ def _find_nearest_signals(
     recipe: Recipe,
     message: bytes,
 ) -> Hits:
-    scan, queries, which = unpack(message, recipe)
-    scan = replace(scan, n_threads=worker_threads(scan.n_threads))
+    sent, queries, which = unpack(message, recipe)
+    scan: Scan = replace(sent, n_threads=worker_threads(sent.n_threads))
     snapshot, originals = (
         _consider(segments, where, internal_ids),
         LocalEntries(recipe, Snapshot(tuple(segments))).originals(),

@@ -55,11 +55,12 @@ class TrellisCodes(Codes):
         14 if few axes hold nearly everything.
         """
         projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
+        threads = kernels.n_threads(n_threads)
         scores = np.empty((len(projected), len(self)), np.float32)
         rounded = self.recipe.cells.round(projected, n_threads=threads)
         for cell, positions in self.recipe.cells.of_codes(self.data):
             queries, codes = rounded[cell.number], self.data[positions]
-            scores[:, positions] = cosines(cell.tables, codes, queries, n_threads=kernels.n_threads(n_threads))
+            scores[:, positions] = cosines(cell.tables, codes, queries, n_threads=threads)
         return scores
 
 
