@@ -1,4 +1,4 @@
-"""Time ``topsign build`` of a Parquet file compared with its three stages run separately: reading, projecting and coding.
+"""Time ``topsign build`` of a Parquet file and its three stages separately: reading, projecting and coding.
 
     python benchmarks/build.py [--signals 1000000] [--threads 16] [--repeats 3] [--json FILE]
 
