@@ -14,7 +14,7 @@ from .._arrays import Array, Bytes, Float32, Int64
 from .layout import Layout
 from .products import Product
 from .ranges import CodeRange, TrellisRange, VisitedCells, VisitedCodes
-from .trellis import RoundedQueries, TrellisSignals, TrellisTables, norm_fractions, trellis_levels
+from .trellis import RoundedQueries, TrellisSignals, TrellisTables, address, norm_fractions, trellis_levels
 
 
 class CRun(ctypes.Structure):
@@ -283,10 +283,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 """Arguments of each kernel after the CRun; all return 0, or 1 if memory runs out."""
 
 
-def address(array: Array | None) -> int | None:
-    return None if array is None else array.__array_interface__["data"][0]  # in half the time of ctypes.data
-
-
 def c_rows(values: Float32) -> CRows:
     return CRows(address(values), *values.shape)
 
@@ -357,39 +353,31 @@ def c_trellis_signals(cells: Sequence[TrellisSignals]) -> Any:
 
 
 def c_trellis_cell(tables: TrellisTables, queries: RoundedQueries) -> CTrellisCell:
-    digits = address(queries.values), address(queries.fine), queries.fine_bits
-    scaling = address(queries.scales), address(queries.constants)
-    return CTrellisCell(c_trellis(tables), CTrellisQueries(*digits, *scaling, len(queries)))
+    return CTrellisCell(c_trellis(tables), CTrellisQueries(*queries.words))
 
 
 def c_trellis_ranges(ranges: Sequence[TrellisRange]) -> CTrellisRanges:
     # There may be thousands: a row of integers takes less time than a ctypes structure, and so does taking the
     # addresses of the arrays that ranges share only once.
-    cells: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
-    known: dict[tuple[int, ...], tuple[int | None, ...]] = {}
+    cells: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+    segments: dict[tuple[int, ...], tuple[int, ...]] = {}
     rows = []
     for one in ranges:
-        key = (id(one.tables), id(one.queries), id(one.codes), id(one.alive), id(one.ids), one.first_row, one.norms)
-        shared = known.get(key)
+        cell = id(one.tables), id(one.queries)
+        if cell not in cells:
+            cells[cell] = len(cells), c_trellis(one.tables).words + one.queries.words
+        segment = id(one.codes), id(one.alive), id(one.ids), one.first_row, one.norms
+        shared = segments.get(segment)
         if shared is None:
-            if key[:2] not in cells:
-                cells[key[:2]] = len(cells), _cell_words(one.tables, one.queries)
             arrays = one.codes, one.alive, one.ids, norm_fractions() if one.norms else None
-            shared = known[key] = cells[key[:2]][0], one.first_row, *(address(array) or 0 for array in arrays)
+            shared = segments[segment] = one.first_row, *(address(array) or 0 for array in arrays)
         positions = one.positions
         at = (len(one.codes), 0) if positions is None else (len(positions), address(positions))
-        rows.append(shared + at)
+        rows.append((cells[cell][0], *shared, *at))
     tables = np.array([cell for _, cell in cells.values()], np.int64), np.array(rows, np.int64)
     made = CTrellisRanges(address(tables[0]), len(tables[0]), address(tables[1]), len(tables[1]))
     made.tables = tables
     return made
-
-
-def _cell_words(tables: TrellisTables, queries: RoundedQueries) -> tuple[int, ...]:
-    """Return the fields of a ts_trellis_cell, all of which have 64 bits."""
-    digits = address(queries.values) or 0, address(queries.fine) or 0, queries.fine_bits
-    scaling = address(queries.scales) or 0, address(queries.constants) or 0
-    return c_trellis(tables).words + digits + scaling + (len(queries),)
 
 
 def c_visits(visits: VisitedCodes) -> CVisits:

@@ -54,6 +54,7 @@ class TrellisCodes(Codes):
         ``projected`` is what :meth:`topsign.TrellisEncoder.project` returned. Queries are rounded to 8 bits, or to
         14 if few axes hold nearly everything.
         """
+        threads = kernels.n_threads(n_threads)
         projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
         threads = kernels.n_threads(n_threads)
         scores = np.empty((len(projected), len(self)), np.float32)
