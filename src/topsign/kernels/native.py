@@ -28,7 +28,6 @@ from .structs import (
     CSets,
     CSigns,
     CTrellisRounding,
-    address,
     c_code_ranges,
     c_codes,
     c_layout,
@@ -42,7 +41,7 @@ from .structs import (
     c_trellis_signals,
     c_visits,
 )
-from .trellis import CellColumns, Int8, RoundedQueries, TrellisSignals, TrellisTables
+from .trellis import CellColumns, Int8, RoundedQueries, TrellisSignals, TrellisTables, address
 
 
 class Kernels:
