@@ -23,7 +23,7 @@ FALSE_ALARM = 0.01
 
 
 def judge(residuals, cameras, kept):
-    """Results of the thresholds and ratios of each half on the photographs of the other."""
+    """Return the results of the thresholds and ratios of each half on the photographs of the other half."""
     ratios, scores, missed, alarms, words = ([], []), ([], []), [], [], []
     for learning in halves(cameras):
         matches, null = learn_evidence(residuals[learning], cameras[learning], kept)

@@ -2,14 +2,13 @@
 
     python benchmarks/cameras.py residuals.npz [--kept 32 128 512 2048 8192] [--seeds 10] [--json FILE]
 
-Residuals as ``examples/camera_fingerprints.py`` reads them. Half of each camera's photographs make its fingerprint,
-the others are compared with all fingerprints; then the halves change places. Sign codes of equal computation have as
-many bits as an adaptive code keeps; of equal information, n_bits + log2 C(n_pool, n_bits); of equal bytes, those of
-the compact layout. Trellis codes, digests and binarised fingerprints (``shared/fingerprint_codes.py``) have equal bytes
-as well. No code keeps a norm or a scale. Top-1 is the share of photographs whose own camera scores highest,
-AUC the chance that a photograph's own camera scores above another photograph with another camera, d' the distance of
-the two kinds of scores in standard deviations; means over seeds of the projection and both halves, and the spread over
-seeds.
+Residuals as ``examples/camera_fingerprints.py`` reads them. Half of each camera's photographs make its fingerprint, the
+others are compared with all fingerprints; then the halves change places. Sign codes of equal computation have as many
+bits as an adaptive code keeps; of equal information, n_bits + log2 C(n_pool, n_bits); of equal bytes, those of the
+compact layout. Trellis codes, digests and binarised fingerprints (``shared/fingerprint_codes.py``) have equal bytes as
+well. No code keeps a norm or a scale. Top-1 is the fraction of photographs whose own camera scores highest, AUC the
+probability that a match scores above an impostor, and d' the distance between the mean scores of matches and impostors
+in standard deviations. The table has means over seeds of the projection and both halves, and the spread over seeds.
 """
 
 import argparse
@@ -38,7 +37,7 @@ def quality(scores, truth):
 
 
 def halves(cameras):
-    """Both ways to enrol one half of each camera's photographs."""
+    """Yield both ways to enrol one half of each camera's photographs."""
     place = np.array([np.count_nonzero(cameras[:i] == camera) for i, camera in enumerate(cameras)])
     first = place < np.array([np.count_nonzero(cameras == camera) for camera in cameras]) / 2
     return first, ~first
@@ -112,7 +111,7 @@ def row(method, scoring, kept, values, sizes):
 
 
 def identify(residuals, cameras, kept):
-    """Scores of the second halves of the photographs, and what both nulls say of their first places."""
+    """Return scores of the second halves of the photographs, and p-values of their best cameras by both nulls."""
     enrolled, _ = halves(cameras)
     n_cameras, truth = len(np.unique(cameras)), cameras[~enrolled]
     index = ts.AdaptiveIndex(n_features=residuals.shape[1], n_bits=kept, norms=False, random_state=7)

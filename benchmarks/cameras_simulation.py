@@ -325,7 +325,7 @@ def main():
         every |= {f"{enrolled} {name}": getattr(comparisons, name) for name in ("matches", "impostors", "same")}
         if options.scores:
             np.savez_compressed(options.scores, **every)
-        if options.json:  # after each number of photographs: a run that is stopped has not been for nothing
+        if options.json:  # saved after each number of photographs, so a stopped run keeps its results
             save(options.json, options, measured)
     print(f"{time.perf_counter() - start:.0f} s in all", flush=True)
 

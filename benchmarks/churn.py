@@ -1,12 +1,12 @@
-"""Size of a durable index under churn: entries removed and added without end, beside a reader in another process.
+"""Size of a durable index under churn: entries are removed and added repeatedly while another process reads.
 
     python benchmarks/churn.py [--seconds 600] [--entries 1000000] [--batch 2000] [--features 64] [--bits 64]
                                [--pool 512] [--seed 0] [--folder FOLDER] [--json FILE]
 
 The index is filled, then each step removes a batch of entries and adds as many: half of the steps remove entries drawn
-at random, half the oldest. The reader searches and refreshes every 50 milliseconds, so that it holds each state for a
-while. Live bytes are those of all files after the index was filled, which is as many entries as it has ever after; the
-size is measured whenever a change has returned. The end compacts.
+at random, half the oldest. The reader searches and refreshes every 50 milliseconds, so it keeps each version mapped for
+a while. Live bytes are the size of all files after the index was filled; the number of entries stays the same
+afterwards. The size is measured after every change, and the index is compacted at the end.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def read(path, n_features, stop):
 
 
 class Churn:
-    """An index and what it should hold."""
+    """Index with its expected entries."""
 
     def __init__(self, path, options):
         self.rng = np.random.default_rng(options.seed)
@@ -55,7 +55,7 @@ class Churn:
         return size
 
     def step(self, number):
-        """Remove and add a batch; returns the seconds that both took."""
+        """Remove and add a batch; return the seconds of both."""
         batch = self.options.batch
         chosen = self.rng.choice(len(self.ids), batch, replace=False) if number % 2 else np.arange(batch)
         start = time.perf_counter()
@@ -70,7 +70,7 @@ class Churn:
         return spent
 
     def check(self):
-        """Nothing was lost."""
+        """Assert that no entry was lost."""
         self.index.refresh()
         if not np.array_equal(self.index.ids, np.sort(self.ids)):
             sys.exit("entries were lost")

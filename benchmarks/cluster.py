@@ -1,11 +1,11 @@
-"""Encoding and searching on a Dask cluster of processes on this machine, beside one process; and what a segment costs.
+"""Encoding and searching on a local Dask cluster compared with one process, and the cost of a segment.
 
     python benchmarks/cluster.py [--entries 1000000] [--signals 20000] [--workers 1 2 4] [--queries 256] [--repeats 5]
                                  [--json FILE]
 
 Every worker is a process with one thread; the process compared with has as many threads as there are workers. Searches
-are interleaved within a repeat. Entries to search are 20,000 encoded signals, repeated with random signs: a scan takes
-the same time as over as many different ones.
+are interleaved within a repeat. Entries to search are 20,000 encoded signals, repeated with random signs; a scan takes
+the same time as over distinct entries.
 """
 
 import argparse

@@ -3,11 +3,11 @@
     python benchmarks/cluster_recall.py INDEX [--copies 10] [--workers 1 2 4] [--queries 256] [--json FILE]
 
 INDEX is an index with regions, such as that of 10^6 resampled sentences which ``regions.py alike`` makes. Its codes are
-copied, with the regions of the entries, so that the tiled set has ten times as many entries in the same regions: a
-visit then takes as long as among that many different codes. Every worker is a process with one thread. Bytes moved are
-the pickled sizes of what the client sends to all workers and of what they answer. Times are medians on the clock, and
-the least processor time of the client's process, which is that of the whole search without workers. The client, too,
-searches in one thread.
+copied with their regions, so the tiled set has ten times as many entries in the same regions, and a visit takes as long
+as with as many distinct codes. Every worker is a process with one thread. Bytes moved are the pickled sizes of the
+client's requests to all workers and of their responses. Times are medians of wall-clock time, and the minimum processor
+time of the client's process; without workers, the latter is that of the whole search. The client, too, searches in one
+thread.
 
 Constants of the cost model of ``plan_cluster`` are measured first, with INDEX in one process; together with searches of
 one region on one worker they predict all other rows.
@@ -76,7 +76,7 @@ class Moved:
 
 
 def seconds(work, repeats):
-    """Seconds on the clock, and processor seconds of this process, of each repeat."""
+    """Return wall-clock seconds and processor seconds of this process for each repeat."""
     took, used = [], []
     for _ in range(repeats):
         start, started = time.perf_counter(), time.process_time()

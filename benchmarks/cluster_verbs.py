@@ -1,9 +1,9 @@
-"""Filters and pairs on a Dask cluster of processes on this machine, beside one process with as many threads.
+"""Filters and pairs on a local Dask cluster, compared with one process with as many threads.
 
     python benchmarks/cluster_verbs.py [--entries 1000000] [--paired 20000] [--workers 2] [--repeats 9] [--json FILE]
 
-The filter keeps 1% of the entries, codes of 32 of 256, and is timed beside a plain search of one query; pairs are those
-of codes of 256 of 2048. Contestants take turns within a repeat.
+The filter keeps 1% of the entries, codes of 32 of 256, and is compared with a plain search of one query; pairs are
+found among codes of 256 of 2048. Contestants take turns within a repeat.
 """
 
 import argparse

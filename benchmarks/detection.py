@@ -1,12 +1,12 @@
-"""The paper's detection problem: how well codes of equal information, and of equal bytes, tell matches from impostors.
+"""The paper's detection problem: separation of matches from impostors by codes of equal information or equal bytes.
 
     python benchmarks/detection.py [--pairs 20000] [--bits 512] [--json FILE]
 
 References are normal vectors of 8192 features scaled to unit norm; a match is its reference in noise of 0.15 in each
 feature (correlation 0.0735), an impostor another's match. Sign codes have as many bits as an adaptive code has
-information, n_bits + log2 C(n_pool, n_bits), or as its layout has bytes. d' is the distance of the two kinds of scores
-in standard deviations; its 95% interval is bootstrapped over blocks of 200 pairs; ``theory`` is what
-topsign.theory.roc says.
+information, n_bits + log2 C(n_pool, n_bits), or as its layout has bytes. d' is the distance between the mean scores of
+matches and impostors in standard deviations; its 95% interval is bootstrapped over blocks of 200 pairs. ``theory`` is
+the value of topsign.theory.roc.
 """
 
 import argparse
@@ -36,14 +36,14 @@ def methods(n_bits):
 
 
 def moments(scores):
-    """Of one block: matches on the diagonal, impostors beside it. Sums and sums of squares, with their counts."""
+    """Return sums, sums of squares and counts of one block: matches on the diagonal, impostors off the diagonal."""
     own = np.eye(len(scores), dtype=bool)
     sides = scores[own], scores[~own]
     return [value for side in sides for value in (len(side), side.sum(), (side**2).sum())]
 
 
 def d_prime(sums):
-    """From the moments of blocks, added up."""
+    """Return d' from the summed moments of blocks."""
     n1, s1, q1, n0, s0, q0 = sums.sum(axis=0)
     variances = q1 / n1 - (s1 / n1) ** 2, q0 / n0 - (s0 / n0) ** 2
     return (s1 / n1 - s0 / n0) / np.sqrt(np.mean(variances))

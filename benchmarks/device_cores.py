@@ -1,4 +1,4 @@
-"""Adaptive and sign codes on one core and on all, beside faiss, interleaved: nanoseconds per (code, query) pair.
+"""Adaptive and sign codes on one core and on all, compared with FAISS: nanoseconds per (code, query) pair.
 
     python benchmarks/device_cores.py [--entries 100000] [--threads 1 16] [--paths avx512 avx2] [--json FILE]
 
@@ -46,7 +46,7 @@ def flat_runs(faiss, rng, bits, n_codes, n_queries):
 
 
 def least_seconds(runs, clock, seconds):
-    """The least time of each run, all of them in turn."""
+    """Return the minimum time of each run, with all runs interleaved."""
     least, rounds, until = dict.fromkeys(runs, np.inf), 0, time.perf_counter() + seconds
     while rounds < 3 or time.perf_counter() < until:
         for name, run in runs.items():
@@ -58,7 +58,7 @@ def least_seconds(runs, clock, seconds):
 
 
 def case(kind, name, n_queries, n_threads, paths, faiss, codes, rng, options):
-    """One row: nanoseconds per pair of every path and of faiss."""
+    """Return one row: nanoseconds per pair of every path and of FAISS."""
     layout = LAYOUTS[name]
     n_codes = len(codes)
     queries = rng.standard_normal((n_queries, layout.n_pool), dtype=np.float32)

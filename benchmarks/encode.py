@@ -23,7 +23,7 @@ import topsign as ts  # noqa: E402
 
 
 def make_contestants(n_features, n_pool, n_bits):
-    """Name and function of a batch, each already warm: matrices exist, tables are built."""
+    """Return names and functions of a batch, already warmed up: matrices exist and tables are built."""
     some = np.random.default_rng(0).standard_normal((2, n_features)).astype(np.float32)
     matrix = (
         ts.make_projection("gaussian", n_features=n_features, n_pool=n_pool, random_state=7)

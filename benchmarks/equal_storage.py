@@ -45,7 +45,7 @@ def adaptive_points(head, seeds):
 
 
 def differences(seed, steps):
-    """Points that other methods lose more than the adaptive head at equal storage, (n_others, n_sizes, 1)."""
+    """Return the additional points that other methods lose at equal storage, (n_others, n_sizes, 1)."""
     (head, rest), seeds = heads(), range(seed, seed + 1)
     signs, universal = sign_losses(head, seeds=seeds), universal_losses(head, seeds=seeds, steps=steps)
     found = []

@@ -20,7 +20,7 @@ from shared.results import save
 
 
 def write_signals(path, n_signals, n_features):
-    """Write signals, half of them near another one, so that there are neighbours to find."""
+    """Write signals of which half are near another one, so there are neighbours to find."""
     rng = np.random.default_rng(0)
     spectrum = (1 / np.sqrt(1 + 20 * np.arange(n_features) / n_features)).astype(np.float32)
     signals = np.lib.format.open_memmap(path, "w+", np.float32, (n_signals, n_features))

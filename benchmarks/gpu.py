@@ -1,9 +1,9 @@
-"""Heads, an index and encoding on a CUDA device beside dense layers and the processor, in one run.
+"""Heads, an index and encoding on a CUDA device, compared with dense layers and the CPU, in one run.
 
     python benchmarks/gpu.py [--entries 100_000_000] [--out benchmarks/results/gpu.json]
 
-Every figure is a median; ratios are of interleaved measurements of one run. Answers are compared with those of the
-processor, to the last bit, wherever they are timed.
+Times are medians, and ratios are taken from interleaved measurements of one run. All timed results are checked to be
+bit-identical to those of the CPU.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def interleaved(functions: dict[str, Any], rounds: int) -> dict[str, float]:
 
 
 def graph_of(function: Any) -> Any:
-    """A CUDA graph of a call, as a function."""
+    """Return a function that runs the CUDA graph of a call."""
     function()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -352,7 +352,7 @@ class WholeChunk:
         self.codes, self.columns, self.derived, self._values = codes, self, {}, columns
 
     def column(self, name: str) -> Any:
-        """Return a column beside the codes."""
+        """Return a column other than the codes."""
         return self._values[name]
 
     def __len__(self) -> int:

@@ -1,10 +1,10 @@
-"""Searches and encoding of trellis codes on a CUDA device, beside dense vectors there and the processor.
+"""Searches and encoding of trellis codes on a CUDA device, compared with dense vectors there and with the CPU.
 
     python benchmarks/gpu_trellis.py [--out benchmarks/results/trellis/gpu.json]
 
-Codes that are searched are random bytes, of which any are a code, over 384 features and a random basis. Figures are
-medians; ratios are of interleaved measurements of one run. Ids, scores and codes are compared with the processor's, to
-the last bit. ``--only encoding encoders`` measures how codes are made.
+Searched codes are random bytes (any bytes are a valid code) over 384 features and a random basis. Times are medians,
+and ratios are taken from interleaved measurements of one run. Ids, scores and codes are checked to be bit-identical to
+those of the CPU. ``--only encoding encoders`` measures only encoding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROWS = 2**20  # dense vectors multiplied at a time
 
 
 def dense_search(vectors: Any, queries: Any) -> tuple[Any, Any]:
-    """The best of a product of half precision, a block of rows at a time."""
+    """Return the best rows by half-precision products, one block of rows at a time."""
     values, places = [], []
     for start in range(0, len(vectors), ROWS):
         found, at = torch.topk(queries @ vectors[start : start + ROWS].T, K)

@@ -1,7 +1,7 @@
 """A head of 100,000 classes: bytes, time of the top class of a batch, and agreement with the exact head.
 
-Weights and inputs are normal vectors whose covariance has eigenvalues i**-decay in a random basis, as features of real
-networks have (they fall as a power of their rank); each input is its class's weight vector in such noise. Times are
+Weights and inputs are normal vectors whose covariance has eigenvalues i**-decay in a random basis, because eigenvalues
+of real features fall as a power of their rank. Each input is the weight vector of its class plus such noise. Times are
 medians of interleaved repeats on one thread; the float32 head is a matrix product and an argmax.
 """
 
@@ -23,7 +23,7 @@ def make_head(rng, options):
     basis, _ = np.linalg.qr(rng.standard_normal((options.features, options.features)))
     shape = (np.sqrt(eigenvalues / eigenvalues.sum())[:, np.newaxis] * basis.T).astype(np.float32)
     weights = np.empty((options.classes, options.features), np.float32)
-    for start in range(0, options.classes, 10_000):  # the normal values of all would be a second copy
+    for start in range(0, options.classes, 10_000):  # drawing all values at once would need a second copy
         part = weights[start : start + 10_000]
         part[:] = rng.standard_normal(part.shape, dtype=np.float32) @ shape
     labels = rng.integers(0, options.classes, options.inputs)

@@ -2,8 +2,8 @@
 
 The head and held-out features come from experiments/language_model (tokens.py, then train.py). It compares adaptive
 codes, with and without shortlists, with rows of 8 and 4 bits and product-quantised rows. Perplexity with a shortlist
-uses exact logits for tokens on the list and estimates for the others; "in shortlist" is the share of positions whose
-next token is on the list, which is what a layer that returns -inf for other tokens can predict at most.
+uses exact logits for tokens on the list and estimates for the others; "in shortlist" is the fraction of positions whose
+next token is on the list, an upper limit for a layer that returns -inf for other tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK = 500  # inputs at a time
 
 
 def load(path):
-    """Weights, features, following tokens, and how they were made."""
+    """Load weights, features, following tokens, and training parameters."""
     parts = sorted(Path(path).parent.glob(f"{Path(path).name}.weights.*.npy"))
     with np.load(f"{path}.npz") as stored:
         features, following = stored["features"].astype(np.float32), stored["following"]
@@ -32,14 +32,14 @@ def load(path):
 
 
 def in_integers(weights, bits):
-    """Rows rounded to signed integers, with a scale per row: the weights again, and bytes per row."""
+    """Round rows to signed integers with a scale per row; return the decoded weights and bytes per row."""
     most = 2 ** (bits - 1) - 1
     scales = np.abs(weights).max(axis=1, keepdims=True) / most
     return np.rint(weights / scales) * scales, weights.shape[1] * bits / 8 + 4
 
 
 def product_quantised(weights, n_parts):
-    """Rows by 8-bit product quantisation: the weights again, bytes per row, and bytes per row of its codebook."""
+    """Quantise rows by 8-bit product quantisation; return the weights, bytes per row, and codebook bytes per row."""
     import faiss
 
     quantizer = faiss.ProductQuantizer(weights.shape[1], n_parts, 8)

@@ -2,9 +2,8 @@
 
     python benchmarks/memory.py [--signals 100000] [--features 8192] [--entries 1000000] [--json FILE]
 
-Resident memory is read from the operating system before and after; the codes themselves are part of the growth.
-Writes a temporary file of signals * features * 4 bytes. Each index is filled in a process of its own, 2,000 signals
-at a time.
+Resident memory is read from the operating system before and after; the codes themselves are part of the growth. Writes
+a temporary file of signals * features * 4 bytes. Each index is filled in a separate process, 2,000 signals at a time.
 """
 
 import argparse
@@ -38,7 +37,7 @@ def write_signals(path, n_signals, n_features):
 
 
 def resident(name):
-    """Megabytes: VmRSS now, VmHWM at the highest."""
+    """Return megabytes of resident memory: current (VmRSS) and peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1000 * 1.024
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def load(folder):
-    """Reports by name, those of a folder below as ``folder/name``."""
+    """Load reports by name; those in a subfolder are named ``folder/name``."""
     paths = sorted(Path(folder).rglob("*.json"))
     return {str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text()) for path in paths}
 
@@ -61,7 +61,7 @@ def benchmarks_page(results):
 
 
 def fill(path, blocks):
-    """The page with these blocks between their markers; a block whose results are missing stays as it is."""
+    """Return the page with these blocks between their markers; blocks without results are not changed."""
     text = path.read_text()
     for name, block in blocks.items():
         if block:

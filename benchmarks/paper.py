@@ -1,4 +1,4 @@
-"""The paper's table and third figure as ``topsign reproduce`` measures them: a network's head, and weak matches.
+"""Table I and Figure 3 of the paper, as measured by ``topsign reproduce``: a network's head, and weak matches.
 
     python benchmarks/paper.py [--seeds 20] [--matrices 8] [--references 1000] [--json FILE]
 

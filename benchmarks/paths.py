@@ -1,13 +1,13 @@
-"""Speed of every path that this processor can run, beside faiss, interleaved: nanoseconds per (entry, query) pair.
+"""Speed of every path that this processor supports, compared with FAISS: nanoseconds per (entry, query) pair.
 
     python benchmarks/paths.py [--entries 100000] [--batches 1 16 64 256] [--threads 1] [--repeats 3] [--json FILE]
     python benchmarks/paths.py --pools 8192 65536 262144 1048576    # cost per kept projection, on the fastest path
     python benchmarks/paths.py --threads 16 --batches 64 256        # one thread to sixteen, and segments
 
-Codes of 512 of 8192 and queries are uniform random, the ten best are kept. Medians are shown, of processor time with
-one thread, which other work on the machine affects least. With several threads, on the fastest path: one query
-over 100 to a million codes, where threads could only lose; batches over the most codes; and the same codes in segments,
-searched one by one and together.
+Codes of 512 of 8192 and queries are uniform random, and the ten best are kept. With one thread, medians of processor
+time are shown, which other work on the machine affects least. With several threads, the fastest path is measured: one
+query over 100 to a million codes, for which threads hardly help; batches over the most codes; and the same codes in
+segments, searched one by one and together.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def show(title, seconds, pairs):
 
 
 def flat_indexes(rng, n_entries):
-    """faiss at equal computation and at equal storage."""
+    """Return FAISS indexes at equal computation and at equal storage."""
     try:
         import faiss
     except ImportError:
@@ -57,7 +57,7 @@ def flat_indexes(rng, n_entries):
 
 
 def random_codes(kernel, rng, layout, n_codes):
-    """Codes with few sets of locations and signs of their own."""
+    """Return codes with few distinct sets of locations and random signs."""
     projected = rng.standard_normal((min(n_codes, 64), layout.n_pool), dtype=np.float32)
     locations, _, _ = kernel.select(projected, layout.n_bits)
     locations = np.tile(locations, (-(-n_codes // len(locations)), 1))[:n_codes]
@@ -118,7 +118,7 @@ def over_paths(paths, rng, options):
 
 
 def over_threads(kernel, rng, options):
-    """More threads than one must never lose, and segments cost little."""
+    """Measure several threads and segments: threads must not be slower than one, and segments must cost little."""
     rows, layout = [], Layout("fast", N_BITS, N_POOL)
     queries = rng.standard_normal((max(1, *options.batches), N_POOL), dtype=np.float32)
     bits, codes = kernel.pack_bits(queries), random_codes(kernel, rng, layout, max(options.sizes))

@@ -11,11 +11,11 @@ Sections:
   times of one query and of 256. ``--index`` keeps the index, for ``cluster_recall.py``
 - ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
 - ``originals``: the same with float16 originals in a folder, with a warm and a cold page cache
-- ``weak``: share of white entries that must be visited for a 90% chance to meet a match, by its correlation
+- ``weak``: fraction of white entries that must be visited to find a match with probability 90%, by its correlation
 
 Sentences are those of ``text_embeddings.py``. Resampled entries are a sentence plus a random combination of differences
 to 12 of its 30 nearest, so that there can be 10^6 of them; queries stay real sentences, in no entry. Timings are
-processor seconds, the least of interleaved repeats in one thread; those with a cold cache are seconds on the clock.
+minima of processor time over interleaved repeats in one thread; those with a cold cache are wall-clock times.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def learned(index, n_regions="auto"):
 
 
 def achieved(index, queries, case, **options):
-    """Rows of what held-out queries reached, visited and were told.
+    """Return rows with the recall, the visited fraction and the reported recall of held-out queries.
 
     Regions are visited even if the cost model prefers to compare a whole batch with all entries, whose recall is 1.
     """
@@ -221,7 +221,7 @@ def originals(options):
 
 
 def drop_cache(path):
-    """Ask the system to forget the pages of an index's files; says what was done."""
+    """Ask the system to drop an index's files from the page cache; return a description of the outcome."""
     for file in Path(path).rglob("*.safetensors"):
         with file.open("rb") as opened:
             os.fsync(opened.fileno())

@@ -7,10 +7,10 @@ Codes and queries are uniform random. Peers: faiss BinaryFlat at equal computati
 (n_bits + log2 C(n_pool, n_bits) bits), usearch's exact search on the same bits, and, on n_pool real dimensions, faiss
 LSH (n_bits bits; the time includes the projection of the queries), RaBitQ with 1- and 4-bit queries, PQ fast-scan with
 the power of two of 4-bit parts nearest to the compact layout's bytes, FlatIP, and scikit-learn's brute-force
-NearestNeighbors. The last two hold --real-entries entries, since all of them would not fit in memory; their time per
-pair hardly depends on it. Every repeat runs each contestant once; medians are shown, and ratios are medians of ratios
-within a repeat. With several threads our searches run on one as well. In JSON every time has its least and its most,
-and ``bytes`` is what an entry's code takes.
+NearestNeighbors. The last two have only --real-entries entries, because all of them would not fit in memory; the time
+per pair hardly depends on this number. Every repeat runs each contestant once; medians are shown, and ratios are
+medians of ratios within a repeat. With several threads our searches run on one as well. In JSON every time has its
+minimum and maximum, and ``bytes`` is the size of an entry's code.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def random_codes(rng, n_entries, n_bits, n_pool):
 
 
 def our_searches(rng, options):
-    """Searches by name."""
+    """Return our searches by name."""
     kernel = kernels.active()
     locations, signs = random_codes(rng, options.entries, options.bits, options.pool)
     signs &= 255 if options.bits % 8 == 0 else 0

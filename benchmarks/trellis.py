@@ -1,4 +1,4 @@
-"""Trellis codes: energy kept of white signals, the paper's detection problem, and speed beside faiss.
+"""Trellis codes: captured energy of white signals, the paper's detection problem, and speed compared with FAISS.
 
     python benchmarks/trellis.py [shares] [detection] [scores] [pairs] [speed] [long] [--json FILE]
 
@@ -32,7 +32,7 @@ COSINES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
 
 
 def shares(options):
-    """Energy kept at each rate and window, with its standard error."""
+    """Measure the captured energy at each rate and window, with its standard error."""
     rng, rows = np.random.default_rng(0), []
     n_features = 1024
     for rate in RATES:
@@ -104,7 +104,7 @@ def scores(options):
 
 
 def pairs(options):
-    """Scores of pairs among 20,000 sentences by their exact cosine: medians, and between which nine tenths lie."""
+    """Measure scores of pairs among 20,000 sentences by their exact cosine: medians and 90% ranges."""
     options = argparse.Namespace(cache=options.cache, entries=20_000, queries=1000, threads=1)
     signals, rows = load(options)[0], []
     first, second, cosines = near(signals, COSINES[0])

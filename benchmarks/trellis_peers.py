@@ -1,11 +1,11 @@
-"""Trellis codes beside other codes of the same bytes, all scored by the cosine of their reconstructions.
+"""Trellis codes compared with other codes of the same bytes, all scored by the cosine of their reconstructions.
 
     python benchmarks/trellis_peers.py text|few|unseen|shift|cifar|source [--bytes 12 24 48 96] [--json FILE]
 
 ``text`` are the sentence vectors of text_embeddings.py (384 features), ``few`` a fifth of them, ``unseen`` the others
 learned from that fifth, ``shift`` learned from nouns with verbs encoded, ``cifar`` features of the CIFAR-10 test images
 that the paper's head classifies (1,024), ``source`` TF-IDF of the Python files of this environment, reduced to 300
-features. Queries are neither learned from nor encoded. Vectors in the cache may be float16, for all codes alike.
+features. Queries are held out from learning and encoding. Vectors in the cache may be float16, for all codes.
 
 Recall@10 against the exact cosine. Everything that is drawn at random is drawn for each seed: a query's recall is the
 mean over seeds, intervals of 95% are bootstrapped over queries, and differences are those on the same queries. Seconds
@@ -116,7 +116,7 @@ def work(job):
 
 
 def compare(options):
-    """Rows by processes of their own, as many at a time as asked."""
+    """Measure rows in separate processes, with a given number at a time."""
     whole = Contest(options)
     planned = whole.planned()
     names = {one: "{}, {} bytes".format(*one) for one in planned}
@@ -124,7 +124,7 @@ def compare(options):
     print(whole.sizes, f"{len(record.wanted)} rows", flush=True)
     todo = [one for one in planned if names[one] in record.wanted]
     jobs = [(*one, seed) for one in todo for seed in range(whole.seeds(*one))]
-    jobs.sort(key=lambda job: (job[0] in LEARNED_LONG, job[1]))  # what takes long last: a run may be stopped
+    jobs.sort(key=lambda job: (job[0] in LEARNED_LONG, job[1]))  # slow codes last, because a run may be stopped
     runs, recalls, spawn = {one: {} for one in planned}, {}, multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, spawn, start_worker, (options,)) as pool:
         started = {pool.submit(work, job): job for job in jobs}

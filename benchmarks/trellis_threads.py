@@ -1,4 +1,4 @@
-"""Trellis codes on one thread and on many, beside faiss PQ fast scan, all interleaved in one run.
+"""Trellis codes on one thread and on many, compared with FAISS PQ fast scan, interleaved in one run.
 
     python benchmarks/trellis_threads.py [--signals 500000] [--threads 16] [--repeats 5] [--json FILE]
 

@@ -15,7 +15,7 @@ MARKERS = "osD^v<>Phx*dpX"
 
 
 def draw(results, folder):
-    """Every chart whose results are there."""
+    """Draw every chart whose results exist."""
     folder.mkdir(parents=True, exist_ok=True)
     charts = {
         "search": ("search-512-8192-t1", search_chart),
@@ -92,7 +92,7 @@ def search_chart(report):
 
 
 def heads_chart(report):
-    """Points of accuracy that a compressed head loses."""
+    """Draw the points of accuracy that a compressed head loses."""
     found = report["measured"]["table"]
     methods = {
         "adaptive, real inputs": "adaptive, real-valued inputs",
@@ -185,7 +185,7 @@ def scores_chart(report):
 
 
 def evidence_charts(report, folder):
-    """The Tippett plot of the longest code, and the DET curve of the shortest, which errs more."""
+    """Draw the Tippett plot of the longest code, and the DET curve of the shortest, which has more errors."""
     rows = report["measured"]["rows"]
     plot_tippett(rows[-1]["log10"]["matches"], rows[-1]["log10"]["impostors"], folder / "camera_tippett.png")
     plot_det(rows[0]["scores"]["matches"], rows[0]["scores"]["impostors"], folder / "camera_det.png")

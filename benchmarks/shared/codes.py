@@ -1,7 +1,8 @@
 """Codes of a given size, learned from a sample: trellis, adaptive and sign codes, and those of other libraries.
 
-All are ranked by one score, the cosine of the query with the reconstruction of an entry, its mean put back. Trellis
-codes take it in an index; the others are decoded for it, which finds more than the scores their libraries take.
+All are ranked by the same score, the cosine of the query with the reconstruction of an entry including its mean.
+Trellis codes are searched in an index; the others are decoded, which gives a higher recall than the scores of their
+libraries.
 """
 
 import time
@@ -109,7 +110,7 @@ def adaptive(sample, n_bytes, seed, options):
 
 
 def itq(sample, n_bytes, seed, options, n_rounds=30):
-    """Principal axes, rotated so that signs lose least (Gong and Lazebnik 2011)."""
+    """Learn principal axes, rotated to minimise the quantisation error of signs (Gong and Lazebnik 2011)."""
     axes = np.linalg.eigh(sample.T @ sample)[1].T[::-1][: 8 * n_bytes]
     values = sample[:: max(1, len(sample) // 10_000)] @ axes.T
     turn = rotation(len(axes), seed)
@@ -148,7 +149,7 @@ def opq(sample, n_bytes, seed, options):
 
 
 def residual(sample, n_bytes, seed, options):
-    """Codebooks of what those before left over (Chen and others 2010) by faiss, searched by a beam."""
+    """Learn residual codebooks (Chen and others 2010) with FAISS, encoded by beam search."""
     import faiss
 
     n_features = sample.shape[1]

@@ -1,4 +1,4 @@
-"""The picture of the README: weak matches found against bytes."""
+"""Chart of the README: fraction of weak matches found against bytes."""
 
 import matplotlib
 

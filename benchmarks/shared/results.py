@@ -1,4 +1,4 @@
-"""Numbers with the machine, the versions and the commit that they come from."""
+"""Results with the machine, the versions and the commit that produced them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def interleaved(calls, repeats):
 
 
 def spread(values):
-    """Median, least and most of what the repeats gave."""
+    """Return the median, minimum and maximum over the repeats."""
     return {name: float(of(values)) for name, of in [("median", np.median), ("least", np.min), ("most", np.max)]}
 
 
@@ -46,7 +46,7 @@ def save(path, options, measured):
 
 
 def settings(options):
-    """Options as they are written: without places on this machine."""
+    """Return options for the record, without paths of this machine."""
     return {
         name: value for name, value in vars(options).items() if name not in ("json", "residuals", "cache", "folder")
     }
@@ -116,7 +116,7 @@ class Record:
 
 
 def commit():
-    """The commit, with a plus sign where the code that runs differs from it; None outside a clone.
+    """Return the commit, with a plus sign if the working tree differs from it; None outside a clone.
 
     A tree that ``git archive`` made has its commit written into ``archived.txt``.
     """
@@ -139,7 +139,7 @@ def machine():
 
 
 def load():
-    """Of the last minute, this benchmark's own included."""
+    """Return the load average of the last minute, including this benchmark."""
     return round(os.getloadavg()[0], 2)
 
 

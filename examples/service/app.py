@@ -2,7 +2,7 @@
 
     TOPSIGN_INDEX=docs.topsign TOPSIGN_TOKEN=secret uvicorn app:app --host 127.0.0.1 --port 8000
 
-Searches run on SEARCHES threads at most, each with one thread of its own, so that one client cannot take all cores.
+At most SEARCHES searches run at the same time, each on one thread, so one client cannot take all cores.
 """
 
 import hmac
