@@ -27,11 +27,11 @@ import topsign.plots
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-PATTERN = 0.17  # of simulated sensors, against noise of 1: fingerprints of five correlate by 0.06, as real ones do
+PATTERN = 0.17  # relative to noise of 1; fingerprints of five photographs correlate by 0.06, like real ones
 
 
 def load(path):
-    """Residuals as float32, the number of the camera of each, and the cameras' names."""
+    """Return residuals as float32, the camera number of each, and the names of the cameras."""
     with np.load(path) as file:
         residuals = file["residuals"].astype(np.float32) * file.get("scale", np.float32(1))
         cameras = file["camera"].astype(np.int64)
@@ -40,7 +40,7 @@ def load(path):
 
 
 def simulate(rng, *, n_cameras=6, n_photographs=8, n_features=2**18):
-    """Photographs of sensors whose pattern is white, in white noise."""
+    """Simulate photographs of sensors with white patterns in white noise."""
     cameras = np.repeat(np.arange(n_cameras), n_photographs)
     patterns = PATTERN * rng.standard_normal((n_cameras, n_features), dtype=np.float32)
     residuals = rng.standard_normal((len(cameras), n_features), dtype=np.float32)
@@ -49,7 +49,7 @@ def simulate(rng, *, n_cameras=6, n_photographs=8, n_features=2**18):
 
 
 def split(cameras, n_enrol):
-    """Which photographs are enrolled: the first ``n_enrol`` of each camera."""
+    """Return a mask of the enrolled photographs, the first ``n_enrol`` of each camera."""
     enrolled = np.zeros(len(cameras), bool)
     for camera in np.unique(cameras):
         enrolled[np.flatnonzero(cameras == camera)[:n_enrol]] = True
@@ -62,12 +62,12 @@ def fingerprints(residuals, cameras):
 
 
 def by_camera(neighbors, values):
-    """Values of a search for all cameras, column c those of camera c."""
+    """Return the values of a search with one column per camera."""
     return np.take_along_axis(values, np.argsort(neighbors.ids, axis=1), axis=1)
 
 
 def compare(residuals, cameras, photographs, took, n_bits):
-    """Scores of photographs with fingerprints made of residuals: those of their own cameras, and of the others."""
+    """Return scores of photographs with the fingerprints of their own cameras and of the others."""
     index = ts.AdaptiveIndex(n_features=residuals.shape[1], n_bits=n_bits, norms=False, random_state=7)
     index.add(fingerprints(residuals, cameras))
     found = index.search(photographs, k=len(index))
@@ -76,7 +76,7 @@ def compare(residuals, cameras, photographs, took, n_bits):
 
 
 def learn_evidence(residuals, cameras, n_bits):
-    """Scores of known matches and of known impostors, none of a photograph with a fingerprint that it is part of."""
+    """Return scores of known matches and impostors; no photograph is part of the fingerprint it is compared with."""
     place = np.array([np.count_nonzero(cameras[:i] == camera) for i, camera in enumerate(cameras)])
     known = [
         compare(

@@ -1,14 +1,14 @@
-"""Trains the paper's kind of network on CIFAR-10, and saves its test features and two linear heads as one small file.
+"""Train the paper's kind of network on CIFAR-10, and save its test features and two linear heads in one small file.
 
-Eight convolutional layers (VGG style, 128 to 1,024 channels, batch normalisation), two fully connected
-layers with ReLU, and a linear head without biases on 1,024 features: the head the paper compresses. A
-second head, with intercepts and norms of its own, is a logistic regression on the same frozen features.
+Eight convolutional layers (VGG style, 128 to 1,024 channels, batch normalisation), two fully connected layers with
+ReLU, and a linear head without biases on 1,024 features, as the paper compresses. A second head, with intercepts and
+other norms, is a logistic regression on the same frozen features.
 
     python experiments/cifar10_head/train.py --archive cifar10-jpeg.tar.xz --out src/topsign/paper/data/cifar10_head.npz
 
-The archive holds ``cifar10/{train,test}/<class>/NNNN.jpg``. Needs PyTorch, and torchvision or Pillow to
-decode; a GPU makes it a matter of minutes. Where neither decoder is at hand, ``--decode-to images.npz``
-on another machine and ``--images images.npz`` here do.
+The archive holds ``cifar10/{train,test}/<class>/NNNN.jpg``. Needs PyTorch, and torchvision or Pillow to decode; a GPU
+reduces the time to minutes. If neither decoder is installed, run ``--decode-to images.npz`` on another machine and pass
+``--images images.npz``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """Both splits as uint8 (n, 3, 32, 32) and labels, classes in alphabetical order."""
+    """Return both splits as uint8 (n, 3, 32, 32) and labels, with classes in alphabetical order."""
     decode = jpeg_decoder()
     images: dict[str, list[np.ndarray]] = {"train": [], "test": []}
     names: dict[str, list[str]] = {"train": [], "test": []}
@@ -92,7 +92,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
 
 
 def jpeg_decoder() -> Callable[[bytes], np.ndarray]:
-    """Bytes of a JPEG file to uint8 (3, height, width), by whichever decoder is installed."""
+    """Return a function that decodes a JPEG file to uint8 (3, height, width), with the installed decoder."""
     try:
         from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -113,7 +113,7 @@ def jpeg_decoder() -> Callable[[bytes], np.ndarray]:
 
 
 class Network(nn.Module):
-    """Uint8 images to ten logits, by way of 1,024 non-negative features."""
+    """Network from uint8 images to ten logits, with 1,024 non-negative features."""
 
     def __init__(self, mean: torch.Tensor, deviation: torch.Tensor) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Network(nn.Module):
 
 
 def train(splits: dict[str, torch.Tensor], *, epochs: int, batch: int, peak_rate: float) -> Network:
-    """SGD with Nesterov momentum, one cycle of the learning rate, and augmentation on the device."""
+    """Train by SGD with Nesterov momentum, a one-cycle learning rate, and augmentation on the device."""
     images, labels = splits["train"], splits["train_labels"]
     pixels = images.float()
     model = Network(pixels.mean((0, 2, 3)), pixels.std((0, 2, 3))).to(images.device, memory_format=torch.channels_last)
@@ -181,7 +181,7 @@ def train(splits: dict[str, torch.Tensor], *, epochs: int, batch: int, peak_rate
 
 
 def augmented(images: torch.Tensor, *, pad: int = 4, cutout: int = 8) -> torch.Tensor:
-    """Each image flipped or not, cropped from its reflection-padded self, with one small square blanked."""
+    """Return randomly flipped images, cropped after reflection padding, with one small square blanked."""
     count, _, height, width = images.shape
     device = images.device
     padded = functional.pad(images.float(), (pad,) * 4, mode="reflect")
@@ -202,7 +202,7 @@ def augmented(images: torch.Tensor, *, pad: int = 4, cutout: int = 8) -> torch.T
 def logistic_regression(
     features: torch.Tensor, labels: torch.Tensor, *, penalty: float = 1e-3
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (10, n_features) and intercepts of a multinomial logistic regression, by L-BFGS."""
+    """Return weights (10, n_features) and intercepts of a multinomial logistic regression, by L-BFGS."""
     scale = features.square().mean().sqrt()
     scaled = features / scale
     coef = torch.zeros(10, features.shape[1], device=features.device, requires_grad=True)
@@ -229,7 +229,7 @@ def save(
     intercept: np.ndarray,
     made: dict[str, object],
 ) -> None:
-    """The features in 8 bits with one step for all, coarser only where the file would exceed its limit."""
+    """Save the features in 8 bits with one common step, which is coarser only if the file would exceed its limit."""
     heads = {"head": (head, 0), "head with intercepts": (coef, intercept)}
 
     def accuracies(values: np.ndarray) -> dict[str, float]:

@@ -1,11 +1,11 @@
-"""Trains a small language model and saves its head, with held-out features and the tokens that follow them.
+"""Train a small language model and save its head, with held-out features and the tokens that follow them.
 
     python experiments/language_model/train.py --tokens tokens.npz --width 512 --out head-512
 
 A decoder of GPT-2's shape (pre-norm, GELU, learned positions, head tied to the embedding, no bias) trained on the
 tokens of ``tokens.py``. Writes ``OUT.weights.N.npy`` (float16 rows of the head, in files below 15 MB) and ``OUT.npz``
-(float16 features that the head takes, the tokens that follow, and how it was made); ``benchmarks/lm_heads.py`` reads
-them. A GPU makes it a matter of a minute. Needs only PyTorch.
+(float16 input features of the head, the tokens that follow, and training parameters); ``benchmarks/lm_heads.py`` reads
+them. With a GPU it takes about a minute. Needs only PyTorch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def batches(tokens: Tensor, size: int, n_batches: int) -> Tensor:
 
 @torch.no_grad()
 def held_out(model: LanguageModel, tokens: Tensor, device: str) -> tuple[Tensor, Tensor, float]:
-    """Features and next tokens of the second half of every window, where there is context, and the mean loss."""
+    """Return features and next tokens of the second half of every window, which has context, and the mean loss."""
     model.eval()
     windows = tokens[: (len(tokens) - 1) // CONTEXT * CONTEXT].view(-1, CONTEXT)
     following = tokens[1 : 1 + windows.numel()].view(-1, CONTEXT)

@@ -35,9 +35,9 @@ def reproduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print verdicts and data as JSON.")] = False,
 ) -> None:
-    """Measure every figure and the table of the paper beside exact theory, with a verdict per claim.
+    """Reproduce the figures and the table of the paper, compare them with exact theory, and judge each claim.
 
-    Writes index.html, a page that needs nothing else, with the data as JSON and the figures as PNG beside it.
+    Writes index.html, a self-contained page, and the data as JSON and the figures as PNG to the same folder.
 
     [bold]Examples[/]
 
