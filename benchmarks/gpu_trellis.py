@@ -265,7 +265,7 @@ def encoders(n: int) -> list[dict[str, Any]]:
 
 
 def head(n_classes: int, n_features: int, n_bits: int, inputs: tuple[int, ...]) -> dict[str, Any]:
-    """Top 10 of a layer, with the projection of inputs, beside a bfloat16 Linear; codes are random bytes."""
+    """Top 10 of a layer, with the projection of inputs, compared with a bfloat16 Linear; codes are random bytes."""
     layer = ts.nn.CompressedLinear(n_features, n_classes, family="trellis", n_bits=n_bits, bias=False, random_state=3)
     layer.codes.copy_(torch.randint(0, 256, layer.codes.shape, dtype=torch.uint8))
     layer.codes[:, -1] = 0x80  # scales near one

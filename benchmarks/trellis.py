@@ -6,7 +6,7 @@
 ``topsign.theory`` quote. ``scores`` compares two scores on the same codes. ``pairs`` gives scores of near-duplicates
 among the sentences of text_embeddings.py by their exact cosine, to choose a threshold. Speed is measured on one thread,
 in processor time, as medians of interleaved repeats. trellis_peers.py, trellis_heads.py and trellis_cameras.py measure
-trellis codes beside other codes on real data.
+trellis codes and other codes on real data.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def processor_times(calls, repeats):
 
 
 def speed(options):
-    """Nanoseconds per pair of 256 queries and per entry of one, and microseconds to encode, beside faiss IndexPQ."""
+    """Measure times per pair of 256 queries, per entry of one query, and per encoded signal, against FAISS IndexPQ."""
     import faiss
 
     faiss.omp_set_num_threads(1)

@@ -30,6 +30,7 @@ SCOPE = (
 )
 
 UNITS = "bytes?|bits?|ns|us|ms|s|microseconds|milliseconds|nanoseconds|seconds|minutes|operations|multiplications|GB|MB"
+OWNS = "keeps?|learns?|holds?|gives?|says?|costs?"
 THINGS = "batch|camera|class|dimension|entry|feature|machine|pair|query|row|search|segment|signal|token|weight"
 
 # Pattern -> what to write instead.
@@ -56,6 +57,11 @@ PHRASES = {
     r"\bplaces? of -1\b": "position -1",
     r"\bhere or on any\b|\bthis machine alone\b": "local or remote",
     r"\bfaiss's\b": "FAISS's",
+    r"\bthe best that an? \w+ can be\b": "optimal among",
+    r"\bin that of each\b|\bwhich they begin with\b": "name the noun",
+    rf"(?:\band|\bor|:) what (?:an?|the|its|it|they) (?:\w+ )?(?:{OWNS})\b": "name the noun",
+    r"\bcannot be its own\b": "say what to do: drop that row",
+    r"\bat all\?": "state the usage",
 }
 
 VERBS = (
@@ -153,10 +159,20 @@ def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases(path):
     [
         "What `add` returned from survives a crash.",
         "Damage is reported, never answered.",
-        "Codes alone are kept.",
+        "An index larger than the card is searched so.",
+        "A file keeps codes alone, of which the scores of real queries cannot be told.",
+        "Adaptive codes are the best that a code can be which treats every coordinate by itself.",
+        "members that the covariance of all cells counts as, in that of each",
+        "Number of entries in a block, and what the limit keeps of their comparison with all; every entry once.",
+        "Kernels leave places of -1 where scores are -inf, as products of extreme values are: other entries fill them.",
+        "First additions: what an index learns from one, and the file that is made once nothing of it can be refused.",
+        "AdaptiveLinearClassifier is no face of a head of universal codes",
+        "signals row 5 is zero: all its projections tie, so it cannot be its own reference",
+        "x.npy, meta page 0: not that of an LMDB file; is this a topsign index at all?",
+        "of trellis codes hadamard or principal, which they begin with",
+        "under eleven times its energy in noise",
         "Classes told apart by small differences.",
         "It takes 448 bytes an entry.",
-        "An index larger than the card is searched so.",
         "Bad files are refused in words.",
     ],
 )

@@ -6,7 +6,7 @@ NAMES = ("database", "database-pairs")
 
 
 def database(results):
-    """Results beside their limits."""
+    """Table of the results with their limits."""
     reports = {name: results[name] for name in NAMES if name in results}
     measured = {part: found for report in reports.values() for part, found in report["measured"].items()}
     lines = []

@@ -1,4 +1,4 @@
-"""Tables of docs/reference/trellis-measurements.md: recall beside other codes, heads, cameras and speed."""
+"""Tables of docs/reference/trellis-measurements.md: recall compared with other codes, heads, cameras and speed."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _speeds(results):
 
 
 def _speed(report):
-    """Times of one machine beside IndexPQ of as many bytes: one thread, processor time, 384 features."""
+    """Times of one machine compared with IndexPQ of as many bytes: one thread, processor time, 384 features."""
     rows = report["measured"]["speed"]
     long = [
         f"; {row['features']:,} features at {row['bits']:,} bits are encoded in "

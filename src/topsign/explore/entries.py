@@ -1,4 +1,4 @@
-"""Contents of an index for the page: entries, their neighbours, and scores beside the null distribution."""
+"""Contents of an index for the page: entries, their neighbours, and scores with the null distribution."""
 
 from __future__ import annotations
 
