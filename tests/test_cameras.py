@@ -443,9 +443,10 @@ def test_names_are_escaped_on_a_terminal(photographs, tmp_path):
         assert "\\x1b" in shown, (command, shown)
 
 
-def test_the_message_of_a_refused_enrolment_is_short(photographs, tmp_path):
+def test_a_refused_enrolment_leaves_nothing_but_a_short_message(photographs, tmp_path):
     code, shown = run("enroll", tmp_path / "s.topsign", "--camera", "a", *photographs["a"])
     assert (code, shown.count("but the crop has 1024 x 1024"), "; and 4 more" in shown) == (1, 3, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_commands_name_what_is_wrong(enrolled, photographs, tmp_path):

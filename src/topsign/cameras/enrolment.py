@@ -83,6 +83,7 @@ def enroll(
     read = [*read_residuals(paths, size=database.size, n_threads=n_threads, progress=progress)]
     refused = [one for one in read if isinstance(one, PhotographError)]
     readings = [one for one in read if isinstance(one, Reading)]
+    _check_any(readings, refused)  # before anything is created
     with database.writing():
         known = database.camera(camera) if camera in database else None
         readings = _distinct(database, readings, refused)

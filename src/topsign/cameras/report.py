@@ -36,7 +36,7 @@ LITERATURE = (
 
 
 LONG = 12
-"""Rows of a table of files from which on the page folds it; printing unfolds it."""
+"""Tables of files with more rows than this are folded on the page; printing unfolds them."""
 
 DATABASE_WORDS = {"path": "database", "version": "version of the database", "n_cameras": "cameras"}
 NOT_APPLIED = {"orientation": " (not applied, because the pattern belongs to the pixels of the sensor)"}
