@@ -66,16 +66,16 @@ def scene(rng, side):
     return (grey[:, :, np.newaxis] * rng.uniform(0.7, 1, 3)).astype(np.float32), None
 
 
-def photograph(rng, pattern):
+def photograph(rng, pattern, shown=None):
     """A JPEG file of quality 75 to 95, taken by a sensor with this pattern.
 
-    A tenth of the photographs are overexposed and a tenth are dark. The sensor has shot and read noise, a Bayer mosaic,
-    white balance and bilinear demosaicing.
+    A tenth of the photographs are overexposed and a tenth are dark; those of given colours are neither. The sensor has
+    shot and read noise, a Bayer mosaic, white balance and bilinear demosaicing.
     """
     side = len(pattern)
-    exposure = rng.choice([1.0, 1.7, 0.12], p=[0.8, 0.1, 0.1])
+    exposure = rng.choice([1.0, 1.7, 0.12], p=[0.8, 0.1, 0.1]) if shown is None else 1.0
     gains = np.array([rng.uniform(1.2, 2), 1, rng.uniform(1.2, 2)])
-    colours, crop = scene(rng, side)
+    colours, crop = scene(rng, side) if shown is None else (shown, None)
     light = exposure * colours / gains  # before white balance
     mosaic = np.zeros((side, side), int)
     mosaic[0::2, 1::2] = mosaic[1::2, 0::2] = 1
