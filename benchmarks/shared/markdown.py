@@ -8,6 +8,7 @@ NOTICE = (
 UNTIMED = (
     "camera_evidence.py",
     "cameras.py",
+    "cameras_scenes.py",
     "cameras_simulation.py",
     "cameras_weak.py",
     "detection.py",

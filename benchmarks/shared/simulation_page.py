@@ -3,8 +3,7 @@
 from .markdown import bold_best, join, number, source, table
 
 NAME, FULL, WEAK = "cameras_simulation", "cameras_simulation-1024", "cameras_weak"
-SPEED, LARGE, FALSE = "cameras_speed", "cameras_large", "cameras_false_matches"
-EXPOSURES = {0.12: "dark", 1.0: "normal", 1.7: "overexposed"}
+SPEED, LARGE, IMAGES = "cameras_speed", "cameras_large", "cameras_scenes"
 METHODS = ("adaptive", "trellis", "digest", "binarised")
 CODE_BYTES = 4096
 """Bytes of the codes whose false matches and likelihood ratios are shown."""
@@ -24,10 +23,10 @@ def simulated_cameras(results):
         "![Detection by bytes](../images/cameras_simulation.png)",
         "### False matches and likelihood ratios",
         *(_evidence(results[name]) for name in sizes),
-        _false_matches(results),
+        _one_image(results),
         "![Tippett plot of the simulation](../images/cameras_simulation_tippett.png)",
         _weak(results),
-        *(source(results, name) for name in (*sizes, FALSE, WEAK) if name in results),
+        *(source(results, name) for name in (*sizes, IMAGES, WEAK) if name in results),
     )
 
 
@@ -193,43 +192,24 @@ def _evidence(report):
     return f"{words}\n\n{table([*head, 'Cllr', 'least Cllr'], lines)}"
 
 
-def _false_matches(results):
-    """False matches of uncompressed correlations one by one, and the scores of each kind of photograph."""
-    if FALSE not in results:
+def _one_image(results):
+    """Correlations of residuals that show one natural image, by the distance of the crops."""
+    if IMAGES not in results:
         return ""
-    (report,) = (one for one in results[FALSE]["measured"]["evidence"] if one["method"] == "uncompressed")
-    head = ["scene", "exposure", "comparisons", "deviation", "largest score"]
-    lines = [
-        [
-            "natural" if one["natural"] else "synthetic",
-            EXPOSURES[one["exposure"]],
-            f"{one['comparisons']:,}",
-            f"{one['deviation']:.2f}",
-            f"{one['largest']:.1f}",
-        ]
-        for one in report["kinds"]
-    ]
-    found = [
-        f"- a {EXPOSURES[one['exposure']]} photograph of a {'natural' if one['crop'] else 'synthetic'} scene, "
-        f"{one['usable']:.0%} of its pixels usable: score {one['score']:.4f}, {one['deviations']:.1f} deviations of "
-        f"all impostors above their mean, {one['own_deviations']:.1f} deviations of the scores of this photograph; "
-        f"PCE {round(one['pce'])}; {_nearest(one)}"
-        for one in report["false_matches"]
-    ]
+    report = results[IMAGES]
+    images, side = report["measured"]["images"], report["options"]["size"]
+    lines = []
+    for rows in zip(*images.values(), strict=True):
+        cells = [(f"{row['correlation']:.4f}", row["least_different_bits"]) for row in rows]
+        lines.append([rows[0]["shift"], *(cell for pair in cells for cell in pair)])
+    head = ["shift in pixels", *(word for name in images for word in (name, "different bits"))]
     return join(
-        "Scores of uncompressed fingerprints with impostors by kind of photograph, in deviations of all impostors from "
-        "their mean (crops of 1024 x 1024 pixels, 20 photographs enrolled):",
+        f"Correlation of the residuals of two photographs by different sensors that show one natural image of the "
+        f"simulation, by the distance of the crops along a row ({side} x {side} pixels, means of "
+        f"{report['options']['repeats']} places in the image; isotropic deviation {1 / side:.4f}), and the fewest "
+        "different bits of the scene signatures, which recognise a scene up to 28:",
         table(head, lines),
-        "False matches at 1e-6:" if found else "There are no false matches at 1e-6.",
-        "\n".join(found),
     )
-
-
-def _nearest(one):
-    """The enrolled photograph of the camera that is nearest to a false match."""
-    shift = one["least_shift"]
-    words = "no enrolled photograph shows this image" if shift is None else f"an enrolled crop is {shift} pixels away"
-    return f"{words}, and {one['least_different_bits']} bits of the signatures differ at least."
 
 
 def _weak(results):
