@@ -306,31 +306,6 @@ def test_trellis_indexes(device, kind, memory, tmp_path):
     equal_results(held.search(signals[:2], k=2500), index.search(signals[:2], k=2500))
 
 
-@pytest.mark.filterwarnings("ignore::topsign.errors.CalibrationWarning")  # clusters correlate
-@pytest.mark.parametrize("kind", ["trellis", "local", "adaptive"])
-def test_regions(device, kind):
-    rng = np.random.default_rng(0)
-    signals = (rng.standard_normal((50, 96))[rng.integers(50, size=30_000)] * 2).astype(np.float32)
-    signals += rng.standard_normal((30_000, 96), np.float32)
-    index = {
-        "trellis": lambda: ts.TrellisIndex(n_features=96, n_bytes=12, random_state=7),
-        "local": lambda: ts.TrellisIndex(n_features=96, n_bytes=12, n_local=4, random_state=7),
-        "adaptive": lambda: ts.AdaptiveIndex(n_features=96, n_bits=48, n_pool=192, random_state=7),
-    }[kind]()
-    index.add(signals[:20_000])
-    index.learn_regions(256)
-    index.add(signals[20_000:], ids=np.arange(10_000)[::-1] * 3 + 20_000)
-    index.add(np.repeat(signals[:400], 10, axis=0))
-    index.remove(np.arange(0, 9000, 7))
-    held = index.to("cuda")
-    for n_queries in (1, 5):
-        queries = signals[:n_queries] + 0.2 * rng.standard_normal((n_queries, 96)).astype(np.float32)
-        for k, options in ((7, {"probes": 20}), (15, {"probes": 100}), (5, {"probes": 9, "among": index.ids[::3]})):
-            found = held.search(queries, k, **options)
-            equal_results(found, index.search(queries, k, **options))
-            assert (found.visited < 0.7).all()
-
-
 @pytest.mark.filterwarnings("ignore:.*their covariance is shrunk")
 @pytest.mark.parametrize("projection", ["hadamard", "principal"])
 @pytest.mark.parametrize("bias", [True, False])

@@ -25,7 +25,7 @@ WARPS = 8  # per thread block of exact scoring
 
 
 class BestSearch:
-    """The k best codes of a batch of queries. Parts must come in the order of their positions, or have an ``order``.
+    """The k best codes of a batch of queries. Parts must come in the order of their positions.
 
     With ``waits``, scans take more codes than the buffer of candidates holds, and are repeated after an overflow: fewer
     and larger scans, but the host synchronizes after each. Calls that are captured in a CUDA graph cannot.
@@ -147,7 +147,6 @@ class BestSearch:
             self._projected,
             part.weights,
             part.biases,
-            part.order,
             *place,
             np.uint32(self.k),
             np.uint32(self._room),

@@ -6,12 +6,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._arrays import Array, Bytes, Int64
-from ..families import CodeColumns, Range, RegionRange
+from ..families import CodeColumns, Range
 from ..families.sign_comparison import weights_of
 from ..store import Segment, Snapshot
 from .device import Array as DeviceArray
@@ -41,27 +41,6 @@ class Chunk:
 
 
 @dataclass(frozen=True, eq=False)
-class CodesByRegion:
-    """Codes of one cell of a chunk, listed region by region."""
-
-    segment: RegionRange  # whose regions these are
-    order: DeviceArray  # uint32, positions among the codes of the cell
-    starts: Int64  # region r: order[starts[r] : starts[r + 1]]
-
-    @classmethod
-    def of(cls, device: Device, segment: RegionRange, chunk: Chunk, positions: Int64 | None) -> CodesByRegion:
-        """Return the codes at these positions of a chunk, None for all, in the order of their segment's regions."""
-        n_regions = len(segment.starts) - 1
-        inside = np.arange(len(chunk)) if positions is None else positions
-        places = np.full(len(segment.columns), -1, np.int64)
-        places[chunk.positions.start + inside] = np.arange(len(inside))
-        found = places[segment.positions]
-        regions = np.repeat(np.arange(n_regions), np.diff(segment.starts))[found >= 0]
-        starts = np.append(0, np.cumsum(np.bincount(regions, minlength=n_regions)))
-        return cls(segment, device.put(found[found >= 0].astype(np.uint32)), starts)
-
-
-@dataclass(frozen=True, eq=False)
 class CellCodes:
     """Codes of one cell of a chunk on a device."""
 
@@ -69,14 +48,6 @@ class CellCodes:
     stripes: Stripes
     positions: Int64 | None  # in the chunk; None: all
     weights: dict[str, DeviceArray]  # factors of sums, by column name
-    known: dict[str, CodesByRegion] = field(default_factory=dict)
-
-    def by_region(self, device: Device, segment: RegionRange, chunk: Chunk) -> CodesByRegion:
-        """Return the codes listed by region, computed once for all searches."""
-        known = self.known.get("regions")
-        if known is None or known.segment.positions is not segment.positions:
-            known = self.known["regions"] = CodesByRegion.of(device, segment, chunk, self.positions)
-        return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +100,9 @@ class ResidentChunks:
         """GPU memory of the resident chunks, in bytes."""
         return sum(self.loader.nbytes(len(loaded.chunk)) for loaded in self._resident.values())
 
-    def holds(self, snapshot: Snapshot) -> bool:
-        """Return whether all entries of a snapshot are resident."""
-        return all(chunk.key in self._resident for segment in snapshot.segments for chunk in chunks_of(segment))
+    def __len__(self) -> int:
+        """Return the number of resident chunks."""
+        return len(self._resident)
 
     def keep(self, snapshot: Snapshot) -> int:
         """Load new chunks that fit and drop chunks of earlier snapshots; return the number of entries copied."""

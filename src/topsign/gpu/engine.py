@@ -19,12 +19,11 @@ from ..families.trellis.comparison import TrellisComparison
 from ..search import ENGINE, Hits
 from ..store import Segment, Snapshot
 from .best import MAX_K, BestSearch, WithinSearch
-from .chunks import MAX_QUERIES, CellCodes, Chunk, ResidentChunks, bitmap_words, chunks_of
+from .chunks import MAX_QUERIES, Chunk, ResidentChunks, bitmap_words, chunks_of
 from .device import Array as DeviceArray
 from .device import Device
 from .forms import AsymmetricForm, Form, HammingForm, TrellisForm
 from .scan import Part, Tuning
-from .visits import VisitedPart, most_visited, visit_regions
 
 FORMS: dict[type[Comparison], type[Form]] = {
     HammingComparison: HammingForm,
@@ -36,7 +35,7 @@ FORMS: dict[type[Comparison], type[Form]] = {
 """Forms by type of comparison. Subclasses may compare differently, so they are registered separately."""
 
 COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
-VISIT_COST = 150_000.0  # nanoseconds per query and cell, besides those per visited entry
+CHUNK_COST = 300_000.0  # nanoseconds of a search per resident chunk, besides those per entry
 
 
 def form_type(comparison: Comparison) -> type[Form]:
@@ -88,30 +87,19 @@ class GpuEngine:
         return replace(hits, values=form.values(hits.queries, hits.values))
 
     def visit(self, comparison: Comparison, snapshot: Snapshot, visits: Visits, k: int, *, n_threads: int) -> Hits:
-        """Return the k best entries of the regions that each query visits, or all if there are fewer.
-
-        If some codes are not resident, the CPU visits them, because it reads only the codes of the regions.
-        """
-        if k > MAX_K or not self.chunks.holds(snapshot):
-            return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
-        form = form_type(comparison)(comparison)
-        hits = Hits.merge(self._visit(form, snapshot, visits, k), descending=True, k=k)
-        hits = hits[hits.values > -np.inf]
-        return replace(hits, values=form.values(hits.queries, hits.values))
+        """Return the k best entries of the regions that each query visits; the CPU visits them faster than a device."""
+        return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
         """Return the nanoseconds to compare all queries with so many entries."""
         if not self.chunks.holds_all:
             return n_entries * self._loader.nbytes(1) * COPY_COST
         per_entry, per_pair = form_type(comparison).scan_costs
-        return n_entries * (per_entry + per_pair * len(comparison))
+        return len(self.chunks) * CHUNK_COST + n_entries * (per_entry + per_pair * len(comparison))
 
     def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
         """Return the nanoseconds to visit ``n_entries`` entries in ``n_pairs`` pairs of a query and an entry."""
-        if not self.chunks.holds_all:
-            return ENGINE.visit_cost(comparison, n_entries, n_pairs)
-        n_searches = len(comparison) * len(self._loader.formats)
-        return n_searches * VISIT_COST + n_pairs * form_type(comparison).visit_cost
+        return ENGINE.visit_cost(comparison, n_entries, n_pairs)
 
     def _rank(self, form: Form, snapshot: Snapshot, n_queries: int, k: int) -> Iterator[Hits]:
         """Yield the best entries of each block of queries, run of chunks and cell."""
@@ -122,47 +110,24 @@ class GpuEngine:
                 searches: dict[int, tuple[BestSearch, RowMap]] = {}
                 for codes in self._cell_parts(run, form.weights):
                     if codes.cell not in searches:
-                        search = self._search(form, codes.cell, len(queries[codes.cell]), k, run.n_entries)
+                        search = BestSearch(
+                            device,
+                            self._loader.formats[codes.cell],
+                            len(queries[codes.cell]),
+                            k,
+                            run.n_entries,
+                            whole=form.whole,
+                            waits=self._loader.waits,
+                            tuning=self._tuning,
+                        )
                         search.start(queries[codes.cell])
                         searches[codes.cell] = search, RowMap()
                     search, rows = searches[codes.cell]
                     search.scan(rows.place(codes))
                 for search, rows in searches.values():
                     positions, scores = device.get(search.positions), device.get(search.scores)
-                    yield found_at(snapshot, start, rows, positions, scores)
-
-    def _visit(self, form: Form, snapshot: Snapshot, visits: Visits, k: int) -> Iterator[Hits]:
-        """Yield the best entries of each block of queries, run of chunks and cell, of the regions that are visited."""
-        device, size = self.device, MAX_QUERIES
-        segments = {id(one.columns): one for one in visits.segments.ranges}
-        for start in range(0, len(visits.starts) - 1, size):
-            queries = form.queries(device, slice(start, start + size))
-            starts = visits.starts[start : start + size + 1]
-            regions = visits.regions[starts[0] : starts[-1]]
-            for run in ascending_chunks(snapshot):
-                visited: dict[int, tuple[list[VisitedPart], RowMap]] = {}
-                for codes in self._cell_parts(run, form.weights):
-                    parts, rows = visited.setdefault(codes.cell, ([], RowMap()))
-                    ordered = codes.loaded.by_region(device, segments[id(codes.chunk.columns)], codes.chunk)
-                    parts.append(VisitedPart.of(device, rows.place(codes), ordered, starts - starts[0], regions))
-                for cell, (parts, rows) in visited.items():
-                    if n_codes := most_visited(parts):
-                        search = self._search(form, cell, 1, k, n_codes)
-                        positions, scores = visit_regions(search, queries[cell], parts, starts - starts[0])
-                        yield found_at(snapshot, start, rows, positions, scores)
-
-    def _search(self, form: Form, cell: int, n_queries: int, k: int, n_codes: int) -> BestSearch:
-        """Return a search of the codes of a cell."""
-        return BestSearch(
-            self.device,
-            self._loader.formats[cell],
-            n_queries,
-            k,
-            n_codes,
-            whole=form.whole,
-            waits=self._loader.waits,
-            tuning=self._tuning,
-        )
+                    found = positions >= 0
+                    yield hits_at(snapshot, start + np.nonzero(found)[0], rows.of(positions[found]), scores[found])
 
     def _within(self, form: Form, snapshot: Snapshot, thresholds: Float32) -> Iterator[Hits]:
         """Yield every entry that reaches the threshold of its query, scan by scan."""
@@ -186,7 +151,7 @@ class GpuEngine:
             for codes in loaded.cells:
                 alive = self._alive(placed.alive, codes.positions)
                 part = Part(codes.stripes, None if weights is None else codes.weights[weights], None, alive)
-                yield CellPart(loaded.chunk, codes, part, placed.first_row)
+                yield CellPart(codes.cell, part, placed.first_row, codes.positions)
 
     def _alive(self, alive: Bytes | None, positions: Int64 | None) -> DeviceArray | None:
         if alive is None:
@@ -244,15 +209,10 @@ def _placed(start: int, segment: Segment) -> Iterator[PlacedChunk]:
 class CellPart:
     """Codes of one cell of a chunk, ready to be scanned."""
 
-    chunk: Chunk
-    loaded: CellCodes
+    cell: int
     part: Part
     first_row: int  # of the chunk in the snapshot
-
-    @property
-    def cell(self) -> int:
-        """Number of the cell."""
-        return self.loaded.cell
+    positions: Int64 | None  # in the chunk; None: all
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,20 +235,14 @@ class RowMap:
         owners = np.searchsorted(self.starts, positions, side="right") - 1
         for owner in np.unique(owners):
             mine, codes = owners == owner, self.parts[owner]
-            here, of_cell = positions[mine] - self.starts[owner], codes.loaded.positions
-            rows[mine] = codes.first_row + (here if of_cell is None else of_cell[here])
+            here = positions[mine] - self.starts[owner]
+            rows[mine] = codes.first_row + (here if codes.positions is None else codes.positions[here])
         return rows
 
 
 def hits_at(snapshot: Snapshot, queries: Int64, rows: Int64, sums: Float32) -> Hits:
     """Return the hits of entries by their rows in a snapshot."""
     return Hits(queries, rows, snapshot.gather("ids", rows), sums)
-
-
-def found_at(snapshot: Snapshot, first: int, rows: RowMap, positions: Int64, scores: Float32) -> Hits:
-    """Return the hits of the queries from ``first`` on, by positions and scores (n_queries, k); -1 is no entry."""
-    found = positions >= 0
-    return hits_at(snapshot, first + np.nonzero(found)[0], rows.of(positions[found]), scores[found])
 
 
 def completed(snapshot: Snapshot, hits: Hits, n_queries: int, k: int) -> Hits:

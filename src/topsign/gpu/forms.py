@@ -31,7 +31,6 @@ class Form(ABC):
     whole: ClassVar[bool] = False  # whether values of queries are integers up to 127, which need no rounding
     weights: str | None  # column of the factors of sums
     scan_costs: ClassVar[tuple[float, float]]  # nanoseconds of an entry and of a pair, if all entries are compared
-    visit_cost: ClassVar[float]  # nanoseconds of an entry in a region
 
     @classmethod
     @abstractmethod
@@ -71,7 +70,7 @@ class SignLoader(CodeLoader):
 class SignForm(Form):
     """Sums of a query's values at each projection of the pool, with the signs of an entry."""
 
-    scan_costs, visit_cost = (0.33, 0.022), 1.2  # codes of 512 of 8,192 on an H200
+    scan_costs = (0.33, 0.022)  # codes of 512 of 8,192 on an H200
     _summed: Float32  # (n_queries, n_pool)
 
     @classmethod
@@ -139,7 +138,7 @@ class TrellisLoader(CodeLoader):
 class TrellisForm(Form):
     """Sums of rounded queries and levels of trellis codes."""
 
-    scan_costs, visit_cost = (0.08, 0.004), 0.2  # codes of 24 bytes on an H200
+    scan_costs = (0.08, 0.004)  # codes of 24 bytes on an H200
 
     def __init__(self, comparison: TrellisComparison) -> None:
         self._rounded = comparison.rounded

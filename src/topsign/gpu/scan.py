@@ -53,7 +53,6 @@ class Part:
     biases: Array | None = None  # float32
     alive: Array | None = None  # packed bitmap in uint32; None: all
     base: int = 0  # position of the first code
-    order: Array | None = None  # uint32, positions of codes that do not ascend
 
     def __len__(self) -> int:
         return self.stripes.n_codes

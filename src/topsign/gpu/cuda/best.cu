@@ -139,11 +139,11 @@ extern "C" __global__ void __launch_bounds__(1024) narrow(const float* margins, 
 }
 
 // Scores the candidates of a query (y) exactly and merges them with the best so far; blocks in x share a query. The best
-// so far are sorted; key 0 is no entry. `room` is a power of two above k. If positions of the codes do not ascend, `order`
-// has them, and the bar admits equal scores. Shared memory: room * 12 bytes, or SCRATCH words per warp.
+// so far are sorted; key 0 is no entry. `room` is a power of two above k. Shared memory: room * 12 bytes, or SCRATCH words
+// per warp.
 extern "C" __global__ void __launch_bounds__(256) keep_best(const u32* stripes, const float* queries, const float* weights,
-                                                            const float* biases, const u32* order, u32 base, u32 capacity,
-                                                            u32 k, u32 room, u32* counts, u32* positions, float* scores, u64* held_keys,
+                                                            const float* biases, u32 base, u32 capacity, u32 k, u32 room,
+                                                            u32* counts, u32* positions, float* scores, u64* held_keys,
                                                             u32* held_positions, float* bars, u32* done, u32 fill,
                                                             float* out_scores, long long* out_positions) {
     const u32 query = blockIdx.y, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(256) keep_best(const u32* stripes, 
             double score = there ? double(exact[start + i]) : 0;
             if (there && biases) score += double(biases[position - base]);
             keys[k + i] = there ? ordered(score) : 0;
-            places[k + i] = there && order ? order[position - base] : position;
+            places[k + i] = position;
         }
         sort_entries(keys, places, size);
     }
@@ -192,8 +192,7 @@ extern "C" __global__ void __launch_bounds__(256) keep_best(const u32* stripes, 
     }
     if (threadIdx.x == 0) {
         counts[query] = 0;
-        const float bar = __double2float_rd(from_ordered(keys[k - 1]));
-        if (keys[k - 1] != 0) bars[query] = order ? next_below(bar) : bar;
+        if (keys[k - 1] != 0) bars[query] = __double2float_rd(from_ordered(keys[k - 1]));
     }
 }
 
