@@ -1,9 +1,9 @@
-// The C interface: finds the path that was asked for and calls it.
+// The C interface: dispatches calls to the requested path.
 //
 // A path is one file of isa/: it names an instruction set, says whether this processor has it, and fills a table of
 // functions (isa/functions.h) with the templates of kernels/, which it instantiates for itself. Another processor is
 // another such file and a line in kPaths. A new kernel is a template in kernels/, an entry in Functions, a line in
-// kernels/functions.h, and a function here. What needs no instruction set lies in core/ and is called directly.
+// kernels/functions.h, and a function here. Functions in core/ need no instruction set and are called directly.
 #include <new>
 
 #include "core/codes.h"

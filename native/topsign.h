@@ -1,4 +1,4 @@
-/* The C interface of the core: raw arrays in, raw arrays out. Nothing but the bytes of codes is distrusted here.
+/* The C interface of the core: raw arrays in, raw arrays out. Only the bytes of codes are not trusted.
 
    Arrays are C-ordered and dense. Bits are packed little-endian, bit 1 meaning "projected >= 0" (or a sign of +1).
    Kernels take how they are run and a struct of what they work on, and return 0, or 1 when memory ran out. Results are
@@ -19,14 +19,14 @@
 #define TOPSIGN_API TOPSIGN_C __attribute__((visibility("default")))
 #endif
 
-/* Raised whenever something below changes, so that a stale library is refused and not called. */
+/* Version of this interface, increased with every change, so that a stale library is refused. */
 TOPSIGN_API int32_t ts_interface(void);
 
 /* Paths are numbered from the slowest to the fastest; names are null past the last. */
 TOPSIGN_API const char* ts_path_name(int32_t path);
 TOPSIGN_API int32_t ts_path_runs_here(int32_t path);
 
-/* How many nanoseconds of work are worth a thread, for tests: small cases then run on several. */
+/* Sets the nanoseconds of work per thread; tests lower it so that small cases run on several threads. */
 TOPSIGN_API void ts_set_grain(double nanoseconds);
 
 typedef struct {
@@ -46,8 +46,8 @@ typedef struct {
     int64_t n_bits, n_pool, low_bits;
 } ts_layout;
 
-/* Codes; alive is a bitmap of those that take part, weights multiply their scores, ids ascend, and all three may be
-   null. The code at position i stands in row first_row + i; without ids, rows order equal codes. */
+/* Codes; alive is a bitmap of the codes that are searched, weights multiply their scores, ids ascend, and all three may
+   be null. The code at position i is row first_row + i; without ids, equal codes are ordered by row. */
 typedef struct {
     ts_layout layout;
     const uint8_t* data;
@@ -71,7 +71,7 @@ typedef struct {
     int64_t count;
 } ts_signs;
 
-/* The k best of each query: (n_queries, k), row -1 where there are fewer. values: int32 or float. */
+/* The k best of each query: (n_queries, k), row -1 if there are fewer. values: int32 or float. */
 typedef struct {
     int64_t k;
     int64_t* rows;
@@ -131,7 +131,7 @@ TOPSIGN_API int32_t ts_select(const ts_run* run, const ts_selection* selection);
 
 TOPSIGN_API int32_t ts_pack_bits(const ts_run* run, const ts_rows* rows, uint8_t* out);
 
-/* Codes and what is in them. valid: 1 where pack could have made the code, 0 elsewhere. */
+/* Packing and unpacking. valid: 1 if the bytes are a code that packing can produce, else 0. */
 typedef struct {
     int32_t* locations;
     uint8_t* signs;
@@ -158,7 +158,7 @@ TOPSIGN_API int32_t ts_rank_scores(const ts_run* run, const ts_code_ranges* code
 TOPSIGN_API int32_t ts_within_scores(const ts_run* run, const ts_code_ranges* codes, const ts_rows* queries,
                                      const ts_found* found);
 
-/* Sets of locations near their entropy: an arithmetic coder, `capacity` zero-padded bytes per set. */
+/* Entropy coding of sets of locations: `capacity` zero-padded bytes per set. */
 typedef struct {
     int64_t n_sets, n_bits, n_pool, capacity;
 } ts_sets;
@@ -185,7 +185,7 @@ typedef struct {
     ts_trellis_norm norm;
 } ts_trellis;
 
-/* What the encoder minimises: sum of (squares * level^2 >> square_shifts) - (target * level << shifts) over
+/* Cost that the encoder minimises: sum of (squares * level^2 >> square_shifts) - (target * level << shifts) over
    coordinates, target being a projection times its scale, rounded and at most limit. Shifts are equal where offsets
    are. */
 typedef struct {
@@ -203,7 +203,7 @@ typedef struct {
 } ts_trellis_codes;
 
 /* Rounded queries, (count, n_coded): the score is (sum of value * level) * scale + constant, over the code's norm.
-   Where fine is not null, values have a second digit: they are value * 2^fine_bits + fine, and their sums fit 32 bits.
+   If fine is not null, values have a second digit: they are value * 2^fine_bits + fine, and their sums fit 32 bits.
  */
 typedef struct {
     const int8_t* values;
@@ -214,7 +214,7 @@ typedef struct {
     int64_t count;
 } ts_trellis_queries;
 
-/* A cell: the tables of its codes, and the queries as they are rounded for these. */
+/* A cell: the tables of its codes, and the queries rounded for these tables. */
 typedef struct {
     ts_trellis trellis;
     ts_trellis_queries queries;

@@ -1,4 +1,4 @@
-// Every header that kernels use and that is not compiled for an instruction set of theirs.
+// Headers that kernels use but that are not compiled per instruction set.
 #pragma once
 
 #include <atomic>

@@ -36,7 +36,7 @@ inline int count_ones(uint64_t word) {
 inline bool get_bit(const uint8_t* bits, int64_t i) { return bits[i >> 3] >> (i & 7) & 1; }
 inline void set_bit(uint8_t* bits, int64_t i) { bits[i >> 3] |= uint8_t(1u << (i & 7)); }
 
-// Whether code i takes part; a null bitmap says that all do.
+// Whether code i is searched; with a null bitmap all codes are.
 inline bool is_alive(const uint8_t* alive, int64_t i) { return !alive || get_bit(alive, i); }
 
 // Sum of bytes, eight at a time.
@@ -44,7 +44,7 @@ inline int64_t sum_bytes(const uint8_t* bytes, int64_t n) {
     constexpr uint64_t kEven = 0x00ff00ff00ff00ffu;
     int64_t total = 0, i = 0;
     while (i + 8 <= n) {
-        uint64_t lanes = 0;  // four sums of 16 bits, which hold 128 words
+        uint64_t lanes = 0;  // four 16-bit sums; they can hold 128 words
         for (const int64_t end = std::min(n / 8 * 8, i + 1024); i < end; i += 8) {
             uint64_t word;
             std::memcpy(&word, bytes + i, 8);

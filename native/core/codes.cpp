@@ -1,4 +1,4 @@
-// Locations and signs into adaptive codes, and back.
+// Packing and unpacking of adaptive codes.
 #include "codes.h"
 
 #include "threads.h"
@@ -43,7 +43,7 @@ void unpack_fast(const Layout& layout, const uint8_t* code, int64_t last_row, ui
     std::fill(kept + i, kept + layout.n_bits, 0);
 }
 
-// Up to eight bytes from `offset` on, zeros past the end.
+// Loads up to eight bytes starting at `offset`; zeros past the end.
 uint64_t load_word(const uint8_t* bytes, int64_t offset, int64_t size) {
     uint64_t word = 0;
     if (offset + 8 <= size) {
@@ -72,7 +72,7 @@ void unpack_compact(const Layout& layout, const uint8_t* code, int64_t last_row,
     std::fill(kept + i, kept + layout.n_bits, 0);
 }
 
-// Whether the bits from n on, up to the end of their byte, are zero.
+// Whether the bits from n to the end of their byte are zero.
 bool padded_with_zeros(const uint8_t* bits, int64_t n) { return n % 8 == 0 || bits[n / 8] >> (n % 8) == 0; }
 
 bool counts_agree(const Layout& layout, const uint8_t* code) {

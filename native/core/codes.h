@@ -1,4 +1,4 @@
-// Locations and signs into adaptive codes, and back; the same on every path.
+// Packing and unpacking of adaptive codes; shared by all paths.
 #pragma once
 
 #include "layout.h"

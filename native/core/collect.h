@@ -1,7 +1,7 @@
 // Collectors of a scan: the k best codes of each query, or all codes below a bound.
 //
-// Codes are offered with a key, smaller is better; equal keys are ordered by id. Scans test `key < bound` and
-// no more.
+// Codes are offered with a key; smaller keys are better, and equal keys are ordered by id. Scans offer a code if
+// `key < bound`.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@
 
 namespace topsign {
 
-// The least key that is too high, of those that equal `key` and are below it.
+// The next representable key above `key`.
 inline int32_t just_above(int32_t key) { return key == INT32_MAX ? key : key + 1; }
 inline float just_above(float key) { return std::nextafter(key, std::numeric_limits<float>::infinity()); }
 
@@ -33,14 +33,13 @@ class alignas(64) Top {
    public:
     explicit Top(int64_t k) : k_(k) {}
 
-    // Ids may be offered in any order. Otherwise they ascend, and a key equal to that of a full list's worst cannot
-    // enter.
+    // Allows ids in any order. By default ids must ascend, so a key equal to the worst of a full list is rejected.
     void unordered() { ordered_ = false; }
 
     Key bound() const { return bound_.load(std::memory_order_relaxed); }
     int64_t wanted() const { return k_; }
 
-    // Takes codes that a thread has found; false if another thread is at it and this one need not wait.
+    // Inserts the codes found by a thread. Unless `must`, returns false if another thread holds the lock.
     bool take(const std::vector<Kept<Key>>& codes, bool must) {
         std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
         if (must)
@@ -51,7 +50,7 @@ class alignas(64) Top {
         return true;
     }
 
-    // k keys and rows in order; row -1 if there are fewer.
+    // Writes k keys and rows in order; missing rows are -1.
     void write(Key* keys, int64_t* rows) {
         std::sort(heap_.begin(), heap_.end());
         for (int64_t i = 0; i < k_; ++i) {
@@ -79,11 +78,11 @@ class alignas(64) Top {
     const int64_t k_;
     bool ordered_ = true;
     std::mutex mutex_{};
-    std::vector<Kept<Key>> heap_{};  // the worst kept is at the front
+    std::vector<Kept<Key>> heap_{};  // max-heap: the worst code is at the front
 };
 
-// Candidates of a thread for a query's top. If there are several threads, each hands over some codes at a time, and its
-// bound may be an older and higher one: otherwise all would wait for each other as long as bounds are high.
+// Candidates of one thread for one query. With several threads, candidates are handed over in batches and the local
+// bound may lag behind; otherwise threads would contend for the lock while bounds are still high.
 template <class Key>
 class Best {
    public:
@@ -103,7 +102,7 @@ class Best {
     }
 
    private:
-    static constexpr size_t kPatience = 16;  // codes
+    static constexpr size_t kPatience = 16;  // codes per batch
 
     void hand_over(bool must) {
         if (!top_->take(found_, must)) return;
@@ -113,12 +112,12 @@ class Best {
 
     Key bound_ = std::numeric_limits<Key>::max();
     Top<Key>* top_;
-    const Range* range_ = nullptr;  // that the thread scans now
+    const Range* range_ = nullptr;  // being scanned
     size_t patience_ = 1;
     std::vector<Kept<Key>> found_{};
 };
 
-// The tops of a batch of queries.
+// Top-k lists of a batch of queries.
 template <class Key>
 class Tops {
    public:
@@ -165,9 +164,9 @@ class Within {
 template <class Collector>
 using Parts = std::vector<std::vector<Collector>>;
 
-// Scans all codes, with approximate nanoseconds per code, those of a group together as far as threads allow. Each
-// thread calls start() once, and the function that this returns with (range number, begin, end, collectors);
-// collectors start as copies of `empty`. It is called for at least so many grains of work, except at the end.
+// Scans all codes in parallel; nanoseconds_each is the approximate cost per code. Each thread calls start() once and
+// then calls the function that it returned with (range number, begin, end, collectors). Collectors are copies of
+// `empty`. A call covers at least `group` codes and `least_grains` grains of work, except at the end.
 template <class Collector, class Start>
 Parts<Collector> scan_ranges(int n_threads, const Ranges& ranges, double nanoseconds_each,
                              const std::vector<Collector>& empty, const Start& start, int64_t group = 1,
@@ -194,7 +193,7 @@ Parts<Collector> scan_ranges(int n_threads, const Ranges& ranges, double nanosec
     return parts;
 }
 
-// The same with scan(codes, begin, end, collectors).
+// The same, for a function scan(codes, begin, end, collectors) without state.
 template <class Collector, class Scan>
 Parts<Collector> scan_parts(int n_threads, const CodeRanges& codes, double nanoseconds_each,
                             const std::vector<Collector>& empty, const Scan& scan, int64_t group = 1) {
@@ -206,7 +205,7 @@ Parts<Collector> scan_parts(int n_threads, const CodeRanges& codes, double nanos
     return scan_ranges(n_threads, codes.all(), nanoseconds_each, empty, start, group);
 }
 
-// All codes found, by ascending row, appended for each query; counts how many each query has.
+// Appends the codes found for each query by ascending row, and writes the count of each query.
 template <class Key>
 void write_within(const Parts<Within<Key>>& parts, int64_t first_query, int64_t capacity, int64_t& total, Key* keys,
                   int64_t* rows, int64_t* counts) {

@@ -1,4 +1,4 @@
-// The one order of sums of real values, shared by every path.
+// Summation order of floating-point sums, shared by all paths.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How one adaptive code lies in memory. Two layouts, both of a fixed number of bytes a code.
+// Memory layouts of adaptive codes. Both have a fixed number of bytes per code.
 //
 // fast: the pool is cut in blocks of 128 rows; a byte per block counts the locations in it, then a byte per
 // location: bit 7 its sign, bits 4-6 the bit in a byte, bits 0-3 the byte in the block.
@@ -21,7 +21,7 @@ struct Layout : ts_layout {
     Layout(const ts_layout& sizes) : ts_layout(sizes) {}
 
     bool fast() const { return low_bits == -1; }
-    bool signs() const { return low_bits == -2; }  // the signs of the whole pool, no locations
+    bool signs() const { return low_bits == -2; }  // signs of the whole pool, without locations
     bool bitmap() const { return low_bits == 0; }
     int64_t n_blocks() const { return ceil_div(n_pool, kBlockRows); }
     int64_t sign_bytes() const { return ceil_div(n_bits, 8); }
@@ -39,9 +39,9 @@ constexpr uint32_t kNegative = 0x80000000u;
 // Reads one code into n_bits kept rows. Safe on arbitrary bytes: rows always lie in the pool.
 void unpack_code(const Layout& layout, const uint8_t* code, uint32_t* kept);
 
-// Where the row of a signed location stands in a table that a batch of queries has prepared. Each layout has its own
-// order, the one it unpacks to without effort: in the fast layout a block's 256 rows follow its bytes, otherwise rows
-// are 2 * location + positive.
+// Row number of a signed location in the look-up table of a batch of queries. Each layout has its own order, which is
+// cheap to unpack to: in the fast layout the 256 rows of a block are indexed by location bytes, otherwise the row is
+// 2 * location + positive.
 inline int64_t table_row(const Layout& layout, int64_t location, bool positive) {
     if (!layout.fast()) return 2 * location + positive;
     const int64_t offset = location % kBlockRows;
@@ -50,15 +50,15 @@ inline int64_t table_row(const Layout& layout, int64_t location, bool positive) 
 
 inline int64_t table_rows(const Layout& layout) { return layout.fast() ? layout.n_blocks() * 256 : 2 * layout.n_pool; }
 
-// Whether every row, times 2^shift, fits 16 bits: half the memory, and quicker to unpack.
+// Whether all rows times 2^shift fit 16 bits, which halves the memory and is faster to unpack.
 inline bool narrow_rows(const Layout& layout, int shift) { return table_rows(layout) << shift <= 65536; }
 
-// Approximate nanoseconds per code in a scan of this many queries, each of which costs as much as a bit plane's.
+// Approximate nanoseconds per code in a scan of this many queries at the cost of bit planes.
 inline double scan_cost(const Layout& layout, int64_t n_queries) {
     return double(layout.n_bits) * (0.1 + 0.005 * double(n_queries));
 }
 
-// Every code in turn, with kPad bytes that may be read after it: those near the end are copied.
+// Returns pointers to codes with at least kPad readable bytes after each; codes near the end of the array are copied.
 class CodeReader {
    public:
     static constexpr int64_t kPad = 64;

@@ -1,4 +1,4 @@
-// Memory that begins with a line of the cache.
+// Memory aligned to cache lines.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace topsign {
 
-// Zeros aligned to a cache line, because loads that cross two lines are slow.
+// Zero-initialised array aligned to a cache line, because loads that cross lines are slow.
 template <class T>
 class Lines {
    public:

@@ -1,4 +1,4 @@
-// Where the ones of a byte are.
+// Positions of the set bits of every byte value.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,9 @@ struct Range {
     const int64_t* positions = nullptr;
     const int64_t* ids = nullptr;  // by position, ascending; null: rows
     int64_t first_row = 0;
-    const int64_t* rows = nullptr;              // by position; null: from first_row on
-    const int64_t* const* id_places = nullptr;  // by position, if ids are read only of entries that are found
+    const int64_t* rows = nullptr;  // by position; null: from first_row on
+    const int64_t* const* id_places =
+        nullptr;  // by position; ids are read through them, only for entries that are found
 
     int64_t position(int64_t i) const { return positions ? positions[i] : i; }
     int64_t row(int64_t position) const { return rows ? rows[position] : first_row + position; }
@@ -27,7 +28,7 @@ struct Range {
     }
 };
 
-// Codes are numbered through all ranges.
+// List of ranges; codes are numbered consecutively across ranges.
 class Ranges {
    public:
     void add(const Range& range) {
@@ -38,7 +39,7 @@ class Ranges {
     int64_t n_codes() const { return starts_.back(); }
     const Range& operator[](int64_t number) const { return ranges_[number]; }
 
-    // Whether ids ascend from range to range, too.
+    // Whether ids also ascend from range to range.
     bool ascending() const {
         const Range* before = nullptr;
         for (const Range& range : ranges_) {
@@ -49,7 +50,7 @@ class Ranges {
         return true;
     }
 
-    // Calls visit(number, begin, end) for the part of each range that holds some of the codes [begin, end).
+    // Calls visit(number, begin, end) for each range that intersects the codes [begin, end).
     template <class Visit>
     void visit(int64_t begin, int64_t end, const Visit& visit) const {
         int64_t number = std::upper_bound(starts_.begin(), starts_.end(), begin) - starts_.begin() - 1;
@@ -77,8 +78,8 @@ struct CodeRanges : ts_code_ranges {
     }
 };
 
-// Hands out all codes, fewer at a time towards the end, so that threads end together; never fewer than `least` except
-// at the end, nor so many that a thread gets none.
+// Hands out pieces of work that become smaller towards the end, so that threads finish together. Pieces have at least
+// `least` codes except the last one, but never so many that a thread gets none.
 class Pieces {
    public:
     Pieces(int64_t n_codes, int n_slots, int64_t least)

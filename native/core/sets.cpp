@@ -1,4 +1,4 @@
-// Sets of locations in the fewest bytes: an arithmetic coder with exact conditional counts.
+// Entropy coding of sets of locations: an arithmetic coder with exact conditional counts.
 //
 // Row after row, the probability that it is kept is (locations left) / (rows left), whatever the data, so
 // every set of n_bits of n_pool costs log2 C(n_pool, n_bits) bits, up to a byte or two. The interval is
@@ -19,7 +19,7 @@ int64_t encode_set(const int32_t* locations, int64_t n_bits, int64_t n_pool, uin
     int64_t length = 0, kept = 0;
     const auto add = [&](uint64_t amount) {
         low += amount;
-        if (low < amount)  // a carry out of 64 bits runs back through what was written
+        if (low < amount)  // propagate the carry into the bytes already written
             for (int64_t i = length - 1; ++out[i] == 0; --i) {
             }
     };
@@ -40,7 +40,7 @@ int64_t encode_set(const int32_t* locations, int64_t n_bits, int64_t n_pool, uin
         }
         for (; range < kSmall; range <<= 8) put_byte();
     }
-    // The multiple of 2^56 in the interval: one byte says it, and the zeros after it need not be written.
+    // The interval contains a multiple of 2^56, which takes one byte; trailing zeros are not written.
     add(kSmall - 1);
     put_byte();
     while (length > 0 && out[length - 1] == 0) --length;

@@ -1,4 +1,4 @@
-// Sets of locations in the fewest bytes; the same on every path.
+// Entropy coding of sets of locations; shared by all paths.
 #pragma once
 
 #include "../topsign.h"

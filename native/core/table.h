@@ -1,4 +1,4 @@
-// Memory for look-up tables: on few, large pages where the system has them, since every access is at random.
+// Memory for look-up tables, on huge pages if the system has them, because accesses are random.
 #pragma once
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ class Table {
         const int64_t size = ceil_div(n_bytes, kPage) * kPage;
         memory_ = std::aligned_alloc(kPage, size_t(size));
         if (!memory_) throw std::bad_alloc();
-        madvise(memory_, size_t(size), MADV_HUGEPAGE);  // a wish: without it the table is right, only slower
+        madvise(memory_, size_t(size), MADV_HUGEPAGE);  // a hint: failure only costs speed
         bytes_ = static_cast<uint8_t*>(memory_);
 #else
         (void)kPage;

@@ -1,4 +1,4 @@
-// Which instruction sets the compiler can be asked for, and how.
+// Macros that select the target features of functions.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(TOPSIGN_GENERIC)

@@ -1,4 +1,4 @@
-// The pool of threads.
+// Thread pool.
 #include "threads.h"
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ struct Job {
     const std::function<void(int)>& body;
     const int n;
     int next = 0;     // slots handed out
-    int running = 0;  // slots handed out and not ended
+    int running = 0;  // slots that have not finished
     std::exception_ptr error = nullptr;
     std::condition_variable ended{};
 };
@@ -33,7 +33,7 @@ class Pool {
         grow(n - 1);
         jobs_.push_back(&job);
         if (2 * (n - 1) >= int(threads_.size()))
-            wake_.notify_all();  // one call of the system in place of many
+            wake_.notify_all();  // one system call instead of many
         else
             for (int i = 1; i < n; ++i) wake_.notify_one();
         while (job.next < n) take(job, lock);
@@ -57,11 +57,11 @@ class Pool {
         try {
             while (int(threads_.size()) < n_threads) threads_.emplace_back([this] { serve(); });
         } catch (const std::system_error&) {
-            // The system gives no more threads: the calling one does what is left over.
+            // No more threads are available; the calling thread does the remaining work.
         }
     }
 
-    // Runs the next slot of a job; the lock is released meanwhile.
+    // Runs the next slot of a job, with the lock released.
     void take(Job& job, std::unique_lock<std::mutex>& lock) {
         const int slot = job.next++;
         ++job.running;
@@ -82,14 +82,14 @@ class Pool {
         std::unique_lock<std::mutex> lock(mutex_);
         while (true) {
             wake_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-            if (jobs_.empty()) return;  // stopping, and nothing is left to do
+            if (jobs_.empty()) return;  // stopping, and no work is left
             take(*jobs_.front(), lock);
         }
     }
 
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::deque<Job*> jobs_;  // those with slots left
+    std::deque<Job*> jobs_;  // jobs with slots left
     std::vector<std::thread> threads_;
     bool stopping_ = false;
 };
@@ -100,7 +100,7 @@ Pool& the_pool() {
     Pool* current = pool.load();
     if (current) return *current;
 #if !defined(_WIN32)
-    // Threads do not survive a fork: the child leaves the pool that it inherits alone and makes its own.
+    // Threads do not survive a fork, so the child abandons the inherited pool and creates its own.
     static const int registered = pthread_atfork(nullptr, nullptr, [] { pool.store(nullptr); });
     (void)registered;
 #endif
@@ -111,7 +111,7 @@ Pool& the_pool() {
 }
 
 #if !defined(_WIN32)
-// Threads are joined at the end of the process. The pool itself stays, since other threads may still call.
+// Joins the threads at exit. The pool itself is not destroyed, because other threads may still call it.
 struct Stopper {
     ~Stopper() {
         if (Pool* current = pool.load()) current->stop();

@@ -1,7 +1,7 @@
-// Work shared among threads: one pool for the whole process, whose threads sleep between calls.
+// Parallel loops on one thread pool per process; its threads sleep between calls.
 //
-// A call takes as many threads as its work has grains worth waking one for. Its own thread is one of them and finishes
-// whatever the pool does not take up, so that calls from several threads share the pool and none waits for another.
+// A call uses one thread per grain of work, up to its limit. The calling thread takes part and finishes any work that
+// the pool has not started, so concurrent calls share the pool without waiting for each other.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace topsign {
 
-extern std::atomic<double> grain;  // nanoseconds of work worth a thread: waking one takes 5 to 100 thousand
+extern std::atomic<double> grain;  // nanoseconds of work per thread; waking a thread takes 5 to 100 us
 
-// How many of the threads allowed are worth using for so much work.
+// Number of threads to use for this much work, at most n_threads.
 inline int worthwhile_threads(int n_threads, double nanoseconds) {
     return int(std::max(1.0, std::min(double(n_threads), nanoseconds / grain)));
 }
 
-// Calls body(slot) once for each slot in [0, n), on as many threads as are free; slot 0 on this one. The first
-// exception of any is rethrown once all have ended.
+// Calls body(slot) once for each slot in [0, n) on free threads of the pool and on this one. The first exception is
+// rethrown after all slots have finished.
 void run_slots(int n, const std::function<void(int)>& body);
 
-// Calls body(begin, end) over [0, n), with the approximate nanoseconds per item.
+// Calls body(begin, end) for parts of [0, n); nanoseconds_each is the approximate cost per item.
 template <class Body>
 void parallel_for(int n_threads, int64_t n, double nanoseconds_each, const Body& body) {
     const int64_t n_slots = std::min<int64_t>(n, worthwhile_threads(n_threads, nanoseconds_each * double(n)));
@@ -30,15 +30,15 @@ void parallel_for(int n_threads, int64_t n, double nanoseconds_each, const Body&
         if (n > 0) body(0, n);
         return;
     }
-    const int64_t n_parts = std::min(n, 4 * n_slots);  // more than threads: some threads are slower than others
+    const int64_t n_parts = std::min(n, 4 * n_slots);  // more parts than threads, because some threads are slower
     std::atomic<int64_t> next{0};
     run_slots(int(n_slots), [&](int) {
         for (int64_t part; (part = next.fetch_add(1)) < n_parts;) body(n * part / n_parts, n * (part + 1) / n_parts);
     });
 }
 
-// Calls a function of each thread for single items of [0, n), with the approximate nanoseconds per item; start() makes
-// the functions.
+// Calls body(item) for each item of [0, n), where each thread's body is made by start(). nanoseconds_each is the
+// approximate cost per item.
 template <class Start>
 void parallel_items(int n_threads, int64_t n, double nanoseconds_each, const Start& start) {
     const int64_t n_slots = std::min<int64_t>(n, worthwhile_threads(n_threads, nanoseconds_each * double(n)));

@@ -1,4 +1,4 @@
-// AVX2 implementations; included in files compiled for it.
+// AVX2 implementations; included in files compiled with AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@ namespace {
 
 struct Avx2 : Plain, PlainTrellis<32> {
     static constexpr int kBytes = 32;
-    using Narrow = Avx2;  // whose planes serve up to 64 queries
+    using Narrow = Avx2;  // for bit planes of up to 64 queries
     static constexpr bool kLooksUp = true;
     using CompactCounter = WordCounter<Avx2>;
     static constexpr int64_t kFewFast = 6, kFewCompact = 2, kFewScoresFast = 6, kFewScoresCompact = 3;
@@ -62,7 +62,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return cast<V>(_mm256_inserti128_si256(low, _mm_loadu_si128(as_128(at[1])), 1));
     }
 
-    // All ones in the first lanes of each part, by counts of at most 16.
+    // Mask of the first counts[i] lanes of part i; counts are at most 16.
     using Present = S;
     static TOPSIGN_INLINE S first_of_parts(const uint8_t* counts) {
         const __m256i both = _mm256_set1_epi16(load<int16_t>(counts));
@@ -84,13 +84,13 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return cast<V>(_mm256_and_si256(_mm256_srli_epi16(cast<__m256i>(bytes), 4), _mm256_set1_epi8(15)));
     }
 
-    // Both halves of each of sixteen bytes, the lower first.
+    // Nibbles of sixteen bytes, the low one first.
     static TOPSIGN_INLINE V halves_of_bytes(const uint8_t* bytes) {
         const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(as_128(bytes)));
         return cast<V>(_mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), _mm256_set1_epi8(15)));
     }
 
-    // All ones in the lanes whose bit is set.
+    // Expands bits to a mask of byte lanes.
     static TOPSIGN_INLINE V spread_bits(const uint8_t* bits) {
         const __m256i byte_of_lane = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
         const __m256i masks = _mm256_set1_epi64x(int64_t(0x8040201008040201u));
@@ -98,8 +98,8 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return cast<V>(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, masks), masks));
     }
 
-    // All ones in the lanes whose word has a one in its place. Words are parted into lower and upper bytes, which stand
-    // in quarters of registers as they happen to, and are put in order at the end.
+    // Mask of the lanes whose word has its bit `place` set. Words are split into low and high bytes, which pack
+    // instructions leave in a permuted order; the order is restored at the end.
     static TOPSIGN_INLINE V bits_of_words(const uint16_t* words, V place) {
         const __m256i part =
             _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
@@ -117,8 +117,8 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return sum_quads(_mm256_sad_epu8(cast<__m256i>(bytes), _mm256_setzero_si256()));
     }
 
-    // Chooses values of 128 in each part: the low four bits of a byte look up in each of eight registers, the next
-    // three choose among the eight, and the sign is applied.
+    // Looks up one of 128 values per lane: the low four bits of a byte index eight registers, the next three select
+    // one of the results, and the sign bit negates it.
     static TOPSIGN_INLINE auto choose_values(V bytes, S present) {
         const __m256i b = cast<__m256i>(bytes), lookup = _mm256_and_si256(b, _mm256_set1_epi8(15));
         const __m256i by_1 = _mm256_slli_epi16(b, 3), by_2 = _mm256_slli_epi16(b, 2), by_4 = _mm256_slli_epi16(b, 1);
@@ -151,7 +151,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
                 _mm256_i32gather_epi32(reinterpret_cast<const int*>(query), _mm256_srli_epi32(row, 5), 4);
             const __m256i bit =
                 _mm256_and_si256(_mm256_srlv_epi32(words, _mm256_and_si256(row, _mm256_set1_epi32(31))), one);
-            // Both are one bit: equal where the query is positive and the code negative, or the reverse.
+            // Both are single bits; they are equal where the signs of query and code differ.
             counts = _mm256_sub_epi32(counts, _mm256_cmpeq_epi32(bit, _mm256_srli_epi32(entry, 31)));
         }
         int32_t lanes[8], count = topsign::count_mismatches(kept, i, n, query);
@@ -166,7 +166,7 @@ struct Avx2 : Plain, PlainTrellis<32> {
         __m256d lanes[4] = {};
         int64_t i = 0;
         for (; i + 16 <= n; i += 16) {
-            if (i + kAhead + 16 <= n)  // a long code's query lies in far caches
+            if (i + kAhead + 16 <= n)  // queries of long codes exceed the near caches
                 for (int64_t j = i + kAhead; j < i + kAhead + 16; ++j) prefetch(query + (kept[j] & INT32_MAX));
             for (int g = 0; g < 4; ++g) {
                 const __m128i entry = _mm_loadu_si128(as_128(kept + i + 4 * g));
@@ -184,14 +184,14 @@ struct Avx2 : Plain, PlainTrellis<32> {
         return cast<Ints>(_mm256_add_epi32(cast<__m256i>(sum), _mm256_madd_epi16(cast<__m256i>(a), cast<__m256i>(b))));
     }
 
-    // The bytes of levels are at most 127: two products fit 16 bits.
+    // Level bytes are at most 127, so the sum of two products fits 16 bits.
     static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
         const __m256i pairs = _mm256_maddubs_epi16(cast<__m256i>(levels), cast<__m256i>(values));
         return sum + cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
 
     static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
-        const __m256 less = cast<__m256>(other - least);  // where negative
+        const __m256 less = cast<__m256>(other - least);  // negative lanes
         least = cast<Costs>(_mm256_blendv_ps(cast<__m256>(least), cast<__m256>(other), less));
         return uint16_t(_mm256_movemask_ps(less));
     }

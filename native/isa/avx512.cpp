@@ -34,7 +34,7 @@ TOPSIGN_TARGET_BEGIN(
 namespace topsign {
 namespace {
 
-// Planes of 32 bytes: eight codes side by side cost more to put together than they save.
+// Bit planes of 32 bytes: combining eight codes in one 64-byte register costs more than it saves.
 struct HalfPlanes : Avx2 {
     template <class P>
     using Pair = PlainPair<P>;

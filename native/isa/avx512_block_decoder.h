@@ -1,4 +1,4 @@
-// Decoding codes of the compact layout into blocks of 128 rows, four codes at a time.
+// Decoder of the compact layout to blocks of 128 rows, four codes at a time.
 #pragma once
 
 #include <immintrin.h>
@@ -10,11 +10,11 @@
 namespace topsign {
 namespace {
 
-// Converts codes of the compact layout to blocks, four at a time: the output of one step is the input of the next
-// step once it has left the store buffer.
+// Converts codes of the compact layout to blocks. Each step processes four codes before the next step starts, so that
+// its output has left the store buffer when it is read.
 class BlockDecoder {
    public:
-    static constexpr int64_t kSpare = 64;  // bytes that are written past a code
+    static constexpr int64_t kSpare = 64;  // bytes written past the end of a code
 
     explicit BlockDecoder(const Layout& layout)
         : layout_(layout), high_shift_(7 - layout.low_bits), high_parts_(int64_t(1) << high_shift_) {
@@ -44,7 +44,8 @@ class BlockDecoder {
 
    private:
     struct Room {
-        std::vector<uint8_t> ones, ends;   // places in the unary high parts, modulo 256; from the second byte on
+        std::vector<uint8_t> ones,
+            ends;  // bit positions in the unary part, modulo 256; `ends` starts at its second byte
         std::vector<uint64_t> last_zeros;  // a bit for each zero that ends a block
     };
 
@@ -86,7 +87,7 @@ class BlockDecoder {
             }
             return;
         }
-        // At most one bit of a byte is set: a matrix turns it into its place, bit i of which is the sum of some bits.
+        // At most one bit per byte is set; a bit-matrix product converts it to its position.
         const __m512i to_place =
             _mm512_set1_epi64(int64_t(uint64_t(0xaa) << 56 | uint64_t(0xcc) << 48 | uint64_t(0xf0) << 40));
         const __m512i first =
@@ -100,7 +101,8 @@ class BlockDecoder {
         }
     }
 
-    // A block ends with the last zero of its high parts; between two such zeros are its locations and its other zeros.
+    // A block ends with the last zero of its high parts, so the distance between two such zeros is the number of its
+    // locations plus its number of high parts.
     void write_counts(const Room& room, uint8_t* out) const {
         const int64_t n_blocks = layout_.n_blocks();
         const uint8_t* const ends = room.ends.data() + 1;
@@ -116,8 +118,9 @@ class BlockDecoder {
     }
 
     void write_locations(const uint8_t* code, const Room& room, uint8_t* out) const {
-        constexpr int kSelect = 0xca;  // of two operands, by the bits of the first
-        // A location's place in its block is high << low_bits | low; its byte has the lowest three bits above the rest.
+        constexpr int kSelect = 0xca;  // selects bits of two operands by the first
+        // The offset in a block is high << low_bits | low; the location byte stores its lowest three bits above the
+        // rest.
         const __m512i to_byte = _mm512_set1_epi64(kToByte);
         const __m512i places = load<__m512i>(kPlaces.lane), windows = load<__m512i>(windows_);
         const __m512i fields = load<__m512i>(fields_), low_mask = _mm512_set1_epi8(char((1 << layout_.low_bits) - 1));
@@ -136,16 +139,16 @@ class BlockDecoder {
         }
     }
 
-    // Row i of the matrix, byte 7 - i, says of which bits of the offset bit i is the sum: of one, or of none.
+    // Bit matrix that permutes the bits of an offset; row i is byte 7 - i.
     static constexpr int64_t kToByte =
         int64_t(uint64_t(0x08) << 56 | uint64_t(0x10) << 48 | uint64_t(0x20) << 40 | uint64_t(0x40) << 32 |
                 uint64_t(0x01) << 24 | uint64_t(0x02) << 16 | uint64_t(0x04) << 8);
 
     const Layout layout_;
-    const int64_t high_shift_, high_parts_;  // of a block
-    uint64_t every_high_part_ = 0;           // the first of every block's
+    const int64_t high_shift_, high_parts_;  // base-2 logarithm of the high parts per block, and their number
+    uint64_t every_high_part_ = 0;           // bit of the first high part of every block
     Room rooms_[4];
-    alignas(64) uint8_t windows_[64];  // the bytes that eight low parts lie in, for each eight lanes
+    alignas(64) uint8_t windows_[64];  // source bytes of eight low parts, for each eight lanes
     alignas(64) uint8_t fields_[64];   // offset of each lane's low part
 };
 

@@ -1,5 +1,5 @@
-// Blocks of 128 rows of four codes at a time: one instruction looks up 64 locations among the values that a query has
-// for the block, or among the bits of eight queries.
+// Comparison of four codes at a time, in blocks of 128 rows: one instruction looks up 64 locations in the values of a
+// query for the block, or in the bits of eight queries.
 #pragma once
 
 #include <immintrin.h>
@@ -12,18 +12,18 @@
 namespace topsign {
 namespace {
 
-// Up to sixteen locations of each of four codes, in the first lanes of a quarter each; `present` has these lanes.
+// Up to sixteen locations of each of four codes, one code per quarter of the register; `present` masks valid lanes.
 struct Locations {
     __m512i bytes;
     __mmask64 present;
 };
 
-// Numbers of locations of four codes in up to 64 blocks.
+// Location counts of four codes in up to 64 blocks.
 class FourCounts {
    public:
     static constexpr int64_t kBlocks = 64;
 
-    // Reads those of blocks [first, first + kBlocks); blocks past the last have no locations.
+    // Reads the counts of blocks [first, first + kBlocks); counts past the last block are zero.
     TOPSIGN_INLINE void read(const uint8_t* const (&codes)[4], int64_t first, int64_t n_blocks) {
         const __mmask64 exist = _bzhi_u64(~uint64_t(0), uint32_t(std::min(kBlocks, n_blocks - first)));
         __m512i counts[4];
@@ -42,7 +42,7 @@ class FourCounts {
         }
     }
 
-    // Those of one block, a byte for each code.
+    // Counts in one block, one byte per code.
     TOPSIGN_INLINE uint32_t operator[](int64_t block) const { return counts_[block]; }
 
    private:
@@ -61,18 +61,18 @@ class FourCursors {
           at_2_(codes[2] + n_blocks),
           at_3_(codes[3] + n_blocks) {}
 
-    // The locations of the next block, at most sixteen of each code.
+    // Returns the locations of the next block, at most sixteen per code.
     TOPSIGN_INLINE Locations next(uint32_t counts) {
         const Locations locations{load_parts(at_0_, at_1_, at_2_, at_3_), present_of(counts, slots())};
         at_0_ += counts & 255;
         at_1_ += counts >> 8 & 255;
         at_2_ += counts >> 16 & 255;
         at_3_ += counts >> 24;
-        __asm__("" : "+r"(at_0_), "+r"(at_1_), "+r"(at_2_), "+r"(at_3_));  // GCC would keep them in a vector
+        __asm__("" : "+r"(at_0_), "+r"(at_1_), "+r"(at_2_), "+r"(at_3_));  // otherwise GCC keeps them in a vector
         return locations;
     }
 
-    // Whether a code has more than sixteen; counts of sound codes are at most 128.
+    // Whether any count exceeds sixteen; counts of valid codes are at most 128.
     static TOPSIGN_INLINE bool has_more(uint32_t counts) { return (counts + 0x6f6f6f6fu) & 0x80808080u; }
 
     // Locations beyond the first sixteen of the block read last.
@@ -80,7 +80,7 @@ class FourCursors {
         const uint8_t* at[4];
         uint32_t counts;
 
-        // Calls add(locations) for each sixteen.
+        // Calls add(locations) for every further sixteen locations.
         template <class Add>
         TOPSIGN_INLINE void visit(const Add& add) const {
             int most = 0;
@@ -134,7 +134,7 @@ struct Ahead {
     }
 };
 
-// Sums of rounded values: of each block and query 128 unsigned bytes, the values plus 128.
+// Sums of rounded values. The table has 128 unsigned bytes per block and query, the values plus 128.
 struct ValueBlocks {
     static constexpr int64_t kBytes = kBlockRows;
 
@@ -220,7 +220,7 @@ struct ValueBlocks {
         sums = sum;
     }
 
-    // Blocks of more than sixteen locations are rare: their sums stay out of the way of the registers.
+    // Out of line, because blocks of more than sixteen locations are rare.
     template <int N>
     static TOPSIGN_OUTLINE void add_more(const FourCursors::More& more, const uint8_t* table, Sums<N>& sums) {
         more.visit([&](const Locations& here) { sums.add_block(here, table); });
@@ -233,12 +233,13 @@ struct ValueBlocks {
     }
 };
 
-// Mismatches: of each block and eight queries 128 bytes, a bit of each query.
+// Mismatch counts. The table has 128 bytes per block and eight queries, one bit per query.
 struct BitBlocks {
     static constexpr int64_t kBytes = kBlockRows, kQueries = 8;
-    static constexpr int64_t kStep = 8;  // blocks that are counted together: tables have a multiple of them
+    static constexpr int64_t kStep = 8;  // blocks counted together; tables are padded to a multiple
 
-    // Counts for G eights of queries, whose tables lie side by side for each block: counts[eight][code][query].
+    // Counts mismatches of G groups of eight queries, whose tables are adjacent for each block:
+    // counts[group][code][query].
     template <int G>
     static TOPSIGN_OUTLINE void count(const uint8_t* const (&codes)[4], int64_t n_blocks, const uint8_t* table,
                                       Ahead& ahead, int32_t (*counts)[4][kQueries]) {
@@ -258,14 +259,14 @@ struct BitBlocks {
     }
 
    private:
-    static constexpr int kPlanes = 7, kLowest = 3;  // for the 64 blocks of a chunk; for a step's eight
+    static constexpr int kPlanes = 7, kLowest = 3;  // planes for 64 blocks; planes for the eight blocks of a step
 
     template <int G>
     struct Differing {
         __m512i bits[G];
     };
 
-    // The new sum and the carry.
+    // Full adder: updates the sum and returns the carry.
     static TOPSIGN_INLINE __m512i add_bits(__m512i& sum, __m512i a, __m512i b) {
         using Words = Vec<uint64_t, 8>;
         auto words = cast<Words>(sum);
@@ -274,7 +275,7 @@ struct BitBlocks {
         return cast<__m512i>(carry);
     }
 
-    // Which bits differ from the code's signs.
+    // Bits that differ from the signs of the codes.
     template <int G>
     static TOPSIGN_INLINE Differing<G> compare(const Locations& here, const uint8_t* table) {
         constexpr int kEqual = 0xc3;
@@ -290,7 +291,7 @@ struct BitBlocks {
         return found;
     }
 
-    // Bits of blocks are added into planes, the digits of binary counts, in each lane for itself.
+    // Vertical counters: bits of blocks are added into planes, the binary digits of one counter per bit lane.
     template <int G>
     struct Counter {
         const FourCounts& numbers;
@@ -313,7 +314,7 @@ struct BitBlocks {
             }
         }
 
-        // Carry out of the lowest planes.
+        // Adds blocks into the lowest planes and returns the carry.
         template <int Blocks>
         TOPSIGN_INLINE Differing<G> sum(int64_t block) {
             if constexpr (Blocks == 1) {
@@ -342,10 +343,10 @@ struct BitBlocks {
         });
     }
 
-    // Ones of each query in the sixteen lanes of each code, each times the weight of its plane. Eight lanes of eight
-    // queries are transposed to a byte for each query.
+    // Adds the counters of the sixteen lanes of each code. Eight lanes of eight queries are transposed to one byte per
+    // query, whose ones are counted and weighted by plane.
     static TOPSIGN_INLINE void add_counts(const __m512i* planes, int n_planes, int32_t (*counts)[kQueries]) {
-        const auto ones = [&](int begin, int end) {  // at most sixteen lanes times 15
+        const auto ones = [&](int begin, int end) {  // at most 16 * 15 per byte
             __m512i sum{};
             for (int p = end - 1; p >= begin; --p) {
                 const __m512i of_queries =

@@ -1,4 +1,4 @@
-// Mismatches of one query with codes of the compact layout, 64 bits of unary high parts at a time.
+// Mismatches of one query with codes in the compact layout, 64 bits of the unary part at a time.
 #pragma once
 
 #include <immintrin.h>
@@ -17,8 +17,8 @@ struct Places {
 };
 constexpr Places kPlaces;
 
-// Of 64 bits of unary high parts the places of ones are compressed; less their number before, they say which byte of
-// the query each location has, or which two.
+// The positions of ones among 64 unary bits are compressed; position minus rank is the high part of a location, which
+// indexes one or two bytes of the query.
 class CompressCounter {
    public:
     using Table = std::vector<uint8_t>;
@@ -37,7 +37,7 @@ class CompressCounter {
 
     static bool serves(const Layout& layout) { return layout.low_bits >= 1 && layout.low_bits <= 4; }
 
-    // The lower eight bits of each high part, then the upper ones; as many as there can be zeros, and a register more.
+    // Query bits by high part: the lower eight bits of each, then the upper eight; padded by one register.
     static Table table(const Layout& layout, const uint8_t* query) {
         const int64_t stride = stride_of(ceil_div(layout.high_size(), 8));
         Table bytes(2 * stride);
@@ -83,7 +83,7 @@ class CompressCounter {
    private:
     static int64_t stride_of(int64_t high_bytes) { return 8 * high_bytes + 128; }
 
-    // 64 bits from any one on.
+    // Loads 64 bits starting at any bit.
     static TOPSIGN_INLINE uint64_t bits_from(const uint8_t* bits, int64_t at) {
         const uint8_t* const byte = bits + (at >> 3);
         const int shift = int(at & 7);
@@ -91,7 +91,7 @@ class CompressCounter {
     }
 
     const int64_t n_bits_, low_bits_, high_bytes_, sign_bytes_, low_bytes_;
-    alignas(64) uint8_t windows_[64];    // the bytes that eight low parts lie in, for each eight lanes
+    alignas(64) uint8_t windows_[64];    // source bytes of eight low parts, for each eight lanes
     alignas(64) uint8_t fields_[8][64];  // offset of each lane's low part, by the offset of the first
 };
 

@@ -1,4 +1,4 @@
-// Carry-save adders of instructions with three operands.
+// Carry-save adders from three-operand logic instructions.
 #pragma once
 
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 namespace topsign {
 namespace {
 
-// Two bits of equal weight as they are: an instruction of three operands adds them to a third in two steps.
+// Two bits of equal weight; two three-operand instructions add them to a third bit.
 template <class P>
 struct PlainPair {
     P x, y;

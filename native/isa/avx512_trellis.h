@@ -1,4 +1,4 @@
-// AVX-512 (VBMI) implementations for trellis codes; included in files compiled for it.
+// AVX-512 (VBMI) implementations for trellis codes; included in files compiled with AVX-512.
 #pragma once
 
 #include <immintrin.h>
@@ -21,7 +21,7 @@ struct Avx512Trellis : PlainTrellis<64> {
     }
 
     static TOPSIGN_INLINE uint16_t take_less(Costs& least, Costs other) {
-        const __mmask16 less = _mm512_movepi32_mask(cast<__m512i>(other - least));  // where negative
+        const __mmask16 less = _mm512_movepi32_mask(cast<__m512i>(other - least));  // negative lanes
         least = cast<Costs>(_mm512_mask_mov_epi32(cast<__m512i>(least), less, cast<__m512i>(other)));
         return uint16_t(less);
     }
@@ -41,7 +41,7 @@ struct Avx512Trellis : PlainTrellis<64> {
         return cast<Reals>(_mm512_div_ps(_mm512_set1_ps(1), _mm512_sqrt_ps(cast<__m512>(squares))));
     }
 
-    // Of an index the instruction reads seven bits: a bit of the neighbour in the eighth does not matter.
+    // The instruction reads only seven bits of an index, so a stray eighth bit is harmless.
     static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
         const __m512i low = _mm512_loadu_si512(table), high = _mm512_loadu_si512(table + 64);
         return [=](V index) {

@@ -44,19 +44,19 @@ struct Neon : Plain, PlainTrellis<16> {
     static TOPSIGN_INLINE V upper_halves(V bytes) { return bytes >> 4; }
     static TOPSIGN_INLINE int32_t sum_bytes(V bytes) { return vaddlvq_u8(cast<uint8x16_t>(bytes)); }
 
-    // Both halves of each of eight bytes, the lower first.
+    // Nibbles of eight bytes, the low one first.
     static TOPSIGN_INLINE V halves_of_bytes(const uint8_t* bytes) {
         const uint8x8_t both = vld1_u8(bytes), low = vand_u8(both, vdup_n_u8(15)), high = vshr_n_u8(both, 4);
         return cast<V>(vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high)));
     }
 
-    // All ones in the lanes whose bit is set.
+    // Expands bits to a mask of byte lanes.
     static TOPSIGN_INLINE V spread_bits(const uint8_t* bits) {
         const uint8x16_t bytes = vcombine_u8(vld1_dup_u8(bits), vld1_dup_u8(bits + 1));
         return cast<V>(vtstq_u8(bytes, vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u))));
     }
 
-    // All ones in the lanes whose word has a one in its place.
+    // Mask of the lanes whose word has its bit `place` set.
     static TOPSIGN_INLINE V bits_of_words(const uint16_t* words, V place) {
         const uint8x16x2_t halves = vld2q_u8(reinterpret_cast<const uint8_t*>(words));
         const uint8x16_t at = cast<uint8x16_t>(place), is_upper = vtstq_u8(at, vdupq_n_u8(8));
@@ -89,7 +89,7 @@ struct Neon : Plain, PlainTrellis<16> {
         return cast<Ints>(vaddq_s32(cast<int32x4_t>(sum), products));
     }
 
-    // The bytes of levels are at most 127: they may be taken as signed.
+    // Level bytes are at most 127, so they can be treated as signed.
     static TOPSIGN_INLINE Ints add_products(Ints sum, V levels, Ints values) {
         const int8x16_t x = cast<int8x16_t>(levels), y = cast<int8x16_t>(values);
         const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(y)));

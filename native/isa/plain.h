@@ -15,13 +15,13 @@ struct Plain {
 
     static constexpr bool kPermutesBlocks = false;  // bytes in tables of 128 (code_groups.h)
 
-    // Number of queries up to which look-ups are done one by one; measured break-even at 512 of 8,192.
+    // Number of queries up to which queries are looked up one by one; break-even measured at 512 of 8,192.
     static constexpr int64_t kFewFast = 1, kFewCompact = 1, kFewScoresFast = 2, kFewScoresCompact = 2;
 
     template <class P>
     using Pair = XorPair<P>;
 
-    // Writes the magnitudes of at least `floor` among kCompressed values from y on, and their rows; how many they are.
+    // Writes those of kCompressed magnitudes that reach `floor`, and their rows; returns their number.
     static constexpr int64_t kCompressed = 4;
     static TOPSIGN_INLINE int64_t compress(const float* y, int32_t row, int32_t floor, int32_t* magnitudes,
                                            int32_t* rows) {
@@ -35,7 +35,7 @@ struct Plain {
         return n;
     }
 
-    // Writes those of kCompressed rows whose magnitude is at least this, perhaps over the rows; how many they are.
+    // Writes those of kCompressed rows whose magnitude reaches `least`; may overwrite `rows`. Returns their number.
     static TOPSIGN_INLINE int64_t compress_rows(const int32_t* magnitudes, const int32_t* rows, int32_t least,
                                                 int32_t* kept) {
         int64_t n = 0;
@@ -46,7 +46,7 @@ struct Plain {
         return n;
     }
 
-    // Bytes as 16 or 32 bits, floats as doubles.
+    // Widens bytes to 16 or 32 bits and floats to doubles.
     template <class V, class Bytes>
     static TOPSIGN_INLINE V widen(Bytes bytes) {
         return convert<V>(bytes);

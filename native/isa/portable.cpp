@@ -1,4 +1,4 @@
-// No instruction set in particular: vectors of 16 bytes, which nearly every processor has.
+// Portable path: 16-byte vectors without intrinsics.
 #include "../kernels/functions.h"
 #include "../kernels/trellis_plain.h"
 #include "plain.h"

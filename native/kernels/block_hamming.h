@@ -1,4 +1,4 @@
-// Mismatches of one or a few queries with codes of the fast layout, for sets that look bytes up in tables of sixteen.
+// Mismatches of one or a few queries with codes of the fast layout, for instruction sets with 16-entry byte look-ups.
 #pragma once
 
 #include "../core/collect.h"
@@ -9,7 +9,7 @@
 namespace topsign {
 namespace {
 
-// Sixteen bytes again and again.
+// Repeats sixteen bytes across the register.
 template <class V>
 TOPSIGN_INLINE V repeated(uint64_t low, uint64_t high) {
     Vec<uint64_t, sizeof(V) / 8> words{};
@@ -19,7 +19,7 @@ TOPSIGN_INLINE V repeated(uint64_t low, uint64_t high) {
 
 constexpr uint64_t kBitMasks = 0x8040201008040201u;
 
-// A code whose bytes lead out of it is counted plainly.
+// Scalar count for invalid codes, whose counts exceed their length.
 inline int32_t count_plainly(const Layout& layout, const uint8_t* code, const uint8_t* query) {
     std::vector<uint32_t> kept(layout.n_bits), bits(ceil_div(layout.n_pool, 32));
     unpack_code(layout, code, kept.data());
@@ -27,15 +27,16 @@ inline int32_t count_plainly(const Layout& layout, const uint8_t* code, const ui
     return count_mismatches(kept.data(), 0, layout.n_bits, bits.data());
 }
 
-// A register holds sixteen locations of each of kBytes / 16 blocks. The lower half of a location's byte looks up its
-// byte of the query; the upper half, the sign and the bit, looks up the bit's mask, and what of it is a mismatch.
+// A register holds sixteen locations of each of kBytes / 16 blocks. The low nibble of a location byte looks up a byte
+// of the query; the high nibble, which holds the sign and the bit number, looks up the bit mask and its mismatching
+// value.
 template <class Isa>
 struct BlockCounter {
     static constexpr int kParts = Isa::kBytes / 16;
     using V = Vec<uint8_t, Isa::kBytes>;
-    static constexpr int64_t kMostSteps = 255;  // that a lane can count
+    static constexpr int64_t kMostSteps = 255;  // before a lane overflows
 
-    // Adds up to sixteen locations from each of `at`, as many as `counts`.
+    // Adds counts[i] locations, at most sixteen, starting at at[i].
     template <int N>
     static TOPSIGN_INLINE void add(const uint8_t* const (&at)[kParts], const uint8_t* counts,
                                    const uint8_t* const* query, int64_t offset, V* counted) {
@@ -50,7 +51,7 @@ struct BlockCounter {
         }
     }
 
-    // Groups in which a block has more than sixteen locations, or the last ones; out of line to save registers.
+    // Groups with a block of more than sixteen locations, and the last group; out of line to save registers.
     template <int N>
     static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                    const uint8_t* const* query, int64_t offset, int32_t* totals) {

@@ -7,8 +7,8 @@
 namespace topsign {
 namespace {
 
-// Calls add(at, counts, block) for kParts blocks after another, for up to sixteen locations of each: where they are and
-// how many. Where the locations end.
+// Calls add(at, counts, block) for kParts blocks at a time, with pointers to up to sixteen locations of each block and
+// their numbers. Returns the end of the locations.
 template <int kParts, class Add>
 TOPSIGN_INLINE const uint8_t* for_each_sixteen(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                const Add& add) {

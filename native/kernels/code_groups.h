@@ -1,5 +1,5 @@
-// Few queries against groups of codes, four codes at a time, in blocks of 128 rows; for sets with an instruction that
-// looks bytes up in tables of 128. Codes of the compact layout are turned into blocks first.
+// Comparison of few queries with groups of codes, four codes at a time, for instruction sets with 128-entry byte
+// look-ups. Codes in the compact layout are converted to blocks first.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,15 @@
 namespace topsign {
 namespace {
 
-// Reads groups of codes and compares each four of them with all queries, as many of these at a time as registers allow.
+// Reads groups of codes and compares them with all queries, in passes of as many queries as registers allow.
 template <class Isa>
 class CodeGroups {
    public:
-    static constexpr int64_t kMost = 32;  // codes of a group: queries of the second pass on find them in near caches
+    static constexpr int64_t kMost = 32;  // codes of a group, which stay in the near caches for further passes
     using Decoder = typename Isa::BlockDecoder;
     using Four = const uint8_t* [4];
 
-    // Groups of `size` codes, all of which are compared n_passes times.
+    // Groups have `size` codes and are compared in n_passes passes.
     CodeGroups(const Layout& layout, int64_t n_passes, int64_t size)
         : layout_(layout),
           n_passes_(n_passes),
@@ -36,7 +36,7 @@ class CodeGroups {
     static bool serves(const Layout& layout) { return layout.fast() || Decoder::serves(layout); }
 
     // Calls compare(pass, fours, n_fours, ahead) for each pass over a group, then offer(slot, position, sound) for each
-    // of its codes. A code that is not sound is compared as if it had no locations.
+    // of its codes. Invalid codes (sound is false) are compared as if they had no locations.
     template <class Compare, class Offer>
     void scan(const ts_codes& codes, int64_t begin, int64_t end, const Compare& compare, const Offer& offer) {
         const int64_t stride = layout_.code_bytes();
@@ -59,8 +59,8 @@ class CodeGroups {
     uint8_t* room(int64_t slot) { return rooms_.data() + slot * room_bytes_; }
     const uint8_t* nothing() { return room(size_); }
 
-    // Up to four codes in blocks, with bytes to read past them; others, and those whose counts lead out of them, as
-    // codes without locations.
+    // Returns pointers to up to four codes in blocks, padded for vector loads. Missing and invalid codes are replaced
+    // by a code without locations.
     void read(const ts_codes& codes, const int64_t* positions, int n, int64_t slot, const uint8_t** at, bool* sound) {
         const int64_t stride = layout_.code_bytes();
         for (int c = 0; c < n; ++c) {
@@ -86,22 +86,21 @@ class CodeGroups {
 
     const Layout layout_;
     const int64_t n_passes_, size_;
-    const int64_t step_;  // bytes to prefetch with each block of four codes
+    const int64_t step_;  // bytes prefetched per block of four codes
     const int64_t room_bytes_, copy_bytes_;
-    std::vector<uint8_t> rooms_;   // for codes in blocks; the last block has no locations
-    std::vector<uint8_t> copies_;  // of codes near the end of their array
+    std::vector<uint8_t> rooms_;   // decoded codes; the last one has no locations
+    std::vector<uint8_t> copies_;  // codes near the end of their array
     std::optional<Decoder> decoder_;
 };
 
-// Number of queries, or groups of eight, per pass of at most `most`: a power of two; the last pass may be
-// missing.
+// Number of queries (or groups of eight) in a pass, a power of two of at most `most`; the last ones may be padding.
 inline int64_t width_of(int64_t left, int64_t most) {
     int64_t width = 1;
     while (width < left && width < most) width *= 2;
     return width;
 }
 
-// Where the 128 bytes of a block stand for a query, or for an eight: those of a pass lie side by side for each block.
+// Tables of 128 bytes per block and query (or group of eight); those of a pass are adjacent for each block.
 struct BlockTables {
     Lines<uint8_t> lines;
     const int64_t n_blocks, most;
@@ -166,14 +165,14 @@ class BitGroups {
     }
 
    private:
-    static constexpr int64_t kWidth = 2;  // eights of a pass
+    static constexpr int64_t kWidth = 2;  // groups of eight queries per pass
     const Layout layout_;
     const ts_signs& queries_;
     const int64_t n_eights_;
     BlockTables tables_;
 };
 
-// Mismatches of one query: a sum of signs costs less than planes of one bit.
+// Mismatches of one query, as a sum of signs, which is cheaper than bit planes for a single query.
 template <class Isa>
 class SignGroups {
    public:
@@ -209,7 +208,7 @@ class SignGroups {
     Lines<uint8_t> table_;
 };
 
-// Scores of up to 64 queries: rounded sums, then exact ones of the codes that may enter.
+// Scores of up to 64 queries: rounded sums, then exact sums of the codes that may enter.
 template <class Isa>
 class ValueGroups {
    public:
@@ -234,7 +233,7 @@ class ValueGroups {
         int32_t sums[CodeGroups<Isa>::kMost / 4][kMost][4];
         ExactScores<Isa, Collector> exact(codes, queries_, best);
         SumFloors<kMost, Collector> floors(rounded_, codes, best, queries_.count);
-        bool some_reach = false;  // of the four codes that are offered
+        bool some_reach = false;  // whether any of the current four codes may enter
         groups.scan(
             codes, begin, end,
             [&](int64_t pass, const typename CodeGroups<Isa>::Four* fours, int64_t n_fours, auto& ahead) {
@@ -260,7 +259,7 @@ class ValueGroups {
     }
 
    private:
-    static constexpr int64_t kWidth = 8;  // queries of a pass
+    static constexpr int64_t kWidth = 8;  // queries per pass
     const Layout layout_;
     const ts_rows& queries_;
     const Rounded& rounded_;

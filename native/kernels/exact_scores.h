@@ -1,4 +1,4 @@
-// Exact scores of the codes that may enter, as their rounded sums say.
+// Exact scores of codes whose rounded sums may enter the result.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ void offer_score(Collector& best, float sum, const ts_codes& codes, int64_t i) {
     if (key < best.bound()) best.offer(key, i);
 }
 
-// Offers a code's exact scores to the queries that ask, the code being unpacked at the first.
+// Offers exact scores of codes; a code is unpacked once for consecutive queries.
 template <class Isa, class Collector>
 class ExactScores {
    public:
@@ -33,7 +33,9 @@ class ExactScores {
             offer_score(best_[q], sum_signs<Isa>(code, layout.n_pool, query), codes_, i);
             return;
         }
-        if (!reader_) reader_.emplace(layout, codes_.data, codes_.count);  // most small ranges need none
+        if (!reader_)
+            reader_.emplace(layout, codes_.data,
+                            codes_.count);  // created on first use, because most small ranges need none
         if (i != at_) kept_ = (*reader_)(i);
         at_ = i;
         offer_score(best_[q], Isa::sum_kept(kept_, layout.n_bits, query), codes_, i);
@@ -50,15 +52,15 @@ class ExactScores {
 
 inline float weight_of(const ts_codes& codes, int64_t i) { return codes.weights ? codes.weights[i] : 1.f; }
 
-// Whether a code whose rounded sum is this could enter.
+// Whether a code with this rounded sum could enter.
 template <class Value, class Collector>
 bool may_enter(const RoundedTo<Value>& rounded, int64_t q, int64_t sum, float weight, const Collector& best) {
     const float margin = weight < 0 ? -rounded.margins[q] : rounded.margins[q];
     return !((float(sum) * rounded.steps[q] + margin) * weight < -best.bound());
 }
 
-// The least rounded sums with which codes may enter, one for each query, so that four codes are tested at once. They
-// are slightly too low, because may_enter() decides; codes with weights all reach them.
+// Lower limits of the rounded sums that may enter, one per query, which test four codes at once. They are slightly too
+// low, because may_enter() decides. Weighted codes always pass.
 template <int64_t kMost, class Collector>
 class SumFloors {
    public:
@@ -67,7 +69,7 @@ class SumFloors {
         for (int64_t q = 0; q < n_queries; ++q) refresh(q);
     }
 
-    // Follows a bound that has changed.
+    // Recomputes the floor after the bound has changed.
     void refresh(int64_t q) {
         const double step = rounded_.steps[q], margin = rounded_.margins[q], bound = best_[q].bound();
         const double slack = 2 + 1e-6 * (std::abs(bound) + margin) / step;  // of float32 arithmetic

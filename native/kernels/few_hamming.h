@@ -1,4 +1,4 @@
-// Mismatches of one or a few queries, for any set: a byte for each row is looked up in each query's own table.
+// Mismatches of one or a few queries on any instruction set, with a byte table per query.
 #pragma once
 
 #include "../core/collect.h"
@@ -8,7 +8,7 @@
 namespace topsign {
 namespace {
 
-// Code by code and query by query, with a byte table over pool rows: 1 if the signs differ.
+// Scans code by code and query by query; a table entry is 1 if the signs differ.
 template <class Isa, class Row, class Collector>
 void scan_each(const ts_codes& codes, const std::vector<uint8_t>& table, int64_t n_queries, int64_t begin, int64_t end,
                Collector* best) {

@@ -1,5 +1,5 @@
-// Scores of one or a few queries: rounded values are looked up in each query's own table, and codes whose rounded sum
-// reaches the bound are summed exactly.
+// Scores of one or a few queries: rounded values come from a table per query, and codes whose rounded sum reaches the
+// bound are summed exactly.
 #pragma once
 
 #include "blocks.h"
@@ -9,7 +9,7 @@
 namespace topsign {
 namespace {
 
-// Each query has a byte for every table row, the location's rounded value with the row's sign.
+// The table of a query has one byte per table row: the rounded value of the location with the sign of the row.
 template <class Isa, class Row, class Collector>
 void scan_rows(const ts_codes& codes, const ts_rows& queries, const Rounded& rounded, const std::vector<int8_t>& table,
                int64_t begin, int64_t end, Collector* best) {
@@ -47,13 +47,13 @@ inline std::vector<int8_t> signed_table(const Layout& layout, const Rounded& rou
     return table;
 }
 
-// Straight from the bytes of the fast layout: sixteen locations of each of kBytes / 16 blocks are looked up among the
-// block's 128 rounded values, and the code's sign is applied. Values stand negated, since a set sign bit, which makes
-// the byte negative, is a positive projection.
+// Reads the fast layout directly: sixteen locations of each of kBytes / 16 blocks are looked up in the 128 rounded
+// values of the block, and the sign of the code is applied. Values are stored negated, because a set sign bit, which
+// makes the byte negative, means a positive projection.
 template <class Isa>
 struct BlockSummer {
     static constexpr int kParts = Isa::kBytes / 16;
-    static constexpr int64_t kValueBytes = kParts * kBlockRows;  // of as many blocks
+    static constexpr int64_t kValueBytes = kParts * kBlockRows;  // values of kParts blocks
     using V = Vec<uint8_t, Isa::kBytes>;
     using S = Vec<int8_t, Isa::kBytes>;
     using Wide = Vec<int16_t, Isa::kBytes / 2>;
@@ -79,7 +79,7 @@ struct BlockSummer {
         for (int q = 0; q < N; ++q) sums[q] = Isa::add_pairs(sums[q], chooser(table[q] + offset));
     }
 
-    // Groups in which a block has more than sixteen locations, or the last ones; out of line to save registers.
+    // Groups with a block of more than sixteen locations, and the last group; out of line to save registers.
     template <int N>
     static TOPSIGN_OUTLINE const uint8_t* add_some(const uint8_t* bytes, const uint8_t* counts, int64_t n_blocks,
                                                    const int8_t* const* table, int64_t offset, int32_t* totals) {
@@ -130,7 +130,7 @@ void scan_value_blocks(const ts_codes& codes, const ts_rows& queries, const Roun
     for (int64_t i = begin; i < end; ++i) {
         if (!is_alive(codes.alive, i)) continue;
         const uint8_t* code = reader(i);
-        if (sum_bytes(code, n_blocks) > layout.n_bits) {  // counts that lead out of the code
+        if (sum_bytes(code, n_blocks) > layout.n_bits) {  // invalid: counts exceed the code
             for (int64_t q = 0; q < queries.count; ++q) exact.offer(i, q);
             continue;
         }

@@ -1,4 +1,4 @@
-// The table of functions of an instruction set: every kernel, compiled for it.
+// Function table of an instruction set, filled with the kernels compiled for it.
 #pragma once
 
 #include "../isa/functions.h"
@@ -20,7 +20,7 @@
 namespace topsign {
 namespace {
 
-// `Trellis` is the instruction set of the trellis kernels, if it differs.
+// `Trellis` provides the operations of the trellis kernels, if they are in a class of their own.
 template <class Isa, class Trellis = Isa>
 constexpr Functions functions_of(const char* name, bool (*runs_here)()) {
     return {name,

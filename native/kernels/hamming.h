@@ -1,4 +1,4 @@
-// Searching by mismatches: the scan that fits the batch, with the best codes kept as it goes.
+// Search by Hamming distance: selects the scan for the size of the batch.
 #pragma once
 
 #include "block_hamming.h"
@@ -69,7 +69,7 @@ Parts<Collector> search_tile(int n_threads, const CodeRanges& ranges, const ts_s
     return search_sides<Isa, 1>(n_threads, ranges, queries, empty);
 }
 
-// Calls search(queries, first) for as many queries as share a table, after one another.
+// Calls search(queries, first) for each group of queries that share a table.
 template <class Isa, class Search>
 void for_each_tile(const CodeRanges& ranges, const ts_signs& queries, const Search& search) {
     constexpr int64_t kTile = Isa::kBytes * 8;

@@ -11,7 +11,7 @@
 namespace topsign {
 namespace {
 
-// Sum of terms of x, sixteen at a time: term(values) of vectors of doubles.
+// Sums term(values) over vectors of doubles, sixteen values at a time.
 template <class Isa, class Term>
 TOPSIGN_INLINE double sum_terms(const float* x, int64_t n, const Term& term) {
     constexpr int kWidth = Isa::kBytes / 8, kVectors = LaneSum::kLanes / kWidth;

@@ -8,7 +8,7 @@
 namespace topsign {
 namespace {
 
-// Bit j is 1 where y[j] >= 0, of 32 values.
+// Sign bits of 32 values: bit j is 1 if y[j] >= 0.
 template <class Isa>
 TOPSIGN_INLINE uint32_t positive_bits(const float* y) {
     using V = Vec<float, Isa::kBytes / 4>;

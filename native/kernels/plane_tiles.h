@@ -1,4 +1,4 @@
-// Bit planes of codes of a large pool, tile by tile of the pool.
+// Bit planes for large pools, one tile of the pool at a time.
 #pragma once
 
 #include "planes.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kPlaneTile = 4096;                     // rows of the pool
 constexpr int64_t kTiledGroup = 512;                     // codes that share a tile while it is in the cache
-constexpr int64_t kTiledTurn = 32;                       // codes that are read, then counted
-constexpr int64_t kTiledPlaneRows = 2 * kPlaneTile + 1;  // of a tile's table: the last has no ones, to fill up with
+constexpr int64_t kTiledTurn = 32;                       // codes that are read before they are counted
+constexpr int64_t kTiledPlaneRows = 2 * kPlaneTile + 1;  // rows of a tile's table; the last is zero, for padding
 
 // Adds counts of n planes to those of n_planes, modulo their size.
 template <class P>
@@ -24,7 +24,7 @@ void add_planes(const P* counts, int n, int n_planes, P* planes) {
     carry_up(carry, n_planes - n, planes + n);
 }
 
-// Counts one tile's rows of a few codes, 32 rows of each in turn, of as many planes as the longest asks for.
+// Counts the rows of a few codes in one tile, 32 rows of each in turn, with as many planes as the longest needs.
 template <class Isa, int Side, int Planes>
 void count_tile(const uint8_t* table, const uint16_t* rows, int64_t stride, const int64_t* lengths, int64_t n_codes,
                 int n_planes, Plane<Isa>* planes) {
@@ -37,7 +37,7 @@ void count_tile(const uint8_t* table, const uint16_t* rows, int64_t stride, cons
                                                planes + c / Side * n_planes);
 }
 
-// Reads one tile's rows of Side codes, filled up to the same multiple of 32; how many they are.
+// Reads the rows of Side codes in one tile, padded to the same multiple of 32; returns their number.
 template <class Isa, int Side>
 int64_t read_side(TileReader<Isa, kPlaneTile>& reader, int64_t slot, int64_t n_codes, int64_t tile, uint16_t* rows) {
     using Reader = TileReader<Isa, kPlaneTile>;

@@ -1,8 +1,8 @@
-// Bit planes: mismatches of one code with as many queries as a register has bits, or of several codes side by side with
-// fewer queries each.
+// Bit planes: mismatches of one code with as many queries as a register has bits, or of several codes with fewer
+// queries each.
 //
-// A table row holds a bit of each query; the rows of a code are added into planes, the digits of binary counts, by
-// carry-save adders, and the planes are compared with every query's bound at once.
+// A table row holds one bit per query. Carry-save adders add the rows of a code into planes, the digits of binary
+// counters, and the planes are compared with the bounds of all queries at once.
 #pragma once
 
 #include "../core/collect.h"
@@ -23,7 +23,7 @@ struct XorPair {
 
     static TOPSIGN_INLINE XorPair of(P x, P y) { return {x, x ^ y}; }
 
-    // sum + (both of a) + (both of b): the new sum, and a pair of twice the weight.
+    // Adds both bits of a and of b to the sum; returns the carries, a pair of twice the weight.
     static TOPSIGN_INLINE XorPair add(P& sum, const XorPair& a, const XorPair& b) {
         const P first = sum ^ a.differ;
         const P either = (a.x ^ sum) | a.differ;
@@ -32,7 +32,7 @@ struct XorPair {
         return {first ^ carried, either ^ carried};
     }
 
-    // sum + both: the new sum and the carry.
+    // Adds both bits to the sum; returns the carry.
     TOPSIGN_INLINE P add_to(P& sum) const {
         const P carry = (differ & sum) | (x & ~differ);
         sum = sum ^ differ;
@@ -40,7 +40,8 @@ struct XorPair {
     }
 };
 
-// Rows of up to 32 bytes are numbered in units of 8, as far as x86 scales an address; those of 64 in units of 16.
+// Row numbers are scaled: in units of 8 bytes for rows of up to 32 bytes, the largest scale of an x86 address, and in
+// units of 16 for rows of 64 bytes.
 template <class Isa, int Side>
 struct PlaneRow {
     static constexpr int kBytes = Isa::kBytes / Side;
@@ -68,7 +69,7 @@ struct PlaneRow {
     }
 };
 
-// Adds 4, 8, 16 or 32 rows into the lowest planes; what carries out of them is a pair.
+// Adds 4, 8, 16 or 32 rows into the lowest planes; returns the carry as a pair.
 template <class Isa, int Side, int Rows, class Row>
 TOPSIGN_INLINE auto add_rows(const uint8_t* table, const Row* rows, int64_t stride, Plane<Isa>* plane) {
     using Pair = typename Isa::template Pair<Plane<Isa>>;
@@ -96,7 +97,7 @@ TOPSIGN_INLINE void carry_up(P carry, int count, P* plane) {
 
 constexpr int kMostPlanes = 26;  // counts up to 2^25
 
-// Adds 32 rows to the counts so far. With a `Planes` known beforehand (0: it is not) they stay in registers.
+// Adds 32 rows to the counters. If the number of planes is a constant (`Planes`, else 0), they stay in registers.
 template <class Isa, int Side, int Planes, class Row>
 TOPSIGN_INLINE void add_32_rows(const uint8_t* table, const Row* rows, int64_t stride, int n_planes,
                                 Plane<Isa>* planes) {
@@ -108,8 +109,8 @@ TOPSIGN_INLINE void add_32_rows(const uint8_t* table, const Row* rows, int64_t s
     for (int p = 0; p < n; ++p) planes[p] = plane[p];
 }
 
-// Counts a group of codes together, 32 rows of each in turn: rows ascend, so those of a turn lie near each other, and
-// a part of the table that stays in the fastest cache serves all.
+// Counts a group of codes together, 32 rows of each in turn. Rows ascend within a code, so the rows of a turn use a
+// small part of the table, which stays in the first-level cache.
 constexpr int64_t kPlaneGroup = 256;
 
 template <class Isa, int Side, int Planes, class Row>
@@ -132,7 +133,7 @@ struct alignas(Bytes) PlaneMemory {
     uint64_t words[Bytes / 8];
 };
 
-// Compares the planes of codes with every query's bound, and offers those that are below.
+// Compares the counters with the bounds of all queries, and offers the codes below them.
 template <class Isa, int Side, class Collector>
 class PlaneBounds {
    public:
@@ -147,13 +148,13 @@ class PlaneBounds {
 
     int n_planes() const { return n_planes_; }
 
-    // Other threads lower them.
+    // Re-reads the bounds, which other threads lower.
     void refresh() {
         for (int64_t q = 0; q < int64_t(known_.size()); ++q)
             if (best_[q].bound() != known_[q]) set(q);
     }
 
-    // Planes of n_codes codes, Side of them together, whose positions are given.
+    // Offers n_codes codes at these positions; a plane holds Side of them.
     void offer(const Plane<Isa>* planes, const int64_t* positions, int64_t n_codes) {
         for (int64_t c = 0; c < n_codes; c += Side) {
             const Plane<Isa>* plane = planes + c / Side * n_planes_;
@@ -226,8 +227,8 @@ void scan_planes(const ts_codes& codes, const uint8_t* table, int64_t n_queries,
     }
 }
 
-// The table of up to kBytes / Side * 8 queries, a bit of each row being 1 where the query differs; `place` says where a
-// row stands. All queries of 64 locations at a time, so that rows are complete before they leave the caches.
+// Table of up to kBytes / Side * 8 queries; a bit is 1 if the query differs from the signed location. `place` gives the
+// position of a row. 64 locations are processed for all queries, so rows are complete before they leave the caches.
 template <class Isa, int Side, class Place>
 void fill_planes(int n_threads, const Layout& layout, const ts_signs& queries, Table& table, const Place& place) {
     constexpr int kWords = Isa::kBytes / Side / 8;

@@ -11,8 +11,8 @@
 namespace topsign {
 namespace {
 
-constexpr int64_t kPanel = 32;         // columns that stand together in memory
-constexpr int64_t kPanelsAtATime = 8;  // for which a tile of signals is read once
+constexpr int64_t kPanel = 32;         // adjacent columns
+constexpr int64_t kPanelsAtATime = 8;  // panels multiplied per read of a tile of signals
 
 template <class Isa>
 class Products {
@@ -20,12 +20,12 @@ class Products {
     static constexpr int kVectors = 2, kColumns = kVectors * kLanes<V>;
 
    public:
-    static constexpr int kRows = Isa::kBytes == 64 ? 12 : 6;  // number of signals whose sums fit the registers
+    static constexpr int kRows = Isa::kBytes == 64 ? 12 : 6;  // signals whose sums fit the registers
 
     Products(const ts_rows& signals, const float* factors)
         : signals_(signals), factors_(factors), values_(kRows * signals.width) {}
 
-    // Products of the signals number `first` to `first + n` of those asked for with panels [begin, end).
+    // Multiplies signals [first, first + n) of the request by panels [begin, end).
     void multiply(const ts_product& asked, int64_t first, int64_t n, int64_t begin, int64_t end) {
         for (int64_t done = 0; done < n;) {
             const int64_t left = n - done;
@@ -84,7 +84,7 @@ class Products {
 
     const ts_rows& signals_;
     const float* const factors_;
-    std::vector<float> values_;  // of a tile of signals, feature by feature
+    std::vector<float> values_;  // values of a tile of signals, transposed
 };
 
 template <class Isa>
@@ -99,7 +99,7 @@ void multiply(int n_threads, const ts_rows& signals, const float* factors, const
     double nanoseconds = 0;
     for (const ts_product* one = products; one != products + n_products; ++one) {
         const int64_t n_panels = ceil_div(one->n_columns, kPanel);
-        // Few signals take as long as reading the matrix from far caches.
+        // With few signals, reading the matrix dominates.
         nanoseconds += std::max(0.25, 0.03 * double(one->count)) * double(one->n_columns) * double(signals.width);
         for (int64_t first = 0; first < one->count; first += kRows)
             for (int64_t begin = 0; begin < n_panels; begin += kPanelsAtATime)

@@ -1,4 +1,4 @@
-// Queries rounded to 8 bits or a few more, with bounds on what rounding loses.
+// Queries rounded to 8 bits or a few more, with bounds on the rounding error.
 //
 // A code's rounded sum differs from the true one by at most n_bits times the query's largest rounding error, so a code
 // whose rounded sum plus that margin does not reach the bound cannot enter.
@@ -13,7 +13,7 @@
 namespace topsign {
 namespace {
 
-// Queries rounded to multiples of a step. No sum of n_bits of their values errs by more than the margin.
+// Queries rounded to multiples of a step. The error of a sum of n_bits values is at most the margin.
 template <class Value>
 struct RoundedTo {
     std::vector<Value> values;  // (n_queries, n_pool)
@@ -48,14 +48,14 @@ RoundedTo<Value> round_queries(int n_threads, const ts_rows& queries, int64_t n_
         const float* const query = queries.values + q * n_pool;
         Value* const out = rounded.values.data() + q * n_pool;
         float* const lost = keep_lost ? rounded.lost.data() + q * n_pool : nullptr;
-        float rest[kWidth] = {};  // the last values, filled up with zeros
+        float rest[kWidth] = {};  // the last values, padded with zeros
         std::copy(query + whole, query + n_pool, rest);
         const auto values = [&](int64_t j) { return load<V>(j < whole ? query + j : rest); };
         V most{}, worst{};
         for (int64_t j = 0; j < n_pool; j += kWidth) most = max_of(most, magnitude(values(j)));
         const float largest = largest_of(most), step = largest > 0 ? largest / kLimit : 1.f;
         const V steps = splat<V>(step), limit = splat<V>(float(kLimit)), negative_limit = splat<V>(-float(kLimit));
-        const V to_whole = splat<V>(12582912.f);  // 1.5 * 2^23: numbers near it have no fraction
+        const V to_whole = splat<V>(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
         for (int64_t j = 0; j < n_pool; j += kWidth) {
             const V value = values(j), near = ((value / steps) + to_whole) - to_whole;
             const V kept = max_of(min_of(near, limit), negative_limit);
@@ -66,7 +66,7 @@ RoundedTo<Value> round_queries(int n_threads, const ts_rows& queries, int64_t n_
             std::memcpy(out + j, &whole_values, n * sizeof(Value));
             if (lost) std::memcpy(lost + j, &error, n * sizeof(float));
         }
-        // The comparisons below are made in float32: allow for their rounding, relative to the largest sum there is.
+        // Allow for float32 rounding in later comparisons, relative to the largest possible sum.
         const double margin = double(n_bits) * (double(largest_of(worst)) * (1 + 1e-6) + 4e-7 * double(largest));
         rounded.steps[q] = step;
         rounded.margins[q] = float(margin);
@@ -82,7 +82,7 @@ RoundedTo<Value> round_queries(int n_threads, const ts_rows& queries, int64_t n_
 template <class Isa>
 Rounded round_lost(int n_threads, const Rounded& rounded, const ts_rows& queries, int64_t n_bits) {
     Rounded finer = round_queries<Isa>(n_threads, ts_rows{rounded.lost.data(), queries.count, queries.width}, n_bits);
-    // Losses were taken and both sums are added in float32, relative to the largest sum there is.
+    // Allow for float32 rounding of the errors and of both sums, relative to the largest possible sum.
     for (int64_t q = 0; q < queries.count; ++q) finer.margins[q] += float(1e-6 * double(n_bits) * rounded.largest[q]);
     return finer;
 }

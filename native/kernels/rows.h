@@ -1,7 +1,7 @@
-// Codes as rows of a table that a batch of queries has prepared: one row for each signed location (core/layout.h).
+// Conversion of codes to table rows, one per signed location (see core/layout.h).
 //
-// Bytes of codes are not trusted. Counts that do not add up send a code to the plain reader, and every row is held
-// below the number of rows.
+// Bytes of codes are not trusted: codes with inconsistent counts are read by the scalar reader, and row numbers are
+// limited to the table.
 #pragma once
 
 #include "../core/layout.h"
@@ -11,7 +11,7 @@
 namespace topsign {
 namespace {
 
-// Eight fields of up to 8 bits each, side by side, spread to a byte each: halves, quarters and eighths move apart.
+// Spreads eight adjacent fields of up to 8 bits to one byte each, in three steps of shifts and masks.
 struct Spread {
     int width;
     uint64_t low[3], high[3];
@@ -37,8 +37,8 @@ struct Spread {
     }
 };
 
-// Reads the table rows of one code after another, each row times 2^shift, as uint16_t or uint32_t. What is past n_bits
-// in the room given, kSpare rows, is written to as well.
+// Reads the table rows of codes, times 2^shift, as uint16_t or uint32_t. Up to kSpare rows past n_bits are
+// overwritten.
 template <class Isa, class Row>
 class RowReader {
    public:
@@ -68,7 +68,7 @@ class RowReader {
             return read_fast_wide(code, rows);
     }
 
-    // Sixteen bytes of a block are turned into rows at a time; those past its count are overwritten by the next block.
+    // Converts sixteen bytes of a block at a time; rows past its count are overwritten by the next block.
     bool read_fast_wide(const uint8_t* code, Row* rows) const {
         const int64_t n_blocks = layout_.n_blocks();
         const int shift = shift_;
@@ -90,8 +90,8 @@ class RowReader {
         return rows == end;
     }
 
-    // In 16 bits a row is its block's number beside the location's byte: numbers are written first, sixteen at a time,
-    // then put beside the bytes.
+    // A 16-bit row is the block number followed by the location byte. Block numbers are written first, sixteen at a
+    // time, then interleaved with the bytes.
     bool read_fast_narrow(const uint8_t* code, Row* rows) const {
         using Bytes = Vec<uint8_t, 16>;
         const int64_t n_bits = layout_.n_bits, n_blocks = layout_.n_blocks();
@@ -120,7 +120,7 @@ class RowReader {
         return Isa::template widen<V>(load<Vec<uint8_t, kLanesOfRow>>(bytes));
     }
 
-    // Elias-Fano: the places of ones give the high parts, eight low parts are spread out of one 64-bit window.
+    // Elias-Fano: positions of ones give the high parts; eight low parts are spread from one 64-bit window.
     bool read_compact(const uint8_t* code, Row* rows) const {
         const uint8_t* lows = code + layout_.sign_bytes();
         const uint8_t* highs = lows + layout_.low_bytes();
@@ -130,7 +130,7 @@ class RowReader {
         using Part = Vec<Row, kPart>;
         const int64_t high_bytes = ceil_div(layout_.high_size(), 8);
         Part base{};
-        for (int64_t at = 0; at < high_bytes && out < end; ++at) {  // those past a byte's ones are overwritten
+        for (int64_t at = 0; at < high_bytes && out < end; ++at) {  // entries past the ones of a byte are overwritten
             const uint8_t byte = highs[at];
             for (int part = 0; part < 8; part += kPart)
                 store(out + part,
@@ -143,7 +143,7 @@ class RowReader {
         return true;
     }
 
-    // Places of ones, lows and signs become rows.
+    // Combines positions of ones, low parts and signs to rows.
     void join_short(const uint8_t* code, const uint8_t* lows, Row* rows) const {
         constexpr int kWindows = kLanesOfRow < 8 ? 1 : kLanesOfRow / 8, kParts = kLanesOfRow < 8 ? 8 / kLanesOfRow : 1;
         using Bytes = Vec<uint8_t, kLanesOfRow>;
@@ -197,7 +197,7 @@ class RowReader {
     const Row limit_;
 };
 
-// Reads the kept rows of one code after another, as unpack_code does, by way of table rows.
+// Reads the kept rows of codes like unpack_code, through table rows.
 template <class Isa>
 class KeptReader {
    public:

@@ -1,4 +1,4 @@
-// Rounded sums of up to 64 queries with a code, and which of them may reach their bounds.
+// Rounded sums of up to 64 queries with a code, and the test against their bounds.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,24 @@ struct alignas(64) TileSums {
     int32_t sum[kScoreTile];
 };
 
-// Where query q stands among the sums: a register's even values first, then its odd ones.
+// Slot of query q among the sums: the even values of a register come first, then the odd ones.
 template <int kPerRegister>
 int slot_of(int64_t q) {
     return int(q / kPerRegister * kPerRegister + q % 2 * (kPerRegister / 2) + q % kPerRegister / 2);
 }
 
-// Steps and margins of up to 64 queries; those that are missing have none.
+// Steps and margins of up to 64 queries; zero for missing ones.
 struct Steps {
     alignas(64) float steps[kScoreTile] = {}, margins[kScoreTile] = {};
 };
 
-// Slots, a bit each, whose rounded sums reach their bounds; `coarse`, if given, is added.
+// Bit mask of the slots whose rounded sums reach their bounds; `coarse` sums are added if given.
 template <class Isa>
 uint64_t reaching(const Steps& tile, const TileSums& sums, float weight, const float* bounds,
                   const Steps* coarse = nullptr, const TileSums* coarse_sums = nullptr) {
     using V = Vec<float, Isa::kBytes / 4>;
     using Ints = Vec<int32_t, kLanes<V>>;
-    const V flip = splat<V>(weight < 0 ? -1.f : 1.f);  // a negative weight turns the margin's lower end into the upper
+    const V flip = splat<V>(weight < 0 ? -1.f : 1.f);  // a negative weight swaps the ends of the margin
     const auto reaches = [&](int at) {
         V sum = convert<V>(load<Ints>(sums.sum + at)) * load<V>(tile.steps + at);
         if (coarse) sum = convert<V>(load<Ints>(coarse_sums->sum + at)) * load<V>(coarse->steps + at) + sum;
@@ -61,13 +61,13 @@ class ScoreBounds {
         refresh();
     }
 
-    // Other threads lower them.
+    // Re-reads the bounds, which other threads lower.
     void refresh() {
         for (int q = 0; q < n_queries_; ++q) set(slot_of<kPerRegister>(q), q);
     }
 
-    // Gives queries that have no bound yet what as many of these codes as are wanted reach at least, by their rounded
-    // sums, so that few of the others are summed exactly.
+    // For queries without a bound, derives one from the rounded sums of these codes: a score that as many of them as
+    // are wanted reach, so that few of the others need an exact sum.
     void expect(const Steps& tile, const ts_codes& codes, const TileSums* sums, const int64_t* positions, int64_t n) {
         std::vector<float> least(n);
         for (int q = 0; q < n_queries_; ++q) {

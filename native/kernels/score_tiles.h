@@ -1,7 +1,7 @@
-// Scores of codes of a large pool, tile by tile of the pool.
+// Scores for large pools, one tile of the pool at a time.
 //
-// Codes are long then, and margins of 8 bits would let too many pass: queries are rounded to 12 bits, of which 16
-// values are added in 16 bits before they are added in 32, or, one query after another, to 16 bits.
+// Codes of large pools are long, so 8-bit margins would let too many codes pass. Batches are rounded to 12 bits, and 16
+// such values are added in 16 bits before widening to 32; few queries are rounded to 16 bits and summed one by one.
 #pragma once
 
 #include "../core/table.h"
@@ -13,10 +13,10 @@ namespace {
 
 constexpr int64_t kWideTile = 1024, kSingleTile = 16384;  // rows of the pool
 constexpr int64_t kTiledScores = 512;                     // codes that share a tile while it is in the cache
-constexpr int kWideLimit = 2047, kWideRun = 16;           // this many such values fit 16 bits
+constexpr int kWideLimit = 2047, kWideRun = 16;           // sums of kWideRun such values fit 16 bits
 constexpr int64_t kSingleQueries = 4;                     // up to this many queries are summed one by one
 
-// Values of up to 64 queries, a row of 16 bits each for each signed location, numbered in units of 8 bytes.
+// Table of up to 64 queries, one row of 16-bit values per signed location; row numbers are in units of 8 bytes.
 template <class Isa>
 struct WideTable : Steps {
     static constexpr int kPerRegister = Isa::kBytes / 2, kShift = 4;
@@ -56,7 +56,7 @@ struct WideTable : Steps {
 
     const uint8_t* tile(int64_t tile) const { return table.bytes() + tile * kTileBytes; }
 
-    // A part of the next tile, while one code of a group is summed.
+    // Prefetches a part of the next tile while one code of a group is summed.
     void prefetch(int64_t slot, int64_t tile) const {
         constexpr int64_t kPart = kTileBytes / kTiledScores;
         for (int64_t at = slot * kPart; at < (slot + 1) * kPart; at += 64) Isa::prefetch(this->tile(tile) + at);
@@ -93,8 +93,8 @@ void add_wide_rows(const uint8_t* table, const uint16_t* rows, int64_t n, TileSu
     }
 }
 
-// Sums of a group of codes after another, each of them tile by tile: add(slot, tile, rows, n) for each code and tile,
-// then done(positions, n_codes) of the group.
+// Processes groups of codes tile by tile: calls add(slot, tile, rows, n) for each code and tile of a group, then
+// done(positions, n_codes).
 template <class Isa, int64_t kTileRows, class Start, class Add, class Done>
 void for_each_tile_of_groups(const ts_codes& codes, int64_t begin, int64_t end, int shift, const Start& start,
                              const Add& add, const Done& done) {
@@ -139,7 +139,7 @@ void scan_wide(const ts_codes& codes, const ts_rows& queries, const WideTable<Is
         });
 }
 
-// A table of each query: its value at each signed location.
+// Scan with one table per query, which holds its value at each signed location.
 template <class Isa, class Collector>
 void scan_single(const ts_codes& codes, const ts_rows& queries, const RoundedTo<int16_t>& rounded,
                  const std::vector<int16_t>& table, int64_t begin, int64_t end, Collector* best) {

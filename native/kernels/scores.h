@@ -1,7 +1,7 @@
-// Searching by score: real-valued queries against the codes.
+// Search by score: real-valued queries.
 //
-// Scores are exact. To find the few codes worth an exact sum, queries are rounded to 8 bits (rounding.h). Margins grow
-// as n_bits, sums as its root: of long codes too many would pass, so that what was lost is rounded to 8 bits once more.
+// Scores are exact. Queries are rounded to 8 bits to find the few codes that need an exact sum (rounding.h). Margins
+// grow like n_bits but sums like its square root, so for long codes the rounding error is itself rounded to 8 bits.
 #pragma once
 
 #include <cmath>
@@ -14,15 +14,15 @@
 namespace topsign {
 namespace {
 
-// Codes of at least this many bits that more queries than this pass are summed a second time before the exact sum.
+// Codes of at least kLongBits bits that pass for more than kManyPass queries get a second rounded sum.
 constexpr int64_t kLongBits = 2048, kManyPass = 2;
 constexpr int64_t kVeryLongBits = 8192;  // nearly all codes would pass 8 bits
-// A group of codes is summed together, some rows of each in turn: rows ascend, so those of a turn lie near each other,
-// and a part of the table that stays in the fastest caches serves all.
+// A group of codes is summed together, some rows of each in turn. Rows ascend within a code, so the rows of a turn use
+// a small part of the table, which stays in the near caches.
 constexpr int64_t kScoreGroup = 256, kTurn = 128;
 
-// Rounded values of up to 64 queries plus 128, a row of unsigned bytes for each value; where(j) says which row value j
-// has, and which its negative, unless that is -1.
+// Table of up to 64 queries: rows of unsigned bytes, the rounded values plus 128. where(j) returns the row of value j
+// and the row of its negative, or -1.
 template <class Isa>
 struct Tile : Steps {
     Table table;
@@ -59,8 +59,8 @@ struct Tile : Steps {
     }
 };
 
-// Adds up to 255 rows. Bytes are added in pairs of 16 bits, and those in odd places once more by themselves: what they
-// put into the sums of the pairs is taken out at the end.
+// Adds up to 255 rows. Pairs of bytes are added as 16-bit words, and odd bytes also separately; their contribution to
+// the words is subtracted at the end.
 template <class Isa, class Row>
 void add_tile_rows(const uint8_t* table, const Row* rows, int64_t n, TileSums& to) {
     using V = Vec<uint16_t, Isa::kBytes / 2>;
@@ -80,7 +80,7 @@ void add_tile_rows(const uint8_t* table, const Row* rows, int64_t n, TileSums& t
     for (int i = 0; i < kScoreTile; ++i) to.sum[i] += sums[i];
 }
 
-// Reads codes as n_rows rows of a tile. `finer`, where it is given, holds what the tile's rounding lost.
+// Reads codes as n_rows rows of a tile. `finer`, if given, holds the rounding errors of the tile.
 template <class Isa, class Row, class Reader, class Collector>
 void scan_tile(const ts_codes& codes, Reader& reader, int64_t n_rows, int64_t turn, const ts_rows& queries,
                const Tile<Isa>& tile, const Tile<Isa>* finer, int64_t begin, int64_t end, Collector* best) {
@@ -117,7 +117,7 @@ void scan_tile(const ts_codes& codes, Reader& reader, int64_t n_rows, int64_t tu
     }
 }
 
-// Reads a code of signs as rows of a tile that has sixteen for each four bits.
+// Reads a sign code as rows of a tile with sixteen rows per four bits.
 template <class Row>
 class NibbleReader {
    public:
@@ -138,7 +138,7 @@ class NibbleReader {
     const int64_t bytes_;
 };
 
-// Sums of the queries' values at four locations, for each of the sixteen ways to sign them.
+// Sums of the values of queries at four locations, for all sixteen combinations of signs.
 inline std::vector<float> nibble_sums(const ts_rows& queries) {
     const int64_t n_nibbles = 2 * ceil_div(queries.width, 8);
     std::vector<float> sums(queries.count * n_nibbles * 16);
@@ -164,10 +164,10 @@ void scan_exactly(const ts_codes& codes, const ts_rows& queries, int64_t begin, 
     }
 }
 
-// Sums larger than this could overflow: they are not rounded.
+// Larger values could overflow and are not rounded.
 constexpr float kLargestRounded = 1e30f;
-constexpr int64_t kFewSigns = 2;     // queries for which exact sums take no longer than those of a tile
-constexpr int64_t kNibbleTurn = 24;  // rows of a turn: their part of the table stays in the fastest cache
+constexpr int64_t kFewSigns = 2;     // up to this many queries, exact sums are as fast as a tile
+constexpr int64_t kNibbleTurn = 24;  // rows per turn, whose part of the table stays in the first-level cache
 
 template <class Isa, class Collector>
 Parts<Collector> search_signs(int n_threads, const CodeRanges& ranges, const ts_rows& queries,

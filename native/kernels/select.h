@@ -1,4 +1,4 @@
-// The n_bits values largest in magnitude of a row of projections.
+// Selection of the n_bits values of largest magnitude in a row of projections.
 //
 // Magnitudes of floats order like their bit patterns without the sign bit, so selection works on integers.
 // A sample gives a floor that most likely lies a little below the threshold; the few candidates above the
@@ -16,7 +16,7 @@
 namespace topsign {
 namespace {
 
-constexpr int32_t kMagnitude = INT32_MAX;  // every bit but the sign
+constexpr int32_t kMagnitude = INT32_MAX;  // all bits except the sign
 
 inline int32_t magnitude_bits(float value) {
     int32_t bits;
@@ -46,7 +46,7 @@ inline void keep_tied(Candidates& from, int32_t threshold, int64_t ties, int64_t
     std::copy_n(from.rows.begin(), n_bits, locations);
 }
 
-// Writes the n_bits rows whose magnitude is at least this.
+// Writes the n_bits rows whose magnitude reaches the threshold.
 template <class Isa>
 void keep(Candidates& from, int32_t least, int64_t n_bits, int32_t* locations) {
     int64_t kept = 0;
@@ -76,7 +76,7 @@ inline double sum_kept_rows(const float* y, const int32_t* rows, int64_t n_bits,
 template <class Isa>
 using Ints = Vec<int32_t, Isa::kBytes / 4>;
 
-// Arrays end in a register of -1, below every magnitude.
+// Arrays are padded with one register of -1, which is below all magnitudes.
 template <class Isa>
 int64_t count_at_least(const int32_t* magnitudes, int64_t n, int32_t threshold) {
     using V = Ints<Isa>;
@@ -100,7 +100,7 @@ int32_t largest(const int32_t* magnitudes, int64_t n) {
 
 struct Threshold {
     int32_t value;
-    int64_t at_least;  // how many magnitudes reach it, never fewer than asked for
+    int64_t at_least;  // number of magnitudes that reach it, at least the number requested
 };
 
 // The highest threshold that `wanted` magnitudes reach, or any that exactly `wanted` reach.
@@ -120,11 +120,11 @@ Threshold bisect(const int32_t* magnitudes, int64_t n, int64_t wanted, int32_t f
     return {int32_t(low), reached};
 }
 
-// A magnitude that most likely lies below the threshold with few rows in between; 0 where unsure.
+// A magnitude that most likely lies below the threshold with few rows in between; 0 if unsure.
 template <class Isa>
 int32_t guess_floor(const float* y, int64_t n_pool, int64_t n_bits, Candidates& work) {
     using V = Ints<Isa>;
-    constexpr int64_t kSampled = std::max<int64_t>(8, kLanes<V>);  // of every sixteen times as many
+    constexpr int64_t kSampled = std::max<int64_t>(8, kLanes<V>);  // one sixteenth of the values
     if (n_pool < 2048) return 0;
     int64_t n = 0;
     for (int64_t i = 0; i + kSampled <= n_pool; i += 16 * kSampled)

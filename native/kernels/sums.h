@@ -1,4 +1,4 @@
-// Counts and sums of one code against one query, sums in the one order that every path shares.
+// Counts and sums of one code and one query; sums use the order shared by all paths.
 #pragma once
 
 #include "../core/lanes.h"
@@ -17,7 +17,7 @@ inline int32_t count_mismatches(const uint32_t* kept, int64_t begin, int64_t n, 
     return count;
 }
 
-// Adds a query's values at the kept rows from `begin` on, each with the code's sign.
+// Adds the values of a query at the kept rows starting at `begin`, with the signs of the code.
 inline float sum_kept(const uint32_t* kept, int64_t begin, int64_t n, const float* query, LaneSum& sum) {
     const auto term = [&](int64_t i) {
         const float value = query[kept[i] & ~kNegative];
@@ -30,7 +30,7 @@ inline float sum_kept(const uint32_t* kept, int64_t begin, int64_t n, const floa
     return float(sum.total());
 }
 
-// Sign bits of four values, by the four bits that say which are positive.
+// Sign masks of four values for each combination of four bits; a set bit means positive.
 struct SignMasks {
     alignas(16) uint32_t mask[16][4] = {};
     constexpr SignMasks() {
@@ -40,7 +40,7 @@ struct SignMasks {
 };
 constexpr SignMasks kSignMasks;
 
-// Sum of all of a query's values, each with the sign of the code's bit.
+// Sum of all values of a query with the signs of the code.
 template <class Isa>
 float sum_signs(const uint8_t* signs, int64_t n, const float* query) {
     constexpr int kWidth = std::min(4, Isa::kBytes / 8), kVectors = LaneSum::kLanes / kWidth;

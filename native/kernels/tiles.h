@@ -1,6 +1,5 @@
-// Codes of a large pool, read tile by tile of the pool, so that a tile's part of a table stays in the second-level
-// cache while it serves a group of codes. Locations ascend: a cursor for each code marks the beginning of the next
-// tile.
+// Reader of codes of large pools, one tile of the pool at a time, so that the tile's part of a table stays in the
+// second-level cache for a group of codes. Locations ascend, so a cursor per code marks the start of the next tile.
 #pragma once
 
 #include "rows.h"
@@ -22,7 +21,8 @@ constexpr int64_t kFewOfLargePools = 6;
 template <class Isa, int64_t kTileRows>
 class TileReader {
    public:
-    static constexpr int64_t kBefore = 8, kRoom = kBefore + kTileRows + 64;  // that are written to besides, and in all
+    static constexpr int64_t kBefore = 8,
+                             kRoom = kBefore + kTileRows + 64;  // rows written before the first, and size of the buffer
     static constexpr uint16_t kTableRows = 2 * kTileRows;
 
     TileReader(const Layout& layout, const uint8_t* codes, int64_t n_codes, int64_t group, int shift)
@@ -32,7 +32,7 @@ class TileReader {
 
     void start(int64_t slot, int64_t i) { cursors_[slot] = {code_(i), 0}; }
 
-    // How many rows there are; a code that is not sound has none from then on.
+    // Returns the number of rows; an invalid code has none from then on.
     int64_t read(int64_t slot, int64_t tile, uint16_t* rows) {
         Cursor& cursor = cursors_[slot];
         if (cursor.kept > layout_.n_bits) return 0;
@@ -44,7 +44,7 @@ class TileReader {
    private:
     struct Cursor {
         const uint8_t* code;
-        int64_t kept;  // locations before the tile; above n_bits in a code that is not sound
+        int64_t kept;  // locations before the tile; above n_bits in an invalid code
     };
     static constexpr int kLanesOfRow = (Isa::kBytes < 32 ? Isa::kBytes : 32) / 2;
     using V = Vec<uint16_t, kLanesOfRow>;
@@ -75,7 +75,7 @@ class TileReader {
         return n;
     }
 
-    // High parts give places as in RowReader, from the bit on at which those of the tile begin.
+    // Positions of ones give high parts as in RowReader, starting at the first bit of the tile.
     int64_t read_compact(const Cursor& cursor, int64_t tile, uint16_t* rows) const {
         using Part = Vec<uint16_t, 8>;
         const int64_t high_parts = kTileRows >> layout_.low_bits, from = tile * high_parts + cursor.kept;
@@ -102,7 +102,7 @@ class TileReader {
         return out - rows;
     }
 
-    // Places, low parts and signs become rows; lows and signs are read from a whole byte on.
+    // Combines positions, low parts and signs to rows; low parts and signs are read from a byte boundary.
     void join(const Cursor& cursor, uint16_t* rows, int64_t n) const {
         const int64_t first = cursor.kept & 7;
         rows -= first;

@@ -6,7 +6,7 @@
 // i < n/2, by their sum and difference over sqrt(2). Every step is orthonormal; the result is multiplied by
 // sqrt(n) so that each projection behaves like a standard normal one.
 //
-// Butterflies run by ascending stride, so that every path rounds alike.
+// Butterflies run by ascending stride, so that all paths round the same way.
 #pragma once
 
 #include <cmath>
@@ -62,7 +62,7 @@ TOPSIGN_INLINE V within_register(V v) {
     }
 }
 
-// One pass of log2(Radix) levels, from stride h on.
+// One pass of log2(Radix) levels, starting at stride h.
 template <int Radix, class V>
 void pass(float* x, int64_t n, int64_t h) {
     for (int64_t i = 0; i < n; i += Radix * h)
@@ -77,7 +77,7 @@ void pass(float* x, int64_t n, int64_t h) {
 template <class V>
 constexpr int64_t kFirstPass = 8 * kLanes<V>;  // values for which the first pass computes all levels
 
-// Of values that `loaded` reads from their place on, a register at a time.
+// First pass; loaded(i) reads the register at value i.
 template <class Isa, class Load>
 void transform_loaded(float* x, int64_t n, const Load& loaded) {
     using V = Vec<float, Isa::kBytes / 4>;
@@ -100,7 +100,7 @@ void transform(float* x, int64_t n) {
     transform_loaded<Isa>(x, n, [=](int64_t i) { return load<V>(x + i); });
 }
 
-// Loads x from i on as +-(x[i] * scale), positive if the bit is 1.
+// Loads x[i...] times scale, negated if the sign bit is 0.
 template <class V>
 TOPSIGN_INLINE V flipped(const float* x, int64_t i, const uint8_t* signs, V scale) {
     using Bits = Vec<uint32_t, kLanes<V>>;
@@ -144,7 +144,7 @@ struct Rotation {
 
     float* block(float* x, int64_t round) const { return x + (round % 2 ? n - p : 0); }
 
-    // The last transform of a power of two stays unscaled: that is the factor sqrt(n).
+    // The last transform of a power of two is not scaled, which gives the factor sqrt(n).
     void forward(const float* signal, float* x) const {
         using V = Vec<float, Isa::kBytes / 4>;
         const bool at_once = p == n && n >= kFirstPass<V>;  // signs are applied as the first pass reads

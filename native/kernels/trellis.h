@@ -1,9 +1,9 @@
-// Trellis codes: a ring of bits of which each coordinate reads a window.
+// Trellis codes: each coordinate reads a window of a ring of bits.
 //
 // Coordinate i reads `window` bits of the ring from offsets[i] on, highest bit first, as the high bits of a 16-bit
 // word. The word is multiplied and shifted by fixed numbers (256 pairs, in turn), modulo 2^16, and the seven high bits
-// of the result pick one of 128 levels, odd numbers that mirror each other. Neighbouring windows overlap, so that a bit
-// serves several coordinates. Any bytes are a code.
+// of the result select one of 128 levels, antisymmetric odd numbers. Adjacent windows overlap, so a bit contributes to
+// several coordinates. Any bytes are a valid code.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSequences = 256;  // multipliers and addends, taken in turn
 constexpr int kLevels = 128;
-constexpr int kMiddle = 127;  // levels are odd numbers in [-127, 127]: twice a byte of seven bits, less this
+constexpr int kMiddle = 127;  // levels are 2 * b - 127 for 7-bit bytes b
 
 // Coordinates that read the same window.
 struct Event {
@@ -41,7 +41,7 @@ inline std::vector<Event> events_of(const ts_trellis& trellis) {
     return events;
 }
 
-// Asks for the cache line of an address.
+// Prefetches the cache line of an address.
 TOPSIGN_INLINE void prefetch_line(const void* at) {
 #if defined(__GNUC__)
     __builtin_prefetch(at);
@@ -61,7 +61,7 @@ inline void unroll(const ts_trellis& trellis, const uint8_t* code, uint8_t* ring
         for (int64_t i = 0; i < 4; ++i) ring[whole + i] = code[i % whole];
         return;
     }
-    // The bits that the last byte holds, then the ring from its beginning.
+    // The last bits, then the ring from its beginning.
     uint32_t carried = uint32_t(code[whole] >> (8 - part));
     for (int64_t i = 0; i < 5 - (part == 0); ++i) {
         carried = carried << 8 | code[i % whole];
@@ -69,7 +69,7 @@ inline void unroll(const ts_trellis& trellis, const uint8_t* code, uint8_t* ring
     }
 }
 
-// 16 bits from `offset` on.
+// Loads 16 bits starting at bit `offset`.
 inline uint32_t read_word(const uint8_t* ring, int64_t offset) {
     const uint8_t* at = ring + (offset >> 3);
     return (uint32_t(at[0]) << 16 | uint32_t(at[1]) << 8 | at[2]) >> (8 - (offset & 7)) & 0xffff;

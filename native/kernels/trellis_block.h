@@ -1,4 +1,4 @@
-// Blocks of entries of trellis codes, decoded together: a register holds as many entries as bytes.
+// Decoder of trellis codes: a block has as many entries as a register has bytes.
 #pragma once
 
 #include "trellis.h"
@@ -7,7 +7,7 @@ namespace topsign {
 namespace {
 
 // The square norm of reconstructions, sum of (quadratic z^2 + linear z) over levels z = 2 b - 127 of bytes b. It is
-// taken as constant - 4 sum of quadratic b (127 - b) + 2 sum of linear b, whose products have fewer bits.
+// computed as constant - 4 sum of quadratic b (127 - b) + 2 sum of linear b, whose products have fewer bits.
 class NormSums {
    public:
     NormSums(const ts_trellis_norm& norm, int64_t n_coded) : norm(norm), is_even(n_coded % 4 == 0 && n_coded > 0) {
@@ -35,17 +35,17 @@ class NormSums {
     const ts_trellis_norm norm;
     std::vector<Group> groups;
     uint32_t constant = 0;
-    bool is_linear = false, is_even;  // even: all coordinates count alike, and groups are full
-    bool is_wide = false;             // linear coefficients need more than 16 bits: 256 times the high ones more
+    bool is_linear = false, is_even;  // even: all coordinates have the same coefficient, and groups are full
+    bool is_wide = false;             // linear coefficients exceed 16 bits and are split into high and low parts
 };
 
-// How the codes of one design are read; prepared once for a call and shared by its threads.
+// Decoding tables of one design, prepared once per call and shared by its threads.
 struct TrellisPlan {
-    // How a coordinate's window is read from 16 bits of the ring that serve some coordinates after it too: of these
-    // bits `mask` keeps the window, and the multiplier shifts it to their beginning, modulo 2^16. Numbers stand twice
+    // How the window of a coordinate is extracted from 16 bits of the ring, which also serve some later coordinates:
+    // `mask` keeps the window, and the multiplier includes the shift to the top, modulo 2^16. Numbers are stored twice
     // in 32 bits.
     struct Reading {
-        int32_t word = -1, shift = 0;  // where 16 other bits begin, if they do
+        int32_t word = -1, shift = 0;  // start of the next 16 bits, if they are loaded here
         uint32_t mask = 0, multiplier = 0, addend = 0;
     };
 
@@ -80,15 +80,14 @@ struct TrellisPlan {
     }
 
     const ts_trellis trellis;
-    const int64_t n_groups, n_words;  // of four coordinates; of 16 bits of the ring
-    const int64_t n_read;             // words that are read from codes side by side; 0: rings are too short for it
+    const int64_t n_groups, n_words;  // groups of four coordinates; 16-bit words of the ring
+    const int64_t n_read;             // words read for eight codes at once; 0 if rings are too short
     std::vector<Reading> readings;
     const NormSums norm;
     alignas(64) uint8_t levels[kLevels];
 };
 
-// Levels of a block of entries, as bytes of seven bits: groups of four coordinates, an entry's four in one lane of 32
-// bits.
+// Levels of a block of entries as 7-bit bytes, in groups of four coordinates; the four of an entry share a 32-bit lane.
 template <class Isa>
 class TrellisBlock {
    public:
@@ -101,7 +100,7 @@ class TrellisBlock {
     using Shorts = Vec<int16_t, Isa::kBytes / 2>;
 
     TrellisBlock() {
-        // Which entry each lane holds: numbers go the way that levels will go. Bytes of both halves take turns.
+        // Finds the entry of each lane by sending entry numbers through the same shuffles as levels.
         V numbers{}, lanes[4];
         for (int i = 0; i < kEntries; ++i) numbers[i] = uint8_t(i / 2 + i % 2 * (kEntries / 2));
         Isa::group_bytes(numbers, numbers, numbers, numbers, lanes);
@@ -109,7 +108,7 @@ class TrellisBlock {
             for (int i = 0; i < kWidth; ++i) entry_[r * kWidth + i] = lanes[r][4 * i];
     }
 
-    // From now on decodes codes of this design.
+    // Selects the design of the following codes.
     void enter(const TrellisPlan& plan) {
         plan_ = &plan;
         ring_.resize(std::max<size_t>(ring_.size(), std::max(unrolled_bytes(plan.trellis), 2 * plan.n_words + 1)));
@@ -123,7 +122,7 @@ class TrellisBlock {
         return load<V>(levels_.data() + (group * kRegisters + r) * kEntries);
     }
 
-    // Up to kEntries codes, which code(i) points to.
+    // Decodes up to kEntries codes; code(i) returns a pointer.
     template <class Code>
     void decode(const Code& code, int64_t n) {
         for (int64_t e = 0; e < kEntries; e += 8) {
@@ -221,7 +220,7 @@ class TrellisBlock {
         for (int r = 0; r < kRegisters; ++r) sums[r] = sums[r] * splat<Ints>(-4 * norm.norm.quadratic[0]);
     }
 
-    // The rings of eight entries from number `first` on, word by word; long ones as far as wrap_around() needs them.
+    // Reads the rings of eight entries starting at `first`, word by word.
     void read(const uint8_t* const (&codes)[8], int64_t first) {
         const ts_trellis& trellis = plan_->trellis;
         const int64_t n_words = plan_->n_words, n_read = plan_->n_read;
@@ -241,7 +240,7 @@ class TrellisBlock {
             for (int e = 0; e < 8; ++e) to[n_read * kEntries + e] = uint16_t(codes[e][2 * n_read] << 8);
     }
 
-    // After the last bits of the rings comes their beginning.
+    // Appends the beginning of the rings after their last bits.
     void wrap_around() {
         const int64_t n_words = plan_->n_words, whole = plan_->trellis.n_bits / 16;
         const int part = int(plan_->trellis.n_bits % 16);
@@ -253,13 +252,13 @@ class TrellisBlock {
                     store(at, load<Words>(again));
                     continue;
                 }
-                // Of the word that holds the last bits only these.
+                // Only the valid bits of the last word.
                 const Words before = j == whole ? load<Words>(at) >> (16 - part) : load<Words>(again - kEntries);
                 store(at, before << (16 - part) | load<Words>(again) >> part);
             }
     }
 
-    // 16 bits from bit `shift` of the words on, for half of the entries.
+    // Extracts 16 bits starting at bit `shift`, for half of the entries.
     static TOPSIGN_INLINE Words window(const uint16_t* at, int shift) {
         if (shift == 0) return load<Words>(at);
         return load<Words>(at) << shift | load<Words>(at + kEntries) >> (16 - shift);
@@ -267,7 +266,7 @@ class TrellisBlock {
 
     const TrellisPlan* plan_ = nullptr;
     std::vector<uint8_t> ring_;
-    Lines<uint16_t> words_;  // a row of all entries for each word of the ring
+    Lines<uint16_t> words_;  // (n_words, kEntries)
     Lines<uint8_t> levels_;
     int entry_[kEntries];
 };

@@ -1,6 +1,6 @@
 // Cost of each event in each trellis state, for all entries of a cell.
 //
-// A cost is a number that all entries share, plus products of the entry's targets and of levels that they share.
+// A cost is a constant shared by all entries plus products of the entry's targets with shared levels.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace {
 
 class TrellisCosts {
    public:
-    // An event's coordinates are taken in pairs, of which the last may lack its second. Its first row of the table is
-    // what squares cost, the others are the levels of its pairs, negative and shifted: 16 bits for each coordinate.
+    // Coordinates of an event are processed in pairs; the last pair may have one. The first table row holds the costs
+    // of squares, the others the negated and shifted levels of the pairs, 16 bits per coordinate.
     struct Step {
         int64_t first_row, first_pair;
         int n_pairs;
-        int shift;  // that levels in 16 bits have no room for
+        int shift;  // applied later, because shifted levels would exceed 16 bits
     };
 
     TrellisCosts(const ts_trellis& trellis, const ts_trellis_costs& costs)
@@ -70,7 +70,7 @@ class TrellisCosts {
     int64_t n_states = 0, n_pairs = 0;
 
    private:
-    static constexpr int kShiftedLevels = 8;  // bits by which levels, below 2^7, are shifted at most
+    static constexpr int kShiftedLevels = 8;  // largest shift of levels, which are below 2^7
     Lines<int32_t> rows_;
     int64_t n_bytes_ = 0;
 };

@@ -1,16 +1,15 @@
 // Encoding trellis codes: the path through 2^window states with the least weighted square error (Viterbi).
 //
 // All costs are integers modulo 2^32, compared by the sign of their difference: the tables are scaled so that no two
-// paths ever differ by 2^31. Sums of integers have no order, so every path gives the same bytes.
+// paths ever differ by 2^31. Integer sums do not depend on their order, so all paths produce the same bytes.
 //
 // The ring must close. A first pass over the events around its beginning finds the state there; the second starts from
 // that state and ends in one that leads to it.
 //
-// Entries stand side by side in the lanes of a register, so that a step is the same for all. What a state costs an
-// entry in an event is a number that all entries share, plus products of the entry's targets and of levels that they
-// share, two coordinates in one instruction. Costs are updated in place. An event that brings k bits joins states that
-// differ in their first k bits, and parts them by their last k; the new states take the places of the old, so that a
-// state stands at its number turned by as many bits as have come.
+// Each lane of a register encodes one entry. The cost of a state in an event is a constant shared by all entries plus
+// products of the entry's targets with shared levels, two coordinates per instruction. Costs are updated in place. An
+// event with k new bits merges states that differ in their first k bits and branches on the last k; new states
+// overwrite the old ones, so a state is stored at its number rotated by the number of bits consumed.
 #pragma once
 
 #include <cmath>
@@ -21,15 +20,15 @@
 namespace topsign {
 namespace {
 
-constexpr uint32_t kForbidden = 1u << 30;  // more than any two paths differ by
-constexpr int kDepth = 6;                  // windows on either side of the ring's beginning after which paths have met
+constexpr uint32_t kForbidden = 1u << 30;  // larger than the difference of any two paths
+constexpr int kDepth = 6;                  // windows on either side of the ring's start within which paths merge
 
 template <class Isa>
 class TrellisEncoder {
    public:
-    static constexpr int kEntries = Isa::kBytes / 4;  // that are encoded together
+    static constexpr int kEntries = Isa::kBytes / 4;  // encoded together
 
-    // From now on encodes entries of this cell.
+    // Selects the cell of the following entries.
     void enter(const TrellisCosts& cell) {
         if (cell_ == &cell) return;
         cell_ = &cell;
@@ -70,7 +69,7 @@ class TrellisEncoder {
     using Ints = Vec<int32_t, kEntries>;
     using Shorts = Vec<int16_t, 2 * kEntries>;
 
-    // The targets of a pair of coordinates are the halves of a lane.
+    // The two targets of a pair are the halves of a 32-bit lane.
     void round_targets(const float* projected, int64_t n) {
         const float limit = float(cell_->costs.limit);
         int32_t* to = targets_.data();
@@ -87,7 +86,7 @@ class TrellisEncoder {
                 }
     }
 
-    // Where the costs of states are: at their numbers, turned. Held by value, so that it stays in registers.
+    // Storage order of the costs: state numbers, rotated. Passed by value to stay in registers.
     struct Places {
         uint32_t* first;
         int64_t mask;
@@ -99,7 +98,7 @@ class TrellisEncoder {
     };
     Places places() { return {cost_.data(), states_ - 1, turned_, window_ - turned_}; }
 
-    // `count` events from number `begin` on, around the ring; the first state is free, or given for each entry.
+    // Processes `count` events starting at `begin`, around the ring; the first state is free or given per entry.
     void run(int64_t begin, int64_t count, const uint32_t* first) {
         turned_ = 0;
         const auto& events = cell_->events;
@@ -127,7 +126,7 @@ class TrellisEncoder {
         }
     }
 
-    // Adds what state w costs in an event of N pairs of coordinates (0: any number).
+    // Adds the cost of state w in an event of N pairs of coordinates (0: any number).
     template <int N>
     struct Adder {
         const int32_t* squares;
@@ -219,8 +218,8 @@ class TrellisEncoder {
         turned_ = (turned_ + bits) % window_;
     }
 
-    // The least of 2^kBits costs from number `first` on, of equals the first: they are compared in pairs, then the
-    // lesser ones. Each comparison says in `chosen` which of the two was less.
+    // Minimum of 2^kBits costs starting at `first`, by a tournament in which the lower number wins ties. `chosen`
+    // records the winner of each comparison.
     template <int kBits, class Cost>
     static TOPSIGN_INLINE Costs least_of(const Cost& cost, uint16_t* chosen, int first = 0) {
         if constexpr (kBits == 0) {
@@ -233,8 +232,9 @@ class TrellisEncoder {
         }
     }
 
-    // Two events of kFirst and kSecond new bits, the second while the costs of the first are in registers. Before them,
-    // states are these bits and m; between them kSecond bits, m and kFirst bits; after them m and all of the bits.
+    // Processes two events of kFirst and kSecond new bits, with the costs between them in registers. States consist of
+    // these bits followed by m before the events, of kSecond bits, m and kFirst bits between them, and of m followed by
+    // all these bits after them.
     template <int kFirst, int kSecond, class First, class Second>
     void advance_two(const First add, const Second add_next, uint16_t* chosen, uint16_t* chosen_next) {
         constexpr int kBits = kFirst + kSecond, kBefore = 1 << kFirst, kBetween = 1 << kSecond;
@@ -311,7 +311,7 @@ class TrellisEncoder {
         store(out, best);
     }
 
-    // The cheapest last state that the first one may follow.
+    // The cheapest last state that is compatible with the first state.
     uint32_t state_before(int64_t r, uint32_t first) {
         const Places at = places();
         const int advance = cell_->events[0].advance;
@@ -324,7 +324,7 @@ class TrellisEncoder {
         return best;
     }
 
-    // States of all events of a run, back from the last one of each entry.
+    // Traces back the states of all events from the last state of each entry.
     void trace(int64_t begin, int64_t count, int64_t n, uint32_t* states) {
         for (int64_t step = count - 1;; --step) {
             const int64_t number = (begin + step) % int64_t(cell_->events.size());
@@ -365,7 +365,7 @@ class TrellisEncoder {
     const TrellisCosts* cell_ = nullptr;
     int64_t states_ = 0;
     int window_ = 0;
-    int turned_ = 0;                // bits, by which places of states are turned
+    int turned_ = 0;                // number of bits by which state numbers are rotated
     std::vector<int64_t> choices_;  // first choice of each event
     std::vector<uint16_t> chosen_;  // a bit for each entry
     std::vector<uint32_t> path_;
@@ -375,7 +375,7 @@ class TrellisEncoder {
     std::vector<uint8_t> ring_;
 };
 
-// Encodes the signals of some cells, whose tables are held at a time.
+// Encodes the signals of the cells whose cost tables are in memory.
 template <class Isa>
 void encode_cells(int n_threads, const ts_trellis_signals* cells, std::vector<TrellisCosts>& tables, uint8_t* codes) {
     constexpr int64_t kEntries = TrellisEncoder<Isa>::kEntries;

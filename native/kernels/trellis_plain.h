@@ -1,4 +1,4 @@
-// Operations of the trellis kernels in plain C++, for vectors of any width.
+// Operations of the trellis kernels without intrinsics, for vectors of any width.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct PlainTrellis {
     using Costs = Vec<uint32_t, kBytes / 4>;
     using Reals = Vec<float, kBytes / 4>;
 
-    static constexpr int kTrellisTile = 2;  // queries that are multiplied together
+    static constexpr int kTrellisTile = 2;  // queries multiplied together
 
     // Adds the products of two 16-bit numbers each, modulo 2^32: unsigned, because costs of the encoder wrap.
     static TOPSIGN_INLINE Ints add_products(Ints sum, Shorts a, Shorts b) {
@@ -56,7 +56,7 @@ struct PlainTrellis {
         return PlainTrellis::lane_bits(less);
     }
 
-    // Byte i of four registers side by side, in some order of i.
+    // Interleaves the bytes of four registers, in any order.
     static TOPSIGN_INLINE void group_bytes(V a, V b, V c, V d, V* out) {
         const auto interleave = [](auto x, auto y, int bits, auto mask, auto& even, auto& odd) {
             even = (x & mask) | (y << bits);
@@ -74,7 +74,7 @@ struct PlainTrellis {
         }
     }
 
-    // The eight words from byte `begin` on of eight codes, high bytes first: a row of entries for each word.
+    // Transposes eight big-endian words of eight codes, starting at byte `begin`: one row of entries per word.
     static TOPSIGN_INLINE void transpose(const uint8_t* const (&codes)[8], int64_t begin, uint16_t* to, int64_t row) {
 #if defined(__SSE2__)
         __m128i a[8], b[8];
@@ -82,7 +82,7 @@ struct PlainTrellis {
             const __m128i words = load<__m128i>(codes[e] + begin);
             a[e] = _mm_or_si128(_mm_slli_epi16(words, 8), _mm_srli_epi16(words, 8));
         }
-        for (int stage = 0; stage < 3; ++stage) {  // rows i and i + 4 take turns, three times
+        for (int stage = 0; stage < 3; ++stage) {  // 8 x 8 transpose: interleave rows i and i + 4 three times
             for (int i = 0; i < 4; ++i) {
                 b[2 * i] = _mm_unpacklo_epi16(a[i], a[i + 4]);
                 b[2 * i + 1] = _mm_unpackhi_epi16(a[i], a[i + 4]);
@@ -104,7 +104,7 @@ struct PlainTrellis {
         return squares;
     }
 
-    // Looks the seven high bits of bytes up in a table of 128.
+    // Looks up the seven high bits of bytes in a table of 128 entries.
     static TOPSIGN_INLINE auto level_table(const uint8_t* table) {
         return [table](V index) {
             uint8_t bytes[kBytes];

@@ -36,7 +36,7 @@ class TrellisRounding {
     }
 
    private:
-    static constexpr double kToInteger = 0x1.8p52;  // numbers near it have no fraction
+    static constexpr double kToInteger = 0x1.8p52;  // adding it rounds to an integer
 
     // Fills weighted_; returns the largest magnitude, whose bits are compared as integers.
     double weigh(const float* from, int64_t begin, int64_t n) {

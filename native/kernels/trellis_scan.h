@@ -1,7 +1,7 @@
-// Scanning trellis codes: blocks of entries are decoded together and multiplied with queries of 8 bits.
+// Scans of trellis codes: blocks of entries are decoded together and multiplied by 8-bit queries.
 //
 // Sums of products are exact integers; scores are (sum * scale + constant) * weight in float32, in that order, on every
-// path. A query of two digits is two rows of bytes, whose sums become one before anything else is done with them.
+// path. A query of two digits has two rows of bytes, whose sums are combined first.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace topsign {
 namespace {
 
-// Queries as scans read them: in rows of whole groups of coordinates, one or two of them for each query.
+// Queries padded to whole groups of coordinates, with one or two rows per query.
 class TrellisQueries {
    public:
     TrellisQueries() = default;
@@ -35,7 +35,7 @@ class TrellisQueries {
     static int64_t rows_of(const ts_trellis_queries& queries) { return queries.count * digits_of(queries); }
     const int8_t* values(int64_t row) const { return values_.data() + row * width; }
 
-    // Becomes the chosen ones of other queries.
+    // Copies the chosen queries.
     void take(const TrellisQueries& from, const int32_t* chosen, int64_t n) {
         count = n;
         n_digits = from.n_digits;
@@ -57,14 +57,14 @@ class TrellisQueries {
     int64_t count = 0, n_digits = 1;
     int fine_bits = 0;
     int64_t width = 0;            // of a row
-    std::vector<int32_t> middle;  // what levels of zero would add to the sum of each row
+    std::vector<int32_t> middle;  // offset of each row's sum, because levels are stored as bytes
     std::vector<float> scales, constants;
 
    private:
     std::vector<int8_t> values_;
 };
 
-// A cell as scans read it: how its codes are read, and its queries.
+// Decoding tables and queries of a cell.
 struct TrellisCell {
     explicit TrellisCell(const ts_trellis_cell& cell)
         : plan(cell.trellis), queries(cell.queries, cell.trellis.n_coded, 4 * plan.n_groups) {}
@@ -83,7 +83,7 @@ struct RangeCodes {
     const float* fractions() const { return range.fractions; }
     bool takes_part(int64_t position) const { return is_alive(range.alive, position); }
 
-    // Asks for the cache lines of codes at positions, which the processor does not foresee.
+    // Prefetches codes at scattered positions, which the hardware cannot predict.
     TOPSIGN_INLINE void prefetch() const {
         if (!range.positions) return;
         for (int64_t i = 0; i < n; ++i) {
@@ -93,7 +93,7 @@ struct RangeCodes {
     }
 };
 
-// Scans codes of one cell after another; each thread has one.
+// Scanner of one thread.
 template <class Isa>
 class TrellisScan {
     using Block = TrellisBlock<Isa>;
@@ -103,7 +103,7 @@ class TrellisScan {
     static constexpr int kEntries = Block::kEntries, kRegisters = Block::kRegisters, kWidth = Block::kWidth;
 
    public:
-    // Offers the codes number `begin` to `end` of a range.
+    // Offers codes [begin, end) of a range.
     template <class Collector>
     void scan(const TrellisCell& cell, const ts_trellis_range& range, int64_t begin, int64_t end, Collector* best) {
         const int64_t code_bytes = cell.plan.trellis.code_bytes;
@@ -112,7 +112,7 @@ class TrellisScan {
             [&](int64_t first, int64_t n) { return RangeCodes{range, code_bytes, first, n}; }, best);
     }
 
-    // Offers the codes number `begin` to `end` to these queries; codes(first, n) are n of them, as RangeCodes is.
+    // Offers codes [begin, end) to these queries; make(first, n) returns n of them, like RangeCodes.
     template <class MakeCodes, class Collector>
     void scan_codes(const TrellisPlan& plan, const TrellisQueries& queries, int64_t begin, int64_t end,
                     const MakeCodes& make, Collector* best) {
@@ -154,7 +154,7 @@ class TrellisScan {
         block_.enter(plan);
     }
 
-    // Sums of N rows with every entry of the block: of the bytes first, in registers, then of the levels.
+    // Sums of N rows with all entries of the block.
     template <int N>
     TOPSIGN_INLINE void sums(int64_t row, Ints (&sum)[N][kRegisters]) const {
         Ints total[N][kRegisters] = {};
@@ -175,14 +175,14 @@ class TrellisScan {
                 sum[j][r] = (total[j][r] << 1) + splat<Ints>(queries_->middle[row + j]);
     }
 
-    // The sum of query j of a tile, of all its digits.
+    // Combines the digits of query j of a tile.
     template <int kDigits, int N>
     TOPSIGN_INLINE Ints whole(const Ints (&sum)[N][kRegisters], int j, int r) const {
         if constexpr (kDigits == 1) return sum[j][r];
         return (sum[2 * j][r] << queries_->fine_bits) + sum[2 * j + 1][r];
     }
 
-    // Offers every entry of the block that reaches its bound to N queries; keys are scores with the sign changed.
+    // Offers the entries of the block below the bound to N queries; keys are negated scores.
     template <int N, int kDigits, class Codes, class Collector>
     void offer(int64_t q, const Codes& codes, const float* weights, Collector* best) const {
         const TrellisQueries& queries = *queries_;
@@ -203,7 +203,7 @@ class TrellisScan {
         }
     }
 
-    // As many rows at a time as registers hold.
+    // Processes as many rows at a time as fit the registers.
     template <int kDigits, class Codes, class Collector>
     TOPSIGN_INLINE void offer_tiles(const Codes& codes, const float* weights, Collector* best) const {
         constexpr int kQueries = Isa::kTrellisTile / kDigits;
@@ -221,7 +221,7 @@ class TrellisScan {
             if (block_.entry(lane) < n) out[block_.entry(lane)] = whole<kDigits>(sum, 0, lane / kWidth)[lane % kWidth];
     }
 
-    // Factors of the sums in lane order.
+    // Writes the factors of the sums in lane order.
     template <class Codes>
     void weigh(const Codes& codes, int64_t code_bytes, float* weights) const {
         block_.inverse_norms(weights);
@@ -239,7 +239,7 @@ class TrellisScan {
         return steps == 0 ? 0.f : fractions[steps & 511] * power;
     }
 
-    // In ascending order of position, as collectors want it.
+    // In ascending order of position, as collectors require.
     template <class Codes, class Collector>
     TOPSIGN_OUTLINE void offer_all(const Reals* keys, const Codes& codes, Collector& best) const {
         float by_entry[kEntries];
@@ -260,7 +260,7 @@ inline double decode_cost(const ts_trellis& trellis, int64_t n_rows = 0) {
     return double(trellis.n_coded) * (0.25 + 0.015 * double(n_rows));
 }
 
-// Calls body(block, first, n) for each block of codes, decoded.
+// Calls body(block, first, n) for each decoded block of codes.
 template <class Isa, class Body>
 void each_block(int n_threads, const ts_trellis& trellis, const ts_trellis_codes& codes, const Body& body) {
     constexpr int64_t kEntries = TrellisBlock<Isa>::kEntries;
@@ -341,7 +341,7 @@ void rank_trellis(int n_threads, const ts_trellis_ranges& codes, const ts_best& 
         if (best.rows[i] >= 0) values[i] = 0.f - values[i];
 }
 
-// Scores of at least the threshold: keys below the least float above its negative.
+// Scores that reach the threshold are keys below the next float above its negative.
 template <class Isa>
 void within_trellis(int n_threads, const ts_trellis_ranges& codes, const ts_found& found) {
     const auto* const thresholds = static_cast<const float*>(found.bounds);

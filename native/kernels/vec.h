@@ -1,5 +1,5 @@
-// Vectors of a fixed number of numbers, with the operators of C: GNU vector types where the compiler has them, which it
-// keeps in registers, and otherwise arrays, whose short loops it may vectorise.
+// Fixed-size vectors with the operators of C: GNU vector types if the compiler supports them, otherwise arrays with
+// short loops that it may vectorise.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ using Lane = std::remove_cv_t<std::remove_reference_t<decltype(std::declval<V&>(
 template <class V>
 constexpr int kLanes = int(sizeof(V) / sizeof(Lane<V>));
 
-// The same number in every lane. Subtracting zero keeps the sign of zeros.
+// Broadcasts a number to all lanes. Subtracting zero keeps the sign of zeros.
 template <class V>
 TOPSIGN_INLINE V splat(Lane<V> value) {
     return value - V{};
@@ -43,7 +43,7 @@ TOPSIGN_INLINE To convert(From v) {
     return __builtin_convertvector(v, To);
 }
 
-// The lanes in the order given.
+// Permutes lanes.
 template <int... I, class V>
 TOPSIGN_INLINE V shuffled(V v, std::integer_sequence<int, I...>) {
 #if defined(__clang__) || __GNUC__ >= 12
@@ -174,7 +174,7 @@ TOPSIGN_INLINE void store(void* to, V v) {
     std::memcpy(to, &v, sizeof v);
 }
 
-// The same bits as another type.
+// Reinterprets the bits as another type.
 template <class To, class From>
 TOPSIGN_INLINE To cast(From v) {
     static_assert(sizeof(To) == sizeof(From));
@@ -201,7 +201,7 @@ constexpr auto swapped_order(std::integer_sequence<int, I...>) {
     return std::integer_sequence<int, (I ^ Stride)...>();
 }
 
-// Lane i and lane i ^ Stride change places.
+// Swaps lanes i and i ^ Stride.
 template <int Stride, class V>
 TOPSIGN_INLINE V swapped(V v) {
     return shuffled(v, swapped_order<Stride>(std::make_integer_sequence<int, kLanes<V>>()));

@@ -1,8 +1,8 @@
-// Mismatches of one or a few queries with codes of the compact layout, for sets that look bytes up in tables of
-// sixteen.
+// Mismatches of one or a few queries with codes of the compact layout, for instruction sets with
+// 16-entry byte look-ups.
 //
-// Locations of the same high part share a word of the query. The unary high parts, eight bits at a time, spread these
-// words out, one for each location; then the low parts choose bits, a register of locations at a time.
+// Locations with the same high part share a word of the query. Eight unary bits at a time select how words are spread
+// over the locations; the low parts then select bits, one register of locations at a time.
 #pragma once
 
 #include "block_hamming.h"
@@ -10,7 +10,7 @@
 namespace topsign {
 namespace {
 
-// Orders of eight words, by eight bits of unary high parts: for each one the word of as many zeros before it.
+// Shuffles of eight words for every value of eight unary bits: each one takes the word numbered by the zeros before it.
 struct WordsOfOnes {
     alignas(16) uint8_t order[256][16] = {};
     constexpr WordsOfOnes() {
@@ -22,7 +22,7 @@ struct WordsOfOnes {
 };
 constexpr WordsOfOnes kWordsOfOnes;
 
-// Ones in the lanes below n.
+// One in the first n lanes, zero in the others.
 template <class V>
 V first_lanes(int64_t n) {
     V lanes{};
@@ -45,7 +45,7 @@ class WordCounter {
 
     using Table = std::vector<uint16_t>;
 
-    // The words of a query: as many as there can be zeros, and those that are read past them.
+    // The words of a query, padded for reads past the last.
     static Table table(const Layout& layout, const uint8_t* query) {
         Table words(8 * ceil_div(layout.high_size(), 8) + kSpare);
         const int64_t width = int64_t(1) << layout.low_bits, bytes = ceil_div(layout.n_pool, 8);
@@ -76,7 +76,7 @@ class WordCounter {
    private:
     static constexpr int64_t kSpare = 64;
 
-    // Writes a word for each one; how many there are. What is past the ones of a byte is overwritten by the next.
+    // Writes one word per set bit and returns their number; words past the ones of a byte are overwritten.
     int64_t spread(const uint8_t* highs, const uint16_t* table) {
         using Words = Vec<uint8_t, 16>;
         uint16_t* const words = words_.data();
@@ -119,8 +119,8 @@ class WordCounter {
     std::vector<uint16_t> words_;
 };
 
-// One code after another, one query after another. A counter says what table of a query it looks up in, and counts the
-// mismatches of a code, or finds it not sound.
+// Scans code by code and query by query. A counter defines the table of a query; its count() returns false for invalid
+// codes.
 template <class Isa, class Counter, class Collector>
 void scan_counted(const ts_codes& codes, const ts_signs& queries, const std::vector<typename Counter::Table>& tables,
                   int64_t begin, int64_t end, Collector* best) {

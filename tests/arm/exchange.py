@@ -18,7 +18,17 @@ import numpy as np
 
 import topsign as ts
 from topsign.families.trellis.design import design_trellis
-from topsign.kernels import CodeRange, Layout, Panels, Product, RoundedQueries, TrellisRange, TrellisSignals, library
+from topsign.kernels import (
+    CellColumns,
+    CodeRange,
+    Layout,
+    Panels,
+    Product,
+    RoundedQueries,
+    TrellisRange,
+    TrellisSignals,
+    library,
+)
 
 SIZES = [(1, 1), (1, 64), (5, 63), (31, 400), (33, 129), (100, 384), (250, 1000), (512, 8192), (64, 9000), (2100, 4096)]
 BATCHES = (1, 2, 5, 17, 65, 130)
@@ -70,6 +80,13 @@ def trellis_results(kernel):
             kernel.multiply(
                 numbers(rng, 19, n_features), [Product(Panels.of(numbers(rng, 45, n_features)))], n_threads=2
             ),
+        )
+        columns = CellColumns(np.arange(n_features), np.full(n_features, 0.75), [n_features], [n_features % 2 * 5])
+        constants = np.zeros((1, 19), np.float32)
+        (rounded,) = kernel.trellis_round(numbers(rng, 19, n_features), columns, constants, n_threads=2)
+        yield (
+            f"trellis queries {size}",
+            [rounded.values, rounded.scales, np.zeros(0) if rounded.fine is None else rounded.fine],
         )
         yield f"trellis encode {size}", [coded, kernel.trellis_decode(tables, coded)]
         yield f"trellis decode {size}", [kernel.trellis_decode(tables, codes), kernel.trellis_weights(tables, codes)]

@@ -85,8 +85,8 @@ class Kernels:
     ) -> list[Float32]:
         """Return ``(signals * factors - minus) @ matrix`` of each product, (n_rows, n_columns).
 
-        Terms are multiplied, then added in the order of features, in float32: a signal has the same products in any
-        company. ``factors`` has one value per signal.
+        Terms are multiplied, then added in the order of features, in float32, so the products of a signal do not depend
+        on the rest of the batch. ``factors`` has one value per signal.
         """
         counts = (len(signals) if one.rows is None else len(one.rows) for one in products)
         outputs = [np.empty((n, one.panels.n_columns), np.float32) for n, one in zip(counts, products, strict=True)]

@@ -56,7 +56,6 @@ class TrellisCodes(Codes):
         """
         threads = kernels.n_threads(n_threads)
         projected = as_projected(projected, n_pool=self.recipe.n_pool, space=self.recipe.space)
-        threads = kernels.n_threads(n_threads)
         scores = np.empty((len(projected), len(self)), np.float32)
         rounded = self.recipe.cells.round(projected, n_threads=threads)
         for cell, positions in self.recipe.cells.of_codes(self.data):
