@@ -42,6 +42,7 @@ BY_HAND = {
     "trellis/gpu-encoding",
     "trellis/shares",
     "trellis/threads",
+    "trellis/build",
     "false_alarms",
     "mutants",
 }  # written by hand into gpu-, kernel- and trellis-measurements.md, significance.md and CONTRIBUTING.md
