@@ -71,9 +71,9 @@ def test_a_search_for_a_recall_visits_regions_if_that_takes_less_time(device, mo
     index.add(clustered(4000))
     index.learn_regions(64)
     held, query = gpu.GpuIndex(index, device=device), clustered(1, seed=5)
-    monkeypatch.setattr("topsign.gpu.engine.CHUNK_COST", 0.0)
+    monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 0.0)
     assert held.search(query, k=5, recall=0.9).exhaustive.tolist() == [visiting.FASTER]
-    monkeypatch.setattr("topsign.gpu.engine.CHUNK_COST", 1e9)
+    monkeypatch.setattr("topsign.gpu.engine.SCAN_COST", 1e9)
     found = held.search(query, k=5, recall=0.9)
     assert found.exhaustive.tolist() == [""]
     equal_results(found, index.search(query, k=5, recall=0.9))

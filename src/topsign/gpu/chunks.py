@@ -91,6 +91,10 @@ class ResidentChunks:
         self.holds_all = False  # whether the last snapshot fits
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        """Return the number of resident chunks."""
+        return len(self._resident)
+
     def needed_bytes(self, snapshot: Snapshot) -> int:
         """Return the GPU memory that all entries of a snapshot need, in bytes."""
         return sum(self.loader.nbytes(len(chunk)) for segment in snapshot.segments for chunk in chunks_of(segment))
@@ -99,10 +103,6 @@ class ResidentChunks:
     def nbytes(self) -> int:
         """GPU memory of the resident chunks, in bytes."""
         return sum(self.loader.nbytes(len(loaded.chunk)) for loaded in self._resident.values())
-
-    def __len__(self) -> int:
-        """Return the number of resident chunks."""
-        return len(self._resident)
 
     def keep(self, snapshot: Snapshot) -> int:
         """Load new chunks that fit and drop chunks of earlier snapshots; return the number of entries copied."""

@@ -35,7 +35,7 @@ FORMS: dict[type[Comparison], type[Form]] = {
 """Forms by type of comparison. Subclasses may compare differently, so they are registered separately."""
 
 COPY_COST = 0.16  # nanoseconds to copy a byte of codes from host memory
-CHUNK_COST = 300_000.0  # nanoseconds of a search per resident chunk, besides those per entry
+SCAN_COST = 87_000.0  # nanoseconds of a scan per chunk and cell, besides those per entry; on an H200
 
 
 def form_type(comparison: Comparison) -> type[Form]:
@@ -95,7 +95,8 @@ class GpuEngine:
         if not self.chunks.holds_all:
             return n_entries * self._loader.nbytes(1) * COPY_COST
         per_entry, per_pair = form_type(comparison).scan_costs
-        return len(self.chunks) * CHUNK_COST + n_entries * (per_entry + per_pair * len(comparison))
+        n_scans = len(self.chunks) * len(self._loader.formats)
+        return n_scans * SCAN_COST + n_entries * (per_entry + per_pair * len(comparison))
 
     def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
         """Return the nanoseconds to visit ``n_entries`` entries in ``n_pairs`` pairs of a query and an entry."""
