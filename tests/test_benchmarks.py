@@ -43,6 +43,7 @@ BY_HAND = {
     "trellis/shares",
     "trellis/threads",
     "trellis/build",
+    "regions/gpu",
     "false_alarms",
     "mutants",
 }  # written by hand into gpu-, kernel- and trellis-measurements.md, significance.md and CONTRIBUTING.md
