@@ -185,15 +185,24 @@ def test_camera_codes_are_compared_at_equal_sizes(tmp_path):
     assert adaptive["d_prime"]["mean"] > found[("sign codes, equal computation", "real query")]["d_prime"]["mean"]
 
 
-def test_comparisons_of_one_scene_are_neither_matches_nor_impostors(load):
+def test_comparisons_of_one_scene_are_neither_matches_nor_impostors(load, monkeypatch):
     simulation, rng = load("cameras_simulation"), np.random.default_rng(0)
+
+    def shown():
+        return simulation.Shown(simulation.Photograph(b"", 1.0, None), rng.bytes(16), 1.0)
+
+    asked, enrolled = [shown() for _ in range(60)], [[shown(), shown()] for _ in range(5)]
+    enrolled[3][0], enrolled[2][1] = asked[3], asked[30]  # photographs of one scene
     scores, own = rng.standard_normal((60, 5)), np.zeros((60, 5), bool)
     own[np.arange(20), np.arange(20) % 5] = True
-    same = np.zeros_like(own)
-    same[3, 3] = same[30, 2] = True
     scores[own], scores[30, 2], scores[31, 2] = 9, 10, 8
-    comparisons = simulation.Comparisons(own, same)
+    comparisons = simulation.Comparisons(own, asked, enrolled)
+    noise, intensity = rng.standard_normal((16, 16)), np.ones((16, 16))
+    monkeypatch.setattr(simulation, "queries", {31: (noise, intensity, asked[31])}, raising=False)
+    monkeypatch.setattr(simulation, "fingerprints", {2: rng.standard_normal((16, 16))}, raising=False)
     found = comparisons.false_matches(scores, 20)
+    (false,) = found["false_matches"]
+    assert (false["query"], false["sensor"], false["score"]) == (31, 2, 8)
     strict = found["rows"][-1]
     assert (strict["count"], strict["comparisons"], strict["same_scene"]) == (1, 40 * 5 - 20 - 1, 1)
     assert strict["interval"][0] < 1 / 179 < strict["interval"][1]
