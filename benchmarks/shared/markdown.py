@@ -66,6 +66,11 @@ def flags(options):
             yield f"{flag} {value}"
 
 
+def threads(count):
+    """Return "1 thread" or "2 threads"."""
+    return f"{count} thread" + ("" if count == 1 else "s")
+
+
 def number(value):
     """Three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,6 +1,6 @@
 """The measured parts of docs/reference/scaling.md."""
 
-from shared.markdown import join, number, source, table
+from shared.markdown import join, number, source, table, threads
 from topsign.theory import SearchCosts
 
 BILLION = 10**9
@@ -38,7 +38,7 @@ def against_entries(results):
             lines.append([words, f"{chosen[0]['bytes']:,}", *cells, f"{slope:.2f}"])
         parts += [
             f"Milliseconds per search, k = 10, {options['bits']} of {options['pool']} in the compact layout, "
-            f"{options['threads']} thread(s). The slope is that of log time between the last two sizes. "
+            f"{threads(options['threads'])}. The slope is that of log time between the last two sizes. "
             + source(results, name),
             table(["", "bytes", *(f"{n:,}" for n in sizes), "slope"], lines),
         ]

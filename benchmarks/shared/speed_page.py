@@ -2,7 +2,7 @@
 
 from math import log2
 
-from shared.markdown import join, number, source, table
+from shared.markdown import join, number, source, table, threads
 
 LANES = 8  # float32 in a vector of 256 bits
 MAIN = "search-512-8192-t1"
@@ -89,7 +89,7 @@ def searching(results):
         largest = max(
             row["nanoseconds"]["most"] / row["nanoseconds"]["median"] for row in results[name]["measured"]["rows"]
         )
-        parts.append(f"### {options['bits']} of {options['pool']}, {options['threads']} thread(s)")
+        parts.append(f"### {options['bits']} of {options['pool']}, {threads(options['threads'])}")
         parts.append(
             f"{options['entries']:,} entries, k = 10. The slowest repeat took {largest:.2f} times its median. "
             + source(results, name)
@@ -153,7 +153,7 @@ def encoding(results):
     for name in names:
         options = results[name]["options"]
         parts += [
-            f"### {options['threads']} thread(s)",
+            f"### {threads(options['threads'])}",
             source(results, name),
             encode_lines(results, name),
         ]
@@ -173,7 +173,7 @@ def durable_sentence(results, name="durable"):
     fresh, ratios = measured["fresh"], [row["ratio"]["median"] for row in measured["rows"]]
     return (
         f"A durable index of {options['entries']:,} entries of {options['bits']} of {options['pool']} "
-        f"({measured['file_bytes'] / 1e6:,.0f} MB), {options['threads']} thread(s): it opens in "
+        f"({measured['file_bytes'] / 1e6:,.0f} MB), {threads(options['threads'])}: it opens in "
         f"{1e3 * fresh['open_seconds']['median']:.0f} ms. A search of the mapped files takes {min(ratios):.2f} to "
         f"{max(ratios):.2f} times as long as a search in memory (medians over repeats, 1 and 64 queries, both "
         "scorings). The first search verifies all checksums and takes "
