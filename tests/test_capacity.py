@@ -1,6 +1,7 @@
 """Plans of clusters: the cost model compared with plain arithmetic, and invalid targets."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from numpy.testing import assert_allclose
@@ -35,3 +36,19 @@ def test_invalid_targets_are_refused(target):
 
 def test_less_than_one_query_per_second_is_a_target():
     assert theory.plan_cluster(1, queries_per_second=0.5).n_workers == 1
+
+
+def test_workers_share_the_entries_of_a_query_and_add_the_network():
+    costs = theory.SearchCosts(seconds_per_entry=1e-6, seconds_per_region=1e-7, seconds_per_query=1e-3)
+    costs = replace(costs, network_seconds=0.02, network_seconds_per_query=0.001)
+    assert costs.latency(1000, 10_000) == pytest.approx(0.001 + 0.001 + 0.001)
+    assert costs.latency(1000, 10_000, n_cores=4, is_remote=True) == pytest.approx(0.002 + 0.00025 + 0.021)
+
+
+def test_batches_share_the_network():
+    costs = theory.SearchCosts(batch_seconds_per_entry=1e-7, batch_seconds_per_query=1e-4, seconds_per_region=1e-8)
+    costs = replace(costs, network_seconds=0.0256, network_seconds_per_query=2e-5)
+    assert 1 / costs.throughput(1000, 1000, n_cores=2, is_remote=True) == pytest.approx(
+        1e-4 + 1e-5 + 5e-5 + 2e-5 + 1e-4
+    )
+    assert costs.throughput(1000, 1000) > costs.throughput(1000, 1000, is_remote=True)

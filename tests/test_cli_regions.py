@@ -74,7 +74,7 @@ def test_clusters_are_planned():
     )
     assert found == json.loads(json.dumps(ts.theory.plan_cluster(1e9, recall=0.95, queries_per_second=1000).as_dict()))
     shown = run("plan", "--entries", "1e9", "--recall", "0.95").output
-    assert "a model" in shown
+    assert "a cost model" in shown
     assert "65,536" in shown
 
 

@@ -25,7 +25,28 @@ class SearchCosts:
     seconds_per_entry: float = 60e-9  # per visited entry
     seconds_per_region: float = 14e-9  # to score the region's mean and select regions
     seconds_per_query: float = 0.6e-3  # overhead that does not depend on the number of entries
+    batch_seconds_per_entry: float = 20e-9  # per visited entry of a query in a batch of 256
+    batch_seconds_per_query: float = 50e-6  # overhead of a query in such a batch
     network_seconds: float = 42e-3  # round trip of an empty Dask task to workers on the same machine
+    network_seconds_per_query: float = 30e-6  # added to the round trip by each query
+
+    def latency(self, n_visited: float, n_regions: int, *, n_cores: int = 1, is_remote: bool = False) -> float:
+        """Return the seconds of one query over ``n_visited`` entries, divided among ``n_cores`` cores.
+
+        The client selects regions in one thread. If ``is_remote``, the entries are on workers.
+        """
+        selecting = self.seconds_per_query + n_regions * self.seconds_per_region
+        network = self.network_seconds + self.network_seconds_per_query if is_remote else 0.0
+        return selecting + n_visited * self.seconds_per_entry / n_cores + network
+
+    def throughput(
+        self, n_visited: float, n_regions: int, *, n_cores: int = 1, is_remote: bool = False, batch: int = 256
+    ) -> float:
+        """Return the queries per second of one client that sends one batch after another; see :meth:`latency`."""
+        each = self.batch_seconds_per_query + n_regions * self.seconds_per_region
+        each += n_visited * self.batch_seconds_per_entry / n_cores
+        each += self.network_seconds_per_query + self.network_seconds / batch if is_remote else 0.0
+        return 1 / each
 
 
 @dataclass(frozen=True)
@@ -96,13 +117,11 @@ def plan_cluster(
     share = known.visited_at_million * (count / 1e6) ** -known.visited_slope * (0.05 / (1 - recall)) ** 0.75
     full = 8 * math.sqrt(count) / n_regions  # beyond the maximum number of regions, regions become larger
     share = min(1.0, share * max(1.0, full) ** known.visited_slope)
-    seconds = known.seconds_per_query + n_regions * known.seconds_per_region + share * count * known.seconds_per_entry
+    seconds = known.latency(share * count, n_regions)
     n_cores = math.ceil(seconds * queries_per_second / 0.7)
     memory = count * (n_bytes + 8 + 2 + 4)
     n_workers = max(1, math.ceil(n_cores / worker_cores), math.ceil(memory / (0.7 * worker_memory)))
-    apart = known.network_seconds if n_workers > 1 else 0.0
-    latency = known.seconds_per_query + n_regions * known.seconds_per_region + apart
-    latency += share * count * known.seconds_per_entry / (n_workers * worker_cores)
+    latency = known.latency(share * count, n_regions, n_cores=n_workers * worker_cores, is_remote=n_workers > 1)
     return ClusterPlan(
         count,
         recall,
