@@ -81,9 +81,12 @@ def unit_queries(
     """Return queries minus the mean, scaled to norm one, and their norms."""
     n_rows, center = recipe.block_signals, recipe.center
     blocks = list(float_blocks(queries, n_rows, part=part, minus=center, n_threads=n_threads, name="queries"))
-    empty = np.empty((0, recipe.n_features), np.float32)
-    units = unit(np.concatenate([empty, *(block.values for block in blocks)]))
-    return units, np.sqrt(np.concatenate([np.empty(0), *(block.square_norms for block in blocks)]))
+    if not blocks:
+        return np.empty((0, recipe.n_features), np.float32), np.empty(0)
+    values = [block.values for block in blocks]
+    norms = np.sqrt(np.concatenate([block.square_norms for block in blocks]))
+    units = np.concatenate(values) / np.where(norms > 0, norms, 1)[:, np.newaxis]
+    return units.astype(np.float32), norms
 
 
 class DecodedCosines(DecodedComparison):

@@ -1,4 +1,4 @@
-"""The recall that a search is asked for: calibration of how much of an index it visits.
+"""Calibration of recall: how many regions a search must visit to reach a requested recall.
 
 Conformal risk control (Angelopoulos et al., arXiv 2208.02814) in strata of the query's best region score. Settings, the
 number of regions and of candidates to rescore, lie on one path ordered by cost. Of a stratum of m calibration queries
@@ -11,34 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .._arrays import Array, Float32, Float64, Int64
 from .._lazy import lazy
 
-N_QUERIES = 2000  # of a calibration
-N_NEIGHBORS = 100  # of each calibration query: recall can be asked for k up to this
-N_CANDIDATES = 1000  # most that are rescored
+N_QUERIES = 2000  # calibration queries
+N_NEIGHBORS = 100  # neighbours per calibration query, and the largest k that recall is calibrated for
+N_CANDIDATES = 1000  # maximum number of candidates to rescore
 N_STRATA = 5
 MIN_QUERIES = 200
-MOST_REGIONS = 1 / 3  # share of the regions from which a search visits all
+MOST_REGIONS = 1 / 3  # a search that needs more than this share of the regions visits all entries
 NEVER = 255
-GROWTH = 1.12  # of the number of regions from one setting to the next
-PILOT_SHARE = 0.25  # of the calibration queries, which choose the path if candidates are rescored
-RESERVE = 0.15  # of the loss that may be, kept for queries that are unlike the entries
-LOW_LEVEL = 0.05  # of recall_low
+GROWTH = 1.12  # ratio of the numbers of regions of consecutive settings
+PILOT_SHARE = 0.25  # share of the calibration queries that determine the path if candidates are rescored
+RESERVE = 0.15  # share of the permitted loss held back for queries that differ from the entries
+LOW_LEVEL = 0.05  # significance level of recall_low
 
 
 def region_path(n_regions: int) -> Int64:
-    """Return the numbers of regions that settings visit, ascending up to a third of all; at most 100 of them."""
+    """Return the number of regions of each setting: ascending, at most a third of all regions, at most 100 settings."""
     most = max(1, int(n_regions * MOST_REGIONS))
     steps = np.unique(np.rint(GROWTH ** np.arange(200)).astype(np.int64))
     return np.unique(np.append(steps[steps < most], most))
 
 
 def candidate_path(region_ranks: Int64, code_ranks: Int64, path: Int64) -> Int64:
-    """Return how many candidates go with each number of regions: as many as lose no more neighbours than regions do.
+    """Return the number of candidates of each setting, so that they miss no more neighbours than the regions do.
 
     ``region_ranks`` are those of the neighbours' regions, ``code_ranks`` those of the neighbours in the search by code.
     """
@@ -49,7 +50,7 @@ def candidate_path(region_ranks: Int64, code_ranks: Int64, path: Int64) -> Int64
 
 
 def found_from(found: Array) -> Array:
-    """Return from which setting on each neighbour is found for good, uint8; :data:`NEVER` if it never is.
+    """Return the first setting from which every setting finds a neighbour, uint8; :data:`NEVER` if there is none.
 
     ``found`` is (n_settings, ...), whether a setting finds it.
     """
@@ -74,14 +75,14 @@ class RecallCalibration:
     """Calibration of recall: the settings at which the neighbours of calibration queries are found."""
 
     generation: int  # of the regions
-    of_signals: bool  # whether recall is of exact neighbours, not of the search by code
+    of_signals: bool  # whether recall refers to exact neighbours instead of the exhaustive search over codes
     own: bool  # whether the queries were entries of the index
     path: Int64  # (n_settings,) regions
-    candidates: Int64  # (n_settings,) to rescore; zeros if recall is that of codes
+    candidates: Int64  # (n_settings,) to rescore; zeros if recall refers to codes
     edges: Float64  # (N_STRATA - 1,) best region scores between strata
-    least: float  # best region score of any calibration query
+    least: float  # smallest best region score of the calibration queries
     strata: Array  # (n_queries,) uint8
-    found: Array  # (n_queries, N_NEIGHBORS) uint8, setting from which a neighbour is found
+    found: Array  # (n_queries, N_NEIGHBORS) uint8, first setting that finds a neighbour
     entries: Float64  # (N_STRATA, n_settings) mean number of living entries visited
 
     @classmethod
@@ -111,7 +112,7 @@ class RecallCalibration:
         return cls(generation, of_signals, own, path, candidates, edges, least, strata, found, entries)
 
     def to_table(self) -> dict[str, Array]:
-        """Return the arrays from which :meth:`from_table` makes an equal calibration."""
+        """Return the calibration as arrays, which :meth:`from_table` reads."""
         numbers = np.array([self.generation, self.of_signals, self.own], np.int64)
         arrays: dict[str, Array] = {"numbers": numbers, "path": self.path, "candidates": self.candidates}
         arrays |= {"edges": self.edges, "least": np.array([self.least]), "strata": self.strata}
@@ -119,7 +120,7 @@ class RecallCalibration:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Array]) -> RecallCalibration:
-        """Return the calibration of a table; ValueError if its arrays do not belong together."""
+        """Return the calibration stored in a table; raise ValueError if its arrays are inconsistent."""
         names = ("numbers", "path", "candidates", "edges", "least", "strata", "found", "entries")
         try:
             numbers, path, candidates, edges, least, strata, found, entries = (table[name] for name in names)
@@ -153,11 +154,12 @@ class RecallCalibration:
         return {}
 
     @lazy
-    def _known_probes(self) -> dict[tuple[int, int, int], Setting | None]:
+    def derived(self) -> dict[Any, Any]:
+        """Cache of values that searches derive from the calibration."""
         return {}
 
     def settings(self, k: int, asked: float) -> list[Setting | None]:
-        """Return the setting of each stratum for a recall of the k nearest; None if only all entries reach it."""
+        """Return the cheapest setting of each stratum that reaches a recall@k; None if no setting does."""
         known = self._known.get((k, asked))
         if known is None:
             known = self._known[k, asked] = [self._setting(stratum, k, asked) for stratum in range(N_STRATA)]
@@ -171,13 +173,9 @@ class RecallCalibration:
         return None if not enough.size else self._at(stratum, int(enough[0]), recalls[enough[0]], k)
 
     def at_probes(self, stratum: int, k: int, n_regions: int) -> Setting | None:
-        """Return the last setting that visits at most so many regions; None if there is none."""
-        asked = stratum, k, n_regions
-        if asked not in self._known_probes:
-            place = int(np.searchsorted(self.path, n_regions, side="right")) - 1
-            found = None if place < 0 else self._at(stratum, place, self._recalls(stratum, k)[place], k)
-            self._known_probes[asked] = found
-        return self._known_probes[asked]
+        """Return the last setting that visits at most ``n_regions`` regions; None if there is none."""
+        place = int(np.searchsorted(self.path, n_regions, side="right")) - 1
+        return None if place < 0 else self._at(stratum, place, self._recalls(stratum, k)[place], k)
 
     def _recalls(self, stratum: int, k: int) -> Float64:
         """Return the recall of each calibration query at each setting, (n_settings, n_queries)."""

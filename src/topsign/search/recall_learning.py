@@ -1,4 +1,4 @@
-"""Learning how much searches must visit: calibration queries are compared with all entries once."""
+"""Calibration of recall from queries that are compared with all entries once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .recall import (
 from .regions import Regions
 from .rescoring import KeptOriginals
 
-BLOCK = 512  # queries at a time: all signals are read once for each block
-EXACT_PRODUCTS = 10**12  # of which exact neighbours are searched among all signals
+BLOCK = 512  # queries per block; all signals are read once per block
+EXACT_PRODUCTS = 10**12  # maximum number of products in the search for exact neighbours
 
 
 def n_calibration(snapshot: Snapshot, n_features: int, *, exact: bool) -> int:
-    """Return the number of calibration queries: fewer if each is compared with all signals of a large index."""
+    """Return the number of calibration queries, which is smaller if many signals must be compared exactly."""
     affordable = EXACT_PRODUCTS // max(1, len(snapshot) * n_features) if exact else N_QUERIES
     return int(np.clip(affordable, MIN_QUERIES, N_QUERIES))
 
@@ -46,7 +46,7 @@ def calibrate_recall(
     n_threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecallCalibration:
-    """Compare queries with all entries, and return how many regions and candidates their neighbours needed.
+    """Compare queries with all entries and record which settings find their neighbours.
 
     ``own_ids`` are the ids of queries that are entries themselves, and are left out of their own search.
     """
@@ -87,7 +87,7 @@ def calibrate_recall(
         kept = slice(None)
     else:
         code_ranks = _filled(np.concatenate(by_code), n_listed)
-        n_pilot = int(PILOT_SHARE * len(queries))  # these choose the path, the others a setting on it
+        n_pilot = int(PILOT_SHARE * len(queries))  # they determine the path; the others calibrate the settings on it
         kept = slice(n_pilot, None)
         candidates = candidate_path(region_ranks[:n_pilot, :10], code_ranks[:n_pilot, :10], path)
         inside = np.concatenate(listed)[kept]
@@ -105,7 +105,7 @@ def calibrate_recall(
 
 
 def _without_own(rows: Int64, snapshot: Snapshot, own: Int64 | None) -> Int64:
-    """Return the rows of each query less that of the query itself, or less the last if it is not among them."""
+    """Return the rows of each query without the query's own row, or without the last row if that is not listed."""
     if own is None:
         return rows
     ids = snapshot.gather("ids", rows.ravel()).reshape(rows.shape)
@@ -115,13 +115,13 @@ def _without_own(rows: Int64, snapshot: Snapshot, own: Int64 | None) -> Int64:
 
 
 def _ranks_of(snapshot: Snapshot, rows: Int64, ranks: Int64) -> Int64:
-    """Return the rank of the region of each entry, in the order in which its query visits regions."""
+    """Return the rank of each entry's region in the order in which the query visits regions."""
     regions = snapshot.gather("regions", rows.ravel()).astype(np.int64).reshape(rows.shape)
     return np.take_along_axis(ranks, regions, axis=1)
 
 
 def _places(rows: Int64, listed: Int64) -> Int64:
-    """Return where each row stands in the list of its query; the length of the list if it does not."""
+    """Return the position of each row in the list of its query; the length of the list if it is missing."""
     places = np.full(rows.shape, listed.shape[1], np.int64)
     for at, (some, known) in enumerate(zip(rows, listed, strict=True)):
         order = np.argsort(known)
@@ -132,13 +132,13 @@ def _places(rows: Int64, listed: Int64) -> Int64:
 
 
 def _filled(ranks: Int64, never: int) -> Int64:
-    """Return ranks of N_NEIGHBORS neighbours; those that a small index lacks are never found."""
+    """Pad ranks to N_NEIGHBORS neighbours; the added ones, which a small index lacks, are never found."""
     missing = N_NEIGHBORS - ranks.shape[1]
     return np.pad(ranks, ((0, 0), (0, max(0, missing))), constant_values=never)
 
 
 def _found_at(region_ranks: Int64, code_ranks: Int64, listed: Int64, path: Int64, candidates: Int64) -> Array:
-    """Return whether each setting finds each neighbour: its region is visited, and few entries there score higher."""
+    """Return whether each setting finds each neighbour: it visits the region and the entry is among the candidates."""
     found = np.empty((len(path), *region_ranks.shape), bool)
     for setting, (n_regions, n_candidates) in enumerate(zip(path, candidates, strict=True)):
         before = np.cumsum(np.pad(listed < n_regions, ((0, 0), (1, 0))), axis=1, dtype=np.int32)
@@ -149,11 +149,11 @@ def _found_at(region_ranks: Int64, code_ranks: Int64, listed: Int64, path: Int64
 
 
 def sample_rows(snapshot: Snapshot, n_rows: int, rng: np.random.Generator) -> Int64:
-    """Return the rows of so many living entries, ascending."""
+    """Return the rows of a random sample of live entries, ascending."""
     living = np.flatnonzero(np.concatenate([segment.living for segment in snapshot.segments]))
     return np.sort(rng.choice(living, min(n_rows, len(living)), replace=False))
 
 
 def queries_of(recipe: Recipe, vectors: Float32) -> Float32:
-    """Return decoded codes as queries: with the mean that is removed from queries."""
+    """Return decoded codes as queries, with the mean added that the recipe subtracts from queries."""
     return vectors if recipe.center is None else vectors + recipe.center

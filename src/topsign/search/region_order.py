@@ -1,4 +1,4 @@
-"""Entries in the order of their regions: what a search visits, found by generation and number of regions only."""
+"""Entries sorted by region, which searches visit; they depend only on the generation and number of regions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..store import Columns, Segment, Snapshot
 
 @dataclass(frozen=True)
 class RegionOrder:
-    """Regions of one generation, as a search that visits them needs to know them. Workers of a cluster get it."""
+    """Generation and number of regions, which suffice to visit regions; sent to the workers of a cluster."""
 
     generation: int
     n_regions: int
 
     def positions(self, columns: Columns) -> tuple[Int32, Int32] | None:
-        """Return positions by region, and where each region begins; None without regions of this generation."""
+        """Return positions sorted by region and the start of each region; None if no regions are assigned."""
         known = columns.derived.get("region_order")
         if known is None or known[0] != self:
             if "regions" not in columns.extra_names:
@@ -34,7 +34,7 @@ class RegionOrder:
         return known[1], known[2]
 
     def ranges(self, snapshot: Snapshot) -> RegionRanges | None:
-        """Return all segments with living entries, in the order of regions; None if one has no regions."""
+        """Return all segments with live entries, sorted by region; None if a segment has no regions."""
         known = snapshot.derived.get("region_ranges")
         if known is None or known[0] != self:
             known = snapshot.derived["region_ranges"] = self, self._ranges(snapshot)
@@ -53,7 +53,7 @@ class RegionOrder:
         return RegionRanges(found)
 
     def counts(self, snapshot: Snapshot) -> Int64 | None:
-        """Return how many living entries are in each region; None if a segment has no regions."""
+        """Return the number of live entries in each region; None if a segment has no regions."""
         known = snapshot.derived.get("region_counts")
         if known is None or known[0] != self:
             known = snapshot.derived["region_counts"] = self, self._counts(snapshot)
@@ -78,7 +78,7 @@ class RegionOrder:
 
 @dataclass(frozen=True, eq=False)
 class RegionVisits:
-    """The regions that each query visits, each once."""
+    """Regions that each query visits, without repetition."""
 
     order: RegionOrder
     starts: Int64  # (n_queries + 1,)

@@ -1,4 +1,4 @@
-"""Regions: clusters of decoded codes, so that a search need not visit all entries.
+"""Regions: clusters of decoded codes, so that a search can visit a part of the entries.
 
 Learned from decoded codes by k-means in two levels: coarse means, then the means of regions among the members of each.
 Seeded; two machines learn the same regions up to the rounding of their matrix products.
@@ -21,20 +21,20 @@ from ..store import Snapshot
 from .region_order import RegionOrder
 
 MIN_ENTRIES = 20_000
-"""Entries from which regions are learned by default: fewer are compared faster than regions are chosen."""
+"""Number of entries below which no regions are learned by default, because an exhaustive search is faster."""
 
 MIN_REGIONS, MAX_REGIONS = 64, 65_536
-PER_REGION, MAX_SAMPLE = 40, 400_000  # decoded codes that regions are learned from
+PER_REGION, MAX_SAMPLE = 40, 400_000  # decoded codes in the training sample
 COARSE_STEPS, FINE_STEPS, COARSE_SAMPLE = 10, 8, 256
-NEAREST = 4  # coarse means among whose regions an entry is assigned
-BLOCK_BYTES = 2**26  # decoded codes held at a time
-MIDDLE = 64  # bytes of means are their values plus this, in [1, 127]
+NEAREST = 4  # nearest coarse means whose regions are compared when an entry is assigned
+BLOCK_BYTES = 2**26  # bytes of decoded codes in memory at a time
+MIDDLE = 64  # offset of the bytes of means, which lie in [1, 127]
 
 Progress = Callable[[int, int], None]
 
 
 def automatic_regions(n_entries: int) -> int:
-    """Return how many regions suit so many entries: 8 sqrt(n), rounded to a power of two, 64 to 65,536.
+    """Return the default number of regions: 8 sqrt(n_entries) rounded to a power of two, from 64 to 65,536.
 
     >>> automatic_regions(1_000_000)
     8192
@@ -44,27 +44,27 @@ def automatic_regions(n_entries: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Means of regions, of one generation."""
+    """Region means of one generation."""
 
     means: Bytes  # (n_regions, width) values plus 64; the width is n_features rounded up to a multiple of 64
     scales: Float32  # (n_regions,) by which values are multiplied
     coarse: Float32  # (n_coarse, n_features)
     starts: Int64  # (n_coarse + 1,) regions of each coarse mean
     generation: int
-    n_learned: int  # entries there were
+    n_learned: int  # number of entries when the regions were learned
 
     def __len__(self) -> int:
         return len(self.means)
 
     def to_table(self) -> dict[str, Array]:
-        """Return the arrays from which :meth:`from_table` makes equal regions."""
+        """Return the regions as arrays, which :meth:`from_table` reads."""
         numbers = np.array([self.generation, self.n_learned], np.int64)
         arrays: dict[str, Array] = {"means": self.means, "scales": self.scales, "coarse": self.coarse}
         return arrays | {"starts": self.starts, "numbers": numbers}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Array], n_features: int) -> Regions:
-        """Return the regions of a table; ValueError if its arrays do not belong together."""
+        """Return the regions stored in a table; raise ValueError if its arrays are inconsistent."""
         try:
             means, scales, coarse, starts, numbers = (
                 table[name] for name in ("means", "scales", "coarse", "starts", "numbers")
@@ -85,7 +85,7 @@ class Regions:
 
     @lazy
     def vectors(self) -> Float32:
-        """Means as they are used: what their bytes stand for."""
+        """Means decoded from their bytes, float32."""
         values = self.means[:, : self.coarse.shape[1]].astype(np.float32) - MIDDLE
         return values * self.scales[:, np.newaxis]
 
@@ -95,7 +95,7 @@ class Regions:
         return np.asarray((self.vectors.astype(np.float64) ** 2).sum(axis=1) / 2, np.float32)
 
     def scores(self, units: Float32, *, n_threads: int = 1) -> Float32:
-        """Return how near each region is to each unit query: larger is nearer, (n_queries, n_regions)."""
+        """Return the score of each region for each unit query, (n_queries, n_regions); nearer regions score higher."""
         peaks = np.abs(units).max(axis=1, initial=0)
         steps = np.where(peaks > 0, peaks / np.float32(127), np.float32(1)).astype(np.float32)
         rounded = np.zeros((len(units), self.means.shape[1]), np.int8)
@@ -108,7 +108,7 @@ class Regions:
         return np.asarray(scores, np.float32)
 
     def assign(self, vectors: Float32) -> Array:
-        """Return the region of each vector, uint16: the nearest of those of its nearest coarse means."""
+        """Return the region of each vector, uint16: the nearest among the regions of its nearest coarse means."""
         nearest = min(NEAREST, len(self.coarse))
         scores = vectors @ self.coarse.T - (self.coarse**2).sum(axis=1) / 2
         chosen = np.argpartition(-scores, nearest - 1, axis=1)[:, :nearest]
@@ -141,7 +141,10 @@ class Regions:
     def choose(
         self, rule: RegionRule, counts: Int64, units: Float32, *, n_threads: int = 1
     ) -> tuple[Float32, Int64, Int32]:
-        """Return best scores, starts and regions of each unit query, by a rule; ``counts`` are living entries."""
+        """Apply a rule to unit queries; return best scores, starts and regions.
+
+        ``counts`` are the numbers of live entries in each region.
+        """
         means = RegionMeans(self.means, self.scales, self.half_norms, counts)
         return kernels.active().choose_regions(means, rule, units, n_threads=n_threads)
 
@@ -152,12 +155,12 @@ def padded(n_features: int) -> int:
 
 
 def block_rows(recipe: Recipe) -> int:
-    """Return the number of codes that are decoded at a time."""
+    """Return the number of codes to decode at a time."""
     return max(1, BLOCK_BYTES // (4 * recipe.n_features))
 
 
 def decoded(recipe: Recipe, codes: Bytes, columns: Mapping[str, Float32]) -> Float32:
-    """Return decoded codes of norm one, in which regions are learned."""
+    """Return decoded codes scaled to norm one."""
     from ..families.base import unit
 
     return unit(recipe.reference(np.ascontiguousarray(codes), columns))
@@ -215,11 +218,11 @@ def _rounded(vectors: Float32, coarse: Float32, starts: Int64, generation: int, 
 
 
 def shared_out(members: Int64, total: int) -> Int64:
-    """Return how many regions each coarse mean gets: in proportion to its members, at least one, at most as many."""
+    """Divide regions among coarse means in proportion to their members: at least one, at most one per member."""
     total = min(total, int(members.sum()))
     shares = np.maximum(1, np.floor(members / members.sum() * total)).astype(np.int64)
     shares = np.minimum(shares, members)
-    while (left := total - int(shares.sum())) > 0:  # those who have least for their members get one more
+    while (left := total - int(shares.sum())) > 0:  # add one where there are fewest per member
         order = np.argsort(shares / members, kind="stable")
         shares[order[shares[order] < members[order]][:left]] += 1
     return np.asarray(shares, np.int64)

@@ -1,4 +1,4 @@
-"""Rescoring: entries compared exactly by their original signals."""
+"""Rescoring: exact comparison of queries with original signals."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..store import Snapshot
 from .hits import Hits
 from .scan import Scan
 
-BLOCK_BYTES = 2**25  # kept signals that are compared at a time
-SPARE = 16  # rows by float32 products beyond those needed
-ROUNDING = 2.0**-21  # error of such products, in norms of the signals and square roots of their length
+BLOCK_BYTES = 2**25  # bytes of stored signals compared at a time
+SPARE = 16  # additional candidates from float32 products
+ROUNDING = 2.0**-21  # bound of their relative rounding error, divided by the square root of n_features
 
 Source = npt.ArrayLike | Callable[[Int64], npt.ArrayLike]
 
@@ -75,7 +75,7 @@ class Originals:
 
 
 class KeptOriginals:
-    """Original signals that the index keeps."""
+    """Original signals stored in the index."""
 
     def __init__(self, snapshot: Snapshot, *, n_features: int, mean: Float32 | None = None) -> None:
         self.n_features, self.mean, self._snapshot = n_features, mean, snapshot
@@ -85,7 +85,7 @@ class KeptOriginals:
         n_rows = max(1, BLOCK_BYTES // (4 * self.n_features))
         first, signals = 0, np.empty((0, self.n_features), np.float32)
         for query, begin, end in _of_queries(starts):
-            if end > first + len(signals):  # read the signals of further queries together
+            if end > first + len(signals):  # read the signals of several queries at once
                 first, last = begin, max(end, min(begin + n_rows, len(ids)))
                 signals = self._signals(ids[first:last])
             here = signals[begin - first : end - first].astype(np.float64)
@@ -125,7 +125,7 @@ class KeptOriginals:
         return rows
 
     def _products(self, snapshot: Snapshot, units: Float32, metric: str) -> Iterator[tuple[Int64, Float32, Float64]]:
-        """Yield rows of living entries, float32 products with unit queries, and by how much rounding changes these."""
+        """Yield rows of live entries, float32 products with unit queries, and bounds of their rounding errors."""
         size = max(1, BLOCK_BYTES // (4 * self.n_features))
         for first_row, segment in zip(snapshot.starts, snapshot.segments, strict=False):
             living = np.flatnonzero(segment.living)
@@ -172,7 +172,9 @@ class KeptOriginals:
         best = self.best_rows(snapshot, queries, n_rows, metric=scan.comparison.metric)
         rows = best.ravel()
         hits = Hits(np.repeat(which, n_rows), rows, snapshot.gather("ids", rows), np.empty(len(rows), np.float32))
-        hits = replace(hits, values=scan.values_of(snapshot, hits))  # by code, which distances are computed from
+        hits = replace(
+            hits, values=scan.values_of(snapshot, hits)
+        )  # values of codes, from which distances are computed
         return rank_exactly(scan, scan.measure(snapshot, hits), self, queries, k, which=which)
 
 
@@ -188,7 +190,7 @@ def _above(scores: Float32, rows: Int64, bounds: Float32) -> tuple[Float32, Int6
 
 
 def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
-    """Return signals less the mean, and of norm one if ``scaled``; zero signals stay zero."""
+    """Return signals minus the mean, scaled to norm one if ``scaled``; zero signals stay zero."""
     signals = signals if mean is None else signals - mean
     if not scaled:
         return signals
@@ -197,7 +199,7 @@ def _units(signals: Float32, mean: Float32 | None, *, scaled: bool) -> Float32:
 
 
 def _of_queries(starts: Int64) -> Iterator[tuple[int, int, int]]:
-    """Yield each query that has entries, and where these begin and end."""
+    """Yield each query that has entries, with the start and end of its entries."""
     for query, (begin, end) in enumerate(pairwise(starts.tolist())):
         if end > begin:
             yield query, begin, end
@@ -214,7 +216,7 @@ def _compare(signals: Float64, query: Array, mean: Float32 | None) -> tuple[Floa
 
 
 def _reported(exact: Float64) -> Float64:
-    """Return exact scores as they are reported: sums of batches of other sizes may differ in the last bits."""
+    """Round scores to float32, because the last bits depend on the batch size."""
     return exact.astype(np.float32).astype(np.float64)
 
 

@@ -17,15 +17,15 @@ from .hits import Hits
 from .limits import RangeLimit
 from .region_order import RegionVisits
 
-QUERY_BYTES = 2**26  # prepared queries held at a time
+QUERY_BYTES = 2**26  # bytes of prepared queries in memory at a time
 SMALL_QUERY_BYTES = 2**23
-"""The same if queries travel to workers, or choose regions: a block visits regions or scans, on a cluster as here."""
+"""The same for searches on workers or in regions; a whole block either visits regions or scans all entries."""
 BLOCK_PAIRS = 2**22  # values computed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """One block of queries, what their scores are measured against, and what finds the entries."""
+    """A block of prepared queries with the null distribution of their scores and the engine that compares them."""
 
     comparison: Comparison
     null: Null | None
@@ -77,7 +77,7 @@ class Scan:
         return hits[reached]
 
     def values_of(self, snapshot: Snapshot, hits: Hits) -> Array:
-        """Return this comparison's values of hits that another found, with the bits that :meth:`rank` gives them."""
+        """Return this comparison's values of hits that another one found, equal to those of :meth:`rank`."""
         values, rows = np.empty(len(hits), np.float32), np.unique(hits.rows)
         n_rows = max(1, BLOCK_PAIRS // max(1, len(self.comparison)))
         n_all, everything = int(rows.max(initial=0)) + 1, np.full(len(self.comparison), -np.inf, np.float32)
@@ -111,11 +111,11 @@ class Scan:
         return replace(self, comparison=self.comparison.correlated())
 
     def light(self) -> Scan:
-        """Return a scan that is only asked for distances, in less memory."""
+        """Return a smaller scan that can only compute distances."""
         return Scan(self.comparison.light(), self.null, self.n_threads, self.engine)
 
     def distances(self, snapshot: Snapshot, hits: Hits) -> Float64:
-        """Return the distances of hits, for which codes are read again."""
+        """Return the distances of hits; reads their codes again."""
         return self.comparison.distances(hits.queries, hits.values, self._gather(snapshot, hits))
 
     def with_distances(self, snapshot: Snapshot, hits: Hits) -> Hits:
@@ -149,7 +149,7 @@ def make_scans(
     n_rows = max(1, n_bytes // recipe.query_nbytes)
     prepare = partial(recipe.prepare, queries, scoring=scoring, adaptive_bits=adaptive_bits, n_threads=threads)
     if not len(queries):
-        prepare(part=slice(0, 0))  # what cannot be asked for is refused all the same
+        prepare(part=slice(0, 0))  # check the options although there are no queries
     for start in range(0, len(queries), n_rows):
         rows = slice(start, min(start + n_rows, len(queries)))
         comparison = prepare(part=rows)

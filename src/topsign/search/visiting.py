@@ -1,9 +1,9 @@
-"""Searches that visit regions: which of them each query visits, and what the results report."""
+"""Searches that visit regions: the choice of regions for each query, and the values reported in results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from .rescoring import SPARE, ExactSignals, rank_exactly
 from .scan import Scan
 
 CALL_COST, QUERY_COST, REGION_COST = 200_000.0, 20_000.0, 11.0
-"""Nanoseconds to choose regions: of a search, of each of its queries, and of each query and region."""
+"""Cost of choosing regions in nanoseconds: per search, per query, and per query and region."""
+
+MOST_KNOWN = 64
+"""Maximum number of cached settings."""
 
 NOT_ASKED = "neither recall nor probes was asked for"
 FEW = f"fewer than {MIN_ENTRIES:,} entries are compared faster than regions are chosen"
@@ -34,22 +37,22 @@ FASTER = "comparing all entries takes less time for this batch"
 
 @dataclass(frozen=True, eq=False)
 class Visited:
-    """Visited share and predicted recall of a block of queries, one value per query."""
+    """Share visited and predicted recall of each query in a block."""
 
     visited: Float64  # share of the entries
     recall: Float64  # predicted
     recall_low: Float64  # one-sided 95% lower bound of it; nan if only an estimate is known
-    exhaustive: Array  # texts: why all entries were visited, empty if not
+    exhaustive: Array  # strings: reason why all entries were visited, empty if they were not
 
     @classmethod
     def everything(cls, n_queries: int, reason: str) -> Visited:
-        """Return what a search reports that visits all entries."""
+        """Return the report of a search that visits all entries."""
         ones = np.ones(n_queries)
         return cls(ones, ones.copy(), ones.copy(), np.full(n_queries, reason, object))
 
     @classmethod
     def joined(cls, parts: list[Visited]) -> Visited:
-        """Return what consecutive blocks report, as one."""
+        """Concatenate the reports of consecutive blocks."""
         parts = parts or [cls.everything(0, "")]
         names = ("visited", "recall", "recall_low", "exhaustive")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
@@ -63,13 +66,13 @@ class RegionEntries(Protocol):
         """Return the k best entries of each query, measured."""
 
     def region_counts(self, order: RegionOrder) -> Int64 | None:
-        """Return how many of the entries are in each region; None if some have none."""
+        """Return the number of entries in each region; None if some entries have no region."""
 
     def visit(self, scan: Scan, visits: RegionVisits, k: int) -> Hits:
         """Return the k best entries of the regions that each query visits, measured."""
 
     def nearest_signals(self, scan: Scan, queries: Array, which: Int64, k: int) -> Hits:
-        """Return the k entries nearest to some of the queries by the signals that the index keeps."""
+        """Return the k nearest entries of the queries ``which`` by original signals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +81,14 @@ class Strata:
 
     n_regions: Int64  # 0 for all entries
     n_entries: Int64  # to visit at least
-    n_found: Int64  # entries to find, before they are rescored
+    n_found: Int64  # entries to find before rescoring
     recall: Float64
     recall_low: Float64
-    reasons: Array  # texts: why all entries are visited
+    reasons: Array  # strings: reason why all entries are visited
 
     @classmethod
     def of(cls, settings: list[tuple[Setting | None, str]], n_found: list[int]) -> Strata:
-        """Return the strata with these settings, None for all entries with the reason."""
+        """Return strata from pairs of a setting and a reason; a setting of None visits all entries."""
         known = [Setting(0, 0, 0, 1.0, 1.0) if one is None else one for one, _ in settings]
         return cls(
             np.array([one.n_regions for one in known], np.int64),
@@ -99,13 +102,13 @@ class Strata:
 
 @dataclass(frozen=True, eq=False)
 class RegionSearch:
-    """Searches for a recall, or with a number of regions."""
+    """Search for a recall, or with a fixed number of regions."""
 
     recipe: Recipe
     entries: RegionEntries  # that are considered
     regions: Regions | None
     calibration: RecallCalibration | None
-    originals: ExactSignals | None  # if recall is of exact neighbours
+    originals: ExactSignals | None  # None if recall refers to codes
     k: int
     recall: float | None
     probes: int | None
@@ -127,7 +130,7 @@ class RegionSearch:
 
     @lazy
     def _reason(self) -> str:
-        """Why no query of this search can visit regions, an empty text if they can."""
+        """Reason why no query can visit regions; an empty string if queries can."""
         if self.regions is None:
             return FEW if len(self.entries) < MIN_ENTRIES else NO_REGIONS
         if self.probes is None and self.k > N_NEIGHBORS:
@@ -136,7 +139,9 @@ class RegionSearch:
             return NO_REGIONS
         if len(self.entries) and self._counts is not None:
             return ""
-        return FEW_PASS if self.is_filtered else UNASSIGNED if len(self.entries) else FEW  # gathered ones have none
+        return (
+            FEW_PASS if self.is_filtered else UNASSIGNED if len(self.entries) else FEW
+        )  # gathered entries have no regions
 
     @lazy
     def _counts(self) -> Int64 | None:
@@ -158,13 +163,14 @@ class RegionSearch:
         rule = RegionRule(edges, strata.n_regions, strata.n_entries, least)
         best, starts, chosen = regions.choose(rule, counts, units, n_threads=max(1, scan.n_threads))
         places = np.searchsorted(edges, best, side="right")
-        is_unlike, is_wide = best < least, np.diff(starts) == 0
-        reasons = np.where(is_unlike, UNLIKE, strata.reasons[places])
+        is_wide, reasons = starts[1:] == starts[:-1], strata.reasons[places]  # a copy
+        reasons[best < least] = UNLIKE
         if self.probes is None and self._is_slower(scan, starts, chosen, is_wide):
-            is_wide, reasons = np.ones(len(best), bool), np.where(is_wide, reasons, FASTER)
+            reasons[~is_wide] = FASTER
+            is_wide = np.ones(len(best), bool)
         if is_wide.all():
             said = Visited.everything(len(queries), "")
-            return self._everything(scan, queries), replace(said, exhaustive=reasons.astype(object))
+            return self._everything(scan, queries), replace(said, exhaustive=reasons)
         starts, chosen = _with_all(starts, chosen, is_wide, len(regions))
         n_found = np.where(is_wide, self._n_found(None), strata.n_found[places])
         hits = self.entries.visit(scan, RegionVisits(regions.order, starts, chosen), int(n_found.max()))
@@ -172,10 +178,10 @@ class RegionSearch:
             hits = self._rescored(scan, queries, hits.first(n_found), is_wide)
         sums = np.append(0, np.cumsum(counts[chosen]))
         shares = (sums[starts[1:]] - sums[starts[:-1]]) / len(self.entries)
-        return hits, self._said(strata, places, is_wide, shares, reasons.astype(object))
+        return hits, self._said(strata, places, is_wide, shares, reasons)
 
     def _rescored(self, scan: Scan, queries: Array, hits: Hits, is_wide: Booleans) -> Hits:
-        """Return the best candidates by signals; all entries for wide queries, since few by code promise nothing."""
+        """Rank candidates by original signals; wide queries compare all entries, so that their result is exact."""
         assert self.originals is not None
         wide = np.flatnonzero(is_wide)
         narrow = hits[~is_wide[hits.queries]] if wide.size else hits
@@ -187,12 +193,19 @@ class RegionSearch:
 
     @lazy
     def _strata(self) -> Strata:
-        n_strata = 1 if self.calibration is None else N_STRATA
-        settings = [self._setting(stratum) for stratum in range(n_strata)]
-        return Strata.of(settings, [self._n_found(one) for one, _ in settings])
+        known: dict[Any, Strata] = {} if self.calibration is None else self.calibration.derived
+        asked = self.k, self.recall, self.probes, len(self.entries), self.originals is None, self.is_filtered
+        found = known.get(asked)
+        if found is None:
+            settings = [self._setting(stratum) for stratum in range(1 if self.calibration is None else N_STRATA)]
+            found = Strata.of(settings, [self._n_found(one) for one, _ in settings])
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[asked] = found
+        return found
 
     def _setting(self, stratum: int) -> tuple[Setting | None, str]:
-        """Return what queries of a stratum visit, None for all entries, and why."""
+        """Return the setting of a stratum, and the reason if it is None and queries visit all entries."""
         known = self.calibration
         if self.probes is not None:
             like = None if known is None or self.k > N_NEIGHBORS else known.at_probes(stratum, self.k, self.probes)
@@ -209,7 +222,7 @@ class RegionSearch:
         return setting, ""
 
     def _n_found(self, setting: Setting | None) -> int:
-        """Return how many entries are found for a query before rescoring."""
+        """Return the number of entries to find per query before rescoring."""
         if self.originals is None:
             wanted = self.k
         else:
@@ -217,7 +230,7 @@ class RegionSearch:
         return min(wanted, len(self.entries))
 
     def _is_slower(self, scan: Scan, starts: Int64, chosen: Int32, is_wide: Booleans) -> bool:
-        """Return whether visits take longer than comparing all entries with the whole batch at once."""
+        """Return whether visiting regions is slower than comparing the whole batch with all entries."""
         assert self.regions is not None
         assert self._counts is not None
         n_queries, n_wide, total = len(is_wide), int(is_wide.sum()), int(self._counts[chosen].sum())
@@ -231,12 +244,12 @@ class RegionSearch:
         return self._choosing(n_queries) + visiting > scan.engine.scan_cost(scan.comparison, len(self.entries))
 
     def _choosing_is_slower(self, scan: Scan) -> bool:
-        """Return whether comparing all entries takes less time than choosing regions, before any is chosen."""
+        """Return whether the choice of regions already takes longer than comparing all entries."""
         comparing = scan.engine.scan_cost(scan.comparison, len(self.entries))
         return self._choosing(len(scan.comparison)) > comparing
 
     def _choosing(self, n_queries: int) -> float:
-        """Return the nanoseconds that it takes to choose regions."""
+        """Return the cost of choosing regions in nanoseconds."""
         assert self.regions is not None
         return CALL_COST + n_queries * (QUERY_COST + len(self.regions) * REGION_COST)
 
@@ -247,7 +260,7 @@ class RegionSearch:
 
 
 def _with_all(starts: Int64, chosen: Int32, is_wide: Booleans, n_regions: int) -> tuple[Int64, Int32]:
-    """Return the same visits, with all regions for wide queries, which have none."""
+    """Add all regions to wide queries, which have no visits yet."""
     if not is_wide.any():
         return starts, chosen
     everything = np.arange(n_regions, dtype=np.int32)

@@ -86,15 +86,20 @@ class Snapshot:
 
     def gather(self, name: str, rows: Int64) -> Array:
         """Return ids, codes or another column of the entries at these rows."""
+        return self._gather((name,), rows)[0]
+
+    def _gather(self, names: tuple[str, ...], rows: Int64) -> list[Array]:
+        """Return several columns of the entries at these rows."""
         if not rows.size:
-            return self.segments[0].columns.rows(name, rows) if self.segments else np.empty(0, np.int64)
-        out: Array | None = None
+            empty = np.empty(0, np.int64)
+            return [self.segments[0].columns.rows(name, rows) if self.segments else empty for name in names]
+        found: list[Array] = []
         for columns, chosen, positions in self._columns_at(rows):
-            values = columns.rows(name, positions)
-            out = np.empty((len(rows), *values.shape[1:]), values.dtype) if out is None else out
-            out[chosen] = values
-        assert out is not None
-        return out
+            values = [columns.rows(name, positions) for name in names]
+            found = found or [np.empty((len(rows), *one.shape[1:]), one.dtype) for one in values]
+            for out, one in zip(found, values, strict=True):
+                out[chosen] = one
+        return found
 
     def _columns_at(self, rows: Int64) -> Iterator[tuple[Columns, Int64, Int64]]:
         """Yield the columns of each segment that has some of these rows, with their indices and their positions."""
@@ -121,7 +126,7 @@ class Snapshot:
         """Return the originals of the entries at these rows, or None."""
         if not self.has_originals:
             return None
-        return unpack_originals(self.gather("originals", rows), self.gather("original_scales", rows))
+        return unpack_originals(*self._gather(("originals", "original_scales"), rows))
 
     def notes(self, rows: Int64) -> list[Note]:
         """Return the metadata of the entries at these rows."""

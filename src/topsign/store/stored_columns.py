@@ -207,9 +207,10 @@ class StoredColumns:
 
     def rows(self, name: str, positions: Int64) -> Array:
         if name in EXTRA_COLUMNS and name not in self._pending_extras:
-            found = self._extra_file(name).rows(name, positions)
+            file = self._extra_file(name)
+            found = file.rows(name, positions)
             if found.dtype.kind == "f" and not np.isfinite(found).all():
-                self._extra_file(name).refuse(name, "values must be finite")
+                file.refuse(name, "values must be finite")
             return found
         if name != "codes" or "codes" in self.__dict__ or len(positions) == len(self):
             return column_of(self, name)[positions]
