@@ -250,6 +250,35 @@ def test_rows_of_a_parquet_file_are_decoded_once_for_an_addition(tmp_path, rng, 
     assert_array_equal(sample, signals[ids])
 
 
+def test_row_groups_between_two_reads_are_not_decoded(tmp_path, rng, monkeypatch):
+    """The identity of a file reads its first and last signal; rows may be read backwards and across groups."""
+    signals = rng.standard_normal((3000, 16)).astype(np.float32)
+    parquet.write_table(pyarrow.table({"vector": list(signals)}), tmp_path / "a.parquet", row_group_size=500)
+    decoded, batches = [], reader._batches
+
+    def counted(*arguments):
+        for batch in batches(*arguments):
+            decoded.append(len(batch))
+            yield batch
+
+    file = open_file(Place.at(tmp_path / "a.parquet"))
+    monkeypatch.setattr(reader, "_batches", counted)
+    file.identity()
+    assert sum(decoded) == 2 * reader.BATCH_ROWS + 500  # for the shape, the first signal and the last one
+    rows = file.rows()
+    for start, stop in [
+        (0, 1),
+        (2999, 3000),
+        (499, 501),
+        (501, 2000),
+        (2000, 2000),
+        (2600, 2700),
+        (3000, 3000),
+        (3, 9),
+    ]:
+        assert_array_equal(rows[start:stop], signals[start:stop])
+
+
 def test_chunks_are_read_ahead_once_and_held(tmp_path, signals):
     """The next chunk is read while one is in use, and at most one chunk waits."""
     parquet.write_table(pyarrow.table({"x": list(signals)}), tmp_path / "t.parquet", row_group_size=7)

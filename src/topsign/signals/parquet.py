@@ -83,15 +83,20 @@ class ParquetRows(Rows):
         self._table = _opened(place, file)
         self._columns = _chosen(place, self._table, array, aside)
         self.names = _names_of(self._table, self._columns)
+        sizes = [self._table.metadata.row_group(group).num_rows for group in range(self._table.num_row_groups)]
+        self._starts = np.cumsum([0, *sizes])  # of the row groups
         self._batches: Iterator[Array] | None = None
         self._held = np.empty((0, self.shape[1]), self.dtype)
         self._at = 0  # file row of the first decoded row
 
     def read(self, start: int, stop: int) -> Array:
-        if self._batches is None or start < self._at:
-            self._seek(start)
+        end = self._at + len(self._held)
+        group = int(np.searchsorted(self._starts, start, side="right")) - 1
+        if self._batches is None or start < self._at or self._starts[group] > end:
+            self._seek(group)
+            end = self._at
         assert self._batches is not None
-        parts, end = [self._held], self._at + len(self._held)
+        parts = [self._held]
         while end < stop:
             batch = next(self._batches)
             if batch.shape[1] != self.shape[1]:
@@ -106,11 +111,9 @@ class ParquetRows(Rows):
             self._at += skipped
         return self._held[start - self._at : stop - self._at]
 
-    def _seek(self, row: int) -> None:
-        self._at, group = 0, 0
-        while self._at + (size := self._table.metadata.row_group(group).num_rows) <= row:
-            self._at, group = self._at + size, group + 1
-        self._held = self._held[:0]
+    def _seek(self, group: int) -> None:
+        """Continue at the beginning of a row group."""
+        self._at, self._held = int(self._starts[group]), self._held[:0]
         self._batches = _batches(self._place, self._table, group, self._columns)
 
 
