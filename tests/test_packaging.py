@@ -44,6 +44,14 @@ def test_core_tests_are_chosen_by_their_marker():
         assert "pytest.mark.core" in (ROOT / f"tests/test_{name}.py").read_text()
 
 
+def test_core_tests_are_collected_without_extras():
+    """Helper modules, which are searched for examples, import packages of extras."""
+    hidden = "import sys; sys.modules.update(pywt=None, PIL=None); import pytest; "
+    options = ["-q", "-m", "core", "--collect-only", "tests"]
+    found = run("-c", f"{hidden} sys.exit(pytest.main({options}))", cwd=ROOT)
+    assert found.returncode == 0, found.stdout[-2000:]
+
+
 def test_workflows_run_every_target_and_name_what_exists():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)[1].split())
