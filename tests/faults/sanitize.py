@@ -111,7 +111,7 @@ def call_trellis(rng, kernel):
     import numpy as np
 
     from topsign.families.trellis.design import design_trellis
-    from topsign.kernels import Panels, Product, RoundedQueries, TrellisRange, TrellisSignals
+    from topsign.kernels import CellColumns, Panels, Product, RoundedQueries, TrellisRange, TrellisSignals
 
     window = int(rng.integers(4, 9))
     n_features, n_bits = int(rng.integers(1, 90)), 2 * window + int(rng.integers(rng.choice([1, 40, 500])))
@@ -139,7 +139,9 @@ def call_trellis(rng, kernel):
     ranges, threads = [one, more][: rng.integers(1, 3)], {"n_threads": int(rng.integers(1, 3))}
     columns = rng.standard_normal((int(rng.integers(1, 70)), design.n_coded)).astype(np.float32)
     products = [Product(Panels.of(columns)), Product(Panels.of(columns[:1]), columns[0].copy(), positions)]
+    read = CellColumns(np.arange(design.n_coded), rng.random(design.n_coded), [design.n_coded], [tables.fine_bits])
     calls = {
+        "trellis_round": lambda: kernel.trellis_round(signals, read, np.zeros((1, n_codes), np.float32), **threads),
         "trellis_encode": lambda: kernel.trellis_encode([TrellisSignals(tables, signals)], **threads),
         "multiply": lambda: kernel.multiply(signals, products, factors=signals[:, 0].copy(), **threads),
         "trellis_decode": lambda: kernel.trellis_decode(tables, codes, **threads),
