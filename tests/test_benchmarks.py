@@ -42,7 +42,6 @@ BY_HAND = {
     "trellis/gpu-encoding",
     "trellis/shares",
     "trellis/threads",
-    "trellis/build",
     "regions/gpu",
     "false_alarms",
     "mutants",
