@@ -189,6 +189,12 @@ EQUIVALENT = {
         "24",
         "25",
     ): "the number of points of a drawn curve",
+    (
+        "store/stored_file.py",
+        "if positions.size and width and (width > size or not (verified[first].all() and verified[last].all())):",
+        "positions.size and width and (width > size or not (verifi...",
+        "True",
+    ): "blocks that are verified already are not read again",
     ("store/texts.py", "return False", "return False", "return None"): "None is false, too",
     (
         "theory/evidence.py",
