@@ -155,7 +155,7 @@ def main():
     moved, known = Moved(cluster_entries), constants(source, queries, options)
     write()
     with tempfile.TemporaryDirectory(prefix="topsign-", dir=Path(options.index).parent) as scratch:
-        folder = Path(scratch)
+        folder = Path(scratch).resolve()
         tile(source, options.copies, folder / "tiled.topsign")
         with ts.open_index(folder / "tiled.topsign", readonly=True) as alone:
             expected = alone.search(queries, 10, recall=0.95)

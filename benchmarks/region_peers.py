@@ -46,7 +46,12 @@ class Contest:
         self.tuning, self.queries = queries[:half], queries[half:]
         if options.build:
             return
-        exact = exact_neighbors(entries, queries, K)
+        self.memo = Path(options.cache) / f"peers-{len(entries)}-{len(queries)}-tuned.json"
+        self.known = json.loads(self.memo.read_text()) if self.memo.exists() else {}
+        path = self.memo.with_suffix(".npy")
+        if not path.exists():
+            np.save(path, exact_neighbors(entries, queries, K))
+        exact = np.load(path)
         self.tuning_exact, self.exact = exact[:half], exact[half:]
         self.rows, self.searches = [], []
 
@@ -77,8 +82,13 @@ class Contest:
         self.say(row)
         self.write()
 
-    def tuned(self, search):
-        return recalls_of(search(self.tuning), self.tuning_exact).mean()
+    def tuned(self, search, *setting):
+        """Recall of the tuning queries, which is kept in the cache by the setting."""
+        name = repr(setting)
+        if name not in self.known:
+            self.known[name] = float(recalls_of(search(self.tuning), self.tuning_exact).mean())
+            self.memo.write_text(json.dumps(self.known))
+        return self.known[name]
 
     def time(self):
         """Add times to all rows."""
@@ -162,8 +172,8 @@ def lists(contest, name, code, n_bytes):
 
         return call
 
-    most = contest.tuned(with_setting(coded, n_lists // 4))
-    good = [n for n in PROBES if contest.tuned(with_setting(coded, n)) >= ASKED * most]
+    most = contest.tuned(with_setting(coded, n_lists // 4), name, n_lists // 4)
+    good = [n for n in PROBES if contest.tuned(with_setting(coded, n), name, n) >= ASKED * most]
     n_probes = good[0] if good else n_lists // 4
     size = {"n_bytes": n_bytes + 8, "build_seconds": seconds}
     faiss.omp_set_num_threads(1)
@@ -171,7 +181,7 @@ def lists(contest, name, code, n_bytes):
     faiss.omp_set_num_threads(contest.options.build_threads)
     fit = []
     for factor in FACTORS:
-        good = (n for n in PROBES if contest.tuned(with_setting(exactly, n, factor)) >= ASKED)
+        good = (n for n in PROBES if contest.tuned(with_setting(exactly, n, factor), name, n, factor) >= ASKED)
         fit += [(n, factor) for n in [next(good, None)] if n is not None]
     faiss.omp_set_num_threads(1)
     if fit:
@@ -242,7 +252,7 @@ def usearch_graph(contest, dtype, name):
 def least(contest, name, at, **size):
     """Add a graph at the least ``ef`` that reaches the recall, or at the largest."""
     for ef in EFS:
-        if contest.tuned(at(ef, contest.options.build_threads)) >= ASKED:
+        if contest.tuned(at(ef, contest.options.build_threads), name, ef) >= ASKED:
             break
     contest.add("recall", name, at(ef), setting=f"ef {ef}", **size)
 
@@ -281,7 +291,7 @@ def main():
             PEERS[name](contest)
         except ImportError as error:
             contest.say(f"{name} is not installed: {error}")
-    if not options.build:
+    if not options.build and options.repeats:
         contest.time()
 
 

@@ -10,7 +10,8 @@ Sections:
 - ``alike``: 10^6 resampled sentences, searched for by queries that are resampled in the same way, and by real ones;
   times of one query and of 256. ``--index`` keeps the index, for ``cluster_recall.py``
 - ``sizes``: 10^4 to 10^6 resampled sentences at 24 bytes: one query, and a batch of 256, exhaustive and for .95
-- ``originals``: the same with float16 originals in a folder, with a warm and a cold page cache
+- ``originals``: recall@10 of exact neighbours with float16 originals in a folder; one query with a warm page cache, and
+  with a cold one
 - ``weak``: fraction of white entries that must be visited to find a match with probability 90%, by its correlation
 
 Sentences are those of ``text_embeddings.py``. Resampled entries are a sentence plus a random combination of differences
@@ -172,52 +173,92 @@ def shifted(options):
     """Real sentences searched for among resampled ones, before and after calibration with other real ones."""
     visiting.RegionSearch._is_slower = visiting.RegionSearch._choosing_is_slower = lambda *_: False
     entries, queries = load(options)
-    every = resampled(entries, options.most, options.cache)
-    index, _ = index_of(every[: options.peers])
-    learned(index)
-    alike = np.asarray(every[-len(queries) // 2 :], np.float32)
-    name = f"{options.peers:,} resampled sentences"
-    rows = achieved(index, alike, f"{name}, queries resampled, too")
-    rows += achieved(index, queries[1000:], f"{name}, queries are real sentences")
-    index.calibrate_recall(queries[:1000])
-    rows += achieved(index, queries[1000:], f"{name}, calibrated with other real sentences")
-    return {"recall": rows}
+    half, name = len(queries) // 2, f"{options.most:,} resampled sentences"
+    with tempfile.TemporaryDirectory(dir=options.cache) as folder:
+        if options.index:  # a copy, which is calibrated here
+            with ts.open_index(options.index, readonly=True) as kept:
+                kept.save(Path(folder) / "index.topsign")
+            index = ts.open_index(Path(folder) / "index.topsign")
+        else:
+            index, _ = index_of(resampled(entries, options.most, options.cache))
+            learned(index)
+        rows = achieved(index, queries[half:], f"{name}, queries are real sentences")
+        index.calibrate_recall(queries[:half])
+        rows += achieved(index, queries[half:], f"{name}, calibrated with other real sentences")
+        index.calibrate_recall(queries[half:])
+        rows += achieved(index, queries[:half], f"{name}, calibrated with other real sentences")
+        index.close()
+    return {"recall": pooled(rows)}
+
+
+def pooled(rows):
+    """Rows of the same case, k and recall as one: means over all queries of both halves."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["case"], row["k"], row["asked"]), []).append(row)
+    return [
+        same[0]
+        | {name: float(np.mean([row[name] for row in same])) for name in ("achieved", "predicted", "visited")}
+        | {"standard_error": float(np.sqrt(np.sum([row["standard_error"] ** 2 for row in same])) / len(same))}
+        | {"n_queries": sum(row["n_queries"] for row in same)}
+        for same in found.values()
+    ]
 
 
 def originals(options):
     """Times and recall with float16 originals in a folder; the cold cache is that of a file dropped from it."""
     entries, queries = load(options)
-    every = resampled(entries, options.most, options.cache)[: options.originals]
-    with tempfile.TemporaryDirectory(dir=options.cache) as folder:
-        path = Path(folder) / "index.topsign"
-        index, build = index_of(every, originals="float16", path=path)
-        learning = learned(index)
-        ones = [queries[at : at + 1] for at in range(200)]
-        exact = exact_neighbors(every, queries)
-        found = index.search(queries, 10, recall=0.95, n_threads=1)
-        recalls = recalls_of(found.ids, exact)
+    every = resampled(entries, options.most, options.cache)
+    path = Path(options.index or Path(options.cache) / f"originals-{len(every)}.topsign")
+    if not path.exists():
+        index, _ = index_of(every, originals="float16", path=path)
+        learned(index)
+        index.close()
+    half = len(queries) // 2
+    alike, real = resampled_queries(entries, half), queries[half:]
+    exact = exact_neighbors(every, np.concatenate([alike, real]))
+    rows = []
+    with ts.open_index(path, readonly=True) as index:
+        rows.append(exactly(index, alike, exact[:half], "queries resampled, too"))
+        rows.append(exactly(index, real, exact[half:], "queries are real sentences"))
+    if options.calibrated:
+        with ts.open_index(options.calibrated, readonly=True) as index:
+            rows.append(exactly(index, real, exact[half:], "calibrated with other real sentences"))
+    for row, chosen in zip(rows, (path, path, options.calibrated), strict=False):
+        some = alike if row["case"] == "queries resampled, too" else real
+        row |= times_on_disk(chosen, some, options)
+        print(row, flush=True)
+    return {"originals": rows}
+
+
+def exactly(index, queries, exact, case):
+    """A row of the recall of exact neighbours."""
+    found = index.search(queries, 10, recall=0.95, n_threads=1)
+    recalls = recalls_of(found.ids, exact)
+    row = {"case": case, "n_entries": len(index), "achieved": recalls.mean(), "asked": 0.95, "n_queries": len(queries)}
+    row |= {"standard_error": recalls.std() / np.sqrt(len(recalls)), "visited": found.visited.mean()}
+    row |= {"nbytes": index.nbytes, "originals_nbytes": index.originals_nbytes}
+    return row | {"exhaustive": (found.exhaustive != "").mean()}
+
+
+def times_on_disk(path, queries, options):
+    """Seconds of one query with a warm page cache, processor time, and with a cold one, wall time."""
+    ones = [queries[at : at + 1] for at in range(200)]
+    with ts.open_index(path, readonly=True) as index:
 
         def call():
             for one in ones[:16]:
                 index.search(one, 10, recall=0.95, n_threads=1)
 
         warm = processor_seconds([call], options.repeats)[0] / 16
-        sizes = {"nbytes": index.nbytes, "originals_nbytes": index.originals_nbytes}
-        index.close()
-        dropped = drop_cache(path)
-        index = ts.open_index(path, readonly=True)
-        cold = []
+    dropped, cold = drop_cache(path), []
+    with ts.open_index(path, readonly=True) as index:
         for one in ones[100:]:
             start = time.perf_counter()
             index.search(one, 10, recall=0.95, n_threads=1)
             cold.append(time.perf_counter() - start)
-        row = {"n_entries": len(every), "achieved": recalls.mean(), "asked": 0.95, "n_queries": len(queries)}
-        row |= {"standard_error": recalls.std() / np.sqrt(len(recalls)), "visited": found.visited.mean()}
-        row |= {"exhaustive": (found.exhaustive != "").mean(), "build_seconds": build, "learning_seconds": learning}
-        row |= {"warm_seconds": warm, "cold_seconds_median": np.median(cold), "cold_is": dropped}
-        row |= sizes | {"first_seconds": cold[0]}
-        print(row, flush=True)
-        return {"originals": row}
+    found = {"warm_seconds": warm, "cold_seconds_median": np.median(cold), "cold_is": dropped}
+    return found | {"first_seconds": cold[0]}
 
 
 def drop_cache(path):
@@ -261,8 +302,8 @@ def main():
     parser.add_argument("--entries", type=int, default=50_000)
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--most", type=int, default=1_000_000, help="resampled entries")
-    parser.add_argument("--originals", type=int, default=1_000_000, help="entries of the section originals")
-    parser.add_argument("--index", help="folder of the index of the section alike: opened if it exists, else made")
+    parser.add_argument("--index", help="folder of the index: opened if it exists, else made (shifted: a copy is used)")
+    parser.add_argument("--calibrated", help="originals: folder of the same index, calibrated with the first queries")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1, help="of the sentence model")
     parser.add_argument("--json")
