@@ -1,4 +1,4 @@
-"""Atomic file writes, and parsing of JSON and other bytes from outside."""
+"""Atomic file writes, strict JSON, and the errors of parsers."""
 
 from __future__ import annotations
 

@@ -14,14 +14,12 @@ import typer
 
 from .._arrays import Array
 from ..families import METRICS, SCORINGS
-from ..index import AdaptiveIndex, Index, SignIndex, TrellisIndex, open_index
+from ..index import CONSTRUCTORS, Index, open_index
 from ..kernels import LAYOUTS
 from ..projections import KINDS
 from ..signals import SUFFIXES, FilesRows, SignalFile, TableColumns
 from .app import FLAGS, exit_on_error, fail
 
-FAMILIES: dict[str, type[Index]] = {"adaptive": AdaptiveIndex, "sign": SignIndex, "trellis": TrellisIndex}
-"""Index constructors; their parameters determine the options of a family."""
 FAMILY = "adaptive"
 """Default family of codes."""
 
@@ -57,7 +55,7 @@ Threads = Annotated[int | None, typer.Option(help="Number of threads. (default: 
 Wait = Annotated[float | None, typer.Option(help="Seconds to wait for another writer. (default: no limit)")]
 
 Family = Annotated[
-    str | None, typer.Option("--family", help=f"Family of codes: {', '.join(FAMILIES)}. (default: {FAMILY})")
+    str | None, typer.Option("--family", help=f"Family of codes: {', '.join(CONSTRUCTORS)}. (default: {FAMILY})")
 ]
 Bits = Annotated[int | None, typer.Option(help="Projections kept per signal. (default: an eighth of the pool)")]
 Bytes = Annotated[int | None, typer.Option("--bytes", help="Bytes per code; instead of --bits.")]
@@ -187,11 +185,11 @@ class SourceOptions:
 
 
 def parameters_for(family: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as arguments of the family's constructor; raise ValueError for options it does not have."""
+    """Return options as arguments of the family's constructor; raise ValueError for options that it does not have."""
     family = FAMILY if family is None else family
-    if family not in FAMILIES:
-        raise ValueError(f"--family must be one of {', '.join(FAMILIES)}, got {family}")
-    taken = signature(FAMILIES[family]).parameters
+    if family not in CONSTRUCTORS:
+        raise ValueError(f"--family must be one of {', '.join(CONSTRUCTORS)}, got {family}")
+    taken = signature(CONSTRUCTORS[family]).parameters
     given = {"basis" if name == "projection" and name not in taken else name: options[name] for name in options}
     refused = [FLAGS[name] for name in given if name not in taken]
     if refused:
@@ -204,12 +202,12 @@ def make_index(family: str | None, n_features: int, options: dict[str, Any], pat
     """Return a new index of a family; raise ValueError for missing or unsupported options."""
     family = FAMILY if family is None else family
     given = parameters_for(family, options)
-    taken = signature(FAMILIES[family]).parameters
+    taken = signature(CONSTRUCTORS[family]).parameters
     needed = [name for name in taken if taken[name].default is Parameter.empty and name in FLAGS]
     missing = [FLAGS[name] for name in needed if name not in given]
     if missing:
         raise ValueError(f"--family {family} needs {' and '.join(missing)}")
-    return FAMILIES[family](n_features=n_features, path=path, **({"random_state": SEED} | given))  # type: ignore[call-arg]
+    return CONSTRUCTORS[family](n_features=n_features, path=path, **({"random_state": SEED} | given))  # type: ignore[call-arg]
 
 
 def fit_index(index: Index, files: list[SignalFile]) -> None:

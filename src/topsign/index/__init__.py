@@ -7,10 +7,12 @@ from .constructors import AdaptiveIndex, SignIndex, TrellisIndex
 from .entries import Entries, Entry
 from .index import Index
 from .opening import index_for, open_index
+from .reencoding import CONSTRUCTORS
 from .results import Matches, Neighbors, Pairs
 from .tables import Match
 
 __all__ = [
+    "CONSTRUCTORS",
     "AdaptiveIndex",
     "BaseIndex",
     "Entries",

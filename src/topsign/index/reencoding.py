@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .index import Index
 
 CHUNK_BYTES = 2**26  # signals that are read and added at a time
-CONSTRUCTORS: dict[str, type[Index]] = {}  # of indexes, by family; others begin with a recipe
+CONSTRUCTORS: dict[str, type[Index]] = {}  # index types by family; other families begin with a recipe
 SAMPLE_BYTES = 2**28  # signals that a recipe is learned from
 
 

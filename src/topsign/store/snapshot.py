@@ -90,9 +90,10 @@ class Snapshot:
 
     def _gather(self, names: tuple[str, ...], rows: Int64) -> list[Array]:
         """Return several columns of the entries at these rows."""
-        if not rows.size:
-            empty = np.empty(0, np.int64)
-            return [self.segments[0].columns.rows(name, rows) if self.segments else empty for name in names]
+        if not self.segments:
+            return [np.empty(0, np.int64) for _ in names]
+        if len(self.segments) == 1 or not rows.size:
+            return [self.segments[0].columns.rows(name, rows) for name in names]
         found: list[Array] = []
         for columns, chosen, positions in self._columns_at(rows):
             values = [columns.rows(name, positions) for name in names]
