@@ -36,3 +36,11 @@ def test_a_message_that_names_anything_else_is_refused():
     Naming(file).dump((3,))
     with pytest.raises(pickle.UnpicklingError, match="'index', which workers do not hold"):
         messages.unpack(file.getvalue(), None)
+
+
+def test_queries_that_arrive_have_addresses_of_their_own_arrays():
+    recipe, prepared = comparison()
+    received, _ = messages.unpack(messages.pack((prepared, 3), recipe), recipe)
+    (queries,) = received.rounded
+    assert queries.words[0] == queries.values.__array_interface__["data"][0]
+    assert queries.words[0] != prepared.rounded[0].words[0]

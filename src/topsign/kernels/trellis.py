@@ -97,6 +97,10 @@ class RoundedQueries:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the words: addresses of this process are wrong in another one.
+        return RoundedQueries, (self.values, self.scales, self.constants, self.fine, self.fine_bits)
+
     @lazy
     def words(self) -> tuple[int, ...]:
         """Fields of a ts_trellis_queries, as integers of 64 bits."""
