@@ -38,7 +38,7 @@ class Codes:
     recipe : Recipe
         Recipe that the codes are made with.
     columns : dict of float32 arrays of shape (n_codes,)
-        Values kept beside the codes, by the names of ``recipe.column_names``.
+        Values stored with the codes, by the names of ``recipe.column_names``.
     checked : bool
         Whether data and columns are known to be codes of the recipe, so that they need no check.
 
@@ -103,7 +103,7 @@ class Codes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: codes, and the columns beside them."""
+        """Bytes held: codes and their columns."""
         return self.data.nbytes + sum(column.nbytes for column in self.columns.values())
 
     @property

@@ -72,10 +72,10 @@ def add_files(index: Any, name: object, files: list[SignalFile], options: AddOpt
     write = index.upsert if options.upsert else index.add
     for file in files:
         with exit_on_error(1), naming(file.name):
-            beside = options.columns().read(file)(slice(0, file.n_signals))
-            beside |= {} if options.metadata is None else {"metadata": _read_notes(options.metadata)}
-            beside |= {} if options.ids is None else {"ids": read_ids(options.ids)}
-            new = write(file.rows(), **beside, **others)
+            columns = options.columns().read(file)(slice(0, file.n_signals))
+            columns |= {} if options.metadata is None else {"metadata": _read_notes(options.metadata)}
+            columns |= {} if options.ids is None else {"ids": read_ids(options.ids)}
+            new = write(file.rows(), **columns, **others)
         span = f", ids {min(new)} to {max(new)}" if len(new) else ""
         console.print(f"{file.name}: {len(new):,} entries added{span}")
 

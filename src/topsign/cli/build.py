@@ -150,13 +150,13 @@ def _add_files(index: Index, files: list[SignalFile], columns: TableColumns, thr
         with progress_bar() as progress, kept_interrupts() as raise_interrupt:
             bar = progress.add_task("encoding", total=total, completed=done)
             for file in files:
-                identity, rows, beside = file.identity(), file.rows(), columns.read(file)
+                identity, rows, read_columns = file.identity(), file.rows(), columns.read(file)
                 chunks = _chunks(file, rows.dtype.itemsize, taken.get(file.name, 0))
                 with RowsAhead(rows, chunks) as ahead:
                     for chunk in chunks:
                         note = file.name, identity | {"taken": chunk.stop}
                         with naming(file.name):
-                            index.add(ahead, rows=chunk, n_threads=threads, source=note, **beside(chunk))
+                            index.add(ahead, rows=chunk, n_threads=threads, source=note, **read_columns(chunk))
                         done += chunk.stop - chunk.start
                         progress.update(bar, completed=done)
                         raise_interrupt()

@@ -77,10 +77,10 @@ class BlockRows(Rows):
 def find_segment(backend: Backend, coding: Coding, name: str, plan: PlannedSegment) -> Written | None:
     """Return the segment of an earlier run if it is complete and undamaged."""
     extras = coding.extra_names(name)
-    file, *beside = (find_columns(backend, "segments", one, plan.n_entries) for one in (name, *extras.values()))
-    if file is None or None in beside:
+    file, *others = (find_columns(backend, "segments", one, plan.n_entries) for one in (name, *extras.values()))
+    if file is None or None in others:
         return None
-    record = SegmentRecord(file, **dict(zip(extras, beside, strict=True)))
+    record = SegmentRecord(file, **dict(zip(extras, others, strict=True)))
     try:
         columns = StoredColumns.open(backend, record, coding.recipe, {})
         columns.read()
@@ -101,9 +101,9 @@ def write_from_files(backend: Backend, coding: Coding, name: str, plan: PlannedS
         assert isinstance(piece, Piece)
         try:
             rows = slice(piece.start, piece.stop)
-            beside = plan.columns.read_rows(piece.file, rows)
-            filled.take(piece.file.rows(), rows, beside["ids"])
-            filled.note(rows.stop - rows.start, **beside)
+            values = plan.columns.read_rows(piece.file, rows)
+            filled.take(piece.file.rows(), rows, values["ids"])
+            filled.note(rows.stop - rows.start, **values)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{piece.file.url}: {error}") from None
     return _write(backend, coding, name, plan, filled)
@@ -158,11 +158,11 @@ def _write(backend: Backend, coding: Coding, name: str, plan: PlannedSegment, fi
     for one in (name, *extras.values()):
         backend.delete(f"segments/{one}.safetensors")  # possibly incomplete after an aborted run
     writer, n_entries = FileWriter(backend), len(columns)
-    beside = {
+    others = {
         file: writer.write("segments", {one: columns.extra(one) for one in EXTRA_FILES[file]}, n_entries, name=other)
         for file, other in extras.items()
     }
-    record = SegmentRecord(writer.write("segments", columns_of(columns), n_entries, name=name), **beside)
+    record = SegmentRecord(writer.write("segments", columns_of(columns), n_entries, name=name), **others)
     return Written(record, columns.has_text_ids, int(columns.ids[-1]), filled.sample())
 
 

@@ -57,8 +57,8 @@ class FileSource:
         return FilesRows(self._files)
 
     def records(self) -> dict[str, Record]:
-        beside = {"columns": list(self._columns.names)} if self._columns.names else {}
-        records = [file.to_json() | beside | {"taken": file.n_signals} for file in self._files]
+        named = {"columns": list(self._columns.names)} if self._columns.names else {}
+        records = [file.to_json() | named | {"taken": file.n_signals} for file in self._files]
         return {record["url"]: record for record in records}
 
     def n_signals(self, missing: dict[str, Record]) -> int:

@@ -31,7 +31,7 @@ MAX_FEATURES = 2**28
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Packed codes of consecutive signals, and the float32 columns kept beside them."""
+    """Packed codes of consecutive signals, and their float32 columns."""
 
     codes: Bytes  # (n_signals, code_bytes)
     columns: Mapping[str, Float32]  # one value per signal, by the names of Recipe.column_names
@@ -80,7 +80,7 @@ class Recipe(ABC):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the float32 columns that are kept beside the codes."""
+        """Names of the float32 columns that are stored with the codes."""
         return ()
 
     @property

@@ -26,7 +26,7 @@ class CodeColumns(Protocol):
 
     def __len__(self) -> int: ...
     def column(self, name: str) -> Float32:
-        """Return a column that the recipe keeps beside the codes."""
+        """Return a column that the recipe stores with the codes."""
 
 
 @dataclass(frozen=True, eq=False)

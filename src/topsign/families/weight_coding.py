@@ -52,7 +52,7 @@ class Logits(ABC):
 class WeightCoding(ABC):
     """Coding of weight vectors by a recipe, with scales for unbiased estimates of products with inputs."""
 
-    column_names: ClassVar[tuple[str, ...]] = ()  # float32 columns kept beside the codes of weight vectors
+    column_names: ClassVar[tuple[str, ...]] = ()  # float32 columns stored with the codes of weight vectors
 
     recipe: Any  # of the family that the coding is for
 

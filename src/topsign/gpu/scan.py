@@ -226,7 +226,7 @@ class TileScanner(Scanner):
     def _needed(self, columns: int, digits: int) -> int:
         """Return the shared memory of a thread block, in bytes."""
         queries = columns // digits
-        centers = 4 * (TILE * (queries + 8) + 2 * max(queries, TILE))  # and the numbers beside them
+        centers = 4 * (TILE * (queries + 8) + 2 * max(queries, TILE))  # and their numbers
         return self.row_bytes + max(self.stage_bytes + 3 * TILE * columns, centers)
 
     @abstractmethod

@@ -14,7 +14,7 @@ INTERFACE = 14
 
 
 def library_file() -> Path:
-    """Return the compiled library beside this module; raise OSError if there is none."""
+    """Return the compiled library in the folder of this module; raise OSError if there is none."""
     from . import __path__ as folders  # an editable installation has the library in a folder of its own
 
     for folder in folders:

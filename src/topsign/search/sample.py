@@ -1,4 +1,4 @@
-"""Sample of the signals of an index, kept in tables beside its entries, to calibrate from.
+"""Sample of the signals of an index, stored in tables with its entries, to calibrate from.
 
 Every entry has a priority, a hash of its id, and the sample is the entries of lowest priority: uniform, whatever the
 order of additions and removals. Additions write only their own part of it; parts are merged in tiers, as segments are.

@@ -27,7 +27,12 @@ N_ANCESTORS = 100
 
 _PREFIX = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
 _NAME = re.compile(r"[0-9a-f]{32}")
-_BESIDE = {"removed": "removed", "metadata": "metadata", "originals": "segments", "regions": "segments"}  # folders
+_OTHER_FOLDERS = {
+    "removed": "removed",
+    "metadata": "metadata",
+    "originals": "segments",
+    "regions": "segments",
+}  # folders
 _VERSION = re.compile(r"([0-9]{20})\.json")
 
 
@@ -91,24 +96,26 @@ class SegmentRecord:
 
     @lazy
     def files(self) -> list[FileRecord]:
-        return [self.file, *self.beside.values()]
+        return [self.file, *self.other_files.values()]
 
     @lazy
-    def beside(self) -> dict[str, FileRecord]:
+    def other_files(self) -> dict[str, FileRecord]:
         """Additional files of the segment by content."""
-        named = {name: getattr(self, name) for name in _BESIDE}
+        named = {name: getattr(self, name) for name in _OTHER_FOLDERS}
         return {name: one for name, one in named.items() if one is not None}
 
     def to_json(self) -> Record:
-        return self.file.to_json() | {name: one.to_json() for name, one in self.beside.items()}
+        return self.file.to_json() | {name: one.to_json() for name, one in self.other_files.items()}
 
     @classmethod
     def from_json(cls, record: Any) -> SegmentRecord:
         if not isinstance(record, dict):
             raise ValueError("a segment must be an object")
         rest = dict(record)
-        beside = {name: FileRecord.from_json(rest.pop(name), _BESIDE[name]) for name in _BESIDE if name in rest}
-        return cls(FileRecord.from_json(rest, "segments"), **beside)
+        others = {
+            name: FileRecord.from_json(rest.pop(name), _OTHER_FOLDERS[name]) for name in _OTHER_FOLDERS if name in rest
+        }
+        return cls(FileRecord.from_json(rest, "segments"), **others)
 
 
 @dataclass(frozen=True)

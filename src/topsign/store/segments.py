@@ -201,8 +201,8 @@ def make_segments(
         cut = {name: column[rows] for name, column in values.items()}
         noted = _metadata(texts and [texts[rows.start + row] for row in order])
         named = _text_ids(text_ids and [text_ids[rows.start + row] for row in order])
-        beside = {name: column[rows] for name, column in (extras or {}).items()}
-        parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named, beside)))
+        extra = {name: column[rows] for name, column in (extras or {}).items()}
+        parts.append(Segment(Arrays(ids[rows], codes[rows], cut, noted, named, extra)))
     return parts
 
 

@@ -68,11 +68,11 @@ class StoredColumns:
         """
 
         def opened(name: str) -> StoredFile | None:
-            if name not in record.beside:
+            if name not in record.other_files:
                 return None
             is_extra = name in EXTRA_FILES
             options = {"is_optional": is_extra, "is_lenient": is_extra and lenient}
-            return open_file(backend, record.beside[name], known, **options)
+            return open_file(backend, record.other_files[name], known, **options)
 
         extras = {name: file for name in EXTRA_FILES if (file := opened(name)) is not None}
         return cls(

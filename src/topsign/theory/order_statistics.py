@@ -148,8 +148,8 @@ def gauss_rule(nodes: Float64, weights: Float64, size: int) -> tuple[Float64, Fl
         ratios[i] = next_norm / norm
         norm = next_norm
         before, current = current, (x - diagonal[i]) * current - (ratios[i] if i else 0.0) * before
-    beside = np.sqrt(ratios[1:])
-    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    off_diagonal = np.sqrt(ratios[1:])
+    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
     rule = vectors[0] ** 2
     return center + spread * values, rule / rule.sum()
 

@@ -179,7 +179,7 @@ def _table(cell: Cell) -> ReconstructionTable:
     if cell.mean is not None:
         cell.projection.project_block(cell.mean[np.newaxis], None, projected, 1)
     mean = projected[0].astype(np.float64) * scale
-    beside = np.delete(mean, cell.design.coded)
+    uncoded = np.delete(mean, cell.design.coded)
     return ReconstructionTable(
-        cell.design.values * scale, np.append(mean[cell.design.coded], np.sqrt((beside * beside).sum()))
+        cell.design.values * scale, np.append(mean[cell.design.coded], np.sqrt((uncoded * uncoded).sum()))
     )
