@@ -84,7 +84,7 @@ def test_the_largest_tail_is_that_of_a_fine_grid(n_bits, deviation):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"distortion": 0.0}, "distortion must lie in (0, 1), a fraction of the bits, got 0.0"),
+        ({"distortion": 0.0}, "distortion is a fraction of the bits and must lie in (0, 1), got 0.0"),
         ({"failure": 1.0}, "failure must lie in (0, 1), got 1.0"),
         ({"n_signals": 1}, "n_signals must be at least 2, got 1"),
     ],
