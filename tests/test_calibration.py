@@ -347,7 +347,7 @@ def test_the_calibration_warning_is_given_once(rng):
     assert index.check_null(queries).trusted
 
 
-def test_drift_of_queries_and_entries_is_noticed_once(rng):
+def test_drift_of_queries_and_entries_is_noticed_again_if_the_index_doubles(rng):
     """False alarms multiply after a change of the distribution of entries and queries; 64 queries detect it."""
 
     def signals(n_signals, shift=0.0):
@@ -363,6 +363,9 @@ def test_drift_of_queries_and_entries_is_noticed_once(rng):
         matches = index.within(signals(64, shift=4), false_alarm=0.01)
     assert np.mean(np.diff(matches.starts) > 0) > 0.1
     index.search(signals(500, shift=4))  # warned once
+    index.add(signals(4200, shift=12))
+    with pytest.warns(ts.CalibrationWarning, match=r"have drifted.* there are 8,400"):
+        index.search(signals(64, shift=12))
     index.calibrate(signals(600, shift=4))
     for _ in range(63):
         index.search(rng.standard_normal(128), k=1)  # one by one

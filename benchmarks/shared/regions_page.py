@@ -131,8 +131,8 @@ def _peers(measured):
         "Codes without originals. topsign asks for 95% of what its codes find; FAISS visits the fewest lists that "
         "find 95% of what its codes find in a quarter of the lists:",
         _peer_table([row for row in rows if row["equal"] == "bytes"]),
-        "A recall of .95 of the exact neighbours. topsign and FAISS rank candidates by float16 originals; graphs use "
-        "the smallest `ef` that reaches it, or 512:" + _missing(rows),
+        f"A recall of .95 of the exact neighbours.{_missing(rows)} topsign and FAISS rank candidates by float16 "
+        "originals; graphs use the smallest `ef` that reaches it, or 512:",
         _peer_table([row for row in rows if row["equal"] == "recall"]),
         _winners(rows),
     )
@@ -163,7 +163,7 @@ def _missing(rows):
     """A sentence about a library that was not measured at this size."""
     if any(row["name"].startswith("hnswlib") for row in rows):
         return ""
-    return " (hnswlib is missing: its graph of this many entries was not built in the time that there was.)"
+    return " hnswlib is missing, because its graph of this many entries was not finished."
 
 
 def _winners(rows):

@@ -365,7 +365,7 @@ class BaseIndex(ABC):
         -----
         The calibration is stored with the index and holds for impostors from the same distribution. After the index
         has grown, levels are corrected for the number of entries until the next calibration. Searches test queries and
-        random entries for drift and warn once.
+        random entries for drift and warn once, and again if the index has doubled.
         """
         given = None if impostors is None else self._checked(impostors, "impostors")
         own = None if ids is None else self._internal_ids(ids)

@@ -34,7 +34,7 @@ class Significance:
         self._recipe = recipe
         self._n_checked = 0  # entries there were at the last check of the null, 0 before the first
         self._recent: list[Float32] = []  # queries that are not judged yet
-        self._doubted: Calibration | None = None  # the calibration that a warning was given for
+        self._warned: tuple[Calibration, int] | None = None  # last warning of drift: calibration and number of entries
 
     def learn(
         self,
@@ -58,11 +58,11 @@ class Significance:
             n_threads=n_threads,
             progress=progress,
         )
-        self._n_checked, self._recent, self._doubted = 0, [], None
+        self._n_checked, self._recent, self._warned = 0, [], None
         return learned
 
     def observe(self, entries: Population, queries: Array, scoring: str, calibration: Calibration | None) -> None:
-        """Warn once if the null in use does not fit the queries and entries of searches.
+        """Warn if the null in use does not fit the queries and entries of searches; warn again if the index doubles.
 
         The null of isotropic signals is checked at the first search and when the index has doubled since. A calibration
         is compared with every 64 queries, together with random entries of now, so that drift of either is noticed.
@@ -76,7 +76,7 @@ class Significance:
                 found = check_pairs(self._recipe, entries, queries, scoring, None)
                 if not found.trusted:
                     warn(f"{found}: {CAUSE}; {self._remedy(None, n_entries)}", CalibrationWarning)
-        elif calibration is not self._doubted:
+        elif self._warned is None or calibration is not self._warned[0] or n_entries >= 2 * self._warned[1]:
             self._observe_drift(entries, queries, calibration)
 
     def _observe_drift(self, entries: Population, queries: Array, calibration: Calibration) -> None:
@@ -89,7 +89,7 @@ class Significance:
         judged = np.concatenate(recent)
         distance = drift_distance(bulk_of_queries(self._recipe, entries, judged), calibration.bulk)
         if distance > 0:
-            self._doubted = calibration
+            self._warned = calibration, len(entries)
             warn(
                 "scores of these queries with random entries differ from those that the null was learned from, by "
                 f"{distance:.2f} more than chance in the distance of two distributions: queries or entries have "

@@ -165,7 +165,7 @@ class RegionSearch:
         places = np.searchsorted(edges, best, side="right")
         is_wide, reasons = starts[1:] == starts[:-1], strata.reasons[places]  # a copy
         reasons[best < least] = UNLIKE
-        if self.probes is None and self._is_slower(scan, starts, chosen, is_wide):
+        if self.probes is None and self._is_slower(scan, chosen, is_wide):
             reasons[~is_wide] = FASTER
             is_wide = np.ones(len(best), bool)
         if is_wide.all():
@@ -229,7 +229,7 @@ class RegionSearch:
             wanted = max(self.k + SPARE, 0 if setting is None else setting.n_candidates)
         return min(wanted, len(self.entries))
 
-    def _is_slower(self, scan: Scan, starts: Int64, chosen: Int32, is_wide: Booleans) -> bool:
+    def _is_slower(self, scan: Scan, chosen: Int32, is_wide: Booleans) -> bool:
         """Return whether visiting regions is slower than comparing the whole batch with all entries."""
         assert self.regions is not None
         assert self._counts is not None
