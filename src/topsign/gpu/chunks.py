@@ -75,7 +75,7 @@ class CodeLoader(ABC):
 
     @abstractmethod
     def nbytes(self, n_entries: int) -> int:
-        """Return the GPU memory of so many entries, in bytes: codes and columns of weights."""
+        """Return the GPU memory of a number of entries, in bytes: codes and columns of weights."""
 
     @abstractmethod
     def load(self, chunk: Chunk) -> LoadedChunk:

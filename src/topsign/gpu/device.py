@@ -77,7 +77,7 @@ def source(files: tuple[str, ...], constants: Mapping[str, int]) -> str:
 
 
 def multiply_tile(columns: int) -> str:
-    """Return CUDA code for a wgmma instruction: 64 rows by so many columns, 32 bytes deep, sums in registers."""
+    """Return CUDA code for a wgmma instruction: 64 rows by a number of columns, 32 bytes deep, sums in registers."""
     n = columns // 2
     sums = ", ".join(f"%{i}" for i in range(n))
     bound = ", ".join(f'"+r"(sums[{i}])' for i in range(n))

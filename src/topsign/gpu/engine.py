@@ -91,7 +91,7 @@ class GpuEngine:
         return ENGINE.visit(comparison, snapshot, visits, k, n_threads=n_threads)
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
-        """Return the nanoseconds to compare all queries with so many entries."""
+        """Return the cost, in nanoseconds, of comparing all queries with ``n_entries`` entries."""
         if not self.chunks.holds_all:
             return n_entries * self._loader.nbytes(1) * COPY_COST
         per_entry, per_pair = form_type(comparison).scan_costs
@@ -99,7 +99,7 @@ class GpuEngine:
         return n_scans * SCAN_COST + n_entries * (per_entry + per_pair * len(comparison))
 
     def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
-        """Return the nanoseconds to visit ``n_entries`` entries in ``n_pairs`` pairs of a query and an entry."""
+        """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
         return ENGINE.visit_cost(comparison, n_entries, n_pairs)
 
     def _rank(self, form: Form, snapshot: Snapshot, n_queries: int, k: int) -> Iterator[Hits]:

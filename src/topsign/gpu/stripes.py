@@ -40,7 +40,7 @@ class CodeFormat(ABC):
         """Number of 32-bit words per code."""
 
     def nbytes(self, n_codes: int) -> int:
-        """Return the bytes of so many codes on the device, with padding for reads past the last group."""
+        """Return the bytes of a number of codes on the device, with padding for reads past the last group."""
         return 4 * GROUP * (self.code_words * -(-n_codes // GROUP) + 1)
 
     def module(self, device: Device, *files: str, **constants: int) -> Module:

@@ -93,7 +93,7 @@ class _Trellis:
         )
 
     def batch(self, room: int) -> int:
-        """Return the signals per batch that fit in so many bytes, in whole waves of blocks."""
+        """Return the signals per batch that fit in a number of bytes, in whole waves of blocks."""
         each = len(self._plan.events) * (4 * self._sharers + 2) + 4 * len(self._plan.pairs) + 4 * self._tables.n_coded
         fitting = max(1, int(room // each))
         resident = self._module.resident_blocks("forwards", THREADS, self._shared) * self._device.n_processors

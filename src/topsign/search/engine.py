@@ -1,4 +1,4 @@
-"""Engines: what executes a comparison over the entries of a snapshot, on the processor or elsewhere."""
+"""Engines, which execute comparisons over the entries of a snapshot on the CPU or another device."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Engine(Protocol):
         """Return the k best entries of the regions that each query visits, or all if there are fewer."""
 
     def scan_cost(self, comparison: Comparison, n_entries: int) -> float:
-        """Return the nanoseconds to compare all queries with so many entries."""
+        """Return the cost, in nanoseconds, of comparing all queries with ``n_entries`` entries."""
 
     def visit_cost(self, comparison: Comparison, n_entries: int, n_pairs: int) -> float:
-        """Return the nanoseconds to visit so many entries, each by one query or more."""
+        """Return the cost, in nanoseconds, of visiting ``n_entries`` entries in ``n_pairs`` comparisons."""
 
 
 class KernelEngine:

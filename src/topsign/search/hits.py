@@ -48,7 +48,7 @@ class Hits:
 
     @classmethod
     def collected(cls, snapshot: Snapshot, starts: Int64, rows: Int64, values: Array, *, descending: bool) -> Hits:
-        """Return all entries that are close enough; those of query i stand from ``starts[i]`` on."""
+        """Return all entries that are close enough; those of query i begin at ``starts[i]``."""
         queries = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         return cls(queries, rows, snapshot.gather("ids", rows), values).ordered(descending=descending)
 

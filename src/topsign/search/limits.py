@@ -38,5 +38,5 @@ class RangeLimit:
         return cls(check_real(threshold, "threshold"))
 
     def for_entries(self, n_entries: int) -> RangeLimit:
-        """Return the same limit for a search of so many entries, of which workers may each search a part."""
+        """Return the same limit for a search over ``n_entries`` entries, which may be divided among workers."""
         return replace(self, n_entries=n_entries)

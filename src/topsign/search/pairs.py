@@ -32,7 +32,7 @@ class PairLimit:
     def checked(
         cls, recipe: Recipe, n_entries: int, *, false_alarm: float | None, threshold: float | None, k: int | None
     ) -> PairLimit:
-        """Return the limit for so many entries; exactly one of the three must be given."""
+        """Return the limit for ``n_entries`` entries; exactly one of the three options must be given."""
         given = {"false_alarm": false_alarm, "threshold": threshold, "k": k}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
