@@ -116,7 +116,7 @@ def test_configurations_of_all_families_are_measured(found):
         "trellis, 8 bytes, random axes",
     ]
     assert found.best.name in found.recommendation()
-    assert any("16 cells take at least 4,096 entries" in note for note in found.notes)
+    assert any("16 cells need at least 4,096 entries" in note for note in found.notes)
 
 
 def option(n_bytes, low, milliseconds, name="a", factor=None):
@@ -277,7 +277,7 @@ def test_recall_of_ten_times_the_sample_is_extrapolated():
 
 def test_too_few_queries_for_a_recall_are_reported(rng):
     found = ts.evaluate(embeddings(rng, 300), queries=embeddings(rng, 60), n_bits=[8])
-    assert any("60 queries cannot show a recall of 95%: at least 72 are needed" in note for note in found.notes)
+    assert any("60 queries cannot confirm a recall of 95%: at least 72 are needed" in note for note in found.notes)
 
 
 def test_false_alarms_are_measured_with_held_out_signals(found):
@@ -305,11 +305,11 @@ def test_unusable_signals_are_reported(rng):
     assert "1 of 1,000 signals are zero and were left out (row 5)" in words
     assert "signals are duplicates of another one" in words
     assert "1 of 64 columns are constant (the first is 9)" in words
-    with pytest.raises(
-        ValueError, match="at least 210 usable signals, 200 entries and 10 queries that are held out of"
-    ):
+    with pytest.raises(ValueError, match="at least 210 usable signals, 200 entries and 10 held-out queries, got"):
         ts.evaluate(signals[:209])
-    with pytest.raises(ValueError, match=r"got 98; give more, or queries of their own \(1 of 102 .*; 2 of 100 .*\)$"):
+    with pytest.raises(
+        ValueError, match=r"got 98; give more signals, or pass queries separately \(1 of 102 .*; 2 of 100 .*\)$"
+    ):
         ts.evaluate(signals[:102])
     with pytest.raises(ValueError, match=r"at least 10 usable queries, got 4 \("):
         ts.evaluate(signals[200:500], queries=signals[600:604])
