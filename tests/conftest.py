@@ -1,5 +1,7 @@
 """Fixtures shared by all tests."""
 
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,10 @@ collect_ignore_glob = ["data/*"]  # scripts that wrote the data
 SLOWNESS = [HealthCheck.too_slow]
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=60, suppress_health_check=SLOWNESS)
 settings.load_profile("fixed")
+
+# A shell ignores interrupts in background jobs, and tests inherit that; tests of interrupts need Python's handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path, config):
