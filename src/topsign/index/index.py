@@ -91,7 +91,7 @@ class Index(BaseIndex):
 
     @property
     def originals_nbytes(self) -> int:
-        """Bytes of the kept signals, in memory or in files of which searches read only the candidates."""
+        """Bytes of the kept signals, in memory or in files; searches read only the signals of candidates."""
         return sum(segment.columns.originals_nbytes for segment in self.store.snapshot.segments)
 
     @property

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import Array, Bytes, Float32, Int32, Int64
-from .._lazy import lazy
 
 Int8 = npt.NDArray[np.int8]
 Int16 = npt.NDArray[np.int16]
@@ -97,13 +96,9 @@ class RoundedQueries:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Without the words: addresses of this process are wrong in another one.
-        return RoundedQueries, (self.values, self.scales, self.constants, self.fine, self.fine_bits)
-
-    @lazy
+    @property
     def words(self) -> tuple[int, ...]:
-        """Fields of a ts_trellis_queries, as integers of 64 bits."""
+        """Fields of a ts_trellis_queries, as integers of 64 bits; addresses hold in this process only."""
         digits = address(self.values) or 0, address(self.fine) or 0, self.fine_bits
         return (*digits, address(self.scales) or 0, address(self.constants) or 0, len(self))
 
@@ -118,17 +113,12 @@ class CellColumns:
     fine_bits: list[int]  # those of the second digit of each cell; 0: one digit
 
     def split(self, values: Int8, scales: Float32, constants: Float32, fine: Int8 | None) -> list[RoundedQueries]:
-        """Return the queries of each cell, which stand one cell after another in flat arrays."""
+        """Return the queries of each cell, which flat arrays hold one cell after another."""
         n_queries, start, found = scales.shape[1], 0, []
-        bases = [address(array) or 0 for array in (values, fine, scales, constants)]
         for cell, (size, bits) in enumerate(zip(self.sizes, self.fine_bits, strict=True)):
-            part, shape, line = slice(start, start + size * n_queries), (n_queries, size), 4 * cell * n_queries
+            part, shape = slice(start, start + size * n_queries), (n_queries, size)
             digits = fine[part].reshape(shape) if fine is not None and bits else None
-            queries = RoundedQueries(values[part].reshape(shape), scales[cell], constants[cell], digits, bits)
-            # Known without asking NumPy, which takes longer than a cell of a search of one query.
-            at_fine = 0 if digits is None else bases[1] + start
-            queries.__dict__["words"] = (bases[0] + start, at_fine, bits, bases[2] + line, bases[3] + line, n_queries)
-            found.append(queries)
+            found.append(RoundedQueries(values[part].reshape(shape), scales[cell], constants[cell], digits, bits))
             start = part.stop
         return found
 
