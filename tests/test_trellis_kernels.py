@@ -284,6 +284,34 @@ def test_ranges_of_all_cells_and_segments_are_searched_together(n_cells, seed):
             assert_array_equal(found[starts[q] : starts[q + 1]], np.float32([score for _, score in near]))
 
 
+def test_long_arrays_of_several_cells_are_searched_in_parts():
+    """There are two codes, and two cells have the same tables: equal scores of parts and cells are ordered by id."""
+    rng = np.random.default_rng(6)
+    cells = list(cells_of_codes(rng, 2, 2))
+    cells.append((replace(cells[0][0]), cells[0][1][:]))
+    distinct = rng.integers(0, 256, (2, cells[0][0].code_bytes)).astype(np.uint8)
+    of_cells = np.stack([plain_scores(tables, queries, distinct, False) for tables, queries in cells])
+    numbers, owners = rng.integers(0, 2, 50_000), rng.integers(0, 3, 50_000)
+    codes, ids = distinct[numbers], np.sort(rng.choice(10**6, 50_000, replace=False))
+    ranges = [
+        TrellisRange(tables, queries, codes, 5, positions=np.flatnonzero(owners == cell), ids=ids)
+        for cell, (tables, queries) in enumerate(cells)
+    ]
+    scores = of_cells[owners, :, numbers].T
+    order = np.argsort(-scores, axis=1, kind="stable")
+    thresholds = np.take_along_axis(scores, order[:, 3000:3001], axis=1)[:, 0].copy()
+    ks = [int((row >= least).sum()) - 1000 for row, least in zip(scores, thresholds, strict=True)]
+    for chosen, n_threads in on_all_paths():
+        for k in (*ks, 50_000):
+            rows, found = chosen.rank_trellis(ranges, k, n_threads=n_threads)
+            assert_array_equal(rows, 5 + order[:, :k], chosen.name)
+            assert_array_equal(found, np.take_along_axis(scores, order[:, :k], axis=1))
+        starts, rows, _ = chosen.within_trellis(ranges, thresholds, n_threads=n_threads)
+        for q in range(2):
+            expected = 5 + np.flatnonzero(scores[q] >= thresholds[q])
+            assert_array_equal(rows[starts[q] : starts[q + 1]], expected, chosen.name)
+
+
 def test_levels_are_antisymmetric_odd_and_known():
     levels = trellis_levels().astype(int)
     assert_array_equal(levels, -levels[::-1])

@@ -10,17 +10,15 @@
 
 namespace topsign {
 
-// Codes of an array that take part in a search: the first `count`, or those at `count` ascending positions.
+// The first `count` codes of an array.
 struct Range {
     int64_t count = 0;
-    const int64_t* positions = nullptr;
     const int64_t* ids = nullptr;  // by position, ascending; null: rows
     int64_t first_row = 0;
     const int64_t* rows = nullptr;  // by position; null: from first_row on
     const int64_t* const* id_places =
         nullptr;  // by position; ids are read through them, only for entries that are found
 
-    int64_t position(int64_t i) const { return positions ? positions[i] : i; }
     int64_t row(int64_t position) const { return rows ? rows[position] : first_row + position; }
     int64_t id(int64_t position) const {
         if (id_places) return *id_places[position];
@@ -31,20 +29,23 @@ struct Range {
 // List of ranges; codes are numbered consecutively across ranges.
 class Ranges {
    public:
-    void add(const Range& range) {
+    // `in_order` says whether the codes of the range are offered by ascending position.
+    void add(const Range& range, bool in_order = true) {
         ranges_.push_back(range);
         starts_.push_back(starts_.back() + range.count);
+        in_order_ = in_order_ && in_order;
     }
 
     int64_t n_codes() const { return starts_.back(); }
     const Range& operator[](int64_t number) const { return ranges_[number]; }
 
-    // Whether ids also ascend from range to range.
+    // Whether codes are offered by ascending id, also from range to range.
     bool ascending() const {
+        if (!in_order_) return false;
         const Range* before = nullptr;
         for (const Range& range : ranges_) {
             if (range.count == 0) continue;
-            if (before && range.id(range.position(0)) <= before->id(before->position(before->count - 1))) return false;
+            if (before && range.id(0) <= before->id(before->count - 1)) return false;
             before = &range;
         }
         return true;
@@ -64,6 +65,7 @@ class Ranges {
    private:
     std::vector<Range> ranges_{};
     std::vector<int64_t> starts_{0};
+    bool in_order_ = true;
 };
 
 struct CodeRanges : ts_code_ranges {
@@ -73,7 +75,7 @@ struct CodeRanges : ts_code_ranges {
 
     Ranges all() const {
         Ranges all;
-        for (int64_t i = 0; i < count; ++i) all.add({ranges[i].count, nullptr, ranges[i].ids, ranges[i].first_row});
+        for (int64_t i = 0; i < count; ++i) all.add({ranges[i].count, ranges[i].ids, ranges[i].first_row});
         return all;
     }
 };

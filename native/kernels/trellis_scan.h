@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cmath>
+#include <deque>
 #include <limits>
+#include <mutex>
+#include <optional>
 
 #include "../core/collect.h"
 #include "trellis_block.h"
@@ -73,6 +76,23 @@ struct TrellisCell {
     const TrellisQueries queries;
 };
 
+// The cells of a search, each prepared by the first thread that needs it.
+class TrellisCells {
+   public:
+    TrellisCells(const ts_trellis_cell* asked, int64_t n) : asked_(asked), begun_(n), cells_(n) {}
+
+    int64_t size() const { return int64_t(cells_.size()); }
+    const TrellisCell& operator[](int64_t cell) {
+        std::call_once(begun_[cell], [&] { cells_[cell].emplace(asked_[cell]); });
+        return *cells_[cell];
+    }
+
+   private:
+    const ts_trellis_cell* const asked_;
+    std::deque<std::once_flag> begun_;
+    std::vector<std::optional<TrellisCell>> cells_;
+};
+
 // Codes of a range that are decoded together.
 struct RangeCodes {
     const ts_trellis_range& range;
@@ -101,6 +121,9 @@ class TrellisScan {
     using Ints = typename Block::Ints;
     using Reals = typename Block::Reals;
     static constexpr int kEntries = Block::kEntries, kRegisters = Block::kRegisters, kWidth = Block::kWidth;
+    // Blocks after which bounds that other threads have lowered are read again: after the first block, and every so
+    // many blocks. Without this, each thread would offer about as many codes as a single thread does in all.
+    static constexpr int64_t kRefreshed = 16;
 
    public:
     // Offers codes [begin, end) of a range.
@@ -124,6 +147,8 @@ class TrellisScan {
             if (first + kEntries < end)
                 make(first + kEntries, std::min<int64_t>(kEntries, end - first - kEntries)).prefetch();
             weigh(codes, plan.trellis.code_bytes, weights);
+            if ((first - begin) % (kRefreshed * kEntries) == kEntries)
+                for (int64_t q = 0; q < queries.count; ++q) best[q].refresh();
             if (queries.n_digits == 2)
                 offer_tiles<2>(codes, weights, best);
             else
@@ -244,11 +269,21 @@ class TrellisScan {
     TOPSIGN_OUTLINE void offer_all(const Reals* keys, const Codes& codes, Collector& best) const {
         float by_entry[kEntries];
         for (int lane = 0; lane < kEntries; ++lane) by_entry[block_.entry(lane)] = keys[lane / kWidth][lane % kWidth];
-        for (int64_t e = 0; e < codes.n; ++e) {
-            if (!(by_entry[e] < best.bound())) continue;
-            const int64_t position = codes.position(e);
-            if (codes.takes_part(position)) best.offer(by_entry[e], position);
-        }
+        int64_t kept[kEntries], n = 0;
+        for (int64_t e = 0; e < codes.n; ++e)
+            if (by_entry[e] < best.bound() && codes.takes_part(codes.position(e))) kept[n++] = e;
+        const float last = n > best.wanted() ? wanted_key(by_entry, kept, n, best.wanted()) : best.bound();
+        for (int64_t i = 0; i < n; ++i)
+            if (by_entry[kept[i]] <= last && by_entry[kept[i]] < best.bound())
+                best.offer(by_entry[kept[i]], codes.position(kept[i]));
+    }
+
+    // The key of the last of the `wanted` best of these entries; entries with larger keys cannot be in the result.
+    static float wanted_key(const float* by_entry, const int64_t* kept, int64_t n, int64_t wanted) {
+        float sorted[kEntries];
+        for (int64_t i = 0; i < n; ++i) sorted[i] = by_entry[kept[i]];
+        std::nth_element(sorted, sorted + (wanted - 1), sorted + n);
+        return sorted[wanted - 1];
     }
 
     const TrellisQueries* queries_ = nullptr;
@@ -306,25 +341,75 @@ void trellis_sums(int n_threads, const ts_trellis_cell& asked, const ts_trellis_
                  [&](int64_t begin, int64_t end) { TrellisScan<Isa>().write_sums(cell, codes, begin, end, out); });
 }
 
+// Arrays of codes. Ranges of several cells at positions of one array are scanned together, a part of the array at a
+// time, because neighbouring codes belong to different cells, and would otherwise be read from memory for each cell.
+class TrellisArrays {
+   public:
+    static constexpr int64_t kPart = 16384;  // codes that stay in the second-level cache
+
+    explicit TrellisArrays(const ts_trellis_ranges& codes) : codes_(codes) {
+        for (int64_t i = 0; i < codes.n_ranges; ++i)
+            if (i == 0 || !same_array(codes.ranges[i - 1], codes.ranges[i])) firsts_.push_back(i);
+        firsts_.push_back(codes.n_ranges);
+    }
+
+    Ranges all() const {
+        Ranges arrays;
+        for (size_t a = 0; a + 1 < firsts_.size(); ++a) {
+            const ts_trellis_range& first = codes_.ranges[firsts_[a]];
+            int64_t count = first.positions ? 0 : first.count;
+            for (int64_t i = firsts_[a]; i < firsts_[a + 1]; ++i) {
+                const ts_trellis_range& range = codes_.ranges[i];
+                if (range.positions && range.count) count = std::max(count, range.positions[range.count - 1] + 1);
+            }
+            arrays.add({count, first.ids, first.first_row}, firsts_[a + 1] - firsts_[a] == 1);
+        }
+        return arrays;
+    }
+
+    // Calls visit(range, begin, end) for the codes of each range among positions [begin, end) of an array.
+    template <class Visit>
+    void visit(int64_t array, int64_t begin, int64_t end, const Visit& visit) const {
+        const ts_trellis_range& first = codes_.ranges[firsts_[array]];
+        if (!first.positions) return visit(first, begin, end);
+        for (; begin < end; begin += kPart)
+            for (int64_t i = firsts_[array]; i < firsts_[array + 1]; ++i) {
+                const ts_trellis_range& range = codes_.ranges[i];
+                const int64_t from = place(range, begin), to = place(range, std::min(end, begin + kPart));
+                if (from < to) visit(range, from, to);
+            }
+    }
+
+   private:
+    static bool same_array(const ts_trellis_range& a, const ts_trellis_range& b) {
+        return a.positions && b.positions && a.data == b.data && a.alive == b.alive && a.ids == b.ids &&
+               a.first_row == b.first_row;
+    }
+
+    static int64_t place(const ts_trellis_range& range, int64_t position) {
+        return std::lower_bound(range.positions, range.positions + range.count, position) - range.positions;
+    }
+
+    const ts_trellis_ranges& codes_;
+    std::vector<int64_t> firsts_{};  // the first range of each array, and the number of ranges
+};
+
 template <class Isa, class Collector>
 Parts<Collector> scan_trellis(int n_threads, const ts_trellis_ranges& codes, const std::vector<Collector>& empty) {
-    std::vector<TrellisCell> cells;
-    cells.reserve(codes.n_cells);
-    for (int64_t i = 0; i < codes.n_cells; ++i) cells.emplace_back(codes.cells[i]);
-    Ranges ranges;
+    TrellisCells cells(codes.cells, codes.n_cells);
+    const TrellisArrays arrays(codes);
+    const Ranges ranges = arrays.all();
     double nanoseconds = 0;
     for (int64_t i = 0; i < codes.n_ranges; ++i) {
-        const ts_trellis_range& range = codes.ranges[i];
-        const ts_trellis_cell& cell = codes.cells[range.cell];
-        ranges.add({range.count, range.positions, range.ids, range.first_row});
-        nanoseconds += double(range.count) * decode_cost(cell.trellis, TrellisQueries::rows_of(cell.queries));
+        const ts_trellis_cell& cell = codes.cells[codes.ranges[i].cell];
+        nanoseconds += double(codes.ranges[i].count) * decode_cost(cell.trellis, TrellisQueries::rows_of(cell.queries));
     }
     const double each = std::max(0.25, nanoseconds / double(std::max<int64_t>(1, ranges.n_codes())));
     const auto start = [&] {
-        return [&codes, &cells, scan = TrellisScan<Isa>()](int64_t number, int64_t begin, int64_t end,
-                                                           Collector* best) mutable {
-            const ts_trellis_range& range = codes.ranges[number];
-            scan.scan(cells[range.cell], range, begin, end, best);
+        return [&, scan = TrellisScan<Isa>()](int64_t array, int64_t begin, int64_t end, Collector* best) mutable {
+            arrays.visit(array, begin, end, [&](const ts_trellis_range& range, int64_t from, int64_t to) {
+                scan.scan(cells[range.cell], range, from, to, best);
+            });
         };
     };
     return scan_ranges(n_threads, ranges, each, empty, start, 1, 1);

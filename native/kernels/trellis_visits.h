@@ -59,7 +59,7 @@ struct PointedCodes {
 template <class Isa>
 class TrellisVisitor {
    public:
-    TrellisVisitor(const ts_trellis_cells& asked, const ts_visits& visits, const std::vector<TrellisCell>& cells,
+    TrellisVisitor(const ts_trellis_cells& asked, const ts_visits& visits, TrellisCells& cells,
                    const std::vector<Best<float>>& tops)
         : asked_(asked), visits_(visits), cells_(cells), tops_(tops), codes_(cells.size()) {}
 
@@ -81,15 +81,16 @@ class TrellisVisitor {
         collectors_.clear();
         for (int64_t i = 0; i < n_queries; ++i) collectors_.push_back(tops_[queries[i]]);
         for (auto& collector : collectors_) collector.refresh();
-        for (size_t cell = 0; cell < cells_.size(); ++cell) {
+        for (int64_t cell = 0; cell < cells_.size(); ++cell) {
             CellCodes& codes = codes_[cell];
             const int64_t n = int64_t(codes.codes.size());
             if (n == 0) continue;
             const Range range = codes.range();
             for (auto& collector : collectors_) collector.follow(range);
-            queries_.take(cells_[cell].queries, queries, n_queries);
+            const TrellisCell& own = cells_[cell];
+            queries_.take(own.queries, queries, n_queries);
             scan_.scan_codes(
-                cells_[cell].plan, queries_, 0, n,
+                own.plan, queries_, 0, n,
                 [&](int64_t first, int64_t count) {
                     return PointedCodes{codes.codes.data() + first, asked_.fractions, first, count};
                 },
@@ -103,7 +104,7 @@ class TrellisVisitor {
    private:
     const ts_trellis_cells& asked_;
     const ts_visits& visits_;
-    const std::vector<TrellisCell>& cells_;
+    TrellisCells& cells_;
     const std::vector<Best<float>>& tops_;
     std::vector<CellCodes> codes_;  // by cell
     std::vector<Best<float>> collectors_{};
@@ -115,9 +116,7 @@ class TrellisVisitor {
 template <class Isa>
 void visit_trellis(int n_threads, const ts_trellis_cells& asked, const ts_visits& visits, const ts_best& best) {
     constexpr int64_t kTogether = 16 * TrellisBlock<Isa>::kEntries;  // entries of regions with the same queries
-    std::vector<TrellisCell> cells;
-    cells.reserve(asked.n_cells);
-    for (int64_t i = 0; i < asked.n_cells; ++i) cells.emplace_back(asked.cells[i]);
+    TrellisCells cells(asked.cells, asked.n_cells);
     const VisitedRegions visited(visits);
     const std::vector<int32_t>& regions = visited.regions();
     double nanoseconds = 0;
