@@ -99,8 +99,8 @@ void multiply(int n_threads, const ts_rows& signals, const float* factors, const
     double nanoseconds = 0;
     for (const ts_product* one = products; one != products + n_products; ++one) {
         const int64_t n_panels = ceil_div(one->n_columns, kPanel);
-        // With few signals, reading the matrix dominates.
-        nanoseconds += std::max(0.25, 0.03 * double(one->count)) * double(one->n_columns) * double(signals.width);
+        // With few signals, reading the matrix dominates, and many threads together read it faster than a few do.
+        nanoseconds += std::max(1.0, 0.03 * double(one->count)) * double(one->n_columns) * double(signals.width);
         for (int64_t first = 0; first < one->count; first += kRows)
             for (int64_t begin = 0; begin < n_panels; begin += kPanelsAtATime)
                 items.push_back({one, first, std::min(kRows, one->count - first), begin,
