@@ -10,10 +10,10 @@ client's requests to all workers and of their responses. Times are medians of wa
 time of the client's process; without workers, the latter is that of the whole search. The client, too, searches in one
 thread.
 
-Constants of the cost model of ``plan_cluster`` follow from searches of INDEX in one process and from searches of one
-region on the fewest workers; ``shared/search_costs.py`` documents the fit. They predict all other rows. ``--costs``
-writes them to a file that ``topsign plan --costs FILE`` reads. The fraction of the entries that a query visits is not
-among them, because it depends on the signals: to change it, add ``visited_at_million`` to the file.
+Constants of the cost model of ``plan_cluster`` follow from searches of INDEX in one process, and from searches of one
+region in one process and on the fewest workers; ``shared/search_costs.py`` documents the fit. They predict all other
+rows. ``--costs`` writes them to a file that ``topsign plan --costs FILE`` reads. The fraction of the entries that a
+query visits is not among them, because it depends on the signals: to change it, add ``visited_at_million`` to the file.
 """
 
 import argparse

@@ -55,15 +55,28 @@ def test_workers_share_the_entries_of_a_query_and_add_the_network():
     assert costs.latency(1000, 10_000, n_cores=4, is_remote=True) == pytest.approx(0.002 + 0.00025 + 0.021)
 
 
+def batch_costs():
+    costs = theory.SearchCosts(seconds_per_entry=3e-7, batch_seconds_per_entry=1e-7, batch_seconds_per_query=1e-4)
+    return replace(costs, batch_seconds_per_region=1e-8, network_seconds=0.0256, network_seconds_per_query=2e-5)
+
+
 def test_batches_share_the_network():
-    costs = theory.SearchCosts(
-        batch_seconds_per_entry=1e-7, batch_seconds_per_query=1e-4, batch_seconds_per_region=1e-8
-    )
-    costs = replace(costs, network_seconds=0.0256, network_seconds_per_query=2e-5)
+    costs = batch_costs()
     assert 1 / costs.throughput(1000, 1000, n_cores=2, is_remote=True) == pytest.approx(
-        1e-4 + 1e-5 + 5e-5 + 2e-5 + 1e-4
+        1e-4 + 1e-5 + 1.5e-4 + 2e-5 + 1e-4
     )
     assert costs.throughput(1000, 1000) > costs.throughput(1000, 1000, is_remote=True)
+
+
+def test_batches_share_the_entries_that_several_queries_visit():
+    costs, fixed = batch_costs(), 1e-4 + 1e-5
+    each = 1 / costs.throughput(1000, 1000, n_entries=4000, batch=2)
+    first = 4000 * (1 - 0.75**2) / 2  # 875 of the 1,000 visits are first visits
+    assert each == pytest.approx(fixed + first * 3e-7 + (1000 - first) * 1e-7)
+    alike = 1 / costs.throughput(1000, 1000, n_entries=1000, batch=4)  # every query visits all entries
+    assert alike == pytest.approx(fixed + 250 * 3e-7 + 750 * 1e-7)
+    far = costs.throughput(1000, 1000, n_entries=1e15)
+    assert far == pytest.approx(costs.throughput(1000, 1000), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +125,4 @@ def test_assumptions_name_the_origin_of_the_constants():
 def test_free_searches_need_one_core():
     costs = theory.SearchCosts(**dict.fromkeys(asdict(theory.SearchCosts()), 0))
     assert theory.plan_cluster(1e6, queries_per_second=1000, costs=costs).n_cores == 1
+    assert costs.throughput(1000, 1000, n_entries=4000) == math.inf

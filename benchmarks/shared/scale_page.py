@@ -210,7 +210,8 @@ def plans(results):
             )
     header = ["entries", "constants", "regions", "visited", "memory, GiB", "disk with float16 originals, GiB"]
     header += ["processor time of a query, ms", "cores", "workers", "latency, ms"]
-    return {"plans": table(header, lines)}
+    note = 'Rows "of the run" use the constants that were fitted to those measurements.' if len(known) > 1 else ""
+    return {"plans": join(table(header, lines), note)}
 
 
 def billion(results):

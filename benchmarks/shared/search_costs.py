@@ -4,6 +4,8 @@ A search is a row with its wall-clock ``seconds``, ``batch`` (the number of quer
 ``visited`` of them, ``n_regions``, and the number of ``workers`` with one thread each, 0 for a search in one process.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.optimize import nnls
 
@@ -16,20 +18,19 @@ def predicted(costs, row):
     options = {"n_cores": max(1, row["workers"]), "is_remote": row["workers"] > 0}
     if row["batch"] == 1:
         return costs.latency(n_visited, row["n_regions"], **options)
-    return row["batch"] / costs.throughput(n_visited, row["n_regions"], batch=row["batch"], **options)
+    options |= {"n_entries": row["n_entries"], "batch": row["batch"]}
+    return row["batch"] / costs.throughput(n_visited, row["n_regions"], **options)
 
 
-def fit(choices, local, remote):
+def fit(choices, local, pairs):
     """Return the constants that are measured, by name; all other constants of ``SearchCosts`` keep their defaults.
 
-    Each step fits one query and batches separately:
-
-    1. ``choices`` are times to choose among some and among all regions (``seconds``, ``batch``, ``n_regions``). The
-       slope of the time per query is the time per region.
-    2. ``local`` are searches in one process that visit different numbers of entries. A time per query and a time per
-       visited entry are fitted to their time per query, less the time to choose regions.
-    3. ``remote`` are searches on workers, of one query and of a batch. A time per search and a time per query are
-       fitted to their time, less the prediction without the network.
+    1. ``choices`` are times to choose among some and among all regions (``seconds``, ``batch``, ``n_regions``), for one
+       query and for a batch. The slope of the time per query is the time per region.
+    2. ``local`` are searches in one process that visit different numbers of entries, with one query and with a batch.
+       A time per query and a time per visited entry are fitted to their time, less the time to choose regions.
+    3. ``pairs`` are the same searches in one process and on workers, with one query and with a batch. A time per search
+       and a time per query are fitted to the differences.
 
     Steps 2 and 3 minimise the sum of squared relative errors over constants that are not negative.
     """
@@ -37,38 +38,45 @@ def fit(choices, local, remote):
     for prefix, is_batch in (("", False), ("batch_", True)):
         some, every = sorted(_of_size(choices, is_batch), key=lambda row: row["n_regions"])
         slope = (every["seconds"] - some["seconds"]) / (every["n_regions"] - some["n_regions"]) / every["batch"]
-        found[f"{prefix}seconds_per_region"] = per_region = max(0.0, slope)
-        rows = _of_size(local, is_batch)
-        each = np.array([row["seconds"] / row["batch"] for row in rows])
-        left = each - [row["n_regions"] * per_region for row in rows]
-        visited = [row["visited"] * row["n_entries"] for row in rows]
-        found |= _least_squares(
-            {f"{prefix}seconds_per_query": np.ones(len(rows)), f"{prefix}seconds_per_entry": visited}, left, each
-        )
-    costs = SearchCosts(**found, network_seconds=0, network_seconds_per_query=0)
-    took = np.array([row["seconds"] for row in remote])
-    left = took - [predicted(costs, row) for row in remote]
-    batches = [row["batch"] for row in remote]
-    return found | _least_squares(
-        {"network_seconds": np.ones(len(remote)), "network_seconds_per_query": batches}, left, took
+        found[f"{prefix}seconds_per_region"] = max(0.0, slope)
+        found |= _fit_to(_of_size(local, is_batch), [f"{prefix}seconds_per_query", f"{prefix}seconds_per_entry"], found)
+    names = ["network_seconds", "network_seconds_per_query"]
+    remote = [row for row in pairs if row["workers"]]
+    alone = {row["batch"]: row["seconds"] for row in pairs if not row["workers"]}
+    matrix = [[1, row["batch"]] for row in remote]
+    differences = [row["seconds"] - alone[row["batch"]] for row in remote]
+    return found | dict(
+        zip(names, _least_squares(matrix, differences, [row["seconds"] for row in remote]), strict=True)
     )
 
 
 def fitted_rows(rows):
     """Return the searches of ``cluster_recall.py`` to which network constants are fitted.
 
-    They visit one region and run on the fewest workers.
+    They visit one region, in one process and on the fewest workers.
     """
     fewest = min((row["workers"] for row in rows if row["workers"]), default=0)
-    return [row for row in rows if row["workers"] == fewest > 0 and row["probes"] == 1]
+    return [row for row in rows if fewest and row["workers"] in (0, fewest) and row["probes"] == 1]
+
+
+def _fit_to(rows, names, known):
+    """Return the named constants that fit the rows best, given other constants; predictions are linear in them."""
+    base = SearchCosts(**known | dict.fromkeys(names, 0.0))
+    least = [predicted(base, row) for row in rows]
+    matrix = [
+        [predicted(replace(base, **{name: 1.0}), row) - few for name in names]
+        for row, few in zip(rows, least, strict=True)
+    ]
+    took = [row["seconds"] for row in rows]
+    return dict(zip(names, _least_squares(matrix, np.subtract(took, least), took), strict=True))
 
 
 def _of_size(rows, is_batch):
     return [row for row in rows if (row["batch"] > 1) == is_batch]
 
 
-def _least_squares(columns, values, scales):
-    """Return coefficients by name, from nonnegative least squares on errors divided by ``scales``."""
-    matrix = np.stack([np.asarray(column, float) for column in columns.values()], axis=1)
-    solution, _ = nnls(matrix / scales[:, np.newaxis], values / scales)
-    return dict(zip(columns, map(float, solution), strict=True))
+def _least_squares(matrix, values, scales):
+    """Return coefficients from nonnegative least squares on errors divided by ``scales``."""
+    scales = np.array(scales)
+    solution, _ = nnls(np.array(matrix, float) / scales[:, np.newaxis], values / scales)
+    return [float(value) for value in solution]

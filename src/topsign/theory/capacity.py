@@ -27,9 +27,9 @@ class SearchCosts:
     seconds_per_entry: float = 60e-9  # per visited entry
     seconds_per_region: float = 14e-9  # to score the region's mean and select regions
     seconds_per_query: float = 0.6e-3  # overhead that does not depend on the number of entries
-    batch_seconds_per_entry: float = 20e-9  # per visited entry of a query in a batch of 256
-    batch_seconds_per_region: float = 14e-9  # per region and query in such a batch
-    batch_seconds_per_query: float = 50e-6  # overhead of a query in such a batch
+    batch_seconds_per_entry: float = 20e-9  # the same, if another query of the batch visits the entry, too
+    batch_seconds_per_region: float = 14e-9  # the same, for each query of a batch
+    batch_seconds_per_query: float = 50e-6  # overhead of each query of a batch
     network_seconds: float = 42e-3  # round trip of an empty Dask task to workers on the same machine
     network_seconds_per_query: float = 30e-6  # added to the round trip by each query
 
@@ -54,13 +54,28 @@ class SearchCosts:
         return selecting + n_visited * self.seconds_per_entry / n_cores + network
 
     def throughput(
-        self, n_visited: float, n_regions: int, *, n_cores: int = 1, is_remote: bool = False, batch: int = 256
+        self,
+        n_visited: float,
+        n_regions: int,
+        *,
+        n_entries: float = math.inf,
+        n_cores: int = 1,
+        is_remote: bool = False,
+        batch: int = 256,
     ) -> float:
-        """Return the queries per second of one client that sends one batch after another; see :meth:`latency`."""
-        each = self.batch_seconds_per_query + n_regions * self.batch_seconds_per_region
-        each += n_visited * self.batch_seconds_per_entry / n_cores
+        """Return the queries per second of one client that sends one batch after another; see :meth:`latency`.
+
+        Queries are assumed to visit independent parts of the ``n_entries`` entries. In a batch, the first query that
+        visits an entry takes ``seconds_per_entry``, each further query ``batch_seconds_per_entry``. If ``n_entries`` is
+        infinite, no entry is visited twice.
+        """
+        first = n_visited  # entries per query that no earlier query of the batch visits
+        if n_entries < math.inf:
+            first = n_entries * (1 - (1 - min(1.0, n_visited / n_entries)) ** batch) / batch
+        visiting = first * self.seconds_per_entry + (n_visited - first) * self.batch_seconds_per_entry
+        each = self.batch_seconds_per_query + n_regions * self.batch_seconds_per_region + visiting / n_cores
         each += self.network_seconds_per_query + self.network_seconds / batch if is_remote else 0.0
-        return 1 / each
+        return 1 / each if each else math.inf
 
 
 @dataclass(frozen=True)
