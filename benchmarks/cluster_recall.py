@@ -1,6 +1,7 @@
 """Searches for a recall on a cluster of processes on this machine: latency, queries per second, and bytes moved.
 
     python benchmarks/cluster_recall.py INDEX [--copies 10] [--workers 1 2 4] [--queries 256] [--json FILE]
+                                        [--costs FILE]
 
 INDEX is an index with regions, such as that of 10^6 resampled sentences which ``regions.py alike`` makes. Its codes are
 copied with their regions, so the tiled set has ten times as many entries in the same regions, and a visit takes as long
@@ -9,25 +10,31 @@ client's requests to all workers and of their responses. Times are medians of wa
 time of the client's process; without workers, the latter is that of the whole search. The client, too, searches in one
 thread.
 
-Constants of the cost model of ``plan_cluster`` are measured first, with INDEX in one process; together with searches of
-one region on one worker they predict all other rows.
+Constants of the cost model of ``plan_cluster`` follow from searches of INDEX in one process, and from searches of one
+region in one process and on the fewest workers; ``shared/search_costs.py`` documents the fit. They predict all other
+rows. ``--costs`` writes them to a file that ``topsign plan --costs FILE`` reads. The fraction of the entries that a
+query visits is not among them, because it depends on the signals: to change it, add ``visited_at_million`` to the file.
 """
 
 import argparse
+import json
 import pickle
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from shared.results import save
+from shared.search_costs import fit, fitted_rows, predicted
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import topsign as ts
 from topsign.distributed import entries as cluster_entries
 from topsign.families import unit_queries
+from topsign.kernels import RegionRule
 from topsign.store.segments import make_segments
 from topsign.store.stores import store_for_recipe
 
@@ -58,11 +65,18 @@ def tile(index, n_copies, path):
 
 
 class Moved:
-    """Counter of the pickled bytes of tasks and results."""
+    """Counter of the pickled bytes of tasks and results, within a ``with`` block."""
 
-    def __init__(self, monkey):
-        self.n_bytes, self._ask, self._send = 0, monkey.ask, monkey.send
-        monkey.ask, monkey.send = self.ask, self.send
+    def __init__(self):
+        self.n_bytes = 0
+
+    def __enter__(self):
+        self._ask, self._send = cluster_entries.ask, cluster_entries.send
+        cluster_entries.ask, cluster_entries.send = self.ask, self.send
+        return self
+
+    def __exit__(self, *_):
+        cluster_entries.ask, cluster_entries.send = self._ask, self._send
 
     def send(self, client, value):
         self.n_bytes += len(pickle.dumps(value)) * len(client.nthreads())
@@ -86,49 +100,71 @@ def seconds(work, repeats):
     return took, used
 
 
-def measure(name, index, queries, options, moved):
+def timed(work, repeats, n_parts=1):
+    """Return times for a row; ``work`` is ``n_parts`` equal searches, of which each is a row's."""
+    took, used = seconds(work, repeats)
+    times = {"seconds": np.median(took), "least_seconds": min(took), "processor_seconds": min(used)}
+    return {name: float(value) / n_parts for name, value in times.items()}
+
+
+def measure(index, n_workers, n_regions, queries, options):
     """Rows of times: one query and a batch for a recall of .95, and in one region; one query among all entries."""
     rows = []
     for asked, sizes in (({"recall": 0.95}, (1, len(queries))), ({"probes": 1}, (1, len(queries))), ({}, (1,))):
-        repeats = options.repeats if asked else 3
         for size in sizes:
-            before = moved.n_bytes
-            found = index.search(queries[:size], 10, **asked, n_threads=1)
-            n_bytes = moved.n_bytes - before
-            took, used = seconds(lambda: index.search(queries[:size], 10, **asked, n_threads=1), repeats)  # noqa: B023
-            row = {"where": name, "asked": asked.get("recall"), "probes": asked.get("probes"), "batch": size}
-            row |= {"n_entries": len(index), "bytes_moved": n_bytes, "visited": float(found.visited.mean())}
-            row |= {"seconds": float(np.median(took)), "least_seconds": min(took), "processor_seconds": min(used)}
-            row |= {"queries_per_second": size / float(np.median(took))}
-            rows.append(row | {"exhaustive": float((found.exhaustive != "").mean())})
+
+            def search(some=queries[:size], asked=asked):
+                return index.search(some, 10, **asked, n_threads=1)
+
+            with Moved() as moved:
+                found = search()
+            row = {"workers": n_workers, "asked": asked.get("recall"), "probes": asked.get("probes"), "batch": size}
+            row |= {"n_entries": len(index), "n_regions": n_regions, "visited": float(found.visited.mean())}
+            row |= {"bytes_moved": moved.n_bytes, "exhaustive": float((found.exhaustive != "").mean())}
+            row |= timed(search, options.repeats if asked else 3)
+            rows.append(row | {"queries_per_second": size / row["seconds"]})
             print(rows[-1], flush=True)
     return rows
 
 
-def constants(index, queries, options):
-    """Rows of times in one thread by the number of regions, from which the constants of the cost model follow."""
+def measure_choices(index, queries, options):
+    """Rows of times to choose among an eighth of the regions and among all."""
     rows, regions = [], index._learned().regional.regions()
     units, _ = unit_queries(index.recipe, queries, n_threads=1)
+    rule = RegionRule(np.empty(0), np.array([16]), np.array([0]), -np.inf)
+    for n_regions in (len(regions) // 8, len(regions)):
+        some = replace(regions, means=regions.means[:n_regions], scales=regions.scales[:n_regions])
+        counts = np.ones(n_regions, np.int64)
+        for size in (1, len(units)):
+            batches = [units[at : at + size] for at in range(0, min(16 * size, len(units)), size)]
+
+            def choose(some=some, counts=counts, batches=batches):
+                for batch in batches:
+                    some.choose(rule, counts, batch, n_threads=1)
+
+            choose()
+            row = {"n_regions": n_regions, "batch": size}
+            rows.append(row | timed(choose, options.repeats, len(batches)))
+            print(rows[-1], flush=True)
+    return rows
+
+
+def measure_visits(index, queries, options):
+    """Rows of times of searches in one process, by the number of regions visited."""
+    rows, n_regions = [], index.regions.n_regions
     for size in (1, len(queries)):
-        took, _ = seconds(lambda: regions.scores(units[:size], n_threads=1), options.repeats)  # noqa: B023
-        row = {"n_entries": len(index), "n_regions": len(regions), "batch": size, "probes": 0, "visited": 0.0}
-        rows.append(row | {"seconds": float(np.median(took)), "least_seconds": min(took)})
+        step = max(1, len(queries) // 16)
+        batches = [one[np.newaxis] for one in queries[::step][:16]] if size == 1 else [queries]
         for probes in (1, 16, 64, 256):
-            if size == 1:
-                ones = queries[:: max(1, len(queries) // 16)][:16]
-                found = index.search(ones, 10, probes=probes)
-                took, _ = seconds(
-                    lambda: [index.search(one[np.newaxis], 10, probes=probes, n_threads=1) for one in ones],  # noqa: B023
-                    options.repeats,
-                )
-                took = [one / len(ones) for one in took]
-            else:
-                found = index.search(queries, 10, probes=probes)
-                took, _ = seconds(lambda: index.search(queries, 10, probes=probes, n_threads=1), options.repeats)  # noqa: B023
-            row = row | {"probes": probes, "visited": float(found.visited.mean()) * len(index)}
-            rows.append(row | {"seconds": float(np.median(took)), "least_seconds": min(took)})
-    for row in rows:
-        print(row, flush=True)
+
+            def search(batches=batches, probes=probes):
+                return [index.search(batch, 10, probes=probes, n_threads=1) for batch in batches]
+
+            visited = np.mean([found.visited.mean() for found in search()])
+            row = {"workers": 0, "probes": probes, "batch": size, "n_entries": len(index), "n_regions": n_regions}
+            row |= {"visited": float(visited)}
+            rows.append(row | timed(search, options.repeats, len(batches)))
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -140,38 +176,52 @@ def main():
     parser.add_argument("--queries", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json")
+    parser.add_argument("--costs", help="file for the constants, which topsign plan --costs reads")
     options = parser.parse_args()
+    if options.queries < 2 or min(options.workers) < 1:
+        parser.error("give at least 2 --queries, and 1 or more --workers")
     from processes import Processes
 
-    source, rows, opening = ts.open_index(options.index, readonly=True), [], []
+    source = ts.open_index(options.index, readonly=True)
+    measured = {"search": [], "open": []}
 
-    def write():
+    def add(rows):
+        measured["search"] += rows
+        if fitted := fitted_rows(measured["search"]):
+            measured["costs"] = fit(measured["choices"], measured["visits"], fitted)
         if options.json:
-            save(options.json, options, {"constants": known, "search": rows, "open": opening})
+            save(options.json, options, measured)
 
     vectors = source.get(source.ids[:: len(source) // options.queries][: options.queries]).codes.decode()
     queries = vectors + 0.3 * np.random.default_rng(0).standard_normal(vectors.shape) / np.sqrt(vectors.shape[1])
     queries = queries.astype(np.float32)
-    moved, known = Moved(cluster_entries), constants(source, queries, options)
-    write()
+    n_regions = source.regions.n_regions
+    measured["choices"] = measure_choices(source, queries, options)
+    measured["visits"] = measure_visits(source, queries, options)
     with tempfile.TemporaryDirectory(prefix="topsign-", dir=Path(options.index).parent) as scratch:
         folder = Path(scratch).resolve()
         tile(source, options.copies, folder / "tiled.topsign")
         with ts.open_index(folder / "tiled.topsign", readonly=True) as alone:
             expected = alone.search(queries, 10, recall=0.95)
-            rows += measure("one process", alone, queries, options, moved)
-            write()
-        for n_workers in options.workers:
+            add(measure(alone, 0, n_regions, queries, options))
+        for n_workers in sorted(options.workers):
             with Processes(folder, n_workers) as running:
                 start = time.perf_counter()
                 index = ts.distributed.open(folder / "tiled.topsign", client=running.client())
-                opening.append({"workers": n_workers, "seconds": time.perf_counter() - start})
+                measured["open"].append({"workers": n_workers, "seconds": time.perf_counter() - start})
                 found = index.search(queries, 10, recall=0.95)
                 assert np.array_equal(found.ids, expected.ids)
                 assert np.array_equal(found.scores, expected.scores)
-                rows += measure(f"{n_workers} workers", index, queries, options, moved)
+                add(measure(index, n_workers, n_regions, queries, options))
                 index.close()
-                write()
+    costs = ts.theory.SearchCosts(**measured["costs"])
+    for row in measured["search"]:
+        if row["asked"] or row["probes"]:
+            name = f"{row['workers']} workers, {row['asked'] or 'one region'}, batch {row['batch']}"
+            print(f"{name}: measured {row['seconds'] / predicted(costs, row):.2f} times the predicted seconds")
+    print(measured["costs"])
+    if options.costs:
+        Path(options.costs).write_text(json.dumps(measured["costs"], indent=1) + "\n")
 
 
 if __name__ == "__main__":

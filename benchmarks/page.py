@@ -84,6 +84,7 @@ def camera_blocks(results):
 PAGE = "docs/reference/benchmarks.md"
 PARTS = {
     "docs/how-to/cameras.md": camera_blocks,
+    "docs/how-to/scale.md": scale_page.plans,
     "docs/reference/scaling.md": scale_page.blocks,
     "docs/reference/trellis-measurements.md": trellis_page.blocks,
     "README.md": lambda results: {"headline": headline(results)},

@@ -1,7 +1,7 @@
 """Plans of clusters: the cost model compared with plain arithmetic, and invalid targets."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from numpy.testing import assert_allclose
@@ -27,7 +27,17 @@ def test_plans_follow_the_model(n_entries, n_regions, recall):
 
 
 @pytest.mark.parametrize(
-    "target", [{"recall": 0}, {"recall": 1}, {"n_entries": 0}, {"queries_per_second": 0}, {"queries_per_second": -1}]
+    "target",
+    [
+        {"recall": 0},
+        {"recall": 1},
+        {"n_entries": 0},
+        {"n_entries": math.nan},
+        {"n_entries": math.inf},
+        {"queries_per_second": 0},
+        {"queries_per_second": -1},
+        {"queries_per_second": math.inf},
+    ],
 )
 def test_invalid_targets_are_refused(target):
     with pytest.raises(theory.TargetError, match=r"recall must lie in \(0, 1\)"):
@@ -45,10 +55,74 @@ def test_workers_share_the_entries_of_a_query_and_add_the_network():
     assert costs.latency(1000, 10_000, n_cores=4, is_remote=True) == pytest.approx(0.002 + 0.00025 + 0.021)
 
 
+def batch_costs():
+    costs = theory.SearchCosts(seconds_per_entry=3e-7, batch_seconds_per_entry=1e-7, batch_seconds_per_query=1e-4)
+    return replace(costs, batch_seconds_per_region=1e-8, network_seconds=0.0256, network_seconds_per_query=2e-5)
+
+
 def test_batches_share_the_network():
-    costs = theory.SearchCosts(batch_seconds_per_entry=1e-7, batch_seconds_per_query=1e-4, seconds_per_region=1e-8)
-    costs = replace(costs, network_seconds=0.0256, network_seconds_per_query=2e-5)
+    costs = batch_costs()
     assert 1 / costs.throughput(1000, 1000, n_cores=2, is_remote=True) == pytest.approx(
-        1e-4 + 1e-5 + 5e-5 + 2e-5 + 1e-4
+        1e-4 + 1e-5 + 1.5e-4 + 2e-5 + 1e-4
     )
     assert costs.throughput(1000, 1000) > costs.throughput(1000, 1000, is_remote=True)
+
+
+def test_batches_share_the_entries_that_several_queries_visit():
+    costs, fixed = batch_costs(), 1e-4 + 1e-5
+    each = 1 / costs.throughput(1000, 1000, n_entries=4000, batch=2)
+    first = 4000 * (1 - 0.75**2) / 2  # 875 of the 1,000 visits are first visits
+    assert each == pytest.approx(fixed + first * 3e-7 + (1000 - first) * 1e-7)
+    alike = 1 / costs.throughput(1000, 1000, n_entries=1000, batch=4)  # every query visits all entries
+    assert alike == pytest.approx(fixed + 250 * 3e-7 + 750 * 1e-7)
+    far = costs.throughput(1000, 1000, n_entries=1e15)
+    assert far == pytest.approx(costs.throughput(1000, 1000), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("target", "constants"),
+    [
+        ({"n_entries": 1e300, "queries_per_second": 1e300}, {}),
+        ({}, {"seconds_per_entry": 1e308, "visited_slope": 0.0}),
+        ({"n_entries": 10}, {"visited_slope": 1e4}),
+        ({"n_entries": 1e11}, {"network_seconds": 1e308, "network_seconds_per_query": 1e308}),
+    ],
+)
+def test_plans_beyond_floating_point_numbers_are_refused(target, constants):
+    with pytest.raises(theory.TargetError, match="exceeds the range"):
+        theory.plan_cluster(**({"n_entries": 1e9} | target), costs=theory.SearchCosts(**constants))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (-1e-9, ValueError, "seconds_per_entry must be finite and not negative, got -1e-09"),
+        (math.nan, ValueError, "seconds_per_entry must be finite and not negative, got nan"),
+        (math.inf, ValueError, "seconds_per_entry must be finite and not negative, got inf"),
+        (10**400, ValueError, "seconds_per_entry must be finite and not negative, got 1000"),
+        ("1e-9", TypeError, "seconds_per_entry must be a number, got str"),
+        (True, TypeError, "seconds_per_entry must be a number, got bool"),
+        (None, TypeError, "seconds_per_entry must be a number, got NoneType"),
+    ],
+)
+def test_constants_must_be_finite_numbers_that_are_not_negative(value, error, words):
+    with pytest.raises(error, match=words):
+        theory.SearchCosts(seconds_per_entry=value)
+
+
+def test_assumptions_name_the_origin_of_the_constants():
+    def origin(costs):
+        return theory.plan_cluster(1e6, costs=costs).assumptions[0]
+
+    assert "model: default constants, measured on" in origin(None)
+    assert origin(theory.SearchCosts()) == origin(None)
+    some = origin(theory.SearchCosts(seconds_per_entry=1e-9, network_seconds=0))
+    assert "given in costs: seconds_per_entry, network_seconds; all others are default" in some
+    every = {name: 2 * value for name, value in asdict(theory.SearchCosts()).items()}
+    assert "default" not in origin(theory.SearchCosts(**every))
+
+
+def test_free_searches_need_one_core():
+    costs = theory.SearchCosts(**dict.fromkeys(asdict(theory.SearchCosts()), 0))
+    assert theory.plan_cluster(1e6, queries_per_second=1000, costs=costs).n_cores == 1
+    assert costs.throughput(1000, 1000, n_entries=4000) == math.inf

@@ -58,6 +58,9 @@ def test_regions_are_learned_checked_inspected_and_searched(built):
         (["search", "a", "queries.npy", "--recall", "2"], "--recall must"),
         (["search", "a", "queries.npy", "--recall", "0.9", "--false-alarm", "0.1"], "go with -k"),
         (["plan", "--recall", "1.5", "--entries", "1e9"], "--recall must lie in (0, 1)"),
+        (["plan", "--recall", "0.9", "--entries", "0"], "got --recall 0.9, --entries 0 and --queries-per-second 1"),
+        (["plan", "--recall", "0.9", "--entries", "nan"], "got --recall 0.9, --entries nan and"),
+        (["plan", "--recall", "0.9", "--entries", "1e307"], "lower --entries, --queries-per-second or"),
         (["plan", "--entries", "1e9"], "--recall to plan machines"),
     ],
 )
@@ -76,6 +79,63 @@ def test_clusters_are_planned():
     shown = run("plan", "--entries", "1e9", "--recall", "0.95").output
     assert "a cost model" in shown
     assert "65,536" in shown
+
+
+def test_plans_use_the_constants_of_a_file(tmp_path):
+    constants = {"seconds_per_entry": 3e-8, "network_seconds": 0.5}
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(constants))
+    asked = ["plan", "--entries", "1e9", "--recall", "0.95", "--queries-per-second", "5000", "--costs", str(path)]
+    found = json.loads(run(*asked, "--json").stdout)
+    costs = ts.theory.SearchCosts(**constants)
+    expected = ts.theory.plan_cluster(1e9, recall=0.95, queries_per_second=5000, costs=costs).as_dict()
+    origin, *others = found.pop("assumptions")
+    assert others == list(expected.pop("assumptions")[1:])
+    assert found == expected
+    assert found["latency_seconds"] > 0.5
+    assert f"constants from {path}: seconds_per_entry, network_seconds; all others are default" in origin
+    assert f"constants from {path}" in run(*asked).output
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"seconds_per_page": 1}', "'seconds_per_page' is no constant of the cost model; its constants are visited"),
+        (b'{"network_seconds": "fast"}', "network_seconds must be a number, got str"),
+        (b'{"network_seconds": true}', "network_seconds must be a number, got bool"),
+        (b'{"network_seconds": null}', "network_seconds must be a number, got NoneType"),
+        (b'{"network_seconds": -1}', "network_seconds must be finite and not negative, got -1"),
+        (b'{"network_seconds": 1%s}' % (b"0" * 400), "network_seconds must be finite and not negative, got 10"),
+        (b'{"network_seconds": 1e999}', "is not JSON with finite numbers: 1e999"),
+        (b'{"network_seconds": NaN}', "is not JSON with finite numbers: NaN"),
+        (b'{"network_seconds": 1, "network_seconds": 2}', "is not JSON with finite numbers: an object has duplicate"),
+        (b"[" * 60_000, "is not JSON with finite numbers"),
+        (b"\xff\x00\xfe", "is not JSON with finite numbers"),
+        (b"", "is not JSON with finite numbers"),
+        (b"[1, 2]", "must contain a JSON object"),
+        (b" " * 70_000 + b"{}", "is larger than 65,536 bytes"),
+    ],
+)
+def test_bad_files_of_constants_are_refused(tmp_path, content, words):
+    path = tmp_path / "costs.json"
+    path.write_bytes(content)
+    result = run("plan", "--entries", "1e9", "--recall", "0.95", "--costs", str(path))
+    assert result.exit_code == 1
+    shown = " ".join(result.output.split())
+    assert shown.startswith(f"error: --costs {path}: ")
+    assert words in shown
+
+
+def test_constants_need_a_readable_file_and_a_recall(tmp_path):
+    absent = run("plan", "--entries", "1e9", "--recall", "0.95", "--costs", str(tmp_path / "absent.json"))
+    assert absent.exit_code == 2
+    assert "--costs: cannot read" in absent.output
+    folder = run("plan", "--entries", "1e9", "--recall", "0.95", "--costs", str(tmp_path))
+    assert folder.exit_code == 1
+    assert "--costs: cannot read" in folder.output
+    code = run("plan", "--correlation", "0.1", "--costs", str(tmp_path))
+    assert code.exit_code == 2
+    assert "--costs goes with --recall" in code.output
 
 
 def test_more_queries_entries_and_recall_cost_more():

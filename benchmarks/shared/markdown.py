@@ -18,6 +18,9 @@ UNTIMED = (
 )  # their results do not depend on speed
 
 
+POSITIONAL = {"cameras.py": "residuals.npz", "camera_evidence.py": "residuals.npz", "cluster_recall.py": "INDEX"}
+
+
 def join(*parts):
     """Join the parts that are not empty with an empty line between."""
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
@@ -40,8 +43,10 @@ def source(results, *names):
     parts = []
     for name in names:
         report = results[name]
-        given = ["residuals.npz"] if report["script"] in ("cameras.py", "camera_evidence.py") else []
-        arguments = " ".join([*given, *flags(report["options"])])
+        options = report["options"]
+        given = [POSITIONAL[report["script"]]] if report["script"] in POSITIONAL else []
+        named = {name: value for name, value in options.items() if not (given and name == "index")}
+        arguments = " ".join([*given, *flags(named)])
         parts.append(f"`python benchmarks/{report['script']}{' ' + arguments if arguments else ''}`")
     report = results[names[0]]
     machine = report["machine"]

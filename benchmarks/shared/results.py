@@ -48,7 +48,9 @@ def save(path, options, measured):
 def settings(options):
     """Return options for the record, without paths of this machine."""
     return {
-        name: value for name, value in vars(options).items() if name not in ("json", "residuals", "cache", "folder")
+        name: value
+        for name, value in vars(options).items()
+        if name not in ("json", "residuals", "cache", "folder", "costs")
     }
 
 

@@ -1,7 +1,10 @@
-"""The measured parts of docs/reference/scaling.md."""
+"""The measured parts of docs/reference/scaling.md, and the table of plans in docs/how-to/scale.md."""
+
+from dataclasses import asdict
 
 from shared.markdown import join, number, source, table, threads
-from topsign.theory import SearchCosts
+from shared.search_costs import fitted_rows, predicted
+from topsign.theory import SearchCosts, plan_cluster
 
 BILLION = 10**9
 MACHINE_GB, MACHINE_CORES = 128, 32  # a plain server
@@ -132,35 +135,83 @@ def cluster_recall(results):
     if "cluster_recall" not in results:
         return ""
     report = results["cluster_recall"]
-    rows = report["measured"]["search"]
-    lines = [
-        [
-            row["where"],
-            "exhaustive" if row["asked"] is None else f"recall {row['asked']:.2f}",
-            row["batch"],
-            f"{1e3 * row['seconds']:,.1f}",
-            f"{1e3 * row['least_seconds']:,.1f}",
-            number(row["queries_per_second"]),
-            f"{row['visited']:.2%}",
-            f"{row['bytes_moved'] / row['batch']:,.0f}" if row["bytes_moved"] else "",
-        ]
-        for row in rows
-    ]
+    measured, n_copies, machine = report["measured"], report["options"]["copies"], report["machine"]
+    rows, costs = measured["search"], SearchCosts(**measured.get("costs", {}))
+    fitted = fitted_rows(rows) if "costs" in measured else []
+    lines = []
+    for row in rows:
+        is_modelled = row["asked"] is not None or row["probes"] is not None
+        model = predicted(costs, row) if is_modelled else 0.0
+        ratio = f"{row['seconds'] / model:.2f}" if is_modelled else ""
+        lines.append(
+            [
+                f"{row['workers']} worker{'s' * (row['workers'] > 1)}" if row["workers"] else "one process",
+                f"recall {row['asked']:.2f}" if row["asked"] else "one region" if row["probes"] else "exhaustive",
+                row["batch"],
+                f"{1e3 * row['seconds']:,.1f}",
+                f"{1e3 * row['least_seconds']:,.1f}",
+                number(row["queries_per_second"]),
+                f"{row['visited']:.2%}",
+                f"{row['bytes_moved'] / row['batch']:,.0f}" if row["bytes_moved"] else "",
+                f"{1e3 * model:,.1f}" if is_modelled else "",
+                f"{ratio} (fitted)" if row in fitted else ratio,
+            ]
+        )
     header = ["", "", "batch", "median, ms", "least, ms", "queries per second", "visited", "bytes moved per query"]
-    alone = next(row for row in rows if row["where"] == "one process" and row["asked"] and row["batch"] == 1)
-    costs = SearchCosts()
-    parts = costs.seconds_per_query, 8192 * costs.seconds_per_region
-    model = sum(parts) + alone["visited"] * alone["n_entries"] * costs.seconds_per_entry
+    n_entries, is_busy = rows[0]["n_entries"], machine["load"] > machine["cores"]
     return join(
-        f"{alone['n_entries']:,} trellis codes of 24 bytes: 10^6 resampled sentences, ten times, in 8,192 regions. "
-        f"Every worker is a process with one thread, on one machine of {report['machine']['cores']} cores that was "
-        "busy with other work (the load varied during the run), so that times on the clock are several times those of "
-        "an idle machine, and more workers do not help; ids and scores are those of one process. "
+        f"{n_entries:,} trellis codes of 24 bytes: {n_entries // n_copies:,} resampled sentences, each {n_copies} "
+        f"times, in {rows[0]['n_regions']:,} regions. Every worker is a process with one thread, on one machine of "
+        f"{machine['cores']} cores; ids and scores are those of one process. "
+        + "The load exceeded the number of cores, so times are longer than on an idle machine. " * is_busy
         + source(results, "cluster_recall"),
-        table(header, lines),
-        f"The model of `plan_cluster` predicts {1e3 * model:.1f} ms of processor time for one query that visits this "
-        f"share of the entries in one process; measured: {1e3 * alone['processor_seconds']:.1f} ms.",
+        table([*header, "model, ms", "median / model"], lines),
+        'The column "model" is the prediction of `SearchCosts` for the fraction of the entries that was visited; the '
+        "model does not describe exhaustive searches. "
+        + (constants(costs, fitted) if fitted else "It uses the default constants, which do not come from this run."),
     )
+
+
+def constants(costs, fitted):
+    """Return the constants of a run with their defaults, and the rows to which they were fitted."""
+    defaults, lines = asdict(SearchCosts()), []
+    for name, value in asdict(costs).items():
+        if "seconds" in name:
+            lines.append([f"`{name}`", *(number(1e6 * one) for one in (value, defaults[name]))])
+    return join(
+        "Its constants were fitted to searches of the sentences before they were copied, in one process, and to the "
+        f'{len(fitted)} rows marked "fitted", so these do not test the model; all others do.',
+        table(["microseconds", "this run", "default"], lines),
+    )
+
+
+def plans(results):
+    """The table of plans in docs/how-to/scale.md, with the default constants and with those of the last run."""
+    known = {"default": SearchCosts()}
+    if costs := results.get("cluster_recall", {"measured": {}})["measured"].get("costs"):
+        known["of the run"] = SearchCosts(**costs)
+    lines = []
+    for power in (7, 9, 10):
+        for name, costs in known.items():
+            plan = plan_cluster(10**power, recall=0.95, queries_per_second=1000, costs=costs)
+            lines.append(
+                [
+                    f"10^{power}",
+                    name,
+                    f"{plan.n_regions:,}",
+                    f"{100 * plan.visited:.2g}%",
+                    number(plan.memory_bytes / 2**30),
+                    number(plan.disk_bytes / 2**30),
+                    number(1e3 * plan.seconds_per_query),
+                    f"{plan.n_cores:,}",
+                    f"{plan.n_workers:,}",
+                    number(1e3 * plan.latency_seconds),
+                ]
+            )
+    header = ["entries", "constants", "regions", "visited", "memory, GiB", "disk with float16 originals, GiB"]
+    header += ["processor time of a query, ms", "cores", "workers", "latency, ms"]
+    note = 'Rows "of the run" use the constants that were fitted to those measurements.' if len(known) > 1 else ""
+    return {"plans": join(table(header, lines), note)}
 
 
 def billion(results):

@@ -80,6 +80,7 @@ WORDS = FLAGS | {
     "probes": "--probes",
     "recall": "--recall",
     "max_bytes": "--max-bytes",
+    "queries_per_second": "--queries-per-second",
     "port": "--port",
     "rescore_factor": "--rescore-factor",
     "target_recall": "--target-recall",

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from .._files import parse_json
 from ..errors import install
-from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, TargetError, TrellisPlan, plan_cluster
+from ..theory import PLANNED_FAMILIES, PROJECTIONS, Plan, SearchCosts, TargetError, TrellisPlan, plan_cluster
 from ..theory import plan as make_plan
 from .app import app, console, fail, in_options
 from .output import named_values
+
+COSTS_BYTES = 2**16  # maximum size of a file with constants
 
 
 @app.command()
@@ -32,6 +36,10 @@ def plan(
     ] = None,
     queries_per_second: Annotated[float, typer.Option(help="With --recall: required queries per second.")] = 1.0,
     n_bytes: Annotated[int, typer.Option("--bytes", help="With --recall: bytes per code.")] = 24,
+    costs: Annotated[
+        Path | None,
+        typer.Option(help="With --recall: JSON file with constants of the cost model, by name.", show_default=False),
+    ] = None,
     family: Annotated[
         str | None, typer.Option(help=f"Family of codes: {', '.join(PLANNED_FAMILIES)}. (default: compare both)")
     ] = None,
@@ -54,13 +62,16 @@ def plan(
     topsign plan --entries 1e9 --recall 0.95 --queries-per-second 1000
     """
     if recall is not None:
-        show_machines(entries, recall, queries_per_second, 384 if features is None else features, n_bytes, as_json)
+        target = {"recall": recall, "queries_per_second": queries_per_second, "n_bytes": n_bytes}
+        show_machines(entries, target | ({} if features is None else {"n_features": features}), costs, as_json)
         return
+    if costs is not None:
+        raise fail("--costs goes with --recall", code=2)
     if correlation is None or false_alarm is None or features is None:
         raise fail(
             "give --correlation, --false-alarm and --features to plan a code, or --recall to plan machines", code=2
         )
-    target = {
+    code_target = {
         "correlation": correlation,
         "false_alarm": false_alarm,
         "n_features": features,
@@ -72,7 +83,7 @@ def plan(
         for name in PLANNED_FAMILIES if family is None else (family,):
             aim = next((one.detection for one in plans.values() if one is not None), None)
             options = {"detection": aim if detection is None else detection, "max_bytes": max_bytes}
-            plans[name], reasons[name] = _reached(**target, **options, projection=projection, family=name)
+            plans[name], reasons[name] = _reached(**code_target, **options, projection=projection, family=name)
     except ValueError as error:
         raise fail(in_options(str(error)), code=2) from None
     reached = [one for one in plans.values() if one is not None]
@@ -96,16 +107,16 @@ def plan(
         console.print(f"drawn: {plot}")
 
 
-def show_machines(
-    entries: float, recall: float, queries_per_second: float, features: int, n_bytes: int, as_json: bool
-) -> None:
+def show_machines(entries: float, target: dict[str, Any], costs: Path | None, as_json: bool) -> None:
     """Print the machines that searches with a given recall need."""
+    known = None if costs is None else read_costs(costs)
     try:
-        found = plan_cluster(
-            entries, recall=recall, queries_per_second=queries_per_second, n_features=features, n_bytes=n_bytes
-        )
+        found = plan_cluster(entries, costs=known, **target)
     except TargetError as error:
-        raise fail(in_options(str(error)), code=2) from None
+        message = in_options(str(error)).replace("constants in costs", "constants in the file of --costs")
+        raise fail(message.replace("n_entries=", "--entries ").replace("n_entries", "--entries"), code=2) from None
+    origin = tuple(line.replace("given in costs", f"from {costs}") for line in found.assumptions)
+    found = replace(found, assumptions=origin)
     if as_json:
         print(json.dumps(found.as_dict(), indent=2))
         return
@@ -120,6 +131,37 @@ def show_machines(
         "workers of 16 cores and 64 GiB": f"{found.n_workers:,}",
     }
     show_assuming(named_values(shown, title="plan"), found.assumptions)
+
+
+def read_costs(path: Path) -> SearchCosts:
+    """Read constants of the cost model; those that the file does not contain keep their defaults."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(COSTS_BYTES + 1)
+    except OSError as error:
+        code = 2 if isinstance(error, FileNotFoundError) else 1
+        raise fail(f"--costs: cannot read {path}: {error.strerror}", code=code) from None
+    try:
+        return parse_costs(text)
+    except (ValueError, TypeError) as error:
+        raise fail(f"--costs {path}: {error}", code=1) from None
+
+
+def parse_costs(text: bytes) -> SearchCosts:
+    """Return the constants in a JSON object; raise ValueError or TypeError for anything else."""
+    if len(text) > COSTS_BYTES:
+        raise ValueError(f"the file is larger than {COSTS_BYTES:,} bytes; give a JSON object with constants by name")
+    try:
+        record = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"the file is not JSON with finite numbers: {error}") from None
+    if not isinstance(record, dict):
+        raise TypeError("the file must contain a JSON object with constants by name")
+    names = [field.name for field in fields(SearchCosts)]
+    for name in record:
+        if name not in names:
+            raise ValueError(f"{name!r:.40} is no constant of the cost model; its constants are {', '.join(names)}")
+    return SearchCosts(**record)
 
 
 def _reached(**target: Any) -> tuple[Any, str]:
