@@ -226,9 +226,9 @@ class ClusterSignals:
     def n_features(self) -> int:
         return self.entries.recipe.n_features
 
-    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
-        inner, correlations = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
-        asked = self.entries._message((ids, starts, np.asarray(queries)))
+    def compare(self, hits: Hits, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        inner, correlations = np.full(len(hits), np.nan), np.full(len(hits), np.nan)
+        asked = self.entries._message((hits.ids, starts, np.asarray(queries)))
         for rows, *found in ask(
             self.entries.client, self.entries.placement, _compare_signals, self.entries.sent, asked
         ):
@@ -303,10 +303,8 @@ def _find_nearest_signals(
 ) -> Hits:
     sent, queries, which = unpack(message, recipe)
     scan: Scan = replace(sent, n_threads=worker_threads(sent.n_threads))
-    snapshot, originals = (
-        _consider(segments, where, internal_ids),
-        LocalEntries(recipe, Snapshot(tuple(segments))).originals(),
-    )
+    snapshot = _consider(segments, where, internal_ids)
+    originals = LocalEntries(recipe, snapshot, Snapshot(tuple(segments))).originals()
     return scan.with_distances(snapshot, originals.nearest(snapshot, scan, queries, which, k))
 
 
@@ -314,9 +312,10 @@ def _compare_signals(segments: list[Segment], recipe: Recipe, message: bytes) ->
     """Return the positions of ids held here, with inner products and correlations of their signals."""
     ids, starts, queries = unpack(message, recipe)
     snapshot = Snapshot(tuple(segments))
-    here = np.flatnonzero(snapshot.locate(ids) >= 0)
-    originals = LocalEntries(recipe, snapshot).originals()
-    return here, *originals.compare(ids[here], np.searchsorted(here, starts).astype(np.int64), queries)
+    rows = snapshot.locate(ids)
+    here = np.flatnonzero(rows >= 0)
+    originals, own = LocalEntries(recipe, snapshot).originals(), np.searchsorted(here, starts).astype(np.int64)
+    return here, *originals.compare_entries(ids[here], rows[here], own, queries)
 
 
 def _find_equal_codes(snapshot: Snapshot, limit: PairLimit) -> EqualCodes:

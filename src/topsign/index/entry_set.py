@@ -156,7 +156,7 @@ class LocalEntries:
 
     def originals(self) -> KeptOriginals:
         snapshot = self.snapshot if self.whole is None else self.whole
-        return KeptOriginals(snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)
+        return KeptOriginals(snapshot, self.snapshot, n_features=self.recipe.n_features, mean=self.recipe.center)
 
     def codes_of(self, ids: Int64) -> Bytes:
         return self.snapshot.gather("codes", self.snapshot.locate(ids))

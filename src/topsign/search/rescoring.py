@@ -30,10 +30,10 @@ class ExactSignals(Protocol):
 
     @property
     def n_features(self) -> int: ...
-    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+    def compare(self, hits: Hits, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
         """Return exact inner products and correlations of queries with entries.
 
-        Those of query q are the entries with the internal ids ``ids[starts[q] : starts[q + 1]]``.
+        Those of query q are the hits from ``starts[q]`` up to ``starts[q + 1]``.
         """
 
 
@@ -48,11 +48,11 @@ class Originals:
             self._rows = as_signals(source, n_features=n_features, name="rescore")
             self._fetch = self._row_of_each
 
-    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
-        inner, correlations = np.empty(len(ids)), np.empty(len(ids))
+    def compare(self, hits: Hits, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        inner, correlations = np.empty(len(hits)), np.empty(len(hits))
         for query, begin, end in _of_queries(starts):
             part = slice(begin, end)
-            inner[part], correlations[part] = _compare(self._signals(ids[part]), queries[query], self.mean)
+            inner[part], correlations[part] = _compare(self._signals(hits.ids[part]), queries[query], self.mean)
         return inner, correlations
 
     def _signals(self, ids: Int64) -> Float64:
@@ -75,25 +75,33 @@ class Originals:
 
 
 class KeptOriginals:
-    """Original signals stored in the index."""
+    """Original signals stored in the index.
 
-    def __init__(self, snapshot: Snapshot, *, n_features: int, mean: Float32 | None = None) -> None:
+    ``searched`` is the snapshot that rows belong to. If it has gathered a few entries, they are found by id.
+    """
+
+    def __init__(self, snapshot: Snapshot, searched: Snapshot, *, n_features: int, mean: Float32 | None = None) -> None:
         self.n_features, self.mean, self._snapshot = n_features, mean, snapshot
+        self._is_gathered = searched.starts[-1] != snapshot.starts[-1]
 
-    def compare(self, ids: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
-        inner, correlations = np.empty(len(ids)), np.empty(len(ids))
+    def compare(self, hits: Hits, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        return self.compare_entries(hits.ids, hits.rows, starts, queries)
+
+    def compare_entries(self, ids: Int64, rows: Int64, starts: Int64, queries: Array) -> tuple[Float64, Float64]:
+        """Return the results of :meth:`compare` for entries with these internal ids and rows."""
+        inner, correlations = np.empty(len(rows)), np.empty(len(rows))
         n_rows = max(1, BLOCK_BYTES // (4 * self.n_features))
         first, signals = 0, np.empty((0, self.n_features), np.float32)
         for query, begin, end in _of_queries(starts):
             if end > first + len(signals):  # read the signals of several queries at once
-                first, last = begin, max(end, min(begin + n_rows, len(ids)))
-                signals = self._signals(ids[first:last])
+                first, last = begin, max(end, min(begin + n_rows, len(rows)))
+                signals = self._signals(ids[first:last], rows[first:last])
             here = signals[begin - first : end - first].astype(np.float64)
             inner[begin:end], correlations[begin:end] = _compare(here, queries[query], self.mean)
         return inner, correlations
 
-    def _signals(self, ids: Int64) -> Float32:
-        signals = self._snapshot.signals(self._snapshot.locate(ids))
+    def _signals(self, ids: Int64, rows: Int64) -> Float32:
+        signals = self._snapshot.signals(self._snapshot.locate(ids) if self._is_gathered else rows)
         if signals is None:
             raise ValueError("some entries were added without their signals, as a cluster adds them; add them again")
         return signals
@@ -131,7 +139,9 @@ class KeptOriginals:
             living = np.flatnonzero(segment.living)
             for start in range(0, len(living), size):
                 some = living[start : start + size]
-                signals = _units(self._signals(segment.ids[some]), self.mean, scaled=metric == "correlation")
+                signals = _units(
+                    self._signals(segment.ids[some], first_row + some), self.mean, scaled=metric == "correlation"
+                )
                 norms = np.sqrt(np.einsum("if,if->i", signals, signals, dtype=np.float64))
                 yield first_row + some, units @ signals.T, ROUNDING * np.sqrt(self.n_features) * norms
 
@@ -153,7 +163,7 @@ class KeptOriginals:
         """Return the best of some rows of each query and their scores for unit queries; ties by ascending id."""
         ids = snapshot.gather("ids", rows.ravel()).reshape(rows.shape)
         starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
-        inner, correlations = self.compare(ids.ravel(), starts, queries)
+        inner, correlations = self.compare_entries(ids.ravel(), rows.ravel(), starts, queries)
         scores = _reported(inner if metric == "inner_product" else correlations).reshape(rows.shape)
         order = np.lexsort((ids, -scores), axis=1)[:, :n_rows]
         if metric == "inner_product":
@@ -231,7 +241,7 @@ def rank_exactly(
     """
     which = np.arange(len(queries)) if which is None else which
     starts = np.append(np.searchsorted(candidates.queries, which), len(candidates)).astype(np.int64)
-    inner, correlations = originals.compare(candidates.ids, starts, queries)
+    inner, correlations = originals.compare(candidates, starts, queries)
     scores = _reported(inner if scan.comparison.metric == "inner_product" else correlations)
     order = np.lexsort((candidates.ids, -scores, candidates.queries))
     ordered = candidates.queries[order]

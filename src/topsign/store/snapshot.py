@@ -104,10 +104,12 @@ class Snapshot:
 
     def _columns_at(self, rows: Int64) -> Iterator[tuple[Columns, Int64, Int64]]:
         """Yield the columns of each segment that has some of these rows, with their indices and their positions."""
-        owners = np.searchsorted(self.starts, rows, side="right") - 1
-        for owner in np.unique(owners):
-            chosen = np.flatnonzero(owners == owner)
-            yield self.segments[owner].columns, chosen, rows[chosen] - self.starts[owner]
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        ends = np.searchsorted(ascending, self.starts)
+        for owner in np.flatnonzero(np.diff(ends)).tolist():
+            part = slice(ends[owner], ends[owner + 1])
+            yield self.segments[owner].columns, order[part], ascending[part] - self.starts[owner]
 
     def _texts_at(self, rows: Int64, of: Callable[[Columns], Texts | None]) -> list[bytes]:
         """Return texts of the entries at these rows, empty for segments without."""

@@ -50,6 +50,7 @@ class StoredColumns:
             self._check_shape(name, "<f4", (self._n_entries,))
         self._pending: tuple[Int64, Metadata] | None = None  # metadata not written yet
         self._pending_extras: dict[str, Array] = {}
+        self._checked_extras: set[str] = set()  # whose type and shape were checked
 
     @classmethod
     def open(
@@ -131,11 +132,14 @@ class StoredColumns:
     def _extra_file(self, name: str) -> StoredFile:
         """Return the file of an extra column after checking dtype and shape."""
         file = self._extras[EXTRA_COLUMNS[name]]
+        if name in self._checked_extras:
+            return file
         expected = extra_shape(name, len(self), self._recipe)
         kinds = EXTRA_TYPES[name]
         found = [file.shape(name, kind) for kind in kinds if file.has_type(name, kind)]
         if found != [expected]:
             file.refuse(name, f"shape {expected} and type {' or '.join(kinds)} expected")
+        self._checked_extras.add(name)
         return file
 
     def with_extras(self, extras: Mapping[str, Array]) -> StoredColumns:
