@@ -207,7 +207,7 @@ Parts<Collector> scan_parts(int n_threads, const CodeRanges& codes, double nanos
 
 constexpr int64_t kMostListed = 64;
 
-// Queries of a scan, at most kMostListed: the first `count`, or those that `numbers` lists. Collectors are in the order
+// Queries of a scan: the first `count`, or up to kMostListed that `numbers` lists. Collectors are in the order
 // of the list.
 struct QueryList {
     const int32_t* numbers;

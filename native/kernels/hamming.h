@@ -12,33 +12,51 @@
 namespace topsign {
 namespace {
 
-// Signs of the whole pool: differing bits, optionally under a mask. There is nothing to prepare.
+// Signs of the whole pool: differing bits, optionally under a mask.
+template <class Collector>
+void scan_signs(const ts_codes& codes, const ts_signs& queries, int64_t begin, int64_t end, Collector* best) {
+    const int64_t bytes = ceil_div(codes.layout.n_pool, 8);
+    for (int64_t i = begin; i < end; ++i) {
+        if (!is_alive(codes.alive, i)) continue;
+        const uint8_t* code = codes.data + i * bytes;
+        for (int64_t q = 0; q < queries.count; ++q) {
+            const uint8_t* mask = queries.masks ? queries.masks + q * bytes : nullptr;
+            const int32_t count = count_differing(code, queries.bits + q * bytes, mask, bytes);
+            if (count < best[q].bound()) best[q].offer(count, i);
+        }
+    }
+}
+
+// Signs of queries as they are. Those of a list are copied, because pairs are compared faster than lists are read.
 class WholeSigns {
    public:
     static constexpr int64_t kGroup = 1;
 
-    WholeSigns(const Layout& layout, const ts_signs& queries) : layout_(layout), queries_(queries) {}
+    WholeSigns(const Layout& layout, const ts_signs& queries)
+        : layout_(layout), bytes_(ceil_div(layout.n_pool, 8)), queries_(queries) {}
 
     double cost(int64_t n_queries) const { return 0.01 * double(n_queries * layout_.n_pool); }
 
     auto start() const {
-        return [this](const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) {
-            const int64_t bytes = ceil_div(layout_.n_pool, 8);
-            for (int64_t i = begin; i < end; ++i) {
-                if (!is_alive(codes.alive, i)) continue;
-                const uint8_t* code = codes.data + i * bytes;
-                for (int64_t q = 0; q < queries.count; ++q) {
-                    const int64_t at = queries[q] * bytes;
-                    const uint8_t* mask = queries_.masks ? queries_.masks + at : nullptr;
-                    const int32_t count = count_differing(code, queries_.bits + at, mask, bytes);
-                    if (count < best[q].bound()) best[q].offer(count, i);
-                }
-            }
+        return [this, bits = std::vector<uint8_t>(), masks = std::vector<uint8_t>()](
+                   const ts_codes& codes, int64_t begin, int64_t end, const QueryList& queries, auto* best) mutable {
+            if (!queries.numbers) return scan_signs(codes, queries_, begin, end, best);
+            const ts_signs some{copy(queries_.bits, queries, bits), copy(queries_.masks, queries, masks),
+                                queries.count};
+            scan_signs(codes, some, begin, end, best);
         };
     }
 
    private:
+    const uint8_t* copy(const uint8_t* from, const QueryList& queries, std::vector<uint8_t>& to) const {
+        if (!from) return nullptr;
+        to.resize(kMostListed * bytes_);
+        for (int64_t q = 0; q < queries.count; ++q) std::memcpy(&to[q * bytes_], from + queries[q] * bytes_, bytes_);
+        return to.data();
+    }
+
     const Layout layout_;
+    const int64_t bytes_;
     const ts_signs queries_;
 };
 
