@@ -34,7 +34,7 @@ class Costs(NamedTuple):
 
 # Tables of a batch hold all of its queries, so an entry that few of them visit is compared query by query. Measured on
 # AVX2 at 72 of 384 bits, 512 of 8,192 bits and 384 signs, in batches of 1, 16 and 256 queries that visit 1% to 30% of
-# the entries. Near the share at which both take equally long, batches take at least as long as this, and visits at most.
+# the entries. Near the share at which both take equally long, batches take at least this time, and visits at most.
 COSTS = {
     ("hamming", "compact"): Costs(60, 0.4, 0.004, 40, 0.3),
     ("hamming", "fast"): Costs(20, 0.25, 0.003, 15, 0.1),
